@@ -1,0 +1,1 @@
+"""What runs on nodes and what reads files: raw evidence in, records out."""

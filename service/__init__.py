@@ -1,0 +1,1 @@
+"""The command line, the renderings of a verdict and, later, the HTTP service."""
