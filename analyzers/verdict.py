@@ -32,24 +32,32 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FirstSymptom(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing that went wrong, wherever it showed."""
+
     text: str
     rank: int | None = None
     at: str | None = None
 
 
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranks that only wait, and the chains by which they wait for the culprit."""
+
     count: int = 0
     ranks: str = ""  # "0-3303,3305-4095"
     chains: tuple[str, ...] = ()  # "7 → 15 → 3304"
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """A suspect that was considered, and the reason it lost."""
+
     kind: str
     id: str
     why: str
 
 
 class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One sentence that a reader can check, and the record it rests on."""
+
     id: str
     text: str
     source: str = ""
@@ -58,6 +66,8 @@ class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence that was not there; ``matters``: it would have changed or sharpened the answer."""
+
     what: str
     matters: bool = True
 
@@ -74,6 +84,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the job was seen, and through what."""
+
     ranks_expected: int | None = None
     ranks_seen: int = 0
     sources: dict[str, int] = {}
