@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
+import numpy as np
+
+from analyzers.recorder import RecorderTable, tabulate
 from collectors.records import FlightRecorderDump, Record
 
 R = TypeVar("R", bound=Record)
@@ -24,13 +29,57 @@ class Window:
     job: str | None = None
     attempt: int | None = None
     other_attempts: tuple[int, ...] = ()
-    cache: dict[str, object] = field(default_factory=dict, compare=False)
 
     def of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
         return tuple(record for record in self.records if isinstance(record, kind))
 
+    @cached_property
+    def recorder(self) -> RecorderTable:
+        """Return the entries of ``dumps`` as one table."""
+        return tabulate(self.dumps)
+
+    @cached_property
+    def source_of(self) -> dict[int, str]:
+        """Map each rank with a flight-recorder dump to the file it came from."""
+        return {dump.rank: dump.source for dump in self.dumps if dump.rank is not None}
+
     @classmethod
     def build(cls, records: Iterable[Record], attempt: int | None = None) -> Window:
         """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump."""
-        raise NotImplementedError
+        everything = tuple(records)
+        attempts = sorted({record.attempt for record in everything if record.attempt is not None})
+        chosen = attempt if attempt is not None else (attempts[-1] if attempts else None)
+        kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
+        kept.sort(key=_canonical)
+        newest, earlier = _newest_a_rank([record for record in kept if isinstance(record, FlightRecorderDump)])
+        job = next((record.job for record in kept if record.job), None)
+        others = tuple(number for number in attempts if number != chosen)
+        return cls(tuple(kept), tuple(newest), tuple(earlier), job, chosen, others)
+
+
+def _canonical(record: Record) -> tuple[str, float, int, str]:
+    rank = -1 if record.rank is None else record.rank
+    return (type(record).__name__, record.at if record.at is not None else -1.0, rank, record.source)
+
+
+def last_activity_ns(dump: FlightRecorderDump) -> int:
+    """Return the newest instant that a dump's entries mention, -1 for an empty dump."""
+    data = np.frombuffer(dump.columns.get("created_ns", b""), "<i8")
+    return int(data.max()) if len(data) else -1
+
+
+def _newest_a_rank(
+    dumps: list[FlightRecorderDump],
+) -> tuple[list[FlightRecorderDump], list[FlightRecorderDump]]:
+    """Split into each rank's newest dump and the rest; a dump whose rank is unknown can serve nobody and is left out."""
+    by_rank: dict[int, list[FlightRecorderDump]] = defaultdict(list)
+    for dump in dumps:
+        if dump.rank is not None:
+            by_rank[dump.rank].append(dump)
+    newest, earlier = [], []
+    for rank in sorted(by_rank):
+        ordered = sorted(by_rank[rank], key=lambda dump: (dump.at or 0.0, last_activity_ns(dump), dump.count, dump.source))
+        newest.append(ordered[-1])
+        earlier.extend(ordered[:-1])
+    return newest, earlier
