@@ -1,0 +1,65 @@
+# Everything a person or a CI machine needs; `make help` lists it.
+# Relative paths only, so that a checkout whose path has spaces works. Nothing here needs more than GNU make 3.81.
+
+PYTHON ?= python3
+BENCH ?= full
+ACCEPTANCE ?= full
+PYTEST_ARGUMENTS ?=
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench acceptance lock clean
+
+PIP := .venv/bin/python -m pip --disable-pip-version-check
+smallest = $(if $(filter smallest,$(1)),--smallest)
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@printf '\n%s\n' "BENCH=smallest and ACCEPTANCE=smallest shorten those two. PYTHON=… chooses the interpreter (3.11 or newer)."
+	@printf '%s\n' "PYTEST_ARGUMENTS='tests/test_docs.py -x' narrows the tests. FAULTHOUND_CORPUS=… names a folder of labelled real dumps."
+
+run: .venv/installed-diagnose ## diagnose the recorded incident in examples/hung_job
+	@mkdir -p out
+	.venv/bin/faulthound diagnose examples/hung_job --html out/report.html
+	@printf '\n%s\n' "The same as a page: $$PWD/out/report.html"
+
+test: .venv/installed-test ## run the test suite; prints what each part took
+	.venv/bin/python -m pytest $(PYTEST_ARGUMENTS)
+
+lint: .venv/installed-lint ## ruff, its formatter, mypy --strict, the import contracts
+	.venv/bin/python -m ruff check .
+	.venv/bin/python -m ruff format --check .
+	.venv/bin/python -m mypy --strict
+	.venv/bin/lint-imports --no-logo
+
+bench: .venv/installed-test ## measure speed and memory into docs/measured (smallest: into out)
+	.venv/bin/python -m tests.bench.bench_torchfrtrace $(call smallest,$(BENCH))
+
+acceptance: .venv/installed-test ## the full matrices, resumable, into docs/measured (smallest: into out)
+	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))
+
+lock: .venv/made ## resolve every dependency anew and rewrite constraints.txt
+	$(PIP) install -qq --dry-run --ignore-installed --report .venv/resolved.json '.[diagnose,test,lint]' 'setuptools>=80'
+	.venv/bin/python .ci/lock.py .venv/resolved.json >.venv/constraints.txt
+	mv .venv/constraints.txt constraints.txt
+
+clean: ## remove the environment, the caches and what was generated
+	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One environment and one stamp an extra: a second call installs nothing and needs no network.
+# The build backend comes first and by its pin: an isolated build would fetch its own and obey no constraints.
+.venv/installed-%: .venv/made pyproject.toml constraints.txt
+	@echo "Installing faulthound[diagnose,$*] into .venv (once; a minute or two) …"
+	@$(PIP) install -qq --constraint constraints.txt setuptools
+	@$(PIP) install -qq --constraint constraints.txt --no-build-isolation --editable '.[diagnose,$*]'
+	@touch '$@'
+
+.venv/made:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "There is no $(PYTHON) here: install Python 3.11 or newer, or name one with make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), Faulthound needs 3.11 or newer: name one with make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make environments: install its venv module (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 2; }
+	@.venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	@touch '$@'
