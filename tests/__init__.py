@@ -1,0 +1,1 @@
+"""The test suite, the benches and the acceptance matrices. Not installed."""

@@ -1,0 +1,37 @@
+"""Run every acceptance part in its own process, one after the other, and say what each took.
+
+A part is a module of this folder that has a `main`; it takes `--smallest`, keeps what it has finished (so that a second
+call goes on where the first stopped) and exits 0 only if every claim held.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def parts() -> list[str]:
+    """Return the modules of this folder, the runner and private ones left out."""
+    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "run" and not path.stem.startswith("_"))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the parts; a failed one does not stop the others, but fails the whole."""
+    failed = []
+    for part in parts():
+        print(f"\n-- {part} {' '.join(arguments)}", flush=True)
+        started_at = time.perf_counter()
+        outcome = subprocess.run([sys.executable, "-m", f"tests.acceptance.{part}", *arguments], check=False)
+        print(f"-- {part}: exit {outcome.returncode} after {time.perf_counter() - started_at:.1f} s", flush=True)
+        if outcome.returncode:
+            failed.append(part)
+    print(f"\nacceptance: {len(parts()) - len(failed)} passed, {len(failed)} failed", *failed, flush=True)
+    return 1 if failed or not parts() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""What every test file gets: labelled real dumps where there are any, and a table of what each part took."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# The same examples in every run: a red build must come back red. No deadline: two busy cores make one meaningless.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("repeatable")
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+_seconds_by_part: dict[str, float] = defaultdict(float)
+_tests_by_part: dict[str, set[str]] = defaultdict(set)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Return the root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Return the folder of labelled real dumps that FAULTHOUND_CORPUS names, or skip with the reason."""
+    named = os.environ.get("FAULTHOUND_CORPUS")
+    if not named:
+        pytest.skip("FAULTHOUND_CORPUS is not set: no labelled real dumps on this machine")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.fail(f"FAULTHOUND_CORPUS={named} is not a folder: unset it or point it at the labelled dumps")
+    return folder
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a test's set-up, call and tear-down to its file's total."""
+    part = report.nodeid.partition("::")[0]
+    _seconds_by_part[part] += report.duration
+    _tests_by_part[part].add(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each part took, longest first."""
+    terminalreporter.section("what each part took")
+    for part, seconds in sorted(_seconds_by_part.items(), key=lambda item: -item[1]):
+        terminalreporter.write_line(f"{seconds:8.1f} s  {len(_tests_by_part[part]):4d} tests  {part}")
+    terminalreporter.write_line(f"{sum(_seconds_by_part.values()):8.1f} s  in all")
