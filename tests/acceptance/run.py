@@ -15,8 +15,9 @@ FOLDER = Path(__file__).parent
 
 
 def parts() -> list[str]:
-    """Return the modules of this folder, the runner and private ones left out."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "run" and not path.stem.startswith("_"))
+    """Return the modules of this folder that can be run, this one left out."""
+    modules = (path for path in FOLDER.glob("*.py") if path.name != Path(__file__).name)
+    return sorted(path.stem for path in modules if '__name__ == "__main__"' in path.read_text(encoding="utf-8"))
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +30,9 @@ def main(arguments: list[str]) -> int:
         print(f"-- {part}: exit {outcome.returncode} after {time.perf_counter() - started_at:.1f} s", flush=True)
         if outcome.returncode:
             failed.append(part)
-    print(f"\nacceptance: {len(parts()) - len(failed)} passed, {len(failed)} failed", *failed, flush=True)
+    if failed:
+        print("failed:", *failed)
+    print(f"\nacceptance: {len(parts()) - len(failed)} passed, {len(failed)} failed", flush=True)
     return 1 if failed or not parts() else 0
 
 
