@@ -1,0 +1,182 @@
+"""Foreign bytes are read through bounded streams: nothing here holds more than it was asked for.
+
+A stream never raises for what the file does. It ends, and its ``trouble`` says why and where, so that a reader keeps what
+came before and the caller reports the rest.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+Take = Callable[[int], bytes]
+"""Read up to so many bytes; ``b""`` is the end."""
+
+CHUNK_BYTES = 1 << 16
+LINE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What foreign files may cost. A file over a limit is cut there and reported, never refused silently."""
+
+    file_bytes: int = 8 << 30  # of one file or archive member, after decompression
+    total_bytes: int = 256 << 30  # of everything read in one call
+    pickle_bytes: int = 256 << 20  # a pickle or JSON document is held whole while it is read
+    compression_ratio: int = 400  # bytes out for a byte in; repetitive text reaches about 200 with zstd
+    ratio_floor_bytes: int = 64 << 20  # below this any ratio will do: tiny files of zeros compress a thousandfold
+    files: int = 500_000  # files and archive members
+    depth: int = 3  # containers inside containers: .tar.gz is two
+    directory_depth: int = 64
+    line_bytes: int = LINE_BYTES
+    nested_zip_bytes: int = 64 << 20  # a zip inside an archive is held whole, because its index is at its end
+    zip_index_bytes: int = 16 << 20  # the index is held as objects of about ten times its size
+    child_bytes: int = 512 << 20  # address space that reading one file may add to a child process
+    seconds_per_file: float = 60.0  # of wall time without a record, and one second more for each MiB
+
+
+class Exceeded(Exception):
+    """A limit was reached; the message names it."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What the decompressors of one outer file have put out so far, against its size on disk."""
+
+    limits: Limits
+    packed_bytes: int
+    unpacked_bytes: int = 0
+
+    def spend(self, count: int) -> None:
+        """Count ``count`` decompressed bytes; raise ``Exceeded`` once they are more than an honest file gives."""
+        self.unpacked_bytes += count
+        most = max(self.limits.ratio_floor_bytes, self.limits.compression_ratio * self.packed_bytes)
+        if self.unpacked_bytes > most:
+            raise Exceeded(
+                f"it unpacks to more than {most:,} bytes from {self.packed_bytes:,}, as a zip bomb does: "
+                "unpack it by hand if it is honest"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a stream ended before the file did."""
+
+    outcome: Literal["damaged", "limit"]
+    reason: str
+    offset: int
+
+
+class Bounded(io.RawIOBase):
+    """The raw side of an opened input: at most ``most_bytes``, and an end instead of an exception."""
+
+    def __init__(self, take: Take, most_bytes: int) -> None:
+        self._take = take
+        self._left = most_bytes
+        self.offset = 0
+        self.trouble: Trouble | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the type of io.RawIOBase
+        """Fill the whole buffer unless the file ends, so that a peek shows the whole head."""
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(view) and (data := self._next(len(view) - filled)):
+            view[filled : filled + len(data)] = data
+            filled += len(data)
+        return filled
+
+    def _next(self, size: int) -> bytes:
+        if self.trouble is not None:
+            return b""
+        try:
+            data = self._take(min(size, self._left) or 1)
+            if data and not self._left:
+                raise Exceeded(f"only its first {self.offset:,} bytes are read: split it")
+        except Exceeded as error:
+            self.trouble = Trouble("limit", str(error), self.offset)
+            return b""
+        except Exception as error:  # the decompressors raise their own kinds: zlib.error, ZstdError, BadZipFile, OSError
+            self.trouble = Trouble("damaged", f"{error or type(error).__name__}", self.offset)
+            return b""
+        self._left -= len(data)
+        self.offset += len(data)
+        return data
+
+
+def gunzip(take: Take, budget: Budget) -> Take:
+    """Decompress gzip, members one after the other, at most what is asked for at a time."""
+    inflate = zlib.decompressobj(wbits=31)
+    pending = b""
+
+    def read(size: int) -> bytes:
+        nonlocal inflate, pending
+        while True:
+            if inflate.eof:
+                pending = (inflate.unused_data or take(CHUNK_BYTES)).lstrip(b"\0")  # gzip allows padding after a member
+                if not pending:
+                    return b""
+                inflate = zlib.decompressobj(wbits=31)
+            pending = pending or take(CHUNK_BYTES)
+            if not pending and not inflate.eof:
+                raise EOFError("the gzip data stops before its end")
+            data = inflate.decompress(pending, size)
+            pending = inflate.unconsumed_tail
+            if data:
+                budget.spend(len(data))
+                return data
+
+    return read
+
+
+def unzstd(take: Take, budget: Budget) -> Take:
+    """Decompress zstd, frames one after the other; a window above 128 MiB is refused by the library."""
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # standard library from 3.14
+    except ImportError:
+        from backports import zstd
+    options = {zstd.DecompressionParameter.window_log_max: 27}
+    frame = zstd.ZstdDecompressor(options=options)
+
+    def read(size: int) -> bytes:
+        nonlocal frame
+        while True:
+            data = b""
+            if frame.eof:
+                rest = frame.unused_data or take(CHUNK_BYTES)
+                if not rest:
+                    return b""
+                frame = zstd.ZstdDecompressor(options=options)
+                data = frame.decompress(rest, size)
+            elif not frame.needs_input:
+                data = frame.decompress(b"", size)
+            elif packed := take(CHUNK_BYTES):
+                data = frame.decompress(packed, size)
+            else:
+                raise EOFError("the zstd data stops before its end")
+            if data:
+                budget.spend(len(data))
+                return bytes(data)
+
+    return read
+
+
+def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, text); of a longer line only the first ``limit_bytes``, and no more is ever held."""
+    number, held, skipping = 1, b"", False
+    while chunk := stream.read(CHUNK_BYTES):
+        *whole, rest = chunk.split(b"\n")
+        for piece in whole:
+            yield number, (held if skipping else held + piece)[:limit_bytes].decode(errors="replace").rstrip("\r")
+            number, held, skipping = number + 1, b"", False
+        if not skipping:
+            held += rest
+            if len(held) > limit_bytes:
+                held, skipping = held[:limit_bytes], True
+    if held:
+        yield number, held[:limit_bytes].decode(errors="replace").rstrip("\r")
