@@ -1,0 +1,89 @@
+"""The faults, who has them in a scenario, and what a verdict must say of them."""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tests.jobs.collect import Evidence
+
+Topology = Literal["ddp", "pipeline"]
+RANKS: dict[str, int] = {"ddp": 4, "pipeline": 8}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault: what the job is told to do, who starts it, and what is true afterwards."""
+
+    told: str  # the kind that the job's own code looks for
+    symptom: str
+    cause: str
+    classes: tuple[str, ...] = ()  # the fault classes that describe it; empty: not judged
+    launcher: Literal["ranks", "torchrun"] = "ranks"
+    signal: int = 0
+    culprits: int = 1  # 0: every rank
+
+
+FAULTS: dict[str, Fault] = {
+    "spin": Fault("spin", "hang", "machine", ("never_entered",)),
+    "data_loader": Fault("data_loader", "hang", "machine", ("never_entered",)),
+    "gil": Fault("gil", "hang", "machine", ("never_entered",)),
+    "sigstop": Fault("signal", "hang", "machine", signal=signal.SIGSTOP),
+    "sigkill": Fault("signal", "crash", "machine", launcher="torchrun", signal=signal.SIGKILL),
+    "exception": Fault("exception", "crash", "code", launcher="torchrun"),
+    "same_exception": Fault("exception", "crash", "code", launcher="torchrun", culprits=0),
+    "wrong_collective": Fault("wrong_collective", "hang", "code", ("desync",)),
+    "wrong_size": Fault("wrong_size", "hang", "code", ("desync",)),
+    "opposite": Fault("opposite", "hang", "code", ("deadlock",)),
+    "two_culprits": Fault("spin", "hang", "machine", ("never_entered",), culprits=2),
+    "healthy": Fault("signal", "healthy", "none", culprits=0),
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run: a fault in a topology, with its culprits and the step at which it strikes."""
+
+    fault: str
+    topology: Topology
+    seed: int
+    culprits: tuple[int, ...]
+    step: int
+
+    @classmethod
+    def draw(cls, fault: str, topology: Topology, seed: int) -> Scenario:
+        """Choose culprits and step by seed: consecutive seeds go through the ranks."""
+        ranks = RANKS[topology]
+        step = random.Random(f"{fault} {topology} {seed}").randrange(12, 25)
+        first = (seed * 3 + sorted(FAULTS).index(fault)) % ranks
+        # The second culprit is in the other replica and another stage: in its own it would wait for the first.
+        second = (first + (3 if topology == "pipeline" else 1 + seed % 3)) % ranks
+        chosen = {0: tuple(range(ranks)), 1: (first,), 2: tuple(sorted((first, second)))}
+        return cls(fault, topology, seed, chosen[FAULTS[fault].culprits], step)
+
+    @property
+    def name(self) -> str:
+        """Return a name for messages."""
+        return f"{self.fault} in {self.topology}, culprits {list(self.culprits)}, seed {self.seed}"
+
+    @property
+    def ranks(self) -> int:
+        """Return the size of the world."""
+        return RANKS[self.topology]
+
+    def planned(self) -> list[dict[str, Any]]:
+        """Return the faults as the job's own code reads them."""
+        told = FAULTS[self.fault].told
+        return [{"kind": told, "rank": rank, "step": self.step, "variant": self.seed} for rank in self.culprits]
+
+    def evidence(self) -> Evidence:
+        """Return the forms of the files, varied by seed; a pipe's answer needs the interpreter, so never with gil."""
+        stacks: tuple[Literal["py-spy", "py-spy text", "faulthandler"], ...] = ("py-spy", "faulthandler", "py-spy text")
+        pickled = self.seed % 4 == 3 and self.fault != "gil"
+        return Evidence("pickle" if pickled else "json", stacks[self.seed % 3])
+
+    def launcher_options(self) -> list[str]:
+        """Return torchrun's options, varied by seed: lines interleaved as they come, or each with its rank's prefix."""
+        return ["--tee", "3"] if self.seed % 3 == 2 else []

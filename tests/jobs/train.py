@@ -1,0 +1,214 @@
+"""A small real training job over gloo: data parallel on all ranks, or a pipeline of four stages in two replicas.
+
+Started once per rank (``train.py --rank 3``) or by torchrun. Every step: read a batch, compute, exchange gradients,
+reduce the metrics over the world. The worker server of torch listens on a UNIX socket for flight-recorder dumps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import faults
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+WIDTH = 32
+STAGES = 4
+MICROBATCHES = 2
+
+
+class Loader:
+    """An endless source of batches; a shard read takes a few milliseconds."""
+
+    def __init__(self, plan: faults.Faults) -> None:
+        self.plan = plan
+        self.random = torch.Generator().manual_seed(plan.rank)
+
+    def __next__(self) -> Tensor:
+        self.read_shard()
+        return torch.randn(8, WIDTH, generator=self.random)
+
+    def read_shard(self) -> None:
+        if self.plan.due("data_loader"):
+            time.sleep(faults.NEVER_SECONDS)
+        time.sleep(0.01)
+
+
+def clean_text(plan: faults.Faults) -> None:
+    """Tokenise: a C call that keeps the interpreter's lock, either asleep or burning a core."""
+    fault = plan.due("gil")
+    if fault and fault["variant"] % 2:
+        faults.BACKTRACKING.match(faults.LONG_LINE)
+    elif fault:
+        faults.HOLD_LOCK(faults.NEVER_SECONDS)
+
+
+def check_loss_scale(plan: faults.Faults, loss: float) -> float:
+    """Halve the loss until it fits; with a fault it never does."""
+    scale, never_fits = 1.0, plan.due("spin") is not None
+    while never_fits or loss * scale > 1e9:
+        scale = max(scale / 2, 1.0)
+    return scale
+
+
+def collate(plan: faults.Faults, batch: Tensor) -> Tensor:
+    """Look tokens up; the planned mistake is one of three ordinary ones."""
+    fault = plan.due("exception")
+    if fault and fault["variant"] % 3 == 0:
+        return nn.functional.embedding(torch.tensor([WIDTH + 1]), batch)
+    if fault and fault["variant"] % 3 == 1:
+        return {"input_ids": batch}["attention_mask"]
+    if fault:
+        raise ValueError(f"sample 4711 has {WIDTH + 1} tokens, more than the position table's {WIDTH}")
+    return batch
+
+
+def reduce_metrics(plan: faults.Faults, loss: float) -> float:
+    """Average the loss over the world; here a rank may call the wrong collective or bring the wrong size."""
+    metrics = torch.tensor([loss, 1.0, 0.0, 0.0])
+    if plan.due("wrong_collective"):
+        parts = [torch.empty(4) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, metrics)
+        return loss
+    if plan.due("wrong_size"):
+        metrics = torch.cat([metrics, metrics])
+    dist.all_reduce(metrics)
+    return float(metrics[0] / metrics[1])
+
+
+def clip_gradients(plan: faults.Faults, norm: dist.ProcessGroup, overflow: dist.ProcessGroup) -> None:
+    """Agree on the gradient norm, then on overflow: each over its own group, which all must enter in one order."""
+    order = (overflow, norm) if plan.due("opposite") else (norm, overflow)
+    for group in order:
+        dist.all_reduce(torch.zeros(1), group=group)
+
+
+def train_replicas(plan: faults.Faults, groups: tuple[dist.ProcessGroup, dist.ProcessGroup]) -> None:
+    """Data parallel: every rank holds the model."""
+    model = nn.parallel.DistributedDataParallel(
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)), bucket_cap_mb=0.003
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = Loader(plan)
+    for step in count(1):
+        plan.enter(step)
+        batch = collate(plan, next(loader))
+        clean_text(plan)
+        loss = model(batch).square().mean()
+        check_loss_scale(plan, loss.item())
+        loss.backward()
+        clip_gradients(plan, *groups)
+        optimizer.step()
+        optimizer.zero_grad()
+        report(step, reduce_metrics(plan, loss.item()))
+
+
+class Stage:
+    """One stage of one replica: forward and backward of all microbatches, then the replicas' gradients are summed."""
+
+    def __init__(self, plan: faults.Faults) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        self.plan = plan
+        mesh = init_device_mesh("cpu", (STAGES, dist.get_world_size() // STAGES), mesh_dim_names=("pp", "dp"))
+        self.dp = mesh.get_group("dp")
+        replicas = self.dp.size()
+        self.previous = plan.rank - replicas if plan.rank >= replicas else None
+        self.next = plan.rank + replicas if plan.rank + replicas < dist.get_world_size() else None
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.loader = Loader(plan)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        batch = collate(self.plan, next(self.loader))
+        if self.previous is not None:
+            dist.recv(batch, src=self.previous)
+        batch.requires_grad_()
+        clean_text(self.plan)
+        output = self.layer(batch)
+        check_loss_scale(self.plan, output.detach().square().mean().item())
+        if self.next is not None:
+            dist.send(output.detach(), dst=self.next)
+        return batch, output
+
+    def backward(self, batch: Tensor, output: Tensor) -> None:
+        gradient = torch.ones_like(output) / output.numel()
+        if self.next is not None:
+            dist.recv(gradient, src=self.next)
+        output.backward(gradient)
+        if self.previous is not None and batch.grad is not None:
+            dist.send(batch.grad, dst=self.previous)
+
+    def reduce_gradients(self) -> None:
+        for parameter in self.layer.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, group=self.dp)
+                parameter.grad = None
+
+
+def train_pipeline(plan: faults.Faults, groups: tuple[dist.ProcessGroup, dist.ProcessGroup]) -> None:
+    """Pipeline of four stages; rank = stage x replicas + replica."""
+    stage = Stage(plan)
+    for step in count(1):
+        plan.enter(step)
+        pending = [stage.forward() for _ in range(MICROBATCHES)]
+        for batch, output in pending:
+            stage.backward(batch, output)
+        stage.reduce_gradients()
+        clip_gradients(plan, *groups)
+        report(step, reduce_metrics(plan, pending[-1][1].mean().item()))
+
+
+def report(step: int, loss: float) -> None:
+    """Print what training jobs print."""
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO step {step} loss {loss:.4f}", flush=True)
+
+
+def dump_on_request(stem: str, rank: int) -> None:
+    """Write a pickle dump for every line that arrives in a pipe, as NCCL builds do with their debug pipe."""
+    os.mkfifo(f"{stem}{rank}.pipe")
+    while True:
+        Path(f"{stem}{rank}.pipe").read_bytes()
+        unfinished = Path(f"{stem}{rank}.part")
+        unfinished.write_bytes(torch._C._distributed_c10d._dump_fr_trace())
+        unfinished.replace(f"{stem}{rank}")
+
+
+def main() -> None:
+    """Join the job and train until something stops it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int, default=int(os.environ.get("RANK", "0")))
+    parser.add_argument("--world-size", type=int, default=int(os.environ.get("WORLD_SIZE", "1")))
+    parser.add_argument("--topology", choices=["ddp", "pipeline"], default="ddp")
+    parser.add_argument("--rendezvous", default="env://")
+    options = parser.parse_args()
+    faults.die_with_driver(limit_seconds=int(os.environ.get("TRAIN_LIMIT_SECONDS", "180")))
+    faulthandler.enable()
+    plan = faults.Faults(options.rank)
+    server = torch._C._distributed_c10d._WorkerServer(str(plan.private / f"{options.rank}.sock"))
+    dist.init_process_group(
+        "gloo", options.rendezvous, timedelta(minutes=30), rank=options.rank, world_size=options.world_size
+    )
+    torch.manual_seed(1)
+    if stem := os.environ.get("TRAIN_DUMP_PIPE"):
+        threading.Thread(target=dump_on_request, args=(stem, options.rank), daemon=True).start()
+    groups = (dist.new_group(group_desc="grad_norm"), dist.new_group(group_desc="overflow"))
+    train = train_pipeline if options.topology == "pipeline" else train_replicas
+    train(plan, groups)
+    del server
+
+
+if __name__ == "__main__":
+    if os.environ.get("TRAIN_RECORD"):  # the decorator that puts the traceback into torchrun's summary
+        from torch.distributed.elastic.multiprocessing.errors import record
+
+        sys.exit(record(main)())
+    main()
