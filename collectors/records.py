@@ -182,6 +182,7 @@ class KernelEvent(Record, frozen=True, kw_only=True, tag="kernel_event"):
     device: str | None = None  # "mlx5_0", "ib6", "nvidia-nvswitch3"
     seconds: float | None = None  # how long it was stuck or blocked
     repeats: int = 1  # the same event, folded by the reader ("message repeated n times")
+    yearless_at: float | None = None  # seconds since 1 January: syslog has no year, and nothing dated the file
 
 
 class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
