@@ -1,0 +1,161 @@
+"""A Python traceback becomes one value, even where many ranks' lines are interleaved: one assembler a stream.
+
+Python prints the oldest exception of a chain first, then a sentence, then the next one. The first is the root, and what
+came after it is kept by name only. A message may have many lines (NCCL's and CUDA's do); it ends at a blank line, at a
+line with a logger's stamp, or at its bound.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from collectors.records import Frame
+
+MAX_FRAMES = 64  # of a traceback, the innermost: recursion prints a thousand
+MAX_MESSAGE_CHARACTERS = 2000
+MAX_MESSAGE_LINES = 24
+MAX_BLOCK_LINES = 4000
+MAX_CHAIN = 8
+MAX_GAP_LINES = 3  # blank lines between the blocks of a chain
+
+HEADER = "Traceback (most recent call last)"
+_FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\])?)(?:: ?(.*))?$")
+_NAMES = re.compile(
+    r"(?:[\w.]+\.)?(?:[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
+)  # socket.error, RayTaskError(ValueError)
+_RICH_FRAME = re.compile(r"[│|]\s+(\S{1,500}):(\d{1,9}) in (.{1,120}?)\s*[│|]?$")
+_RICH_RULES = ("╭", "╰", "│", "┏", "┗")
+_CHAINS = {
+    "During handling of the above exception, another exception occurred": "during handling",
+    "The above exception was the direct cause of the following exception": "caused",
+}
+_GROUP_MARGIN = re.compile(r"^\s*(?:\+[-+ ]*|\|) ?")
+_ENDS_MESSAGE = re.compile(r"\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|={8,}|-{8,}|-- Process \d")
+
+
+@dataclass(slots=True)
+class Traceback:
+    """One exception as it was printed. ``then`` names what followed it in the chain; ``link`` says how, "" for no chain."""
+
+    line: int
+    at: float | None = None
+    exception: str = ""
+    message: str = ""
+    frames: tuple[Frame, ...] = ()
+    then: list[str] = field(default_factory=list)
+    link: str = ""
+
+
+class Assembler:
+    """The traceback that one stream is printing: feed it lines, it says when one is whole.
+
+    States: idle → frames (after the header) → message (after the exception's line) → gap (after a blank line, a chain may
+    go on) → idle, with the traceback in ``finished``.
+    """
+
+    def __init__(self) -> None:
+        self._state = "idle"
+        self._margin = ""
+        self._blocks: list[Traceback] = []
+        self._links: list[str] = []
+        self._frames: list[Frame] = []
+        self._message: list[str] = []
+        self._count = 0
+        self.finished: list[Traceback] = []
+
+    @property
+    def busy(self) -> bool:
+        """True while a traceback is being printed."""
+        return self._state != "idle"
+
+    def feed(self, number: int, text: str, at: float | None) -> bool:
+        """Take one line; True if the traceback consumed it. A finished traceback may be waiting afterwards."""
+        if HEADER in text:
+            self._start(number, text, at)
+            return True
+        if self._state == "idle":
+            return False
+        body = self._without_margin(text)
+        return {"frames": self._in_frames, "message": self._in_message, "gap": self._in_gap}[self._state](body)
+
+    def close(self) -> None:
+        """End what is being printed: the file ended, or another kind of line began."""
+        if self._state == "frames" and self._frames and self._blocks:
+            self._blocks[-1].frames = tuple(reversed(self._frames[-MAX_FRAMES:]))
+        elif self._state == "message":
+            self._end_message()
+        whole = [block for block in self._blocks if block.exception or block.frames]
+        if whole:
+            root = whole[0]
+            root.then = [block.exception for block in whole[1:] if block.exception]
+            root.link = self._links[-1] if root.then and self._links else ""
+            self.finished.append(root)
+        self._blocks, self._links, self._frames, self._message, self._state = [], [], [], [], "idle"
+
+    def _start(self, number: int, text: str, at: float | None) -> None:
+        chained = self._state == "gap" and len(self._links) == len(self._blocks) > 0
+        if not chained or len(self._blocks) >= MAX_CHAIN:
+            self.close()
+        self._margin = re.sub(r"\d", "0", text[: text.index(HEADER)])
+        self._blocks.append(Traceback(number, at))
+        self._frames, self._message, self._count, self._state = [], [], 0, "frames"
+
+    def _without_margin(self, text: str) -> str:
+        """Take off what a logger repeats before every line, compared with its digits blanked; and a group's bars."""
+        if self._margin and "+" in self._margin:
+            return _GROUP_MARGIN.sub("", text)
+        width = len(self._margin)
+        if width and re.sub(r"\d", "0", text[:width]).rstrip() == self._margin.rstrip():
+            return text[width:]
+        return text
+
+    def _in_frames(self, text: str) -> bool:
+        self._count += 1
+        if found := _FRAME.match(text) or _RICH_FRAME.match(text):
+            file, line, function = found[1], int(found[2]), (found[3] or "").strip()
+            self._frames.append(Frame(function=function, file=file, line=line))
+            del self._frames[: -2 * MAX_FRAMES]
+            return True
+        if not text.strip() or text[0] in " \t" or text.startswith(_RICH_RULES):
+            return self._count < MAX_BLOCK_LINES
+        found = _EXCEPTION.match(text)
+        if found is None or not _NAMES.match(found[1]):
+            if self._frames and self._count < MAX_BLOCK_LINES:
+                return True  # a line of source that spilled: f-strings and heredocs do
+            self.close()
+            return False
+        block = self._blocks[-1]
+        block.exception = found[1]
+        block.frames = tuple(reversed(self._frames[-MAX_FRAMES:]))
+        self._message, self._state = [found[2] or ""], "message"
+        return True
+
+    def _in_message(self, text: str) -> bool:
+        if not text.strip():
+            self._end_message()
+            return True
+        if text.strip().rstrip(":") in _CHAINS or _ENDS_MESSAGE.match(text):
+            self._end_message()
+            return self._in_gap(text)
+        if len(self._message) >= MAX_MESSAGE_LINES:
+            self.close()
+            return False
+        self._message.append(text)
+        return True
+
+    def _end_message(self) -> None:
+        self._blocks[-1].message = "\n".join(self._message)[:MAX_MESSAGE_CHARACTERS].strip()
+        self._message, self._count, self._state = [], 0, "gap"
+
+    def _in_gap(self, text: str) -> bool:
+        sentence = text.strip().rstrip(":")
+        if sentence in _CHAINS:
+            self._links.append(_CHAINS[sentence])
+            return True
+        self._count += 1
+        if not sentence and self._count <= MAX_GAP_LINES:
+            return True
+        self.close()
+        return False
