@@ -1,0 +1,52 @@
+"""The typer application: every verb of this folder under one name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from service.commands.diagnose import diagnose
+from service.commands.formats import formats
+from service.commands.read import read
+
+
+def command() -> Any:
+    """Return the click command. Plain help, because the documentation is made of it and rich costs start-up time."""
+    app = typer.Typer(
+        name="faulthound",
+        add_completion=False,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_faulthound)
+    for verb in (diagnose, read, formats):
+        app.command()(verb)
+    return typer.main.get_command(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("faulthound")
+        except PackageNotFoundError:
+            number = "(not installed: running from a source tree)"
+        typer.echo(f"faulthound {number}")
+        raise typer.Exit(0)
+
+
+def _faulthound(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Name what stalls, slows, crashes or corrupts a distributed GPU job: a machine, a link, or not a machine at all.
+
+    \b
+    Exit codes: 0 a verdict (a healthy job too), 1 an expectation failed, 2 bad usage or nothing
+    readable, 3 abstained: the evidence does not decide.
+    """

@@ -1,0 +1,181 @@
+"""``faulthound diagnose``: from files to the verdict, in one call of the engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.commands import endings
+from service.commands.speech import Speech, colored, speaks_unicode, terminal_width
+
+if TYPE_CHECKING:
+    from analyzers.knowledge import Knowledge
+    from analyzers.topology import Topology
+    from analyzers.verdict import Verdict
+    from analyzers.window import Window
+    from collectors.records import Record
+    from service.commands.expectation import Expectation
+    from service.commands.hosts import Hosts
+
+MOST_UNREAD = 20  # unread files that are listed where nothing at all could be read
+
+
+def diagnose(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders of one job; archives are opened.")],
+    hosts: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."),
+    ] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, max=1024, metavar="N", help="Ranks 0 to N-1 share a node, and so on.")
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Judge this attempt of the job instead of the newest.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the verdict document (docs/verdict.md).")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one self-contained page.")] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Leave with 1 unless the verdict says this; repeatable (see below)."),
+    ] = None,
+    knowledge: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE|DIR", help="TOML that overrides rows of the packaged knowledge of the same name."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, metavar="N", help="Processes that read files; chosen by size if left out.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
+) -> None:
+    """Read what a hung, slow or dead job left behind, and name who did it.
+
+    Flight-recorder dumps, stacks, kernel logs, job logs, process tables and RAS reports are recognised
+    by their content, in any mixture; `faulthound formats` lists them. The verdict goes to stdout,
+    everything else to stderr.
+
+    \b
+    Examples:
+      faulthound diagnose dumps/
+      faulthound diagnose dumps/ kern.log train.log --ranks-per-node 8 --html report.html
+      faulthound diagnose dumps/ --expect culprit=rank:9 --expect culprit=rank:14 --expect cause=machine
+
+    \b
+    --expect takes culprit=rank:14 (or rank:12-15, node:gpu-0413, any KIND:ID, none), cause=, symptom=,
+    class=, action= and abstained=true|false. All culprits expected together must be exactly the ones
+    that the verdict names. An abstention leaves with 3 unless abstained=true was expected.
+    """
+    speech = Speech(quiet=quiet)
+    try:
+        asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
+        verdict, window, topology = _judged(asked, paths, attempt, workers, speech)
+        _tell(verdict, as_json=json, no_color=no_color)
+        if html is not None:
+            _write_page(html, verdict, window, topology, speech)
+        raise typer.Exit(_ending(asked.expectation, verdict, speech))
+    except endings.Refused as problem:
+        speech.error(str(problem))
+        raise typer.Exit(endings.USAGE) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options that can be wrong by themselves, checked before anything is read."""
+
+    expectation: Expectation
+    knowledge: Knowledge
+    hosts: Hosts
+
+
+def _options(
+    paths: Sequence[Path], hosts: str | None, ranks_per_node: int | None, expect: list[str], knowledge: Path | None,
+    html: Path | None,
+) -> _Options:  # fmt: skip
+    from service import packaged_knowledge
+    from service.commands import expectation
+    from service.commands.hosts import Hosts
+
+    for path in paths:
+        if not path.exists() and not path.is_symlink():
+            raise endings.Refused(f"{path} does not exist: name the files or the folder that the job left")
+    if html is not None and not html.absolute().parent.is_dir():
+        raise endings.Refused(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
+    try:
+        return _Options(expectation.parse(expect), packaged_knowledge.load(knowledge), Hosts.given(hosts, ranks_per_node))
+    except ValueError as problem:
+        raise endings.Refused(str(problem)) from None
+
+
+def _judged(
+    asked: _Options, paths: Sequence[Path], attempt: int | None, workers: int | None, speech: Speech
+) -> tuple[Verdict, Window, Topology]:
+    from analyzers import engine, topology
+    from analyzers.window import Window
+
+    records = _read(paths, workers, speech)
+    attempts = sorted({record.attempt for record in records if record.attempt is not None})
+    if attempt is not None and attempt not in attempts:
+        known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record says which attempt it is of"
+        raise endings.Refused(f"attempt {attempt} is not among what was read ({known}): choose another or leave it out")
+    try:
+        placement = asked.hosts.placement(records)
+    except ValueError as problem:
+        raise endings.Refused(str(problem)) from None
+    window = Window.build([*records, *placement], attempt)
+    shape = topology.infer(window)
+    return engine.judge(window, shape, asked.knowledge), window, shape
+
+
+def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Record]:
+    from collectors import reading
+    from collectors.records import Unread
+
+    with speech.progress("reading") as progress:
+        records = list(reading.read_paths(paths, workers=workers, progress=progress))
+    unread = [record for record in records if isinstance(record, Unread)]
+    if len(unread) == len(records):
+        for record in unread[:MOST_UNREAD]:
+            speech.note(f"{record.source}: {record.reason}")
+        if len(unread) > MOST_UNREAD:
+            speech.note(f"… and {len(unread) - MOST_UNREAD:,} more")
+        named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
+        raise endings.Refused(f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it")
+    return records
+
+
+def _tell(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:
+    if as_json:
+        from analyzers.verdict import to_json
+
+        sys.stdout.write(to_json(verdict).decode() + "\n")
+        return
+    from service.telling import text
+
+    sys.stdout.write(text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode()))
+
+
+def _write_page(path: Path, verdict: Verdict, window: Window, topology: Topology, speech: Speech) -> None:
+    from service.telling import html
+
+    page = html.page(verdict, window, topology)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as problem:
+        raise endings.Refused(f"--html {path} cannot be written ({problem.strerror}): choose another place") from None
+    speech.note(f"report: {path}")
+
+
+def _ending(expectation: Expectation, verdict: Verdict, speech: Speech) -> int:
+    from service.commands.expectation import failures
+
+    failed = list(failures(expectation, verdict))
+    for sentence in failed:
+        speech.error(sentence)
+    if failed:
+        return endings.UNEXPECTED
+    return endings.ABSTAINED if verdict.abstained and not expectation.of_abstention else endings.VERDICT

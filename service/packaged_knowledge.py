@@ -1,0 +1,52 @@
+"""Loads the packaged knowledge (analyzers/knowledge/*.toml) and a site's overrides; parsing stays in the analyzers."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+from analyzers.knowledge import Knowledge, parse
+
+MOST_BYTES = 1_048_576  # one override document
+
+
+class KnowledgeError(ValueError):
+    """An override cannot be used; the message says which, why and what to do."""
+
+
+def load(override: Path | None = None) -> Knowledge:
+    """Return the packaged knowledge, with the documents of a TOML file, or of a directory of them, laid over it."""
+    packaged = _packaged()
+    return parse(packaged, _overrides(override, packaged) if override is not None else None)
+
+
+def _packaged() -> dict[str, str]:
+    found = (item for item in resources.files("analyzers.knowledge").iterdir() if item.name.endswith(".toml"))
+    return {item.name.removesuffix(".toml"): item.read_text("utf-8") for item in found}
+
+
+def _overrides(path: Path, packaged: dict[str, str]) -> dict[str, str]:
+    files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    if not files:
+        raise KnowledgeError(f"knowledge {path} holds no .toml file: name one after what it overrides: {_names(packaged)}")
+    return {file.stem: _checked(file, packaged) for file in files}
+
+
+def _checked(file: Path, packaged: dict[str, str]) -> str:
+    if file.stem not in packaged:
+        raise KnowledgeError(f"knowledge {file} overrides nothing: its name must be one of {_names(packaged)}")
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise KnowledgeError(f"knowledge {file} is larger than {MOST_BYTES:,} bytes: keep only the rows that differ")
+        text = data.decode()
+        tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise KnowledgeError(f"knowledge {file} cannot be read as TOML ({problem}): correct it or leave it out") from None
+    return text
+
+
+def _names(packaged: dict[str, str]) -> str:
+    return ", ".join(f"{name}.toml" for name in sorted(packaged)) or "(nothing is packaged)"

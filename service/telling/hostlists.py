@@ -1,0 +1,108 @@
+"""Ranks and hosts as people write them: ``0-3303,3305-4095`` and ``gpu-[0413,0419-0421]``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+MOST_HOSTS = 131_072  # the hosts that one hostlist may stand for
+MOST_RANKS = 1_048_576  # the ranks that one text of ranges may stand for
+
+_TRAILING_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)
+_ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """Fold ranks into ranges: ``0-3,7``."""
+    return ",".join(_span(low, high) for low, high in _runs(ranks))
+
+
+def ranks_for_people(ranks: Iterable[int], most: int = 8) -> str:
+    """Fold ranks into ranges with a space after the comma, and stop after ``most`` ranges with how many are left."""
+    runs = _runs(ranks)
+    shown = ", ".join(_span(low, high) for low, high in runs[:most])
+    left = sum(high - low + 1 for low, high in runs[most:])
+    return f"{shown} and {left:,} more" if left else shown
+
+
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Unfold ``0-3,7``; ValueError names the part that is no range, or says that the whole is too long."""
+    ranks: list[int] = []
+    for part in (piece.strip() for piece in text.split(",") if piece.strip()):
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if high < low:
+            raise ValueError(f"{part!r} is no rank and no range of ranks: write 14 or 12-15")
+        if len(ranks) + high - low >= MOST_RANKS:
+            raise ValueError(f"{part!r} makes more than {MOST_RANKS:,} ranks: write fewer")
+        ranks.extend(range(low, high + 1))
+    return tuple(ranks)
+
+
+def fold_hosts(hosts: Iterable[str]) -> str:
+    """Fold host names into hostlist notation, in sorted order; names without a number stay as they are."""
+    series: dict[tuple[str, int, str], list[int]] = {}
+    plain: list[str] = []
+    for host in sorted(set(hosts)):
+        match = _TRAILING_NUMBER.match(host)
+        if match:
+            series.setdefault((match[1], len(match[2]), match[3]), []).append(int(match[2]))
+        else:
+            plain.append(host)
+    return ",".join(sorted(plain + [_folded(key, numbers) for key, numbers in series.items()]))
+
+
+def unfold_hosts(text: str) -> tuple[str, ...]:
+    """Unfold Slurm's hostlist notation in its own order, ``gpu-[01-03,07],login1``; bounded by ``MOST_HOSTS``."""
+    if re.sub(r"\[[^\[\]]*\]", "", text).strip("[]") != re.sub(r"\[[^\[\]]*\]", "", text):
+        raise ValueError(f"the brackets of hostlist {text[:80]!r} do not match: write it like gpu-[0001-0004,0007]")
+    hosts: list[str] = []
+    for item in _ITEM.findall(text):
+        for host in _expanded(item.strip()):
+            hosts.append(host)
+            if len(hosts) > MOST_HOSTS:
+                raise ValueError(f"hostlist {text[:80]!r} stands for more than {MOST_HOSTS:,} hosts: write fewer")
+    return tuple(hosts)
+
+
+def _runs(ranks: Iterable[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1] = (runs[-1][0], rank)
+        else:
+            runs.append((rank, rank))
+    return runs
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _folded(key: tuple[str, int, str], numbers: list[int]) -> str:
+    before, width, after = key
+    if len(numbers) == 1:
+        return f"{before}{numbers[0]:0{width}}{after}"
+    spans = [f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in _runs(numbers)]
+    return f"{before}[{','.join(spans)}]{after}"
+
+
+def _expanded(item: str) -> Iterator[str]:
+    opened = item.find("[")
+    if opened < 0:
+        if item:
+            yield item
+        return
+    closed = item.find("]", opened)
+    for number in _numbers(item[opened + 1 : closed]):
+        for rest in _expanded(item[closed + 1 :]) if item[closed + 1 :] else ("",):
+            yield f"{item[:opened]}{number}{rest}"
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if match is None:
+            raise ValueError(f"{part!r} in a hostlist is no number and no range: write it like gpu-[0001-0004,0007]")
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
+            yield f"{number:0{len(match[1])}}"

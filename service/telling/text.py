@@ -1,0 +1,154 @@
+"""The verdict for a terminal: the culprit first, then why, who waits, what was rejected, what is missing, what to do."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+from analyzers.verdict import Culprit, Verdict
+from service.telling import story
+
+NARROWEST = 40
+WIDEST = 110  # longer lines are hard to read, however wide the terminal
+MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
+
+_ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33"}
+_TONES = {"named": "red", "healthy": "green", "open": "yellow"}
+
+
+def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True) -> str:
+    """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII."""
+    page = _Page(max(NARROWEST, min(width, WIDEST)), color)
+    for headline in story.headlines(verdict):
+        page.line(str(headline), style=_TONES[story.tone(verdict)])
+    for title, rows in (
+        ("Why", _why(verdict)),
+        ("Who waits", _victims(verdict)),
+        ("Suspects, none of them named", _open_suspects(verdict)),
+        ("Rejected", _rejected(verdict)),
+        ("Missing", _missing(verdict)),
+        ("What to do", _action(verdict)),
+        ("Seen", _seen(verdict)),
+    ):
+        page.section(title, list(rows))
+    text = printable("\n".join(page.lines), keep="\x1b" if color else "") + "\n"
+    return text if unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Replace what could steer a terminal (control and direction characters) by a question mark."""
+    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] in keep else "?", text)
+
+
+class _Page:
+    """Lines of one width; sections are a bold title and indented, wrapped rows."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width, self.color = width, color
+        self.lines: list[str] = []
+
+    def line(self, text: str, *, style: str = "", indent: str = "", hanging: str | None = None) -> None:
+        """Add one wrapped paragraph; foreign text loses its escape characters here, before styles are added."""
+        hang = indent if hanging is None else hanging
+        wrapped = textwrap.wrap(printable(text.replace("\t", " ")), self.width, initial_indent=indent,
+                                subsequent_indent=hang, break_on_hyphens=False)  # fmt: skip
+        self.lines.extend(self._styled(row, style) for row in wrapped)
+
+    def section(self, title: str, rows: list[tuple[str, str]]) -> None:
+        """Add a titled section of (mark, text) rows, if it has any; a ``$`` mark is a command and never wrapped."""
+        if not rows:
+            return
+        self.lines.extend(("", self._styled(title, "bold")))
+        for mark, text in rows:
+            if mark == "$":
+                self.lines.append(f"    {printable(text)}")
+            else:
+                lead = f"  {mark} " if mark else "  "
+                self.line(text, indent=lead, hanging=" " * len(lead))
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.color and style else text
+
+
+def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    texts = {item.id: item for item in verdict.evidence}
+    told: set[str] = set()
+    for reason, culprits in _by_reason(verdict):
+        named = f"{story.who(culprits)}: " if len(verdict.culprits) > 1 else ""
+        yield "", f"{named}{_sentence(reason)}"
+        told.update(reason_id for culprit in culprits for reason_id in culprit.evidence)
+    if verdict.first_symptom:
+        at = story.moment(verdict.first_symptom.at)
+        yield "", f"First symptom{f', {at}' if at else ''}: {_sentence(verdict.first_symptom.text)}"
+    cited = [texts[name] for name in sorted(told, key=lambda name: (len(name), name)) if name in texts]
+    for item in cited[:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS]):
+        yield "-", f"{item.text}{f'  [{item.source}]' if item.source else ''}"
+    if story.tone(verdict) == "named":
+        yield "", story.calibration(verdict)
+
+
+def _by_reason(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
+    reasons: dict[str, list[Culprit]] = {}
+    for culprit in verdict.culprits:
+        reasons.setdefault(culprit.why or story.fault(verdict, culprit.root), []).append(culprit)
+    return [(reason, culprits) for reason, culprits in reasons.items() if reason]
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+
+
+def _victims(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if verdict.victims.count:
+        yield "", story.waiting(verdict)
+    for chain in verdict.victims.chains[:MOST_ROWS]:
+        yield "", f"{chain}   (each waits for the next)"
+    if len(verdict.victims.chains) > MOST_ROWS:
+        yield "", f"… and {len(verdict.victims.chains) - MOST_ROWS:,} more chains (--json has them)"
+
+
+def _open_suspects(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if not verdict.abstained:
+        return
+    for suspect in verdict.suspects[:MOST_ROWS]:
+        yield "-", f"{story.who([suspect])}, {story.confidence(suspect.probability)}{f': {suspect.why}' if suspect.why else ''}"
+
+
+def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    for rejected in verdict.rejected[:MOST_ROWS]:
+        yield "-", f"{rejected.kind} {rejected.id}: {rejected.why}"
+    if len(verdict.rejected) > MOST_ROWS:
+        yield "", f"… and {len(verdict.rejected) - MOST_ROWS:,} more (--json has them)"
+
+
+def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    for missing in sorted(verdict.missing, key=lambda item: not item.matters)[: 2 * MOST_ROWS]:
+        decides = "" if missing.matters else " (would not change the answer)"
+        yield "!" if missing.matters else "-", f"{missing.what}{decides}"
+
+
+def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if verdict.abstained:
+        yield "", "Nothing that stops anybody. More evidence first:"
+        for reason, command in story.next_steps(verdict):
+            yield "", f"{reason}:"
+            yield "$", command
+    if not verdict.abstained or verdict.action.kind != "none":
+        why = f" {_sentence(verdict.action.why)}" if verdict.action.why else ""
+        cost = verdict.action.expected_loss_gpu_hours
+        yield "", story.deed(verdict.action, abstained=verdict.abstained) + why + (
+            f" Expected loss {cost:g} GPU hours." if cost is not None else "")  # fmt: skip
+
+
+def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    yield "", story.coverage(verdict)
+    if verdict.dump_skew_seconds:
+        yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
+    unread = verdict.coverage.unread
+    if unread:
+        yield "", f"{len(unread):,} file{'s' if len(unread) != 1 else ''} not read; with the reason for each:"
+        yield "$", "faulthound read PATH"
