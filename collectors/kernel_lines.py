@@ -1,0 +1,244 @@
+"""What one line of kernel text says: an Xid, a lost GPU, a PCIe or link error, a stuck or killed process, a failing disk.
+
+``event(text)`` returns the fields of a ``KernelEvent`` or None. It knows neither the line's time nor its neighbours.
+Forms were taken from driver and kernel sources and from logs in the open; where they differ by version all are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+Fields = dict[str, Any]
+
+OFF_BUS_XID = 79
+NVLINK5_XIDS = range(144, 151)
+NVLINK_XID = 74
+LOOK_LIMIT = 2048  # characters looked at: bounds what a pattern can cost on a hostile line
+TEXT_LIMIT = 600  # characters kept of a line; a hung task's name or a garbled line may be longer
+REGISTERS_LIMIT = 16
+
+_PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_PORT = r"((?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"  # not veth, cali, docker, br-: those come and go
+
+WORTH_A_LOOK = re.compile(
+    r"Xid|NVRM: |PCIe Bus Error|AER:|mlx5|Killed process|oom-kill:|lockup|LOCKUP|blocked for more than|stall"
+    r"|segfault at|general protection|carrier|[Ll]ink |[Hh]ardware [Ee]rror|mce:|MCE|EDAC|Memory failure|nvme|I/O error"
+    r"|-fs error|XFS|not responding|server .* OK|timed out|panic|BUG:|kernel BUG|Oops|peermem|Lustre"
+)
+
+
+def event(text: str) -> Fields | None:
+    """Return what this line reports, as the fields of a kernel event, or None for a line that reports nothing here."""
+    text = text[:LOOK_LIMIT]
+    if not WORTH_A_LOOK.search(text):
+        return None
+    for pattern, read in _READINGS:
+        if found := pattern.search(text):
+            fields = read(found)
+            return {"text": text[:TEXT_LIMIT].strip(), **fields} if fields is not None else None
+    return None
+
+
+def pci_address(text: str) -> str:
+    """Normalise to "0000:9b:00": domain, bus, device in lower case, the function dropped, a missing domain zero."""
+    parts = text.removeprefix("PCI:").split(".")[0].lower().split(":")
+    domain, bus, device = ["0000", *parts][-3:]
+    return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
+
+
+_PID = re.compile(r"^pid='?(\d{1,10}|<unknown>)'?(?:,\s*|$)")
+_NAME = re.compile(r"^name='?([^,']*)'?(?:,\s*|$)")
+_SEVERITY = re.compile(r"\b(link[ -]?fatal|non-?fatal|fatal)\b", re.IGNORECASE)
+_LINK = re.compile(r"\blink\s*(-?\d{1,5})", re.IGNORECASE)
+_REGISTERS = re.compile(r"[(\[]\s*((?:0x[0-9a-fA-F]{1,16}[\s,]*){1,32})[)\]]")
+
+
+def _xid(found: re.Match[str]) -> Fields | None:
+    code, rest = int(found[2]), (found[3] or "").strip()
+    if code == 0:
+        return None
+    fields: Fields = {"event": "xid", "code": code, "pci": pci_address(found[1])}
+    if pid := _PID.match(rest):
+        fields["pid"] = int(pid[1]) if pid[1].isdigit() else None
+        rest = rest[pid.end() :]
+    if name := _NAME.match(rest):
+        fields["process"] = name[1] if name[1] not in ("", "<unknown>") else None
+        rest = rest[name.end() :]
+    if code in NVLINK5_XIDS or code == NVLINK_XID:
+        fields |= _nvlink(code, rest)
+    return fields
+
+
+def _nvlink(code: int, rest: str) -> Fields:
+    """Read the unit, severity word, link and registers of an NVLink Xid, each where it is present."""
+    fields: Fields = {}
+    severity = _SEVERITY.search(rest)
+    if severity:
+        fields["severity"] = _severity_word(severity[1])
+        if code in NVLINK5_XIDS and (unit := rest[: severity.start()].strip(" ,:")):
+            fields["unit"] = unit[:64]
+    elif code in NVLINK5_XIDS and (unit_word := re.match(r"[A-Z][A-Z0-9_/]{2,40}\b", rest)):
+        fields["unit"] = unit_word[0]
+    if link := _LINK.search(rest):
+        fields["link"] = int(link[1])
+    if registers := _REGISTERS.search(rest):
+        values = re.findall(r"0x[0-9a-fA-F]+", registers[1])[:REGISTERS_LIMIT]
+        fields["status"] = tuple(int(value, 16) for value in values)
+    return fields
+
+
+def _severity_word(word: str) -> str:
+    squeezed = word.lower().replace("-", "").replace(" ", "")
+    return {"linkfatal": "link fatal", "nonfatal": "nonfatal"}.get(squeezed, "fatal")
+
+
+def _sxid(found: re.Match[str]) -> Fields | None:
+    rest = found[4] or ""
+    if re.match(r"\s*(?:Severity \d|Data \{)", rest):
+        return None  # the second and third lines of the same error
+    severity, link = _SEVERITY.search(rest), _LINK.search(rest)
+    return {
+        "event": "sxid",
+        "device": found[1],
+        "pci": pci_address(found[2]),
+        "code": int(found[3]),
+        "severity": _severity_word(severity[1]) if severity else None,
+        "link": int(link[1]) if link else None,
+    }
+
+
+def _off_bus(found: re.Match[str]) -> Fields:
+    return {"event": "off_bus", "code": OFF_BUS_XID, "pci": pci_address(found[1])}
+
+
+def _identity(found: re.Match[str]) -> Fields:
+    return {"event": "gpu_identity", "pci": pci_address(found[1]), "gpu_uuid": found[2]}
+
+
+def _aer(found: re.Match[str]) -> Fields:
+    """Read AER's severity as corrected, nonfatal or fatal; the device is the reporting driver's name."""
+    words = found["severity"].lower()
+    severity = "corrected" if words.startswith("correct") else "nonfatal" if re.search("non-?fatal", words) else "fatal"
+    pci = found["late"] or found["pci"]  # "received: 0000:9b:00.0" names the failing device, not the port above it
+    return {"event": "aer", "severity": severity, "device": found["driver"], "pci": pci_address(pci) if pci else None}
+
+
+_MLX5_NOISE = re.compile(r"ACCESS_REG|firmware version|enabling|Supported tc|E-Switch|MLX5E|bandwidth|renamed|Rate limit")
+_MLX5_SEVERITIES = (
+    ("fatal", re.compile(r"compromised|[Ff]atal|assert_var|device state is internal error|synd 0x(?!0\b)", re.IGNORECASE)),
+    ("error", re.compile(r"event\[error\]|[Cc]able error|[Tt]imeout|[Ee]rror|failed|fail\b|High Temperature", re.IGNORECASE)),
+)
+
+
+def _mlx5(found: re.Match[str]) -> Fields | None:
+    """Keep what a Mellanox NIC reports as wrong; ACCESS_REG failures are caused by monitoring tools and are dropped."""
+    rest = found.string[found.start() :]
+    if _MLX5_NOISE.search(rest):
+        return None
+    pci = re.search(_PCI, rest)
+    fields: Fields = {"device": found[0].rstrip(":"), "pci": pci_address(pci[1]) if pci else None}
+    if re.search(r"insufficient power", rest, re.IGNORECASE):
+        return {"event": "pcie_power", **fields}
+    for severity, words in _MLX5_SEVERITIES:
+        if words.search(rest):
+            return {"event": "mlx5", "severity": severity, **fields}
+    return {"event": "mlx5", "severity": "info", **fields} if "module event" in rest else None
+
+
+def _driver_link(found: re.Match[str]) -> Fields:
+    down = found["state"].lower() == "down"
+    pci = pci_address(found["pci"]) if found["pci"] else None
+    return {"event": "link_down" if down else "link_up", "device": found["port"], "pci": pci}
+
+
+def _carrier(found: re.Match[str]) -> Fields:
+    return {"event": "link_down" if found[2].lower() == "lost" else "link_up", "device": found[1]}
+
+
+def _oom(found: re.Match[str]) -> Fields:
+    scope = "cgroup" if re.search(r"cgroup|CONSTRAINT_MEMCG", found.string) else "global"
+    return {"event": "oom_kill", "pid": int(found["pid"]), "process": found["name"], "severity": scope}
+
+
+def _soft_lockup(found: re.Match[str]) -> Fields:
+    process, pid = found["name"], found["pid"]
+    return {"event": "soft_lockup", "seconds": float(found["seconds"]), "process": process, "pid": int(pid) if pid else None}
+
+
+def _hung_task(found: re.Match[str]) -> Fields:
+    return {"event": "hung_task", "process": found[1], "pid": int(found[2]), "seconds": float(found[3])}
+
+
+def _segfault(found: re.Match[str]) -> Fields:
+    library = re.search(r"\bin ([\w.+-]{1,80})\[", found.string)
+    return {"event": "segfault", "process": found[1], "pid": int(found[2]), "device": library[1] if library else None}
+
+
+def _named(name: str, severity: str | None = None) -> Callable[[re.Match[str]], Fields]:
+    """Build a reading for a pattern whose only content is that it occurred, and on what (group ``device``)."""
+
+    def read(found: re.Match[str]) -> Fields:
+        device = found.groupdict().get("device")
+        return {"event": name, **({"severity": severity} if severity else {}), **({"device": device} if device else {})}
+
+    return read
+
+
+def _ghes(found: re.Match[str]) -> Fields:
+    word = found[1].lower()
+    return {"event": "mce", "severity": "corrected" if word in ("corrected", "info") else word}
+
+
+_OWNER = r"(?:(?P<driver>[\w-]+) (?P<pci>[0-9a-f:]{7,13}\.\d): )?"  # "pcieport 0000:02:00.0: "
+_AER_SEVERITY = r"(?P<severity>[Cc]orrect\w+|[Uu]ncorrect\w+ ?\([\w-]+\)|Non-?[Ff]atal|Fatal)"
+_AER_FROM = r" error(?: message)? received(?:: | from )(?P<late>[0-9a-f:]{7,13}\.\d)"
+_NAMED_PORT = r"\b(?P<port>(?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"
+_LINK_STATE = r"(?: NIC)?:? (?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own|DOWN|UP)\b"
+_NVME_TROUBLE = (
+    r"timeout, (?:aborting|reset|disable)|controller is down|Device not ready|Removing after probe failure|"
+    r"failed to set|Abort status|reset controller"
+)
+_MACHINE_CHECK = (
+    r"Machine check: Processor context corrupt|Uncorrected hardware memory error|\d+ UE\b|Memory failure: 0x|"
+    r"MCE.*not responding"
+)
+_XFS_TROUBLE = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
+_LUSTRE_LOST = r"LustreError: .*(?:evicted|timed out|not responding)|Lustre: .*Connection to (?P<device>\S{1,64}) .*was lost"
+
+_PATTERNS: tuple[tuple[str, Callable[[re.Match[str]], Fields | None]], ...] = (
+    (r"nvidia-(nvswitch\d+):? SXid \(" + _PCI + r"\):? (\d{1,6})(?:,(.*))?", _sxid),
+    (r"NVRM:\s+Xid \(" + _PCI + r"\):\s*(\d{1,5})\b(?:,(.*))?", _xid),
+    (r"NVRM:\s+GPU at " + _PCI + r":\s+(GPU-[0-9a-fA-F-]{8,40})", _identity),
+    (r"NVRM:\s+GPU (?:at )?" + _PCI + r":?,? (?:GPU )?has fallen off the bus", _off_bus),
+    (r"NVRM:\s+The NVIDIA GPU " + _PCI + r"[\s\S]{0,200}fallen off the bus", _off_bus),
+    (_OWNER + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?P<late>)", _aer),
+    (_OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),
+    (r"Killed process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)", _oom),
+    (r"oom-kill:.*task=(?P<name>[^,]{0,64}),pid=(?P<pid>\d{1,10})", _oom),
+    (r"soft lockup - CPU#\d+ stuck for (?P<seconds>\d{1,7})s!(?: \[(?P<name>.{0,64}):(?P<pid>\d{1,10})\])?", _soft_lockup),
+    (r"hard LOCKUP on cpu", _named("hard_lockup")),
+    (r"rcu.*(?:self-detected stall|detected stalls? on CPUs)", _named("rcu_stall")),
+    (r"INFO: task (.{1,64}):(\d{1,10}) blocked for more than (\d{1,7}) seconds", _hung_task),
+    (r"([^\s\[]{1,64})\[(\d{1,10})\](?: trap)?:? (?:segfault at|general protection)", _segfault),
+    (r"\b" + _PORT + r": ([Ll]ost|[Gg]ained) carrier", _carrier),
+    (r"(?:(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d):? )?" + _NAMED_PORT + _LINK_STATE, _driver_link),
+    (r"(?P<port>bond[\w.]{0,20}): .{0,60}link status definitely (?P<state>up|down)(?P<pci>)", _driver_link),
+    (r"\bmlx5_\w{1,20}:?", _mlx5),
+    (r"event severity: (fatal|recoverable|corrected|info)", _ghes),
+    (_MACHINE_CHECK, _named("mce", "uncorrected")),
+    (r"Machine check events logged|EDAC .*\b\d+ CE\b|\[Hardware Error\]: Corrected error", _named("mce", "corrected")),
+    (r"(?P<device>nvme\d+)(?:n\d+)?: (?:.*(?:" + _NVME_TROUBLE + "))", _named("io_error")),
+    (r"(?:Buffer )?I/O error(?:,| on) dev(?:ice)? (?P<device>[\w-]{1,32})", _named("io_error")),
+    (r"EXT4-fs error \(device (?P<device>[\w-]{1,32})\)", _named("fs_error")),
+    (r"XFS \((?P<device>[\w-]{1,32})\): .*(?:" + _XFS_TROUBLE + ")", _named("fs_error")),
+    (r"nfs: server (?P<device>\S{1,128}) (?:not responding|timed out)", _named("nfs_not_responding")),
+    (r"nfs: server (?P<device>\S{1,128}) OK", _named("nfs_responding")),
+    (_LUSTRE_LOST, _named("nfs_not_responding")),
+    (r"Lustre: .*Connection restored to (?P<device>\S{1,64})", _named("nfs_responding")),
+    (r"Kernel panic - not syncing", _named("panic")),
+    (r"kernel BUG at|BUG: (?:unable to handle|kernel NULL|Bad page)|\bOops: |general protection fault", _named("kernel_bug")),
+    (r"nvidia-peermem.*ERROR", _named("peermem")),
+)
+_READINGS = tuple((re.compile(pattern), read) for pattern, read in _PATTERNS)

@@ -1,0 +1,223 @@
+"""Where a kernel log's line came from and when: the prefixes of kmsg, dmesg, journald and syslog, taken off the text.
+
+One line is split at a time and knows no other line. Instants are UTC seconds. A stamp without a zone (``dmesg -T``,
+syslog) is read as UTC, since the log does not say which zone the machine used; a stamp without a year is returned as
+``yearless_at`` and dated by the caller, who may know when the file was written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+_MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+YEARLESS_REFERENCE_YEAR = 2000  # a leap year, so that 29 February is a day
+KERNEL = "kernel"
+
+_MONTH = "(?:" + "|".join(MONTHS) + ")"
+_CALLER = r"(?:\s?\[\s*[TC]\d+\])?"  # CONFIG_PRINTK_CALLER: "[    T1]"
+_ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?"
+_TAG = r"(?P<host>[\w.:-]{1,255})\s+(?P<tag>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10})\])?:\s?"
+
+KMSG = re.compile(r"\d{1,5},\d{1,20},(\d{1,18}),[^;]{0,64};")
+DMESG = re.compile(r"\[\s*(\d{1,10}\.\d{6})\]" + _CALLER + " ?")
+DMESG_WALL = re.compile(rf"\[(?:\w{{3}}) ({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d) (\d{{4}})\]" + _CALLER + " ?")
+DMESG_HUMAN = re.compile(rf"\[(?:{_MONTH}\s?\d{{1,2}} \d\d:\d\d|\s*\+\d+\.\d{{6}})\] ?")
+DMESG_DECODED = re.compile(r"(?:kern|user|daemon|syslog)\s*:\s*\w+\s*:\s+(?=\[)")
+BRACKET_ISO = re.compile(r"\[" + _ISO + r"\] ?")
+SYSLOG = re.compile(rf"({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:\.(\d{{1,9}}))? (?P<rest>{_TAG})")
+ISO_SYSLOG = re.compile(rf"(?:\w{{3}} )?{_ISO}\s+(?P<rest>{_TAG})")
+ISO_DMESG = re.compile(_ISO + _CALLER + " ")
+RFC_5424 = re.compile(rf"1 {_ISO} (?P<host>\S{{1,255}}) (?P<tag>\S{{1,64}}) \S+ \S+ (?:-|\[[^\]]{{0,2000}}\]) ?")
+UNIX_SYSLOG = re.compile(rf"(\d{{9,11}}\.\d{{6}}) (?P<rest>{_TAG})")
+BARE_TAG = re.compile(r"kernel:\s?")
+PRIORITY = re.compile(r"<\d{1,3}>")
+MONOTONIC_HOST = re.compile(_TAG)
+ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its prefix. ``form`` names the prefix; "" where there was none. ``tag``: who logged it."""
+
+    text: str
+    form: str = ""
+    tag: str = KERNEL
+    host: str | None = None
+    at: float | None = None
+    yearless_at: float | None = None
+    monotonic_at: float | None = None
+    boot_id: str | None = None
+
+
+class _Journal(msgspec.Struct, rename={"message": "MESSAGE", "identifier": "SYSLOG_IDENTIFIER"}):
+    message: str | list[object] | None = None
+    identifier: object = None
+    transport: object = msgspec.field(name="_TRANSPORT", default=None)
+    host: object = msgspec.field(name="_HOSTNAME", default=None)
+    boot_id: object = msgspec.field(name="_BOOT_ID", default=None)
+    realtime: object = msgspec.field(name="__REALTIME_TIMESTAMP", default=None)
+    source_realtime: object = msgspec.field(name="_SOURCE_REALTIME_TIMESTAMP", default=None)
+    monotonic: object = msgspec.field(name="__MONOTONIC_TIMESTAMP", default=None)
+    source_monotonic: object = msgspec.field(name="_SOURCE_MONOTONIC_TIMESTAMP", default=None)
+
+
+_journal = msgspec.json.Decoder(_Journal)
+
+
+def split(line: str) -> Line:
+    """Take the prefix off a line; a line that has none comes back whole, with ``form`` empty."""
+    if line.startswith(("{", "\x1e{")):
+        return _from_journal(line.lstrip("\x1e")) or Line(line)
+    if line.startswith("<") and (priority := PRIORITY.match(line)):
+        line = line[priority.end() :]
+    for reading in _READINGS:
+        if found := reading(line):
+            return found
+    return Line(line)
+
+
+def dated(yearless_at: float, written_at: float | None) -> float | None:
+    """Date a stamp without a year: the latest year that does not put it more than a day after the file was written."""
+    if written_at is None:
+        return None
+    stamp = datetime(YEARLESS_REFERENCE_YEAR, 1, 1, tzinfo=UTC) + timedelta(seconds=yearless_at)
+    try:
+        latest = datetime.fromtimestamp(written_at, UTC) + timedelta(days=1)
+    except (ValueError, OverflowError, OSError):
+        return None
+    for year in range(latest.year, max(latest.year - 8, 1), -1):  # eight years back there is always a leap year
+        try:
+            candidate = stamp.replace(year=year)
+        except ValueError:
+            continue
+        if candidate <= latest:
+            return candidate.timestamp()
+    return None
+
+
+def _instant(date: tuple[int, int, int], clock: tuple[str, str, str], fraction: str = "", zone: str = "") -> float | None:
+    """Turn the parts of a stamp into UTC seconds; None where they are no date, as in a garbled line."""
+    hour, minute, second = (int(part) for part in clock)
+    try:
+        stamp = datetime(*date, hour, minute, min(second, 59), tzinfo=UTC).timestamp()  # 60: a leap second
+    except ValueError:
+        return None
+    if fraction:
+        stamp += int(fraction) / 10 ** len(fraction)
+    if zone.startswith(("+", "-")):
+        digits = zone[1:].replace(":", "")
+        ahead = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+        stamp += -ahead if zone[0] == "+" else ahead
+    return stamp
+
+
+def _iso(parts: tuple[str | None, ...]) -> float | None:
+    year, month, day, hour, minute, second, fraction, zone = (part or "" for part in parts[:8])
+    return _instant((int(year), int(month), int(day)), (hour, minute, second), fraction, zone)
+
+
+def _kmsg(line: str) -> Line | None:
+    if not (found := KMSG.match(line)):
+        return None
+    text = ESCAPED.sub(lambda byte: chr(int(byte[1], 16)), line[found.end() :])
+    return Line(text, "kmsg", monotonic_at=int(found[1]) / 1e6)
+
+
+def _dmesg(line: str) -> Line | None:
+    start = decoded.end() if (decoded := DMESG_DECODED.match(line)) else 0
+    if found := DMESG.match(line, start):
+        text, seconds = line[found.end() :], float(found[1])
+        tagged = MONOTONIC_HOST.match(text)  # journalctl -o short-monotonic: "[12.345678] host kernel: text"
+        if tagged and tagged["tag"] == KERNEL:
+            return Line(text[tagged.end() :], "dmesg", host=tagged["host"], monotonic_at=seconds)
+        return Line(text, "dmesg", monotonic_at=seconds)
+    if found := DMESG_WALL.match(line, start):
+        at = _instant((int(found[6]), MONTHS[found[1]], int(found[2])), (found[3], found[4], found[5]))
+        return Line(line[found.end() :], "dmesg -T", at=at)
+    if found := DMESG_HUMAN.match(line, start):
+        return Line(line[found.end() :], "dmesg -H")
+    return None
+
+
+def _syslog(line: str) -> Line | None:
+    if not (found := SYSLOG.match(line)):
+        return None
+    date = (YEARLESS_REFERENCE_YEAR, MONTHS[found[1]], int(found[2]))
+    stamp = _instant(date, (found[3], found[4], found[5]), found[6] or "")
+    origin = datetime(YEARLESS_REFERENCE_YEAR, 1, 1, tzinfo=UTC).timestamp()
+    return _tagged(line, found, "syslog", None, None if stamp is None else stamp - origin)
+
+
+def _dated_syslog(line: str) -> Line | None:
+    if found := ISO_SYSLOG.match(line):
+        return _tagged(line, found, "syslog", _iso(found.groups()))
+    if found := RFC_5424.match(line):
+        return _tagged(line, found, "syslog", _iso(found.groups()))
+    if found := UNIX_SYSLOG.match(line):
+        return _tagged(line, found, "syslog", float(found[1]))
+    return None
+
+
+def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearless: float | None = None) -> Line:
+    text, monotonic = line[found.end() :], None
+    if found["tag"] == KERNEL and (stamp := DMESG.match(text)):  # "host kernel: [12345.678901] text"
+        text, monotonic = text[stamp.end() :], float(stamp[1])
+    return Line(text, form, found["tag"], found["host"], at, yearless, monotonic)
+
+
+def _dated_dmesg(line: str) -> Line | None:
+    found = ISO_DMESG.match(line) or BRACKET_ISO.match(line)
+    return Line(line[found.end() :], "dmesg iso", at=_iso(found.groups())) if found else None
+
+
+def _bare_tag(line: str) -> Line | None:
+    if not (found := BARE_TAG.match(line)):
+        return None
+    stamp = DMESG.match(line, found.end())
+    text = line[stamp.end() if stamp else found.end() :]
+    return Line(text, "tag", monotonic_at=float(stamp[1]) if stamp else None)
+
+
+_READINGS = (_kmsg, _dmesg, _syslog, _dated_syslog, _dated_dmesg, _bare_tag)
+
+
+def _from_journal(line: str) -> Line | None:
+    try:
+        entry = _journal.decode(line)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    if entry.realtime is None and entry.monotonic is None and entry.transport is None:
+        return None  # some other JSON
+    tag = KERNEL if entry.transport == KERNEL else _word(entry.identifier) or ""
+    return Line(
+        _message(entry.message),
+        "journal",
+        tag,
+        _word(entry.host),
+        _micros(entry.source_realtime) or _micros(entry.realtime),
+        monotonic_at=_micros(entry.source_monotonic) or _micros(entry.monotonic),
+        boot_id=_word(entry.boot_id),
+    )
+
+
+def _word(value: object) -> str | None:
+    return value[:255] if isinstance(value, str) and value else None
+
+
+def _micros(value: object) -> float | None:
+    digits = str(value)
+    return int(digits) / 1e6 if len(digits) <= 18 and digits.isascii() and digits.isdigit() else None
+
+
+def _message(value: str | list[object] | None) -> str:
+    """Decode MESSAGE: a string, or the array of byte values that journald writes for text with control characters."""
+    if isinstance(value, list):
+        if all(isinstance(byte, int) and 0 <= byte < 256 for byte in value):
+            return bytes(value).decode("utf-8", "replace")  # type: ignore[arg-type]
+        return "\n".join(part for part in value if isinstance(part, str))
+    return value or ""
