@@ -80,9 +80,10 @@ class Bounded(io.RawIOBase):
         self.trouble: Trouble | None = None
 
     def readable(self) -> bool:
+        """Say that it can be read, as io.BufferedReader asks."""
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - the type of io.RawIOBase
+    def readinto(self, buffer: Any) -> int:
         """Fill the whole buffer unless the file ends, so that a peek shows the whole head."""
         view = memoryview(buffer).cast("B")
         filled = 0
@@ -101,7 +102,7 @@ class Bounded(io.RawIOBase):
         except Exceeded as error:
             self.trouble = Trouble("limit", str(error), self.offset)
             return b""
-        except Exception as error:  # the decompressors raise their own kinds: zlib.error, ZstdError, BadZipFile, OSError
+        except (OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
             self.trouble = Trouble("damaged", f"{error or type(error).__name__}", self.offset)
             return b""
         self._left -= len(data)
@@ -146,19 +147,20 @@ def unzstd(take: Take, budget: Budget) -> Take:
     def read(size: int) -> bytes:
         nonlocal frame
         while True:
-            data = b""
+            packed = b""
             if frame.eof:
-                rest = frame.unused_data or take(CHUNK_BYTES)
-                if not rest:
+                packed = frame.unused_data or take(CHUNK_BYTES)
+                if not packed:
                     return b""
                 frame = zstd.ZstdDecompressor(options=options)
-                data = frame.decompress(rest, size)
-            elif not frame.needs_input:
-                data = frame.decompress(b"", size)
-            elif packed := take(CHUNK_BYTES):
+            elif frame.needs_input:
+                packed = take(CHUNK_BYTES)
+                if not packed:
+                    raise EOFError("the zstd data stops before its end")
+            try:
                 data = frame.decompress(packed, size)
-            else:
-                raise EOFError("the zstd data stops before its end")
+            except zstd.ZstdError as error:
+                raise ValueError(str(error)) from error
             if data:
                 budget.spend(len(data))
                 return bytes(data)

@@ -1,0 +1,101 @@
+"""A path says whose its file is: rank, node, attempt. Where it says two things, it says nothing.
+
+The names are those that PyTorch, torchrun, py-spy users and per-node collection scripts write. A directory name counts as
+a node only with a word in it that means a machine, or a domain: a guess here would send somebody to the wrong machine.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+# The longest number that is a rank: a date or a process id is longer.
+_RANK = r"(?P<rank>\d{1,6})"
+_TRACE = re.compile(rf"^(?:nccl|comm_lib)_trace_rank_(?:(?P<host>.*[A-Za-z].*)_)?{_RANK}$")
+_DUMP = re.compile(rf"^_?dump_?{_RANK}$")
+# "rank7", "rank_7", "global_rank=7", "stacks-rank3"; not "local_rank_3", "node_rank0", "rank0-7", "rank3of8".
+_WORD = re.compile(
+    rf"(?<![A-Za-z])(?:(?P<kind>[A-Za-z]+)[_-])?rank[_.=-]?{_RANK}(?![0-9]|-\d|of\d|\.\.)", re.IGNORECASE
+)
+_OTHER_RANKS = {"local", "node", "group", "tp", "pp", "dp", "ep", "cp", "role", "num"}
+_RANK_FOLDER = re.compile(rf"^(?:global_?)?rank[_=-]?{_RANK}$", re.IGNORECASE)
+_ATTEMPT = re.compile(r"^(?:attempt|restart)[_=-]?(?P<attempt>\d{1,6})$", re.IGNORECASE)
+_ATTEMPT_WORD = re.compile(r"(?<![A-Za-z])(?:attempt|restart)[_=-]?(?P<attempt>\d{1,6})(?!\d)", re.IGNORECASE)
+_TORCHRUN_FILES = {"stdout.log", "stderr.log", "error.json"}
+_MACHINE = (
+    r"(?:[a-z0-9]+[-_])*(?:node|host|gpu|nid|compute|cn|dgx|hgx|srv|server|machine|vm|ip|"
+    r"a100|h100|h200|h800|h20|b200|b300|gb200|gb300|mi300x?|trn\d)(?:[a-z]?-?\d+)(?:-\d+)*"
+)
+_NODE = re.compile(rf"^(?P<node>{_MACHINE}(?:\.[a-z0-9-]+)*)$", re.IGNORECASE)
+_DOMAIN = re.compile(r"^(?P<node>[a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+\.(?:local|internal|cluster|com|net|org|edu|gov))$")
+_NODE_WORD = re.compile(rf"(?:^|[_.])(?P<node>{_MACHINE})(?=$|[_.])", re.IGNORECASE)
+_EXPLICIT = re.compile(r"^(?:node|host|hostname)=(?P<node>[A-Za-z0-9][A-Za-z0-9.-]*)$")
+_SUFFIXES = re.compile(
+    r"(?:\.(?:gz|zst|json|jsonl|txt|log|out|err|pkl|pickle|dump|pt|bin|trace|stacks?|gdb|pyspy|tar|zip|tgz))+$",
+    re.IGNORECASE,
+)
+# "gpu0" names a device, and "host_id" a field, not a machine.
+_DEVICE = re.compile(r"^gpu_?\d{1,2}$", re.IGNORECASE)
+
+
+class Whose(NamedTuple):
+    """What a path says; None: it does not."""
+
+    rank: int | None = None
+    node: str | None = None
+    attempt: int | None = None
+    local_rank: int | None = None
+
+
+def _stem(name: str) -> str:
+    return _SUFFIXES.sub("", name)
+
+
+def _only(values: set[int]) -> int | None:
+    return values.pop() if len(values) == 1 else None
+
+
+def _ranks_of_file(stem: str) -> set[int]:
+    if found := _TRACE.match(stem) or _DUMP.match(stem):
+        return {int(found["rank"])}
+    return {int(word["rank"]) for word in _WORD.finditer(stem) if (word["kind"] or "").lower() not in _OTHER_RANKS}
+
+
+def _node_of(stem: str, folders: list[str]) -> str | None:
+    if (found := _TRACE.match(stem)) and found["host"]:
+        return found["host"]
+    named = {word["node"] for word in _NODE_WORD.finditer(stem) if not _DEVICE.match(word["node"])}
+    if named:
+        return named.pop() if len(named) == 1 else None
+    for folder in reversed(folders):
+        found = _EXPLICIT.match(folder) or _NODE.match(folder) or _DOMAIN.match(folder)
+        if found and not _DEVICE.match(found["node"]):
+            return found["node"]
+    return None
+
+
+@lru_cache(maxsize=4096)
+def whose(source: str) -> Whose:
+    """Read rank, node, attempt and local rank off a path; an archive's member is a path of its own."""
+    parts = [part for part in re.split(r"[/:\\]", source) if part]
+    if not parts:
+        return Whose()
+    folders = [_stem(part) for part in parts[:-1]]
+    stem = _stem(parts[-1])
+    ranks = _ranks_of_file(stem) | {int(found["rank"]) for part in folders if (found := _RANK_FOLDER.match(part))}
+    attempts = {int(found["attempt"]) for part in folders if (found := _ATTEMPT.match(part))}
+    attempts = attempts or {int(found["attempt"]) for found in _ATTEMPT_WORD.finditer(stem)}
+    local = None
+    if parts[-1] in _TORCHRUN_FILES and len(folders) > 1 and folders[-1].isdigit() and _ATTEMPT.match(folders[-2]):
+        local = int(folders[-1])
+    return Whose(_only(ranks), _node_of(stem, folders), _only(attempts), local)
+
+
+_TRAILING = re.compile(r"[A-Za-z_.-](\d{1,6})$")
+
+
+def trailing_number(source: str) -> int | None:
+    """Return the number that the file's name ends in, as every Flight Recorder dump's does, whatever its prefix."""
+    found = _TRAILING.search(_stem(re.split(r"[/:\\]", source)[-1]))
+    return int(found[1]) if found else None
