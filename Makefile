@@ -49,7 +49,7 @@ clean: ## remove the environment, the caches and what was generated
 # One environment and one stamp an extra: a second call installs nothing and needs no network.
 # The build backend comes first and by its pin: an isolated build would fetch its own and obey no constraints.
 .venv/installed-%: .venv/made pyproject.toml constraints.txt
-	@echo "Installing faulthound[diagnose,$*] into .venv (once; a minute or two) …"
+	@echo "Installing faulthound[$*] into .venv (once; a minute or two) …"
 	@$(PIP) install -qq --constraint constraints.txt setuptools
 	@$(PIP) install -qq --constraint constraints.txt --no-build-isolation --editable '.[diagnose,$*]'
 	@touch '$@'

@@ -19,6 +19,19 @@ _seconds_by_part: dict[str, float] = defaultdict(float)
 _tests_by_part: dict[str, set[str]] = defaultdict(set)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer to bring expectations up to date, for review in the diff."""
+    parser.addoption(
+        "--rewrite", action="store_true", help="write what is printed today into stories and documentation"
+    )
+
+
+@pytest.fixture(scope="session")
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Return whether expectations are to be rewritten rather than compared."""
+    return bool(request.config.getoption("--rewrite"))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """Return the root of the checkout."""
