@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import socket
 import subprocess
@@ -73,13 +74,22 @@ def _dump(private: Path, rank: int, folder: Path, evidence: Evidence) -> None:
             (folder / f"fr_rank{rank}.json").write_bytes(answer)
     elif evidence.dumps == "pickle":
         stem = private / f"nccl_trace_rank_{rank}"
-        with Path(f"{stem}.pipe").open("wb") as pipe:
-            pipe.write(b"dump\n")
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while not stem.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if stem.exists():
+        if _pickled(stem):
             shutil.copy2(stem, folder / stem.name)
+
+
+def _pickled(stem: Path) -> bool:
+    """Ask through the rank's pipe and say whether the dump appeared."""
+    try:
+        pipe = os.open(f"{stem}.pipe", os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:  # nobody reads: the rank is gone, or still busy with an earlier request
+        return False
+    os.write(pipe, b"dump\n")
+    os.close(pipe)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not stem.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return stem.exists()
 
 
 def _stacks(private: Path, rank: int, pid: int, folder: Path, evidence: Evidence) -> None:

@@ -47,7 +47,7 @@ class Job:
         added = {
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
-            "TORCH_FR_BUFFER_SIZE": "200",
+            "TORCH_FR_BUFFER_SIZE": "100",
             "PYTHONDONTWRITEBYTECODE": "1",
             "TRAIN_PRIVATE": str(self.private),
             "TRAIN_FAULTS": json.dumps(self.scenario.planned()),
@@ -67,8 +67,16 @@ class Job:
 
     def start_torchrun(self) -> None:
         """Start the real launcher, everything interleaved in its one log."""
-        launcher = [self.python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.scenario.ranks}"]
-        self._start([*launcher, *self.scenario.launcher_options(), self.program.name, *self._job()], "torchrun.log", Evidence())
+        launcher = [
+            self.python,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={self.scenario.ranks}",
+        ]
+        self._start(
+            [*launcher, *self.scenario.launcher_options(), self.program.name, *self._job()], "torchrun.log", Evidence()
+        )
 
     def _job(self) -> list[str]:
         return ["--topology", self.scenario.topology]
@@ -77,8 +85,13 @@ class Job:
         with (self.logs / log).open("wb") as output:
             self.processes.append(
                 subprocess.Popen(
-                    command, cwd=self.program.parent, env=self.environment(evidence), stdin=subprocess.DEVNULL,
-                    stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                    command,
+                    cwd=self.program.parent,
+                    env=self.environment(evidence),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )
             )
 
@@ -92,7 +105,9 @@ class Job:
 
     def log(self) -> str:
         """Return the end of all logs, for an error message."""
-        return "\n".join(f"== {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in self.logs.glob("*.log"))
+        return "\n".join(
+            f"== {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in self.logs.glob("*.log")
+        )
 
     def kill(self) -> None:
         """Kill every process of this job: ours, and the workers that torchrun put into sessions of their own."""
@@ -141,14 +156,14 @@ def _struck(job: Job) -> Iterator[bool]:
         yield reached
 
 
-def _still(job: Job) -> Iterator[bool]:
+def _still(job: Job, seconds: float) -> Iterator[bool]:
     """True once no rank has moved to another step for a while."""
     last, since = faults.steps(job.private), time.monotonic()
     while True:
         now = faults.steps(job.private)
         if now != last:
             last, since = now, time.monotonic()
-        yield time.monotonic() - since >= STILL_SECONDS or not job.launched()
+        yield time.monotonic() - since >= seconds or not job.launched()
 
 
 def _ended(job: Job) -> Iterator[bool]:
@@ -178,6 +193,7 @@ def run(
     evidence: Evidence | None = None,
     workplace: Path | None = None,
     python: str = sys.executable,
+    still_seconds: float = STILL_SECONDS,
 ) -> Path:
     """Run one scenario and return ``folder``, which then holds what was left of the job."""
     evidence = evidence or scenario.evidence()
@@ -196,7 +212,7 @@ def run(
             time.sleep(STILL_SECONDS)
             collect.collect(job.private, job.alive(), folder / "second", evidence)
         else:
-            _wait(job, "standstill", START_SECONDS, _still(job))
+            _wait(job, "standstill", START_SECONDS + still_seconds, _still(job, still_seconds))
             collect.collect(job.private, job.alive(), folder, evidence)
     collect.write_hosts(folder, scenario.ranks)
     return folder
@@ -217,10 +233,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="chooses culprits, step and variant")
     parser.add_argument("--workplace", type=Path, help="the folder that the job runs in (default: a temporary one)")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that runs the ranks")
+    parser.add_argument("--still-seconds", type=float, default=STILL_SECONDS, help="how long nothing has moved")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that still kills the ranks
     scenario = Scenario.draw(options.fault, options.topology, options.seed)
     started_at = time.monotonic()
-    run(scenario, options.folder, workplace=options.workplace, python=options.python)
+    elsewhere = {"workplace": options.workplace, "python": options.python, "still_seconds": options.still_seconds}
+    run(scenario, options.folder, **elsewhere)
     print(json.dumps(asdict(scenario) | {"seconds": round(time.monotonic() - started_at, 1)}))
 
 
