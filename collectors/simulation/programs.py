@@ -66,6 +66,8 @@ class Shape:
     batched: bool = True  # batch_isend_irecv, or single sends and receives
     sync_transfers: bool = False  # torch.cuda.synchronize() after each batch, as older Megatron does
     barrier: bool = False
+    pace: float = 1.0  # how much longer than a few milliseconds a layer computes
+    pause_ns: int = 0  # every host stops so long before the middle step: a checkpoint
 
     @property
     def world(self) -> int:
@@ -191,7 +193,7 @@ class _Writer:
         return len(self.program.operations) - 1
 
     def compute(self, milliseconds: float) -> None:
-        self.add(Operation(Kind.COMPUTE, duration_ns=int(milliseconds * MILLISECOND)))
+        self.add(Operation(Kind.COMPUTE, duration_ns=int(milliseconds * self.shape.pace * MILLISECOND)))
 
     def collective(
         self, dimension: str, name: str, sizes: tuple[int, int], *, blocking: bool = True, dtype: str = "BFloat16"
@@ -285,7 +287,8 @@ def stage_program(shape: Shape, stage: int) -> Program:
 
 def _one_step(writer: _Writer) -> None:
     shape = writer.shape
-    writer.add(Operation(Kind.HOST, name="step", duration_ns=100 * MICROSECOND))
+    pause = shape.pause_ns if writer.step == shape.steps // 2 else 0
+    writer.add(Operation(Kind.HOST, name="step", duration_ns=100 * MICROSECOND + pause))
     next_in, next_out = Part(False, 1), Part(True, 1)
     previous_in, previous_out = Part(False, -1), Part(True, -1)
     warm = min(shape.pp - writer.stage - 1, shape.microbatches)
