@@ -194,7 +194,9 @@ def _dimensioned_by_shape(group: ProcessGroup, groups: list[ProcessGroup], world
     if len(strides) < 2 or len(group.members) < 2:
         return group
     stride = _stride(group.members)
-    return replace(group, dimension="tp" if stride == 1 else "pp" if stride == max(strides) and len(strides) > 2 else "dp")
+    return replace(
+        group, dimension="tp" if stride == 1 else "pp" if stride == max(strides) and len(strides) > 2 else "dp"
+    )
 
 
 def _stride(members: tuple[int, ...]) -> int:

@@ -44,6 +44,15 @@ class Window:
         """Map each rank with a flight-recorder dump to the file it came from."""
         return {dump.rank: dump.source for dump in self.dumps if dump.rank is not None}
 
+    @cached_property
+    def launched_before(self) -> frozenset[int]:
+        """Return the ranks whose status counters show launches, though their dump may hold no entry any more."""
+        return frozenset(
+            dump.rank
+            for dump in self.dumps
+            if dump.rank is not None and np.any(np.frombuffer(dump.pg_status.get("enqueued", b""), "<i8") > 0)
+        )
+
     @classmethod
     def build(cls, records: Iterable[Record], attempt: int | None = None) -> Window:
         """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump."""
@@ -79,7 +88,9 @@ def _newest_a_rank(
             by_rank[dump.rank].append(dump)
     newest, earlier = [], []
     for rank in sorted(by_rank):
-        ordered = sorted(by_rank[rank], key=lambda dump: (dump.at or 0.0, last_activity_ns(dump), dump.count, dump.source))
+        ordered = sorted(
+            by_rank[rank], key=lambda dump: (dump.at or 0.0, last_activity_ns(dump), dump.count, dump.source)
+        )
         newest.append(ordered[-1])
         earlier.extend(ordered[:-1])
     return newest, earlier

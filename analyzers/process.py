@@ -1,0 +1,259 @@
+"""What the process table says of a rank: stopped, uninterruptible, gone. No dump shows any of these.
+
+A stopped process (SIGSTOP) keeps the stack and the flight recorder of its victims, so its state letter is often the only
+evidence there is. State D is ordinary for milliseconds; what it waits for in the kernel says whether it is storage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzers.finding import Cause, Evidence, Finding, Suspect, analyzer
+from analyzers.knowledge import Knowledge
+from analyzers.topology import Topology
+from analyzers.window import Window
+from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
+
+STOPPED = 0.95
+TRACED = 0.5  # py-spy and gdb stop a process for the moment that they look at it
+UNINTERRUPTIBLE = 0.5
+UNINTERRUPTIBLE_TWICE = 0.8
+EXITED = 0.9
+ABSENT = 0.85
+ABSENT_WITHOUT_NODES = 0.7
+MAX_ABSENT_SHARE = 1 / 3
+"""More ranks without a process than this share of those with one: the table does not cover the job, or the job is over."""
+
+_LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
+_STORAGE = re.compile(
+    r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"
+    r"mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access|request_wait_answer"
+)  # functions a thread sleeps in while a file system or block device answers (Linux 5.x and 6.x; mount.nfs, Lustre, FUSE)
+_DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem_down")
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Which rank a process is, from every record that ties a pid to a rank."""
+
+    by_node: Mapping[tuple[str, int], int]
+    by_pid: Mapping[int, frozenset[int]]
+    nodes: frozenset[str]
+
+    @classmethod
+    def of(cls, window: Window, topology: Topology) -> Owners:
+        """Collect the pids of stack dumps, flight recorders, logs and placements."""
+        by_node: dict[tuple[str, int], int] = {}
+        by_pid: dict[int, set[int]] = defaultdict(set)
+        for rank, pid, node in _known_pids(window):
+            where = node or topology.nodes.get(rank)
+            by_pid[pid].add(rank)
+            if where:
+                by_node[short(where), pid] = rank
+        found = {pid: frozenset(ranks) for pid, ranks in by_pid.items()}
+        return cls(by_node, found, frozenset(short(node) for node in topology.nodes.values()))
+
+    def rank(self, pid: int | None, node: str | None) -> int | None:
+        """Return the rank of a process, None where it is unknown or two ranks share its pid."""
+        if pid is None:
+            return None
+        if node and (short(node), pid) in self.by_node:
+            return self.by_node[short(node), pid]
+        if node and short(node) in self.nodes:
+            return None
+        ranks = self.by_pid.get(pid, frozenset())
+        return next(iter(ranks)) if len(ranks) == 1 else None
+
+    def pids_of(self, rank: int) -> frozenset[int]:
+        """Return the pids that a rank is known to have had."""
+        return frozenset(pid for pid, ranks in self.by_pid.items() if rank in ranks)
+
+
+def short(node: str) -> str:
+    """Return a node's name without its domain; an address stays whole."""
+    return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
+
+
+def _known_pids(window: Window) -> Iterator[tuple[int, int, str | None]]:
+    """Yield (rank, pid, node): the trainers' pids; helpers that a stack dump shows as children are left out."""
+    for record in window.records:
+        if isinstance(record, StackDump) and record.parent_pid is not None:
+            continue
+        if isinstance(record, FlightRecorderDump | StackDump | LogEvent) and record.rank is not None and record.pid:
+            yield record.rank, record.pid, record.node
+        elif isinstance(record, Placement) and record.ranks is not None:
+            pairs = zip(record.ranks.ranks(), record.pids, strict=False)
+            for index, (rank, pid) in enumerate(pairs):
+                yield rank, pid, record.nodes[index] if index < len(record.nodes) else None
+        elif isinstance(record, RasCommunicator) and record.size and len(record.ranks) == record.size:
+            yield from _ras_pids(window, record)
+
+
+def _ras_pids(window: Window, record: RasCommunicator) -> Iterator[tuple[int, int, str | None]]:
+    """Yield the pids of the largest communicator, if every rank of the job is in it: its numbering is the job's."""
+    expected = {one.rank for one in window.records if one.rank is not None}
+    if expected and record.size > max(expected) and record.size == max(one.size for one in window.of(RasCommunicator)):
+        for one in record.ranks:
+            if one.pid:
+                yield one.rank, one.pid, one.host or None
+
+
+@analyzer("process")
+def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Find ranks that are stopped, uninterruptible or without a process."""
+    del knowledge
+    table = window.of(ProcessState)
+    if not table:
+        return
+    rows = ranked_rows(table, Owners.of(window, topology), topology)
+    newest = {rank: found[-1] for rank, found in rows.items()}
+    dead = {rank: row for rank, row in newest.items() if row.state in {"Z", "X"}}
+    if len(dead) < len(newest):
+        yield from _named(dead, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
+    stopped = {rank: row for rank, row in newest.items() if row.state in {"T", "t"}}
+    if stopped and len(stopped) < max(2, len(topology.ranks)):
+        why = "its process is stopped (state {0.state}): it takes part in nothing until somebody continues it"
+        yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
+    blocked = {rank: row for rank, row in newest.items() if row.state == "D"}
+    yield from _uninterruptible(blocked, rows, topology)
+    yield from _absent(table, newest, window, topology)
+
+
+def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topology) -> dict[int, list[ProcessState]]:
+    """Return each rank's own process in each snapshot, oldest snapshot first.
+
+    Forked helpers repeat the trainer's command line, and with it its rank: the trainer is the oldest of them.
+    """
+    candidates: dict[tuple[int, float], list[ProcessState]] = defaultdict(list)
+    for row in table:
+        known = owners.rank(row.pid, row.node)
+        rank = known if known is not None else _stated_rank(row, owners, topology)
+        if rank is not None:
+            candidates[rank, row.at or 0.0].append(row)
+    rows: dict[int, list[ProcessState]] = defaultdict(list)
+    for (rank, _), found in sorted(candidates.items()):
+        known_pids = owners.pids_of(rank)
+        rows[rank].append(
+            min(found, key=lambda row: (row.pid not in known_pids, -(row.elapsed_seconds or 0.0), row.pid, row.source))
+        )
+    return rows
+
+
+def _stated_rank(row: ProcessState, owners: Owners, topology: Topology) -> int | None:
+    """Return the rank that the row states, a local rank on a known node included, unless that rank's pid is another."""
+    rank = row.rank
+    local = _LOCAL_RANK.search(row.command)
+    if rank is None and local:
+        here = topology.ranks_on(row.node) if row.node else () if topology.nodes else topology.ranks
+        rank = here[int(local.group(1))] if int(local.group(1)) < len(here) <= 64 else None
+    if rank is not None and owners.pids_of(rank) and row.pid not in owners.pids_of(rank):
+        return None
+    return rank
+
+
+def _named(
+    rows: Mapping[int, ProcessState], fault_class: str, strengths: Mapping[str, float], why: str
+) -> Iterator[Finding]:
+    """Yield one finding that names all these ranks together."""
+    if rows:
+        yield _finding(
+            fault_class,
+            "machine",
+            tuple(_suspect(rank, row, strengths[row.state], why.format(row)) for rank, row in sorted(rows.items())),
+        )
+
+
+def _finding(fault_class: str, cause: Cause, suspects: tuple[Suspect, ...]) -> Finding:
+    return Finding(
+        analyzer="process",
+        family="process",
+        symptom="hang",
+        cause=cause,
+        fault_class=fault_class,
+        suspects=suspects,
+        together=len(suspects) > 1,
+        scope=frozenset(rank for suspect in suspects for rank in suspect.ranks),
+        evidence=tuple(item for suspect in suspects for item in suspect.evidence),
+    )
+
+
+def _suspect(rank: int, row: ProcessState, strength: float, why: str) -> Suspect:
+    channel = f", waiting in {row.wait_channel}" if row.wait_channel else ""
+    text = f"rank {rank}: process {row.pid} is in state {row.state}{channel}"
+    evidence = (Evidence(text=text, source=row.source, at=row.at),)
+    return Suspect(kind="rank", strength=strength, why=why, ranks=(rank,), node=row.node, evidence=evidence)
+
+
+def _uninterruptible(
+    blocked: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], topology: Topology
+) -> Iterator[Finding]:
+    """Yield what state D means: storage where ranks of several machines wait for files, else their machine."""
+    storage = {rank: row for rank, row in blocked.items() if _STORAGE.search(row.wait_channel or "")}
+    if _many(storage, topology):
+        first = storage[min(storage)]
+        text = f"{len(storage)} ranks are uninterruptible in file-system waits ({first.wait_channel})"
+        evidence = tuple(_suspect(rank, row, 0.8, text).evidence[0] for rank, row in sorted(storage.items())[:16])
+        suspect = Suspect(kind="storage", strength=0.8, why=text, ranks=tuple(sorted(storage)), evidence=evidence)
+        yield _finding("uninterruptible", "storage", (suspect,))
+        blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
+    suspects = []
+    for rank, row in sorted(blocked.items()):
+        twice = len(rows[rank]) > 1 and rows[rank][-2].state == "D"
+        driver = _DRIVER.search(row.wait_channel or "") is not None
+        strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE + 0.15 * driver
+        where = f" in {row.wait_channel}" if row.wait_channel else ""
+        why = f"its process is uninterruptible{where}" + (", in two tables one after the other" if twice else "")
+        suspects.append(_suspect(rank, row, strength, why))
+    if suspects and len(suspects) * 2 <= max(len(rows), 2):
+        yield _finding("uninterruptible", "machine", tuple(suspects))
+
+
+def _many(ranks: Mapping[int, ProcessState], topology: Topology) -> bool:
+    """Whether these ranks are on several machines, or, where machines are unknown, several ranks."""
+    nodes = {ranks[rank].node or topology.nodes.get(rank) for rank in ranks}
+    return len(nodes) > 1 if None not in nodes else len(ranks) > 1
+
+
+def _absent(
+    table: Sequence[ProcessState], newest: Mapping[int, ProcessState], window: Window, topology: Topology
+) -> Iterator[Finding]:
+    """Yield ranks that have no process in a table that shows their node-mates'."""
+    owners = Owners.of(window, topology)
+    alive = {rank for rank, row in newest.items() if row.state not in {"Z", "X"}}
+    suspects = []
+    for rank in topology.ranks:
+        if rank in newest:
+            continue
+        node = topology.nodes.get(rank)
+        mates = alive if node is None else alive.intersection(topology.ranks_on(node))
+        listed = {mate for mate in mates if _listed_like(mate, rank, newest, owners)}
+        if listed:
+            suspects.append(_absent_suspect(rank, node, newest[min(listed)]))
+    without_nodes = not topology.nodes
+    if (
+        suspects
+        and len(suspects) <= max(1, len(alive) * MAX_ABSENT_SHARE)
+        and not (without_nodes and _tables(table) > 1)
+    ):
+        yield _finding("gone", "machine", tuple(suspects))
+
+
+def _listed_like(mate: int, rank: int, newest: Mapping[int, ProcessState], owners: Owners) -> bool:
+    """Whether the rank would have been found had it a process: by its known pid, or by the command line like its mate."""
+    return bool(owners.pids_of(rank)) or (newest[mate].rank == mate and not owners.pids_of(mate))
+
+
+def _absent_suspect(rank: int, node: str | None, mate: ProcessState) -> Suspect:
+    where = f"on {node} " if node else ""
+    text = f"rank {rank} has no process {where}while its neighbours have one"
+    strength = ABSENT if node else ABSENT_WITHOUT_NODES
+    evidence = (Evidence(text=text, source=mate.source.rsplit(":", 1)[0], at=mate.at),)
+    return Suspect(kind="rank", strength=strength, why=text, ranks=(rank,), node=node, evidence=evidence)
+
+
+def _tables(table: Sequence[ProcessState]) -> int:
+    """Count the files that the rows come from."""
+    return len({row.source.rsplit(":", 1)[0] for row in table})
