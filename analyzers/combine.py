@@ -72,9 +72,9 @@ def _running(findings: Iterable[Finding]) -> bool:
 def _split(finding: Finding) -> list[Root]:
     """A finding whose suspects are all guilty is that many roots; a set of which one is guilty is one."""
     parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
-    return [
-        Root(finding, part, finding.together or len(part) == 1, families=frozenset({finding.family})) for part in parts
-    ]
+    alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
+    families = frozenset({finding.family})
+    return [Root(finding, part, finding.together or alone, families=families) for part in parts]
 
 
 def _admit(decision: Decision, finding: Finding, topology: Topology) -> None:

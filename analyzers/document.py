@@ -256,7 +256,7 @@ def _skew(window: Window) -> float | None:
 def _first_symptom(decision: Decision) -> FirstSymptom | None:
     told = [(f, f.first_symptom) for f in decision.findings if f.first_symptom is not None]
     told.sort(key=lambda pair: pair[1].at if pair[1].at is not None else float("inf"))
-    return FirstSymptom(text=told[0][1].text, at=instant(told[0][1].at)) if told else None
+    return FirstSymptom(text=told[0][1].text, rank=told[0][1].rank, at=instant(told[0][1].at)) if told else None
 
 
 def _victims(decision: Decision, culprits: tuple[Culprit, ...]) -> Victims:

@@ -38,6 +38,7 @@ class Evidence:
     text: str
     source: str = ""
     at: float | None = None
+    rank: int | None = None  # whose record it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

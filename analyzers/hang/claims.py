@@ -118,7 +118,7 @@ class Claims:
             )
             for rank in ranks
         )
-        missing = (f"no flight-recorder dump from rank {_listed(ranks)}: its stack or process state would decide",)
+        missing = (f"the stacks or process states of {_wait(ranks)[0]}, which left no dump, would decide",)
         return self._finding(
             "machine", "no_dump", suspects, tuple(ranks), together=not beside and len(ranks) == 1, missing=missing
         )
@@ -216,7 +216,7 @@ class Claims:
             return "others wait with it in the same operation"
         first, more = operations[0], len(operations) - 1
         waiting = sorted(self.waits.waiting[first])
-        text = f"rank {_listed(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for it in {self._named(first)}"
+        text = f"{' '.join(_wait(waiting))} for it in {self._named(first)}"
         return text + (f" and {more} more operation{'s' if more > 1 else ''}" if more else "")
 
     def _named(self, operation: Operation) -> str:
@@ -248,13 +248,13 @@ class Claims:
         for operation in self._waited(rank)[:MOST_EVIDENCE]:
             waiter = min(self.waits.waiting[operation])
             created = int(self.situation.progress.table["created_ns"][self.waits.row_of[operation]])
-            text = f"rank {_listed(sorted(self.waits.waiting[operation]))} waits in {self._named(operation)}"
+            text = f"{' '.join(_wait(sorted(self.waits.waiting[operation])))} in {self._named(operation)}"
             found.append(self._evidence(text, waiter, created))
         return tuple(found)
 
     def _evidence(self, text: str, rank: int, created_ns: int | None) -> Evidence:
         at = created_ns / 1e9 if created_ns is not None and created_ns > 0 else None
-        return Evidence(text=text, source=self.window.source_of.get(rank, ""), at=at)
+        return Evidence(text=text, source=self.window.source_of.get(rank, ""), at=at, rank=rank)
 
     def _finding(
         self,
@@ -321,6 +321,10 @@ _CIRCLE = "ranks {ranks} wait for each other in {entered}: their stacks would te
 def _listed(ranks: tuple[int, ...] | list[int], most: int = 8) -> str:
     shown = ", ".join(str(rank) for rank in ranks[:most])
     return shown if len(ranks) <= most else f"{shown} and {len(ranks) - most} more"
+
+
+def _wait(ranks: list[int]) -> tuple[str, str]:
+    return (f"rank {ranks[0]}", "waits") if len(ranks) == 1 else (f"ranks {_listed(ranks)}", "wait")
 
 
 def _called(calls: tuple[tuple[str, int, str], ...]) -> str:
