@@ -1,10 +1,10 @@
 """Faulthound and PyTorch's own analyzer, `torchfrtrace`, on the same flight-recorder dumps in the same run.
 
-Each size is a folder of dumps by the project's simulator in which one rank never enters a collective that its peers
-wait in; the simulator's truth says who. Both sides are timed as a user meets them (whole process, from nothing to the
-answer) and once more without their imports. Whom each side names is compared with the truth: Faulthound's culprits; of
-torchfrtrace every rank that it prints as missing or as culprit. The largest sizes are Faulthound's alone: how long, how
-much memory, and how both grow. Where FAULTHOUND_CORPUS names labelled real dumps, both sides answer for those too.
+Each case is a folder of dumps by the project's simulator in which one rank never enters a collective that its peers wait
+in (tests/bench/dumps.py); the simulator's truth says who. Both sides are timed as a user meets them (whole process, from
+nothing to the answer) and once more without their imports. Whom each side names is compared with the truth: Faulthound's
+culprits; of torchfrtrace every rank that it prints as missing or as culprit. The largest sizes are Faulthound's alone:
+how long, how much memory, and how both grow. Where FAULTHOUND_CORPUS names labelled real dumps, both answer for those too.
 
     python -m tests.bench.bench_torchfrtrace [--smallest]
 """
@@ -24,16 +24,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from tests.bench.dumps import write_never_entered
+from tests.bench.dumps import Case, write
 from tests.bench.measure import REPOSITORY, provenance, run
 from tests.bench.sides import OURS, THEIRS, Side, warmed_seconds
 
 ENTRIES = 200
-BOTH_SIDES_RANKS = (64, 256, 512)
-OURS_ONLY_RANKS = (4096, 16384)
-WARM_UP_RANKS = 8
+WARM_UP = Case(name="warm up", ranks=8)
+CLAIMED = "one rank missing, 512 ranks"
+SMALLEST = (Case(name="one rank missing, 64 ranks", ranks=64),)
+BOTH_SIDES = (
+    *SMALLEST,
+    Case(name="one rank missing, 256 ranks", ranks=256),
+    Case(name=CLAIMED, ranks=512),
+    Case(name="hosts ran ahead, 512 ranks", ranks=512, place="middle"),
+    Case(name="pipeline, 512 ranks", ranks=512, stages=4),
+)
+OURS_ONLY = (
+    Case(name="pipeline, 4096 ranks", ranks=4096, stages=8),
+    Case(name="pipeline, 16384 ranks", ranks=16384, stages=16),
+)
 REPEATS = 3
-RATIO_MIN_AT_512 = 4.0
+RATIO_MIN = 4.0
 
 
 class Measured(TypedDict, total=False):
@@ -113,27 +124,26 @@ def injected_ranks(log: str) -> frozenset[int]:
 
 
 def rows(scratch: Path, *, smallest: bool) -> Iterator[Row]:
-    """Write the folders one after the other and measure each; the largest are removed as soon as they are done."""
+    """Write the folders one after the other and measure each; a folder is removed as soon as it is done with."""
     repeats = 1 if smallest else REPEATS
-    write_never_entered(small := scratch / "warm_up", ranks=WARM_UP_RANKS, entries=ENTRIES)
+    write(WARM_UP, small := scratch / "warm_up", ENTRIES)
     for folder, truth in real_folders():
-        yield compare(folder, f"real: {folder.name}", truth, repeats, small)
-    for ranks in BOTH_SIDES_RANKS[: 1 if smallest else None]:
-        folder = scratch / str(ranks)
-        truth = write_never_entered(folder, ranks=ranks, entries=ENTRIES)
-        yield {**compare(folder, f"simulated: {ranks}", truth, repeats, small), "entries": ENTRIES}
-    for ranks in () if smallest else OURS_ONLY_RANKS:
-        with tempfile.TemporaryDirectory(dir=scratch) as large:
-            truth = write_never_entered(Path(large), ranks=ranks, entries=ENTRIES)
-            row = described(Path(large), f"simulated: {ranks}", truth)
-            yield {**row, "entries": ENTRIES, "faulthound": measure_side(OURS, Path(large), truth, 1, None)}
+        yield compare(folder, f"real, {folder.name}", truth, repeats, small)
+    for case in SMALLEST if smallest else (*BOTH_SIDES, *OURS_ONLY):
+        with tempfile.TemporaryDirectory(dir=scratch) as name:
+            folder = Path(name)
+            truth = write(case, folder, ENTRIES)
+            if case in OURS_ONLY:
+                ours = measure_side(OURS, folder, truth, 1, None)
+                yield {**described(folder, case.name, truth), "entries": ENTRIES, "faulthound": ours}
+            else:
+                yield {**compare(folder, case.name, truth, repeats, small), "entries": ENTRIES}
 
 
 def growth(measured: list[Row]) -> dict[str, float]:
-    """Return by which power of the ranks seconds and memory grow, between neighbouring simulated sizes."""
-    simulated = [row for row in measured if row["folder"].startswith("simulated")]
+    """Return by which power of the ranks seconds and memory grow, from one size of the pipeline job to the next."""
     powers = {}
-    for smaller, larger in itertools.pairwise(simulated):
+    for smaller, larger in itertools.pairwise(row for row in measured if row["folder"].startswith("pipeline")):
         ranks = math.log(larger["ranks"] / smaller["ranks"])
         for what in ("whole_process_seconds", "peak_mb"):
             ratio = larger["faulthound"][what] / smaller["faulthound"][what]
@@ -147,15 +157,15 @@ def broken_claims(measured: list[Row]) -> list[str]:
     for row in measured:
         if not row["faulthound"]["right"]:
             broken.append(f"{row['folder']}: named {row['faulthound']['named']}, the truth is {row['truth']}")
-        if row["ranks"] == 512 and row["whole_process_ratio"] < RATIO_MIN_AT_512:
-            broken.append(f"512 ranks: {row['whole_process_ratio']} times as fast, {RATIO_MIN_AT_512} claimed")
+        if row["folder"] == CLAIMED and row["whole_process_ratio"] < RATIO_MIN:
+            broken.append(f"{CLAIMED}: {row['whole_process_ratio']} times as fast, {RATIO_MIN} claimed")
     return broken
 
 
 def line(row: Row) -> str:
     """Render one row of the table."""
     ours = row["faulthound"]
-    text = f"{row['folder']:<26} faulthound {ours['whole_process_seconds']:7.2f} s {ours['peak_mb']:6d} MB"
+    text = f"{row['folder']:<30} faulthound {ours['whole_process_seconds']:7.2f} s {ours['peak_mb']:6d} MB"
     text += f" {'right' if ours['right'] else 'WRONG'}"
     if "torchfrtrace" in row:
         theirs = row["torchfrtrace"]
