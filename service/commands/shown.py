@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from sys import byteorder
 from typing import Any
 
@@ -21,6 +20,7 @@ from collectors.records import (
     StackDump,
 )
 from service.telling.hostlists import rank_ranges
+from service.telling.instants import rfc3339
 
 _CODES = {"<i1": "b", "<i4": "i", "<i8": "q"}
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes", "frames")
@@ -32,23 +32,15 @@ def as_fields(record: Record, limit: int | None = None) -> dict[str, Any]:
     """Return the record's own fields, common ones first, with ``time`` (RFC 3339) beside ``at``; unset ones are left out."""
     fields = msgspec.to_builtins(record, enc_hook=_members) if not isinstance(record, FlightRecorderDump) else _dump(record, limit)
     if record.at is not None:
-        fields["time"] = instant(record.at)
+        fields["time"] = rfc3339(record.at)
     fields.update((name, _clean(value)) for name, value in fields.items() if isinstance(value, str))
     return {name: fields[name] for name in sorted(fields, key=lambda name: _ORDER.index(name) if name in _ORDER else 9)}
-
-
-def instant(at: float) -> str:
-    """Show UTC seconds as RFC 3339 with milliseconds, or as the number where no calendar holds it."""
-    try:
-        return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return str(at)
 
 
 def as_row(record: Record) -> tuple[str, ...]:
     """Return kind, time, node, rank, a summary and the source."""
     kind = str(record.__struct_config__.tag)
-    at = instant(record.at) if record.at is not None else ""
+    at = rfc3339(record.at) if record.at is not None else ""
     rank = "" if record.rank is None else str(record.rank)
     return (kind, at, record.node or "", rank, _summary(record), record.source)
 
@@ -63,7 +55,7 @@ def entry_rows(record: Record, limit: int) -> list[tuple[str, ...]]:
             str(entry.get("collective_seq", "")),
             entry.get("operation", ""),
             entry.get("state", ""),
-            instant(entry["created_ns"] / 1e9) if "created_ns" in entry else "",
+            rfc3339(entry["created_ns"] / 1e9) if "created_ns" in entry else "",
             entry.get("input_sizes", ""),
         )
         for entry in _entries(record, limit)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from analyzers.verdict import Action, Culprit, Verdict
 from service.telling.hostlists import fold_hosts, parse_ranks, ranks_for_people
+from service.telling.instants import moment
 
 NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
 
@@ -126,13 +127,6 @@ def confidence(probability: float) -> str:
     word = next(word for floor, word in _CONFIDENCE if probability >= floor)
     number = "> 99" if probability > 0.995 else f"{probability * 100:.0f}"
     return f"{word} ({number} %)"
-
-
-def moment(instant: str | None) -> str:
-    """Show an RFC 3339 instant to the second: ``2026-11-21 03:14:07 UTC``."""
-    if not instant:
-        return ""
-    return f"{instant[:10]} {instant[11:19]} UTC" if len(instant) >= 19 and instant.endswith("Z") else instant
 
 
 def calibration(verdict: Verdict) -> str:

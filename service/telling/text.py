@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from analyzers.verdict import Culprit, Verdict
 from service.telling import story
+from service.telling.instants import moment
 
 NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal
@@ -76,12 +77,12 @@ class _Page:
 def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
     texts = {item.id: item for item in verdict.evidence}
     told: set[str] = set()
-    for reason, culprits in _by_reason(verdict):
+    for reason, culprits in reasons(verdict):
         named = f"{story.who(culprits)}: " if len(verdict.culprits) > 1 else ""
         yield "", f"{named}{_sentence(reason)}"
         told.update(reason_id for culprit in culprits for reason_id in culprit.evidence)
     if verdict.first_symptom:
-        at = story.moment(verdict.first_symptom.at)
+        at = moment(verdict.first_symptom.at)
         yield "", f"First symptom{f', {at}' if at else ''}: {_sentence(verdict.first_symptom.text)}"
     cited = [texts[name] for name in sorted(told, key=lambda name: (len(name), name)) if name in texts]
     for item in cited[:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS]):
@@ -90,11 +91,11 @@ def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "", story.calibration(verdict)
 
 
-def _by_reason(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
-    reasons: dict[str, list[Culprit]] = {}
+def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
+    found: dict[str, list[Culprit]] = {}
     for culprit in verdict.culprits:
-        reasons.setdefault(culprit.why or story.fault(verdict, culprit.root), []).append(culprit)
-    return [(reason, culprits) for reason, culprits in reasons.items() if reason]
+        found.setdefault(culprit.why or story.fault(verdict, culprit.root), []).append(culprit)
+    return [(reason, culprits) for reason, culprits in found.items() if reason]
 
 
 def _sentence(text: str) -> str:
