@@ -61,10 +61,14 @@ def collect(private: Path, processes: dict[int, int], folder: Path, evidence: Ev
         _dump(private, rank, folder, evidence)
 
 
+def host_of(rank: int) -> str:
+    """Return the host that a rank is pretended to run on."""
+    return f"gpu-{rank // RANKS_PER_NODE:04d}"
+
+
 def write_hosts(folder: Path, ranks: int) -> None:
     """Write the pretended placement: line N is the host of rank N."""
-    hosts = [f"gpu-{rank // RANKS_PER_NODE:04d}" for rank in range(ranks)]
-    (folder / "hosts.txt").write_text("".join(f"{host}\n" for host in hosts))
+    (folder / "hosts.txt").write_text("".join(f"{host_of(rank)}\n" for rank in range(ranks)))
 
 
 def _dump(private: Path, rank: int, folder: Path, evidence: Evidence) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tests.jobs.collect import Evidence
 
 Topology = Literal["ddp", "pipeline"]
-RANKS: dict[str, int] = {"ddp": 4, "pipeline": 8}
+RANKS: dict[Topology, int] = {"ddp": 4, "pipeline": 8}
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Fault:
     launcher: Literal["ranks", "torchrun"] = "ranks"
     signal: int = 0
     culprits: int = 1  # 0: every rank
+    names_ranks: bool = True  # whether exactly the culprits must be named
 
 
 FAULTS: dict[str, Fault] = {
@@ -33,12 +34,12 @@ FAULTS: dict[str, Fault] = {
     "sigstop": Fault("signal", "hang", "machine", signal=signal.SIGSTOP),
     "sigkill": Fault("signal", "crash", "machine", launcher="torchrun", signal=signal.SIGKILL),
     "exception": Fault("exception", "crash", "code", launcher="torchrun"),
-    "same_exception": Fault("exception", "crash", "code", launcher="torchrun", culprits=0),
+    "same_exception": Fault("exception", "crash", "code", launcher="torchrun", culprits=0, names_ranks=False),
     "wrong_collective": Fault("wrong_collective", "hang", "code", ("desync",)),
     "wrong_size": Fault("wrong_size", "hang", "code", ("desync",)),
-    "opposite": Fault("opposite", "hang", "code", ("deadlock",)),
+    "opposite": Fault("opposite", "hang", "code", ("deadlock",), names_ranks=False),
     "two_culprits": Fault("spin", "hang", "machine", ("never_entered",), culprits=2),
-    "healthy": Fault("signal", "healthy", "none", culprits=0),
+    "healthy": Fault("signal", "healthy", "none", culprits=0, names_ranks=False),
 }
 
 
@@ -62,6 +63,11 @@ class Scenario:
         second = (first + (3 if topology == "pipeline" else 1 + seed % 3)) % ranks
         chosen = {0: tuple(range(ranks)), 1: (first,), 2: tuple(sorted((first, second)))}
         return cls(fault, topology, seed, chosen[FAULTS[fault].culprits], step)
+
+    @property
+    def key(self) -> str:
+        """Return a name for folders."""
+        return f"{self.fault}-{self.topology}-{self.seed}"
 
     @property
     def name(self) -> str:

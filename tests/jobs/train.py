@@ -143,7 +143,7 @@ class Stage:
         gradient = torch.ones_like(output) / output.numel()
         if self.next is not None:
             dist.recv(gradient, src=self.next)
-        output.backward(gradient)
+        output.backward(gradient)  # type: ignore[no-untyped-call]
         if self.previous is not None and batch.grad is not None:
             dist.send(batch.grad, dst=self.previous)
 
@@ -178,7 +178,7 @@ def dump_on_request(stem: str, rank: int) -> None:
     while True:
         Path(f"{stem}{rank}.pipe").read_bytes()
         unfinished = Path(f"{stem}{rank}.part")
-        unfinished.write_bytes(torch._C._distributed_c10d._dump_fr_trace())
+        unfinished.write_bytes(torch._C._distributed_c10d._dump_fr_trace())  # type: ignore[attr-defined]
         unfinished.replace(f"{stem}{rank}")
 
 
