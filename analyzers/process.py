@@ -42,19 +42,24 @@ class Owners:
     by_node: Mapping[tuple[str, int], int]
     by_pid: Mapping[int, frozenset[int]]
     nodes: frozenset[str]
+    by_rank: Mapping[int, frozenset[int]]
 
     @classmethod
     def of(cls, window: Window, topology: Topology) -> Owners:
         """Collect the pids of stack dumps, flight recorders, logs and placements."""
         by_node: dict[tuple[str, int], int] = {}
         by_pid: dict[int, set[int]] = defaultdict(set)
-        for rank, pid, node in _known_pids(window):
+        for rank, pid, node in _known_pids(window, topology):
             where = node or topology.nodes.get(rank)
             by_pid[pid].add(rank)
             if where:
                 by_node[short(where), pid] = rank
-        found = {pid: frozenset(ranks) for pid, ranks in by_pid.items()}
-        return cls(by_node, found, frozenset(short(node) for node in topology.nodes.values()))
+        by_rank: dict[int, set[int]] = defaultdict(set)
+        for pid, ranks in by_pid.items():
+            for rank in ranks:
+                by_rank[rank].add(pid)
+        nodes = frozenset(short(node) for node in topology.nodes.values())
+        return cls(by_node, _frozen(by_pid), nodes, _frozen(by_rank))
 
     def rank(self, pid: int | None, node: str | None) -> int | None:
         """Return the rank of a process, None where it is unknown or two ranks share its pid."""
@@ -69,7 +74,11 @@ class Owners:
 
     def pids_of(self, rank: int) -> frozenset[int]:
         """Return the pids that a rank is known to have had."""
-        return frozenset(pid for pid, ranks in self.by_pid.items() if rank in ranks)
+        return self.by_rank.get(rank, frozenset())
+
+
+def _frozen(sets: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
+    return {key: frozenset(values) for key, values in sets.items()}
 
 
 def short(node: str) -> str:
@@ -77,7 +86,7 @@ def short(node: str) -> str:
     return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
 
 
-def _known_pids(window: Window) -> Iterator[tuple[int, int, str | None]]:
+def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
     """Yield (rank, pid, node): the trainers' pids; helpers that a stack dump shows as children are left out."""
     for record in window.records:
         if isinstance(record, StackDump) and record.parent_pid is not None:
@@ -88,14 +97,13 @@ def _known_pids(window: Window) -> Iterator[tuple[int, int, str | None]]:
             pairs = zip(record.ranks.ranks(), record.pids, strict=False)
             for index, (rank, pid) in enumerate(pairs):
                 yield rank, pid, record.nodes[index] if index < len(record.nodes) else None
-        elif isinstance(record, RasCommunicator) and record.size and len(record.ranks) == record.size:
-            yield from _ras_pids(window, record)
+        elif isinstance(record, RasCommunicator):
+            yield from _ras_pids(record, topology)
 
 
-def _ras_pids(window: Window, record: RasCommunicator) -> Iterator[tuple[int, int, str | None]]:
-    """Yield the pids of the largest communicator, if every rank of the job is in it: its numbering is the job's."""
-    expected = {one.rank for one in window.records if one.rank is not None}
-    if expected and record.size > max(expected) and record.size == max(one.size for one in window.of(RasCommunicator)):
+def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
+    """Yield the pids of a communicator of all the job's ranks: its numbering is the job's."""
+    if topology.ranks == tuple(range(record.size)):
         for one in record.ranks:
             if one.pid:
                 yield one.rank, one.pid, one.host or None
@@ -222,28 +230,21 @@ def _absent(
 ) -> Iterator[Finding]:
     """Yield ranks that have no process in a table that shows their node-mates'."""
     owners = Owners.of(window, topology)
-    alive = {rank for rank, row in newest.items() if row.state not in {"Z", "X"}}
+    alive = frozenset(rank for rank, row in newest.items() if row.state not in {"Z", "X"})
+    # A rank whose pid nobody knows would show only by its command line, so its neighbours must show by theirs.
+    stated = frozenset(rank for rank in alive if newest[rank].rank == rank and not owners.pids_of(rank))
     suspects = []
     for rank in topology.ranks:
         if rank in newest:
             continue
         node = topology.nodes.get(rank)
-        mates = alive if node is None else alive.intersection(topology.ranks_on(node))
-        listed = {mate for mate in mates if _listed_like(mate, rank, newest, owners)}
-        if listed:
-            suspects.append(_absent_suspect(rank, node, newest[min(listed)]))
-    without_nodes = not topology.nodes
-    if (
-        suspects
-        and len(suspects) <= max(1, len(alive) * MAX_ABSENT_SHARE)
-        and not (without_nodes and _tables(table) > 1)
-    ):
+        findable = alive if owners.pids_of(rank) else stated
+        mates = findable if node is None else findable.intersection(topology.ranks_on(node))
+        if mates:
+            suspects.append(_absent_suspect(rank, node, newest[min(mates)]))
+    one_table = bool(topology.nodes) or len({row.source.rsplit(":", 1)[0] for row in table}) == 1
+    if suspects and one_table and len(suspects) <= max(1, len(alive) * MAX_ABSENT_SHARE):
         yield _finding("gone", "machine", tuple(suspects))
-
-
-def _listed_like(mate: int, rank: int, newest: Mapping[int, ProcessState], owners: Owners) -> bool:
-    """Whether the rank would have been found had it a process: by its known pid, or by the command line like its mate."""
-    return bool(owners.pids_of(rank)) or (newest[mate].rank == mate and not owners.pids_of(mate))
 
 
 def _absent_suspect(rank: int, node: str | None, mate: ProcessState) -> Suspect:
@@ -252,8 +253,3 @@ def _absent_suspect(rank: int, node: str | None, mate: ProcessState) -> Suspect:
     strength = ABSENT if node else ABSENT_WITHOUT_NODES
     evidence = (Evidence(text=text, source=mate.source.rsplit(":", 1)[0], at=mate.at),)
     return Suspect(kind="rank", strength=strength, why=text, ranks=(rank,), node=node, evidence=evidence)
-
-
-def _tables(table: Sequence[ProcessState]) -> int:
-    """Count the files that the rows come from."""
-    return len({row.source.rsplit(":", 1)[0] for row in table})
