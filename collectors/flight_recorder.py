@@ -202,6 +202,7 @@ def _columns(entries: list[Entry], texts: Texts) -> dict[str, array[int]]:
         "collective_seq": _integers(entries, "collective_seq_id", "seq_id"),
         "p2p_seq": _integers(entries, "p2p_seq_id"),
         "op_id": _integers(entries, "op_id"),
+        "pg_id": _integers(entries, "pg_id"),
         "operation": array("i", [texts.of(entry.get("profiling_name")) for entry in entries]),
         "state": array("b", map(_state, entries)),
         "retired": _flags(entries, "retired", _never),

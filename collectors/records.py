@@ -20,6 +20,7 @@ FLIGHT_RECORDER_COLUMNS: dict[str, str] = {
     "collective_seq": "<i8",  # per group, the same on every member: the only counter to compare across ranks
     "p2p_seq": "<i8",  # rank-local
     "op_id": "<i8",  # rank-local
+    "pg_id": "<i8",  # rank-local: the key of pg_status
     "operation": "<i4",  # index into strings: "nccl:all_reduce", "nccl:send 0->3" (group-local ranks)
     "state": "<i1",  # 0 scheduled, 1 started, 2 completed
     "retired": "<i1",  # 1: the recorder no longer watches it (completed, or timed out on gloo)

@@ -83,7 +83,7 @@ def _dump(
         groups=_groups(trace.job, rank, members),
         strings=own_strings(trace.job, rank) + ledger.strings,
         count=len(lines),
-        columns=shared | _states(trace, recording, rank, lines, ends),
+        columns=shared | _states(trace, recording, rank, lines, ends) | _places(trace.job, rank, lines),
         pg_status=_status(trace, recording, ledger, rank, ends, written),
     )
 
@@ -143,6 +143,13 @@ def _states(
         "started_ns": array("q", started_ns).tobytes(),
         "completed_ns": array("q", completed_ns).tobytes(),
     }
+
+
+def _places(job: Job, rank: int, lines: list[Line]) -> dict[str, bytes]:
+    """Give each line its group's rank-local number, which is also its key in the status."""
+    own = [number for number, dimension in enumerate(DIMENSIONS) if dimension in job.groups.of[rank]]
+    place = {number: index for index, number in enumerate(own)}
+    return {"pg_id": array("q", [place.get(line.dimension, -1) for line in lines]).tobytes()}
 
 
 def _groups(job: Job, rank: int, members: list[Members]) -> tuple[Group, ...]:
