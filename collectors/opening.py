@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import BinaryIO, Literal
 
 from collectors import archives
 from collectors.naming import whose
 from collectors.readers import Input
 from collectors.records import Unread
-from collectors.streams import Bounded, Budget, Exceeded, Limits, Take, gunzip, lines, unzstd
+from collectors.streams import Bounded, Budget, Exceeded, Limits, Opened, Take, gunzip, lines, unzstd
 
 __all__ = ["Found", "Limits", "find", "lines", "open_found", "open_paths", "trouble"]
 
@@ -179,7 +179,7 @@ class _Opener:
     def open(self, take: Take, source: str, depth: int, file: BinaryIO | None = None) -> Iterator[Input | Unread]:
         """Yield the inputs in one layer; ``file`` is set where it can be sought in."""
         raw = Bounded(take, self.limits.file_bytes)
-        stream: io.BufferedReader[Any] = io.BufferedReader(raw, HEAD_BYTES)
+        stream = Opened(raw)
         head = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
         if not head:
             yield self._ended(raw, source) or unread(source, "an empty file", "empty")
@@ -187,7 +187,7 @@ class _Opener:
         container = _container(head)
         if container is None:
             owner = whose(source)
-            yield Input(source, cast("BinaryIO", stream), head, rank=owner.rank, node=owner.node, at=self.at)
+            yield Input(source, stream, head, rank=owner.rank, node=owner.node, at=self.at)
         elif container not in ("gzip", "zstd", "tar", "zip"):
             yield unread(source, f"{container} is not opened: unpack it by hand", "refused")
         elif depth >= self.limits.depth:
@@ -200,7 +200,7 @@ class _Opener:
             yield from self._members(container, stream, source, depth, file)
 
     def _members(
-        self, container: str, stream: io.BufferedReader[Any], source: str, depth: int, file: BinaryIO | None
+        self, container: str, stream: Opened, source: str, depth: int, file: BinaryIO | None
     ) -> Iterator[Input | Unread]:
         try:
             if container == "tar":
@@ -220,10 +220,10 @@ class _Opener:
             yield unread(source, str(error), "limit")
         except (OSError, EOFError, ValueError) as error:
             yield unread(source, f"the archive is damaged: {error}", "damaged")
-        if isinstance(stream.raw, Bounded) and (ended := self._ended(stream.raw, source)):
+        if ended := self._ended(stream.bounded, source):
             yield ended
 
-    def _held(self, stream: io.BufferedReader[Any]) -> BinaryIO:
+    def _held(self, stream: Opened) -> BinaryIO:
         data = stream.read(self.limits.nested_zip_bytes + 1)
         if len(data) > self.limits.nested_zip_bytes:
             raise Exceeded(f"a zip inside an archive is opened up to {self.limits.nested_zip_bytes:,} bytes: unpack it")
@@ -250,10 +250,9 @@ def _container(head: bytes) -> str | None:
 
 def trouble(input: Input) -> Unread | None:
     """Return why the input's stream ended early, once it has been read; None: it did not."""
-    raw = getattr(input.stream, "raw", None)
-    if not isinstance(raw, Bounded) or raw.trouble is None:
+    found = input.stream.bounded.trouble if isinstance(input.stream, Opened) else None
+    if found is None:
         return None
-    found = raw.trouble
     return unread(input.source, f"{found.reason}; what came before is used", found.outcome, found.offset)
 
 

@@ -16,6 +16,7 @@ Take = Callable[[int], bytes]
 """Read up to so many bytes; ``b""`` is the end."""
 
 CHUNK_BYTES = 1 << 16
+PIECE_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
 
 
@@ -108,6 +109,25 @@ class Bounded(io.RawIOBase):
         self._left -= len(data)
         self.offset += len(data)
         return data
+
+
+class Opened(io.BufferedReader):
+    """An opened input. Asked for more than there is, it allocates what there is."""
+
+    def __init__(self, raw: Bounded) -> None:
+        super().__init__(raw, CHUNK_BYTES)
+        self.bounded = raw
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read as any buffered reader does, but in pieces: the standard one allocates ``size`` bytes at once."""
+        if size is not None and 0 <= size <= PIECE_BYTES:
+            return super().read(size)
+        pieces: list[bytes] = []
+        left = size if size is not None and size >= 0 else 1 << 62
+        while left and (piece := super().read(min(left, PIECE_BYTES))):
+            pieces.append(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def gunzip(take: Take, budget: Budget) -> Take:

@@ -74,7 +74,15 @@ def registry() -> tuple[Format, ...]:
 
 
 def recognise(head: bytes, source: str) -> Format | None:
-    """Return the reader that is surest this content is its own, or None; ties go to the first by name."""
-    scores = [(format.sniff(head, source), format) for format in registry()]
-    best = max(scores, key=lambda pair: pair[0], default=(0, None))
-    return best[1] if best[0] > 0 else None
+    """Return the reader that is surest this content is its own, or None; ties go to the first by name.
+
+    A reader that is certain (100) ends the question: a folder of 16,384 dumps is not tried on every other format.
+    """
+    best, most = None, 0
+    for format in registry():
+        score = format.sniff(head, source)
+        if score > most:
+            best, most = format, score
+        if most >= 100:
+            break
+    return best

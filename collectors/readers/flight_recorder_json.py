@@ -23,7 +23,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 def _sniff(head: bytes, _source: str) -> int:
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return 0
-    return 95 if _CERTAIN.search(head) else 20 if _LIKELY.match(head) else 0
+    return 100 if _CERTAIN.search(head) else 20 if _LIKELY.match(head) else 0
 
 
 @reader(

@@ -81,7 +81,7 @@ class SalvagingUnpickler(pickle._Unpickler):  # type: ignore[name-defined, misc,
 
 def _sniff(head: bytes, _source: str) -> int:
     if head[:1] == b"\x80" and head[1:2] in (b"", b"\x02", b"\x03", b"\x04", b"\x05"):
-        return 95 if any(key in head for key in _KEYS) else 60
+        return 100 if any(key in head for key in _KEYS) else 60
     return 60 if _IMPORTING.match(head) else 0
 
 
