@@ -152,29 +152,35 @@ def _block(shape: Shape, rank: int, name: str) -> tuple[int, ...] | None:
 
 @dataclass(slots=True)
 class Program:
-    """A stage's operations; ``nth[i]`` is how many operations of the same dimension came before a collective i."""
+    """A stage's operations, counted: ``nth[i]`` collectives of the same dimension came before operation i.
+
+    ``places`` finds the n-th collective of a dimension, and the n-th send or receive of an ordered pair.
+    """
 
     stage: int
     operations: list[Operation] = field(default_factory=list)
     nth: list[int] = field(default_factory=list)
     part_nth: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    places: dict[tuple[str, Part | None, int], int] = field(default_factory=dict)
 
     def number(self) -> Program:
         """Count operations per group and per ordered pair; call again after an edit."""
         seen: dict[str, int] = {}
         pairs: dict[tuple[str, Part], int] = {}
-        self.nth, self.part_nth = [], {}
+        self.nth, self.part_nth, self.places = [], {}, {}
         for index, operation in enumerate(self.operations):
             count = seen.get(operation.dimension, 0)
             self.nth.append(count)
             if operation.kind is Kind.COLLECTIVE:
                 seen[operation.dimension] = count + 1
+                self.places[operation.dimension, None, count] = index
             elif operation.kind is Kind.TRANSFER:
                 numbers = []
                 for part in operation.parts:
                     key = (operation.dimension, part)
                     numbers.append(pairs.get(key, 0))
                     pairs[key] = numbers[-1] + 1
+                    self.places[operation.dimension, part, numbers[-1]] = index
                 self.part_nth[index] = tuple(numbers)
         return self
 

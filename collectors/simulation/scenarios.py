@@ -154,6 +154,8 @@ def _fits(kind: FaultKind, program: Program, index: int, rank: int, groups: Grou
         return operation.kind is Kind.COMPUTE
     if _size(groups, rank, operation) < 2 or not (launches if kind == "network" else operation.kind is Kind.COLLECTIVE):
         return False
+    if kind == "size" and operation.name == "nccl:all_to_all":
+        return False  # uneven sizes are its purpose
     second = next_collective(program, index)
     follower = program.operations[second] if second >= 0 else operation
     if kind == "skip":
