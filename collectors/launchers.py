@@ -172,7 +172,7 @@ class Launcher:
         for word, shape, build in _LINES:
             if word in text and (found := shape.search(text)):
                 return list(build(found, line))
-        if text[:1] in "KSBA/=" and (found := _SHELL.match(text)) and len(text) < 400:
+        if (text[:1] in "KSBA" or ": line " in text) and len(text) < 400 and (found := _SHELL.match(text)):
             # bash names its child, whose exit this is; `rank` stays open where the line's prefix gives none
             return [event(line, "exit", signal=_WORDS[found[1].lower()])]
         return self._mpirun(line)

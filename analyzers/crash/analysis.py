@@ -151,7 +151,8 @@ def _transport(events: Sequence[LogEvent]) -> Failure:
 
 def _first_exits(scene: Scene) -> list[Failure]:
     """Of bare exit codes the launcher's first, for want of better; all where it names none or its first is an echo."""
-    exits = scene.of("exit")
+    # An accounting table's row is of the job, not of a process: with no rank it names nobody.
+    exits = [failure for failure in scene.of("exit") if failure.rank is not None or failure.first]
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
         return []
     return [failure for failure in exits if failure.first] or exits

@@ -22,7 +22,8 @@ MAX_ROWS = 100_000
 MAX_JSON_BYTES = 4 << 20
 
 _LISTED = re.compile(
-    r"\s*rank[ _=:]*(\d{1,7})\b[^\n]{0,80}?\b(?:exit(?:ed)?(?:[ _]?code)?|return ?code|rc|status|signal)\b[^\d\n-]{0,20}(-?\d{1,5})\s*$",
+    r"\s*rank[ _=:]*(\d{1,7})\b[^\n]{0,80}?\b(?:exit(?:ed)?(?:[ _]?code)?|return ?code|rc|status|signal)\b"
+    r"[^\d\n-]{0,20}(-?\d{1,5})\s*$",
     re.IGNORECASE,
 )
 _SACCT = re.compile(r"^\s*JobID(?:Raw)?\b.*\bState\b.*\bExitCode\b", re.MULTILINE)
@@ -108,8 +109,7 @@ def _columns(heading: str) -> list[tuple[str, int, int]]:
     """Names and extents of a table's columns: by bars, or by the width of the heading's words."""
     if "|" in heading:
         return [(name.strip(), 0, 0) for name in heading.split("|")]
-    starts = [(found[0], found.start(), found.end()) for found in re.finditer(r"\S+", heading)]
-    return starts
+    return [(found[0], found.start(), found.end()) for found in re.finditer(r"\S+", heading)]
 
 
 def _cells(text: str, columns: list[tuple[str, int, int]]) -> list[str]:
