@@ -47,10 +47,6 @@ class Scene:
         """The events of these kinds."""
         return [event for kind, event in self.told if kind in kinds]
 
-    def node_of(self, failure: Failure) -> str | None:
-        """Where a process ran, as far as is known."""
-        return failure.node or (self.topology.nodes.get(failure.rank) if failure.rank is not None else None)
-
 
 @analyzer("crash")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
@@ -60,7 +56,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     told = tuple((kind_of(event, table), event) for event in ordered)
     if not table or not any(kind for kind, _ in told):
         return
-    failures = tuple(failures_of(told, window.of(KernelEvent)))
+    failures = tuple(failures_of(told, window.of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table)
     found = list(_platform(scene)) or list(_roots(scene))
@@ -174,7 +170,7 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
 
 def _spread(scene: Scene, group: Sequence[Failure]) -> str:
     """one, some or all: all is three quarters of the job, or everyone who had a word of his own before he was ended."""
-    nodes = {scene.node_of(failure) for failure in group}
+    nodes = {failure.node for failure in group}
     if group[0].kind in LOCAL and len(nodes) == 1 and None not in nodes and set(scene.topology.nodes.values()) - nodes:
         return "some"  # a whole node died and others did not: that is no decision about the job
     ranks = {failure.rank for failure in group if failure.rank is not None}
@@ -192,18 +188,18 @@ def _suspects(
     kind = row["suspect"]
     if kind != "rank" or spread == "all":
         ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
-        nodes = {scene.node_of(failure) for failure in group}
+        nodes = {failure.node for failure in group}
         shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
         one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" else None
         said = why.format(what=group[0].what())
         return (Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown),)
     return tuple(
         Suspect(
-            kind="rank" if failure.rank is not None or scene.node_of(failure) is None else "node",
+            kind="rank" if failure.rank is not None or failure.node is None else "node",
             strength=strength,
             why=why.format(what=failure.what()),
             ranks=() if failure.rank is None else (failure.rank,),
-            node=scene.node_of(failure),
+            node=failure.node,
             evidence=failure.evidence(),
         )
         for failure in group
@@ -214,7 +210,7 @@ def _peers(scene: Scene, group: Sequence[Failure]) -> tuple[Evidence, ...]:
     """How many complain of a lost connection, and to whom; it supports a suspect on that host and decides nothing."""
     lost = [event for event in scene.events("echo") if event.peer]
     counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
-    nodes = {scene.node_of(failure) for failure in group}
+    nodes = {failure.node for failure in group}
     told = []
     for host, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2]:
         one = next(event for event in lost if (event.peer or "").rsplit(":", 1)[0] == host)

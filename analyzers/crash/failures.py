@@ -132,7 +132,9 @@ def _unless_unwound(kind: str, event: LogEvent, table: Mapping[str, Any]) -> str
     return "echo" if kind_of(then, table) == "echo" else kind
 
 
-def failures_of(told: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEvent]) -> list[Failure]:
+def failures_of(
+    told: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEvent], nodes: Mapping[int, str]
+) -> list[Failure]:
     """One failure for each process that the logs speak of, ranks in order; a process without a rank stands for itself."""
     grouped: dict[tuple[int, str], Failure] = {}
     for kind, event in told:
@@ -140,7 +142,8 @@ def failures_of(told: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEve
             continue
         key = (event.rank, "") if event.rank is not None else (-1, f"{event.node}/{event.local_rank}/{event.pid}")
         failure = grouped.setdefault(key, Failure(event.rank, event.node))
-        failure.node = failure.node or event.node
+        placed = nodes.get(event.rank) if event.rank is not None else None
+        failure.node = placed or failure.node or event.node
         failure.told.append((kind, event))
     for failure in grouped.values():
         _decide(failure)
