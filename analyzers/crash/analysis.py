@@ -162,7 +162,7 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     if any(failure.first for failure in mine) and not any(failure.first for failure in group):
         strength *= DISPUTED
-    suspects = _suspects(scene, group, row, spread, strength)
+    suspects = _suspects(group, row, spread, strength)
     by_peer = _peers(scene, group)
     missing = tuple(str(text) for text in row.get("missing", ()))
     return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
@@ -181,9 +181,7 @@ def _spread(scene: Scene, group: Sequence[Failure]) -> str:
     return "all" if not others or 4 * len(ranks) >= 3 * len(scene.expected) else "some"
 
 
-def _suspects(
-    scene: Scene, group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float
-) -> tuple[Suspect, ...]:
+def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
     why = str(row["why"])
     kind = row["suspect"]
     if kind != "rank" or spread == "all":
