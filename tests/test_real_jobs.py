@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
 
 from tests.jobs import driver
+from tests.jobs.job import Job
 from tests.jobs.judged import complaints, complaints_about_set, dumps_alone, summary, verdict_of
 from tests.jobs.scenarios import FAULTS, Scenario
 
@@ -42,8 +43,8 @@ def test_the_verdict_names_what_was_done(scenario: Scenario, tmp_path: Path) -> 
 def test_a_job_that_does_not_come_up_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the fault is not reached in time, every process and the private folder are gone and the logs are quoted."""
     monkeypatch.setattr(driver, "START_SECONDS", 0.5)
-    started: list[driver.Job] = []
-    monkeypatch.setattr(driver.Job, "start_ranks", _noting(driver.Job.start_ranks, started))
+    started: list[Job] = []
+    monkeypatch.setattr(Job, "start_ranks", _noting(Job.start_ranks, started))
 
     with pytest.raises(driver.JobFailed, match=r"no fault within 0 s"):
         driver.run(Scenario.draw("spin", "ddp", 0), tmp_path / "files")
@@ -53,8 +54,8 @@ def test_a_job_that_does_not_come_up_leaves_nothing_behind(tmp_path: Path, monke
     assert not started[0].private.exists()
 
 
-def _noting(start: object, started: list[driver.Job]) -> object:
-    def wrapped(job: driver.Job, evidence: object) -> None:
+def _noting(start: object, started: list[Job]) -> object:
+    def wrapped(job: Job, evidence: object) -> None:
         started.append(job)
         start(job, evidence)  # type: ignore[operator]
 

@@ -57,7 +57,8 @@ class Scenario:
     def draw(cls, fault: str, topology: Topology, seed: int) -> Scenario:
         """Choose culprits and step by seed: consecutive seeds go through the ranks."""
         ranks = RANKS[topology]
-        step = random.Random(f"{fault} {topology} {seed}").randrange(12, 25)
+        # Late enough that the ring of 100 entries no longer holds the first step, which connects and takes seconds.
+        step = random.Random(f"{fault} {topology} {seed}").randrange(26, 40)
         first = (seed * 3 + sorted(FAULTS).index(fault)) % ranks
         # The second culprit is in the other replica and another stage: in its own it would wait for the first.
         second = (first + (3 if topology == "pipeline" else 1 + seed % 3)) % ranks
