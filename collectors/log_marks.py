@@ -17,7 +17,7 @@ from collectors.records import LogEvent
 
 _GROUP = re.compile(
     r"\[PG ID (?P<id>\d+) PG GUID (?P<guid>[\w:-]+)(?:\((?P<desc>[^)]*)\))? Rank (?P<rank>\d+)\]"
-    r"|\[PG (?:ID )?(?P<old>\d+) Rank (?P<old_rank>\d+)\]"
+    r"|\[PG (?:ID )?(?P<old>\d+)(?: \((?P<old_desc>[^)]*)\))? Rank (?P<old_rank>\d+)\]"
 )
 _IN_GROUP = re.compile(r"\[Rank (\d+)\]")
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:[^()]*Timeout\(ms\)=(\d+))?\)")
@@ -62,7 +62,8 @@ def _whose(line: Line) -> dict[str, Any]:
         world, inside = found["desc"] == DEFAULT_GROUP or found["guid"] == "0", int(found["rank"])
     elif found:
         named["group"] = f"local:{found['old']}"
-        world, inside = found["old"] == "0", int(found["old_rank"])
+        world = found["old"] == "0" or found["old_desc"] == DEFAULT_GROUP
+        inside = int(found["old_rank"])
     elif rank := _IN_GROUP.search(line.text):
         world, inside = True, int(rank[1])
     if line.rank is None and world and line.task is None:

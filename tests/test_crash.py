@@ -144,6 +144,17 @@ def test_an_asynchronous_error_says_that_its_line_lies() -> None:
     assert everywhere.cause == "code"
 
 
+def test_a_failure_said_again_without_a_rank_is_no_second_suspect() -> None:
+    """C++ repeats the watchdog's words on a line without a prefix: the suspect stays one."""
+    message = "CUDA error: an illegal memory access was encountered"
+
+    finding = only(
+        [said("cuda_error", 1, message=message), said("cuda_error", None, message=message), echo(0), echo(2)]
+    )
+
+    assert [suspect.ranks for suspect in finding.suspects] == [(1,)]
+
+
 def test_an_error_inside_a_communication_exception_is_the_rank_s_own() -> None:
     """NCCL wraps a GPU's failure in its own exception: the words inside decide."""
     wrapped = raised(3, "torch.distributed.DistBackendError", "NCCL error, Cuda failure 'uncorrectable ECC error'")

@@ -143,6 +143,7 @@ def test_a_watchdog_line_gives_operation_times_and_the_global_rank() -> None:
         ("[E602 11:17:52.5 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 1] {}", 1, "0"),
         ("[E602 11:17:52.5 ProcessGroupNCCL.cpp:1] [PG ID 3 PG GUID 5(mesh_tp) Rank 1] {}", None, "5"),
         ("[rank2]:[E ProcessGroupNCCL.cpp:1537] [PG 1 Rank 2] {}", 2, "local:1"),
+        ("[E907 22:34:22.8 ProcessGroupNCCL.cpp:1515] [PG 0 (default_pg) Rank 6] {}", 6, "local:0"),
     ],
 )
 def test_progress_lines_give_the_group_that_is_unique_in_the_job(line: str, rank: int | None, group: str) -> None:

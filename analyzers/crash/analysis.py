@@ -137,7 +137,9 @@ def _roots(scene: Scene) -> Iterator[Finding]:
     for failure in mine:
         groups[failure.signature].append(failure)
     for signature in sorted(groups):
-        yield _root(scene, groups[signature], mine)
+        # The same failure said again without a prefix ("terminate called … what(): …") is no further process.
+        placed = [failure for failure in groups[signature] if failure.rank is not None or failure.node is not None]
+        yield _root(scene, placed or groups[signature], mine)
 
 
 def _transport(events: Sequence[LogEvent]) -> Failure:
