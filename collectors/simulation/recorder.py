@@ -70,10 +70,12 @@ def _dump(
     if recording.active_only:
         places = [i for i, line in enumerate(lines, first) if _unfinished(line, ends)]
         lines = [ledger.lines[i] for i in places]
-        shared = _shared(lines, [ledger.before + i for i in places])
+        shared = _shared(trace.job, rank, lines, [ledger.before + i for i in places])
     else:
-        shared = ledger.columns.get((first, written)) or _shared(lines, range(ledger.before + first, ledger.before + written))
-        ledger.columns[first, written] = shared
+        if (first, written) not in ledger.columns:
+            numbers = range(ledger.before + first, ledger.before + written)
+            ledger.columns[first, written] = _shared(trace.job, rank, lines, numbers)
+        shared = ledger.columns[first, written]
     return FlightRecorderDump(
         source=f"_dump_{rank}",
         at=(EPOCH_NS + at_ns) / 1e9,
@@ -111,10 +113,13 @@ def _written(trace: Trace, ledger: Ledger, rank: int, at_ns: int) -> int:
     )
 
 
-def _shared(lines: list[Line], record_ids: range | list[int]) -> dict[str, bytes]:
+def _shared(job: Job, rank: int, lines: list[Line], record_ids: range | list[int]) -> dict[str, bytes]:
+    """Fill the columns that are the same on every rank of a program."""
+    place_of = {dimension: place for place, dimension in enumerate(_own_dimensions(job, rank))}
     columns = {
         name: array(code, [getattr(line, field) for line in lines]).tobytes() for name, (field, code) in _SHARED.items()
     }
+    columns["pg_id"] = array("q", [place_of[line.dimension] for line in lines]).tobytes()
     columns["record_id"] = array("q", record_ids).tobytes()
     columns["timeout_ms"] = array("q", [TIMEOUT_MS] * len(lines)).tobytes()
     columns["frames"] = array("i", [-1] * len(lines)).tobytes()
@@ -152,6 +157,11 @@ def _places(job: Job, rank: int, lines: list[Line]) -> dict[str, bytes]:
     return {"pg_id": array("q", [place.get(line.dimension, -1) for line in lines]).tobytes()}
 
 
+def _own_dimensions(job: Job, rank: int) -> list[int]:
+    """Return the dimensions that a rank has a group in; their order gives each its rank-local number."""
+    return [place for place, dimension in enumerate(DIMENSIONS) if dimension in job.groups.of[rank]]
+
+
 def _groups(job: Job, rank: int, members: list[Members]) -> tuple[Group, ...]:
     descriptions = DESCRIPTIONS[job.shape.style]
     own = job.groups.of[rank]
@@ -171,7 +181,7 @@ def _status(
             enqueued[line.dimension] = number
             if ends[line.position] != NEVER:
                 completed[line.dimension] = number
-    own = [i for i, d in enumerate(DIMENSIONS) if d in trace.job.groups.of[rank]]
+    own = _own_dimensions(trace.job, rank)
     columns = {
         "pg_id": list(range(len(own))),
         "enqueued": [enqueued[i] for i in own],
