@@ -15,6 +15,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted(
     path for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")) if path.parent.name != "decisions"
 )
+# Where claims about speed and accuracy stand; the other pages state rules, whose numbers are in the code.
+CLAIMING_PAGES = [page for page in PAGES if page.parent in (REPOSITORY, REPOSITORY / "docs" / "measured")]
 FIRST_SCREEN_LINES = 25
 INSTALLING = """\
 Installing faulthound[diagnose] into .venv (once; a minute or two) …
@@ -22,7 +24,7 @@ Installing faulthound[diagnose] into .venv (once; a minute or two) …
 """
 REPORTED = "\nThe same as a page: …/out/report.html\n"
 A_MEASUREMENT = re.compile(r"\b\d[\d.,]*\s?(ms|s|seconds|MB|GB|%|×)(?![\w/])")
-A_SOURCE = re.compile(r"measured/|make bench|make acceptance|python -m tests\.|allowed|limit|bound", re.IGNORECASE)
+A_SOURCE = re.compile(r"measured/|make bench|make acceptance|python -m tests\.")
 
 
 def text(name: str) -> str:
@@ -83,11 +85,10 @@ def test_knowledge_says_where_it_is_from() -> None:
     """Every knowledge table names its source and the date at which that source was read."""
     for path in (REPOSITORY / "analyzers" / "knowledge").glob("*.toml"):
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-        source = table.get("source")
-        dated = table.get("date") or (isinstance(source, dict) and source.get("read"))
+        said = next((part for part in (table.get("source"), table.get("meta")) if isinstance(part, dict)), table)
 
-        assert source, f"{path.name} has no top-level `source`"
-        assert dated, f"{path.name} has neither a top-level `date` nor `source.read`"
+        assert said.get("source") or said.get("title"), f"{path.name} names no source"
+        assert said.get("date") or said.get("read"), f"{path.name} does not say of which day it is"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
@@ -144,7 +145,7 @@ def test_the_changelog_speaks_of_this_version() -> None:
     assert re.search(rf"^## \[?(Unreleased|{re.escape(version[1])})", text("CHANGELOG.md"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+@pytest.mark.parametrize("page", CLAIMING_PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_no_number_without_a_command(page: Path) -> None:
     """A section that states a measured quantity names the command or the document that it comes from."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
