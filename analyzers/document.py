@@ -119,6 +119,8 @@ def _nameable(root: Root, topology: Topology) -> bool:
     if root.certain:
         return True
     beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and root.finding.fault_class == "no_dump"
+    if root.finding.fault_class == "device_or_network":
+        return True  # however large, the operation's members do contain the culprit
     limit = MOST_NOT_EXCLUDED if beside else max(MOST_SET_RANKS, len(topology.ranks) // 2)
     return len(root.ranks) <= limit
 

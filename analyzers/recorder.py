@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Members
+from collectors.records import FLIGHT_RECORDER_COLUMNS, PG_STATUS_COLUMNS, FlightRecorderDump, Members
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -31,6 +31,7 @@ class RecorderTable:
     """n entries of all dumps, ordered by rank and then by recording; every column is int64 of shape (n,).
 
     ``group`` indexes ``groups``; ``operation``, ``input_sizes``, ``output_sizes``, ``dtypes`` index ``strings``.
+    ``status_completed`` is what the rank's own status counter says of the entry's group.
     """
 
     ranks: tuple[int, ...]  # that have a dump, sorted
@@ -79,7 +80,7 @@ class _Codes:
 def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
     """Concatenate dumps (one a rank, each with its rank known) into one table."""
     texts, groups = _Codes(), _Codes()
-    parts: dict[str, list[Ints]] = {name: [] for name in (*_PLAIN, *_CODED, "rank")}
+    parts: dict[str, list[Ints]] = {name: [] for name in (*_PLAIN, *_CODED, "rank", "status_completed")}
     ordered = sorted((dump for dump in dumps if dump.rank is not None), key=lambda dump: dump.rank or 0)
     for dump in ordered:
         _append(dump, texts, groups, parts)
@@ -103,6 +104,18 @@ def _append(dump: FlightRecorderDump, texts: _Codes, groups: _Codes, parts: dict
         table = group_codes if name == "group" else text_codes
         parts[name].append(_looked_up(table, read[name][order]))
     parts["rank"].append(np.full(dump.count, dump.rank, np.int64))
+    parts["status_completed"].append(_status_completed(dump, read["pg_id"][order]))
+
+
+def _status_completed(dump: FlightRecorderDump, pg_id: Ints) -> Ints:
+    """Return, per entry, the number of the last work that its group's status counter knows completed, -1 if unknown."""
+    keys = np.frombuffer(dump.pg_status.get("pg_id", b""), PG_STATUS_COLUMNS["pg_id"])
+    values = np.frombuffer(dump.pg_status.get("completed", b""), PG_STATUS_COLUMNS["completed"])
+    if not len(keys) or len(keys) != len(values):
+        return np.full(len(pg_id), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    place = np.clip(np.searchsorted(keys[order], pg_id), 0, len(keys) - 1)
+    return np.where(keys[order][place] == pg_id, values[order][place], -1)
 
 
 def _column(dump: FlightRecorderDump, name: str) -> Ints:

@@ -32,7 +32,7 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     if beat.pulse in ("running", "undecided"):
         yield _no_hang(beat)
         return
-    if not made.outstanding.any():
+    if not made.outstanding.any() and not made.lost.any():
         yield _nothing_outstanding(window, beat)
         return
     situation = situate(made, topology)

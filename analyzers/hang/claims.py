@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ class Claims:
     waits: Waits
     beat: Rhythm
     paths: Paths = field(init=False)
+    explained: bool = False  # something else already explains the hang
 
     def __post_init__(self) -> None:
         """Index the graph backwards once."""
@@ -68,6 +70,9 @@ class Claims:
         left = [e for e in found if not (explained & set(e.operations)) and not (e.ranks and odd >= set(e.ranks))]
         waited_for = {node for targets in self.waits.after.values() for node in targets}
         singles = [e.ranks[0] for e in left if len(e.ranks) == 1 and e.ranks[0] in waited_for]
+        if not singles and not disagreements and not any(e.cyclic for e in left) and not self.waits.stuck:
+            singles = [rank for rank in self.situation.progress.index_of if self.situation.progress.lost_count(rank)]
+        self.explained = bool(disagreements) or any(e.cyclic or self.waits.stuck & set(e.operations) for e in left)
         yield from self._stuck_operations([e for e in left if not e.ranks])
         yield from (self._cycle(ending) for ending in left if ending.cyclic)
         yield from self._ranks(singles)
@@ -83,7 +88,7 @@ class Claims:
         if shown:
             yield from self._shown(shown)
         if absent:
-            yield self._absent(absent, beside=bool(shown))
+            yield self._absent(absent, beside=bool(shown) or self.explained)
 
     def _shown(self, ranks: list[int]) -> Iterator[Finding]:
         if self._unrecorded_waits() and len(ranks) > 1:
@@ -169,11 +174,27 @@ class Claims:
         groups = {operation.group for operation in ending.operations if operation.source < 0}
         entered = ", ".join(self._named(operation) for operation in ending.operations[:4])
         if len(groups) > 1 and all(operation.source < 0 for operation in ending.operations):
+            odd = self._odd_order(ending)
             why = f"ranks {_listed(ending.ranks)} wait for each other: they entered {entered} in opposite order"
-            evidence = (self._evidence(why, ending.ranks[0], None),)
-            suspect = Suspect(kind="code", strength=0.9, why=why, ranks=ending.ranks, evidence=evidence)
+            why += f", rank {_listed(odd)} unlike the rest" if len(odd) < len(ending.ranks) else ""
+            evidence = (self._evidence(why, odd[0], None),)
+            suspect = Suspect(kind="code", strength=0.9, why=why, ranks=odd, evidence=evidence)
             return self._finding("code", "deadlock", (suspect,), ending.ranks, together=True)
         return self._set(list(ending.ranks), "deadlock", _CIRCLE.format(ranks=_listed(ending.ranks), entered=entered))
+
+    def _odd_order(self, ending: Ending) -> tuple[int, ...]:
+        """Return the ranks whose first wait is unlike the majority's; all of them where there is no majority."""
+        table = self.situation.progress.table
+        first = {}
+        for rank in ending.ranks:
+            row = self.situation.progress.oldest_row[rank]
+            first[rank] = (
+                table.groups[int(table["group"][row])].description or table.groups[int(table["group"][row])].name
+            )
+        counts = Counter(first.values()).most_common()
+        if len(counts) > 1 and 2 * counts[0][1] > len(ending.ranks) and counts[0][1] > 1 + counts[1][1]:
+            return tuple(rank for rank in ending.ranks if first[rank] != counts[0][0])
+        return ending.ranks
 
     def _set(self, ranks: list[int], fault_class: str, missing: str, *, network: bool = False) -> Finding:
         """At least one of these, and the dumps cannot say which: a set to probe, never to evict."""
@@ -191,7 +212,8 @@ class Claims:
         return self._finding(cause, fault_class, suspects, tuple(ranks), missing=(missing,))
 
     def _suspect(self, rank: int, fault_class: str) -> Suspect:
-        told = self._told(self._waited(rank))
+        waited = self._waited(rank)
+        told = self._told(waited) if waited else "nobody else stands out"
         if fault_class == "completion_lost":
             lost = self.situation.progress.lost_count(rank)
             why = f"rank {rank} lost track of {lost} operations that its peers finished, and launched nothing since; {told}"

@@ -71,13 +71,57 @@ def is_synchronising(operation: str) -> bool:
 def progress(table: RecorderTable) -> Progress:
     """Separate what is truly outstanding from what lingers: earlier attempts, passed entries, lost completions."""
     current = _of_this_attempt(table)
-    unfinished = ~table.finished & current & ~_passed(table, current) & ~_timed_out(table)
+    unfinished = ~table.finished & current & ~is_whole(table)
+    lingering = unfinished & (_passed(table, current) | _timed_out(table) | _ended_as_part(table))
+    unfinished &= ~lingering
     ended_by_rank = _ended(table, current, unfinished)
     lost = _lost(table, unfinished, ended_by_rank)
-    lost |= unfinished & (table["record_id"] <= _newest_lost_record(table, lost))
+    lost |= unfinished & _of_ranks_that(lost, table)
     entered = _highest(table, current & ~table.is_p2p)
     ended = ended_by_rank.max(axis=0) if ended_by_rank.size else np.full(len(table.groups), -1, np.int64)
-    return Progress(table, current, lost, unfinished & ~lost, entered, ended)
+    return Progress(table, current & ~lingering, lost, unfinished & ~lost, entered, ended)
+
+
+def is_whole(table: RecorderTable) -> Mask:
+    """Mark ``coalesced`` entries: the batch as a whole, which alone is watched; its parts come before it."""
+    return _named(table, "coalesced")[table["operation"]] & (table["operation"] >= 0)
+
+
+def _named(table: RecorderTable, word: str) -> Mask:
+    """Mark the strings that are operations of this name; one more False at the end serves the code -1."""
+    return np.array([text.rpartition(":")[2] == word for text in table.strings] + [False], np.bool_)
+
+
+def _ended_as_part(table: RecorderTable) -> Mask:
+    """Mark parts of a batch that ended: nobody watches a part, it stays ``scheduled`` for ever [ProcessGroupNCCL].
+
+    The batch's own entry says so, or, where a dump of active entries leaves that out, the rank's status counter does:
+    it holds the number of the last work that ended, p2p work being counted on its own since version 2.5.
+    """
+    whole = is_whole(table)
+    if not whole.any() and not table.is_p2p.any():
+        return np.zeros(len(table), np.bool_)
+    keys = np.stack([table[name] for name in ("rank", "group", "p2p_seq", "collective_seq")])
+    _, key = np.unique(keys, axis=1, return_inverse=True)
+    key = key.reshape(-1)
+    batched, ended = (np.zeros(int(key.max(initial=0)) + 1, np.bool_) for _ in range(2))
+    batched[key[whole]] = True
+    ended[key[whole & table.finished]] = True
+    return (ended[key] & ~whole) | (table.is_p2p & ~batched[key] & _ended_by_status(table, whole))
+
+
+def _ended_by_status(table: RecorderTable, whole: Mask) -> Mask:
+    """Compare p2p entries with their rank's own status counter, where it is clear which of two numberings it speaks.
+
+    Up to version 2.4 a batch took a collective number. Later a counter nearer to the collective numbers of its group
+    than to the p2p ones tells of the group's collectives, and nothing of its transfers.
+    """
+    done, p2p, collective = table["status_completed"], table["p2p_seq"], table["collective_seq"]
+    if (whole & ~table.is_p2p).any() or _numbered_by_collectives(table):
+        old: Mask = (done >= collective) & (collective > 0)
+        return old
+    ended: Mask = (done >= p2p) & (p2p > 0) & (np.abs(done - p2p) < np.abs(done - collective))
+    return ended
 
 
 def _rank_index(table: RecorderTable) -> Ints:
@@ -174,9 +218,21 @@ def _lost(table: RecorderTable, unfinished: Mask, ended_by_rank: Ints) -> Mask:
     return lost
 
 
-def _newest_lost_record(table: RecorderTable, lost: Mask) -> Ints:
-    """Return, per row, its rank's newest lost record: a record proven wrong up to there is trusted from there on only."""
-    newest = np.full(len(table.ranks), -1, np.int64)
-    np.maximum.at(newest, _rank_index(table)[lost], table["record_id"][lost])
-    spread: Ints = newest[_rank_index(table)]
-    return spread
+def _of_ranks_that(lost: Mask, table: RecorderTable) -> Mask:
+    """Mark all rows of ranks that lost a completion: a record proven wrong once says nothing of what else is open."""
+    blind = np.zeros(len(table.ranks), np.bool_)
+    index = _rank_index(table)
+    blind[index[lost]] = True
+    rows: Mask = blind[index] if len(table.ranks) else lost
+    return rows
+
+
+def _numbered_by_collectives(table: RecorderTable) -> bool:
+    """Return whether transfers of one group share a p2p number and differ in the collective one, as up to version 2.4."""
+    rows = np.flatnonzero(table.is_p2p)
+    keys = np.stack([table[name][rows] for name in ("rank", "group", "p2p_seq")])
+    _, key = np.unique(keys, axis=1, return_inverse=True) if len(rows) else (None, np.zeros(0, np.int64))
+    key = key.reshape(-1)
+    lowest = np.full(int(key.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, key, table["collective_seq"][rows])
+    return bool((table["collective_seq"][rows] > lowest[key]).any())
