@@ -1,0 +1,322 @@
+"""Groups ranks by where their stacks stand, and says who is outside communication while the others wait in it.
+
+ByteRobust's aggregation (SOSP 2025, section 4.2), with the choices that it leaves open: a minority is a suspect and never
+a verdict, because the few may be the ones ahead; ranks that wait in communication are not accused by their stack alone;
+on a device hang all stacks agree, and then stacks say nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzers.finding import Cause, Evidence, Finding, Suspect, analyzer
+from analyzers.frames import Rules
+from analyzers.knowledge import Knowledge
+from analyzers.ranges import ranges
+from analyzers.standings import SOFT, Standing, moved_on, standings
+from analyzers.topology import ProcessGroup, Topology
+from analyzers.window import Window
+
+ALONE = 0.85
+"""Strength of the one rank outside communication while every other rank waits in it."""
+UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile"})
+"""Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
+SHOWN_GROUPS = 8
+VOTING_ROUNDS = 5
+VOTING_INTERVAL_SECONDS = 10.0
+
+_WORDS = {
+    "data_loader": "in its data loader",
+    "checkpoint": "in a checkpoint",
+    "storage": "in a file operation",
+    "compile": "compiling",
+    "gil": "holding Python's interpreter lock in a call that does not return",
+    "compute": "in its own code",
+    "sleeping": "asleep in its own code",
+    "exception": "handling an exception",
+    "exiting": "shutting down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StackGroup:
+    """Ranks whose training threads stand alike."""
+
+    ranks: tuple[int, ...]
+    duty: str
+    where: str
+    frames: tuple[str, ...]
+
+    def __str__(self) -> str:
+        ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        return f"{ranks} {ranges(self.ranks)}: {self.duty.replace('_', ' ')}, {self.where}"
+
+
+def stack_groups(window: Window, topology: Topology, knowledge: Knowledge) -> tuple[StackGroup, ...]:
+    """Group all ranks by their normalised stack, largest first: what a report shows."""
+    return _grouped(standings(window, topology, Rules.of(knowledge)).values())
+
+
+def _grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:
+    groups: dict[tuple[str, tuple[str, ...]], list[Standing]] = defaultdict(list)
+    for one in found:
+        groups[one.duty, one.normal].append(one)
+    made = [
+        StackGroup(tuple(one.rank for one in members), members[0].duty, members[0].where, frames)
+        for (_, frames), members in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda group: (-len(group.ranks), group.ranks)))
+
+
+@analyzer("stacks")
+def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
+    rules = Rules.of(knowledge)
+    found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
+    if len(found) < 2 or moved_on(found):
+        return
+    waiting = [one for one in found.values() if one.waiting]
+    outside = [one for one in found.values() if not one.waiting and one.duty not in SOFT]
+    if not waiting:
+        yield from _same_everywhere(found)
+    if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
+        yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
+    elif waiting and not outside and len(waiting) == len(found):
+        yield from _apart(found, topology, rules)
+
+
+def _with_hidden_waits(found: dict[int, Standing], dominant: float) -> dict[int, Standing]:
+    """Take the line where most ranks stand for a wait on the device, unless they hold the interpreter lock there.
+
+    Without native frames ``loss.item()`` looks like user code; it is where most NCCL jobs hang.
+    """
+    groups = Counter(one.normal for one in found.values() if one.duty == "compute" and one.owns_gil is not True)
+    if not groups:
+        return found
+    normal, count = max(groups.items(), key=lambda item: (item[1], item[0]))
+    if count <= len(found) * dominant or count == len(found):
+        return found
+    return {
+        rank: replace(one, duty="waiting_device") if one.duty == "compute" and one.normal == normal else one
+        for rank, one in found.items()
+    }
+
+
+def _finding(found: Mapping[int, Standing], cause: Cause, fault_class: str, suspects: tuple[Suspect, ...]) -> Finding:
+    evidence = tuple(
+        Evidence(text=str(group), source=found[group.ranks[0]].source, at=found[group.ranks[0]].at)
+        for group in _grouped(found.values())[:SHOWN_GROUPS]
+    )
+    return Finding(
+        analyzer="stacks",
+        family="stacks",
+        symptom="hang",
+        cause=cause,
+        fault_class=fault_class,
+        suspects=suspects,
+        scope=frozenset(found),
+        evidence=evidence,
+    )
+
+
+def _outside(
+    outside: Sequence[Standing], found: Mapping[int, Standing], topology: Topology, most_suspects: int
+) -> Iterator[Finding]:
+    """Yield the ranks outside communication, with the reason; file-system waits on several machines are the storage's."""
+    reasons = {_reason(one) for one in outside}
+    if len(outside) > 1 and reasons <= {"storage", "checkpoint"} and _several_machines(outside):
+        if all("storage" in one.reasons or "checkpoint" in one.reasons for one in outside):
+            yield _everywhere(found, "storage", "storage", f"ranks {ranges(one.rank for one in outside)} wait for files")
+        return
+    clean = 1.0 - (len(outside) - 1) / len(found)
+    seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
+    suspects = tuple(_suspect(one, ALONE * clean * seen, len(found) - len(outside)) for one in outside[:most_suspects])
+    cause: Cause = "code" if reasons == {"exception"} else "machine"
+    fault_class = f"stuck_{reasons.pop()}" if len(reasons) == 1 else "stuck_stack"
+    made = replace(_finding(found, cause, fault_class, suspects), narrows=True)
+    shared = [group for group in topology.shared_groups(one.rank for one in outside) if len(outside) > 1]
+    if shared and len(shared[0].members) < len(topology.ranks):
+        text = f"ranks {ranges(one.rank for one in outside)} share process group {shared[0]}"
+        made = replace(made, evidence=(*made.evidence, Evidence(text=text)))
+    yield made
+
+
+def _reason(one: Standing) -> str:
+    """Name the outermost purpose that explains the stack: a file operation inside a checkpoint is the checkpoint's."""
+    if one.duty == "storage":
+        return next((name for name in ("checkpoint", "data_loader") if name in one.reasons), "storage")
+    return one.duty
+
+
+def _several_machines(ranks: Iterable[Standing]) -> bool:
+    """Whether they are on more than one machine; unknown machines count as several."""
+    nodes = [one.node for one in ranks]
+    return None in nodes or len(set(nodes)) > 1
+
+
+def _suspect(one: Standing, strength: float, others: int) -> Suspect:
+    reason = _reason(one)
+    if one.frozen:
+        strength = min(0.95, strength + 0.07)
+    elif reason in UNEVEN_BY_DESIGN:
+        strength *= 0.75
+    words = _WORDS.get(reason, reason.replace("_", " "))
+    why = f"{words} ({one.where}) while {others} other{'s' * (others != 1)} wait in communication"
+    if one.helpers:
+        helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
+        why += f"; its child processes: {helpers}"
+    evidence = (Evidence(text=f"rank {one.rank}: {one.where}", source=one.source, at=one.at),)
+    return Suspect(
+        kind="rank", strength=round(strength, 4), why=why, ranks=(one.rank,), node=one.node, evidence=evidence
+    )
+
+
+def _same_everywhere(found: Mapping[int, Standing]) -> Iterator[Finding]:
+    """Yield what all ranks do alike outside communication: no machine's fault."""
+    duties = {one.duty for one in found.values()}
+    reasons = {_reason(one) for one in found.values()}
+    alike = len({one.normal for one in found.values()}) == 1
+    first = found[min(found)]
+    where = f"all {len(found)} ranks stand in {first.where}"
+    if reasons <= {"storage", "checkpoint"}:
+        yield _everywhere(found, "storage", "storage", f"all {len(found)} ranks wait for files: {first.where}")
+    elif reasons == {"data_loader"}:
+        files = "storage" in first.reasons or "storage" in first.helpers
+        yield _everywhere(found, "storage" if files else "data", "storage" if files else "data", where)
+    elif duties == {"compile"}:
+        yield _everywhere(found, "code", "code", f"all {len(found)} ranks compile: {first.where}")
+    elif duties == {"store"}:
+        text = f"all {len(found)} ranks wait in the store or for a communicator to form: {first.where}"
+        yield replace(_finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),))
+    elif duties <= {"compute", "gil", "exception", "sleeping"} and (alike or duties == {"exception"}):
+        yield _same_code(found, where)
+
+
+def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
+    """Blame the code where all ranks stand in one place of it; one look alone may have met them at work or on the device."""
+    first = found[min(found)]
+    sure = first.frozen or first.duty in {"gil", "exception"}
+    made = _everywhere(found, "code", "code", where, strength=0.8 if sure else 0.4)
+    if sure:
+        return made
+    return replace(made, symptom="unknown", missing=("a second set of stacks: do the ranks leave this line?",))
+
+
+def _everywhere(
+    found: Mapping[int, Standing], cause: Cause, kind: str, text: str, strength: float = 0.8
+) -> Finding:
+    first = found[min(found)]
+    evidence = (Evidence(text=text, source=first.source, at=first.at),)
+    names = {"storage": "storage", "data": "data", "code": "code"}
+    suspect = Suspect(kind=names[kind], strength=strength, why=text, evidence=evidence)  # type: ignore[arg-type]
+    return _finding(found, cause, "same_stack", (suspect,))
+
+
+def _apart(found: Mapping[int, Standing], topology: Topology, rules: Rules) -> Iterator[Finding]:
+    """Yield the parallel group that the ranks waiting elsewhere share, or the few in another collective call."""
+    labels = Counter(one.label for one in found.values())
+    usual, count = max(labels.items(), key=lambda item: (item[1], item[0]))
+    outliers = [one for one in found.values() if one.label != usual]
+    few = len(outliers) <= len(found) * rules.limit("outlier", 0.34)
+    if not outliers or not few or count < len(found) * rules.limit("dominant", 0.5):
+        return
+    varied = len({one.label for one in outliers}) > 1 or any(one.duty == "waiting_p2p" for one in outliers)
+    shared = shared_group(outliers, found, topology) if len(outliers) > 1 and varied else None
+    if shared is not None:
+        group, ranks = shared
+        why = f"ranks {ranges(one.rank for one in outliers)} wait elsewhere than {count} others and share group {group}"
+        suspect = Suspect(kind="group", strength=0.5, why=why, ranks=ranks)
+        missing = ("which of the group's machines: a probe of each, or flight-recorder dumps",)
+        yield replace(_finding(found, "machine", "outlier_group", (suspect,)), missing=missing)
+    elif all(one.duty == "waiting_collective" for one in outliers) and usual.startswith(("waiting_collective", "waiting_grad")):
+        yield from _desync(outliers, found, usual, count)
+
+
+def _desync(outliers: Sequence[Standing], found: Mapping[int, Standing], usual: str, count: int) -> Iterator[Finding]:
+    words = usual.replace("_", " ")
+    suspects = tuple(
+        Suspect(
+            kind="rank",
+            strength=0.3,
+            why=f"waits in {one.operation} ({one.where}) while {count} others are {words}; the few may be the ones ahead",
+            ranks=(one.rank,),
+            node=one.node,
+            evidence=(Evidence(text=f"rank {one.rank}: {one.where}", source=one.source, at=one.at),),
+        )
+        for one in outliers
+    )
+    yield replace(_finding(found, "code", "desync", suspects), narrows=True)
+
+
+def shared_group(
+    outliers: Sequence[Standing], found: Mapping[int, Standing], topology: Topology
+) -> tuple[ProcessGroup, tuple[int, ...]] | None:
+    """Return the smallest group that all outliers share, by rank or else by machine, and the ranks of it to suspect.
+
+    A machine counts as a member of the groups of all its ranks: with two tensor-parallel ranks a machine, a pipeline
+    spans two pipeline groups and one set of machines.
+    """
+    most = len(found) // 2
+    for group in topology.shared_groups(one.rank for one in outliers):
+        if len(group.members) <= most:
+            return group, group.members
+    nodes = {topology.nodes.get(one.rank) for one in outliers}
+    if None in nodes or len(nodes) < 2:
+        return None
+    best: tuple[int, str, ProcessGroup, frozenset[str | None]] | None = None
+    for group in topology.groups:
+        where = frozenset(topology.nodes.get(rank) for rank in group.members)
+        candidate = (len(where), group.key, group, where)
+        if nodes <= where and len(group.members) <= most and (best is None or candidate[:2] < best[:2]):
+            best = candidate
+    if best is None or best[0] * 2 > len(set(topology.nodes.values())):
+        return None
+    return best[2], tuple(rank for rank in topology.ranks if topology.nodes.get(rank) in best[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The parallel group that the rounds of fail-slow voting flagged most, and how often."""
+
+    group: ProcessGroup
+    flags: int
+    rounds: int
+
+
+def fail_slow(
+    rounds: Sequence[Mapping[int, Sequence[str]]], topology: Topology, needed: int = VOTING_ROUNDS
+) -> Vote | None:
+    """Vote over rounds of stacks (rank → normalised frames), taken every ten seconds: which group stands apart most.
+
+    Each round flags the group with the most outliers, the densest of equals; a tie at the end, or a group flagged in no
+    more than half of the rounds, is no answer.
+    """
+    if len(rounds) < needed:
+        return None
+    flags = Counter(group.key for one in rounds if (group := _flagged(one, topology)) is not None)
+    ranking = flags.most_common(2)
+    if not ranking or ranking[0][1] * 2 <= len(rounds) or (len(ranking) > 1 and ranking[0][1] == ranking[1][1]):
+        return None
+    group = next(group for group in topology.groups if group.key == ranking[0][0])
+    return Vote(group, ranking[0][1], len(rounds))
+
+
+def _flagged(stacks: Mapping[int, Sequence[str]], topology: Topology) -> ProcessGroup | None:
+    """Return the group with the most outliers of one round; None where no stack dominates or nobody is an outlier."""
+    counts = Counter(tuple(frames) for frames in stacks.values())
+    if not counts:
+        return None
+    usual, count = max(counts.items(), key=lambda item: (item[1], item[0]))
+    outliers = {rank for rank, frames in stacks.items() if tuple(frames) != usual}
+    if not outliers or count * 2 <= len(stacks):
+        return None
+    ranking = sorted(
+        (-len(outliers.intersection(group.members)), len(group.members), group.key, group)
+        for group in topology.groups
+        if 1 < len(group.members) < len(topology.ranks) and outliers.intersection(group.members)
+    )
+    if not ranking or (len(ranking) > 1 and ranking[0][:2] == ranking[1][:2]):
+        return None
+    return ranking[0][3]
