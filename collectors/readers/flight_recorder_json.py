@@ -14,8 +14,9 @@ from collectors.readers import Input, reader
 from collectors.records import FlightRecorderDump, Unread
 from collectors.streams import Limits
 
-# The keys are written in alphabetical order, so that entries come before pg_config and may fill the head.
-_CERTAIN = re.compile(rb'"(?:pg_config|pg_status|comm_lib_version|nccl_version|collective_seq_id|time_created_ns)"\s*:')
+# The keys are written in alphabetical order, so that entries come before pg_config and may fill the head. "nccl_version"
+# is no proof: NCCL RAS writes it too, and no dump has it without pg_config.
+_CERTAIN = re.compile(rb'"(?:pg_config|pg_status|comm_lib_version|collective_seq_id|time_created_ns)"\s*:')
 _LIKELY = re.compile(rb'\A\s*\{\s*"(?:entries|version)"\s*:')
 _SPACE = re.compile(r"[ \t\r\n]*")
 
