@@ -96,6 +96,19 @@ def test_names_say_what_is_inside() -> None:
     assert found == []
 
 
+def test_every_test_states_its_claim() -> None:
+    """Every test's docstring begins with a sentence that the test can prove wrong."""
+    silent = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"
+        for path in sources("tests")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, FUNCTIONS) and node.name.startswith("test_")
+        if not (ast.get_docstring(node) or "").partition("\n")[0].endswith(".")
+    ]
+
+    assert silent == []
+
+
 def test_analyzers_import_only_records_from_collectors() -> None:
     """Of the collectors an analyzer knows the vocabulary alone: not the readers, the codec or the simulator."""
     reached = {
