@@ -4,7 +4,7 @@ A hypothesis is a set of ranks whose own failure explains every wait that the du
 there is exactly one smallest hypothesis. From the run itself that means:
 
 - A culprit whose own unfinished operations already wait, rank by rank, for another culprit is masked: the other one alone
-  explains all. If they wait for the culprit itself, or for a rank without a dump, something else explains as much.
+  explains all. If they wait, rank by rank, for the culprit itself, the circle explains as much.
 - A culprit that stopped on its host is seen when a surviving dump waits for an operation that it never launched.
 - A stuck device is seen only with timing: its peers ``started`` what it did not. Otherwise all members may be meant.
 - Lost completions are seen when a peer shows that an operation ended which the culprit holds for unfinished.
@@ -74,10 +74,10 @@ def _doubt(sight: Sight, fault: Fault, guilty: frozenset[int]) -> str:
     reach = sight.reach(culprit)
     if reach & (guilty - {culprit}):
         return MASKED
+    if sight.missing_and_awaited():
+        return "a rank without a dump is awaited too"
     if culprit in reach:
         return "waits form a circle through it"
-    if reach & sight.recording.without:
-        return "it may wait for a rank without a dump"
     if fault.kind == "device":
         return _device_doubt(sight, culprit)
     if not sight.missed_by(culprit):
@@ -115,6 +115,8 @@ def _mismatch(sight: Sight, fault: Fault) -> Truth:
     if len(peers) == 1:
         return Truth(culprit | {peers[0][0]}, False, "two members disagree", culprit, NOBODY, code)
     shown = sum(peer not in sight.recording.without and sight.launched(peer, at) for peer, at in peers)
+    if sight.missing_and_awaited():
+        return Truth(culprit, False, "a rank without a dump is awaited too", culprit, NOBODY, ANY)
     if shown < 2 or fault.rank in sight.recording.without:
         return Truth(culprit, False, "too few dumps show the operation", culprit, NOBODY, ANY)
     return Truth(culprit, True, "", culprit, NOBODY, code)

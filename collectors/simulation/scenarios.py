@@ -17,6 +17,7 @@ KINDS: tuple[ScenarioKind, ...] = (*get_args(FaultKind), "healthy", "healthy_twi
 HEALTHY: tuple[ScenarioKind, ...] = ("healthy", "healthy_twice", "pause")
 PAIRABLE: tuple[FaultKind, ...] = ("never_entered", "device", "completion_lost")
 RANKS_PER_NODE = 8
+EXACT_ABOVE_RANKS = 256
 SECOND = 1_000_000_000
 
 
@@ -60,7 +61,10 @@ def node_of(rank: int) -> str:
 
 
 def draw(seed: int, most_ranks: int = 256, least_ranks: int = 8) -> Scenario:
-    """Decide a scenario; kinds take turns, so that every run of consecutive seeds has all of them."""
+    """Decide a scenario; kinds take turns, so that every run of consecutive seeds has all of them.
+
+    Up to 256 ranks the size is drawn as well; a larger one is met exactly.
+    """
     random = Random(seed * 1_000_003 + most_ranks)
     kind = KINDS[seed % len(KINDS)]
     while True:
@@ -88,7 +92,7 @@ def draw(seed: int, most_ranks: int = 256, least_ranks: int = 8) -> Scenario:
 def _shape(random: Random, kind: ScenarioKind, least: int, most: int) -> Shape:
     while True:
         tp, pp, dp = random.choice((1, 2, 4, 8)), random.choice((1, 2, 2, 3, 4, 8)), 2 ** random.randrange(0, 12)
-        if least <= tp * pp * dp <= most and tp * pp * dp > most // 4 * (most > 256):
+        if (least if most <= EXACT_ABOVE_RANKS else most) <= tp * pp * dp <= most:
             break
     experts = [size for size in (2, 4, 8, 16) if tp * dp % size == 0]
     layers = random.choice((1, 2))
@@ -99,7 +103,7 @@ def _shape(random: Random, kind: ScenarioKind, least: int, most: int) -> Shape:
         ep=random.choice(experts) if experts and random.random() < 0.5 else 1,
         microbatches=random.choice((2, 4, 6)),
         layers=layers,
-        steps=5 if kind in HEALTHY else 2 if most > 256 else 3,
+        steps=5 if kind in HEALTHY else 2 if most > EXACT_ABOVE_RANKS else 3,
         order=random.choice((("tp", "dp", "pp"), ("tp", "dp", "pp"), ("tp", "pp", "dp"))),
         style=random.choice(("megatron", "megatron", "mesh")),
         batched=random.random() < 0.5,
