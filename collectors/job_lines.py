@@ -17,19 +17,19 @@ MAX_PREFIXES = 6
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# Unanchored, but match() keeps each at the line's start. The last two name a stream and nobody in it.
-_PREFIXES = (
+# Unanchored, but match() keeps each at the line's start.
+_BRACKETED = (
     re.compile(r"\[rank(?P<rank>\d{1,7})\]:\s?"),
     re.compile(r"\[(?P<role>[A-Za-z_]+)(?P<local>\d{1,4})(?:\|(?P<rank>\d{1,7}))?\]:\s?"),
     re.compile(r"\[\d+,(?P<rank>\d{1,7})\]<(?:stdout|stderr|stddiag)>:\s?"),
-    re.compile(
-        r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,80}) (?:rank=\d+ )?pid=(?P<pid>\d{1,9})(?:, ip=[^)]{1,60})?\)\s?"
-    ),
-    re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d+\]:)"),
-    re.compile(
-        r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))\s(?:(?:stdout|stderr)\s[FP]\s)?"
-    ),
     re.compile(r"\[(?P<pod>pod/[\w./-]{1,200})\]\s"),
+)
+_RAY = re.compile(
+    r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,80}) (?:rank=\d+ )?pid=(?P<pid>\d{1,9})(?:, ip=[^)]{1,60})?\)\s?"
+)
+_PDSH = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d+\]:)")
+_CONTAINER = re.compile(
+    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))\s(?:(?:stdout|stderr)\s[FP]\s)?"
 )
 _SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
 
@@ -54,7 +54,14 @@ class Line:
     pid: int | None = None
     node: str | None = None
     task: int | None = None
-    at: float | None = None
+    stamp: str | None = None  # a container runtime's, in the prefix
+    seen_at: float | None = None  # when the file was written, UTC seconds
+
+    @property
+    def at(self) -> float | None:
+        """When the line was written; worked out only when asked, because most lines never are."""
+        told = instant(self.stamp) if self.stamp else None
+        return told if told is not None else written_at(self.text, self.seen_at)
 
 
 def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | None = None) -> Line:
@@ -72,21 +79,24 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
         if match is None:
             break
         found.update({name: value for name, value in match.groupdict().items() if value is not None})
-        if match.groupdict().get("stamp") is None:
+        if match.re is not _CONTAINER:
             stream.append(match[0].strip())
         rest = rest[match.end() :]
-    at = instant(found["stamp"]) if "stamp" in found else None
     return Line(
         number, rest, " ".join(stream), _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"),
-        found.get("node"), _whole(found, "task"), at if at is not None else written_at(rest, seen_at),
+        found.get("node"), _whole(found, "task"), found.get("stamp"), seen_at,
     )  # fmt: skip
 
 
 def _prefix(text: str) -> re.Match[str] | None:
-    """The launcher's prefix at the start of the text; most lines have none and are told by their first character."""
-    if not text or (text[0] not in "[(" and not text[0].isalnum()):
-        return None
-    return next((match for pattern in _PREFIXES if (match := pattern.match(text))), None)
+    """The launcher's prefix at the start of the text; its first character tells which it can be."""
+    first = text[:1]
+    if first == "[":
+        return next((match for pattern in _BRACKETED if (match := pattern.match(text))), None)
+    if first == "(":
+        return _RAY.match(text)
+    found = _CONTAINER.match(text) if first.isdigit() else None
+    return found or (_PDSH.match(text) if ": [" in text[:70] else None)
 
 
 def is_numbered(head: str) -> bool:

@@ -121,7 +121,7 @@ def _plain(name: str, **fields: Any) -> Build:
 _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("srun: error", re.compile(r"srun: error: ([\w.\[\],-]+): tasks? ([\d,-]+): (.{3,120})"), _srun_task),
     ("CANCELLED AT", re.compile(r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ ?(?:DUE TO (.+?))? ?\*\*\*"), _cancelled),
-    ("oom", re.compile(r"Detected \d+ oom[-_]kill event"), _plain("oom_kill", signal=9)),
+    ("kill event", re.compile(r"Detected \d+ oom[-_]kill event"), _plain("oom_kill", signal=9)),
     ("OOMKilled", re.compile(r"\bOOMKilled\b"), _plain("oom_kill", signal=9)),
     ("reempt", re.compile(r"(?i)\b(?:job|pod|node|instance|\w*vm) (?:\S+ )?(?:was|is being|has been|will be) preempted"),
      _plain("preempted")),
@@ -142,6 +142,12 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
 )  # fmt: skip
 """(a cheap word, the line's shape, what it becomes): the word spares most lines the expression."""
 
+WORDS = (
+    *(word for word, _, _ in _LINES), "torch/distributed/elastic", "torch.distributed.elastic", "distributed/run.py",
+    "Root Cause (first", "Failures:", "Killed", "Segmentation fault", "Bus error", "Aborted", "RUNNING AT", "Process name:",
+)  # fmt: skip
+"""A line with none of these is no launcher's, unless it goes on with a summary."""
+
 _SHELL = re.compile(
     r"(?:.{1,200}: line \d+: +(?:\d+ )?)?(Killed|Segmentation fault|Bus error|Aborted)\b(?: \(core dumped\))?"
 )
@@ -161,6 +167,11 @@ class Launcher:
         self._block_line: Line | None = None
         self._block_lines = 0
         self._mpi: dict[str, Any] = {}
+
+    @property
+    def busy(self) -> bool:
+        """True inside a summary, whose further lines have no mark of their own."""
+        return self._section is not None or bool(self._mpi)
 
     def feed(self, line: Line) -> list[LogEvent] | None:
         """Give the events of one line; an empty list where the line belongs to a summary that is still going on."""

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from collectors.job_lines import Line
-from collectors.launchers import event
+from collectors.launchers import WORDS, event
 from collectors.records import LogEvent
+from collectors.tracebacks import HEADER
 
 _GROUP = re.compile(
     r"\[PG ID (?P<id>\d+) PG GUID (?P<guid>[\w:-]+)(?:\((?P<desc>[^)]*)\))? Rank (?P<rank>\d+)\]"
@@ -139,6 +140,17 @@ _MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("Timed out waiting", "communication_timeout", {}),
 )
 """Words of a line → event, first match wins. ``NCCL WARN`` alone is chatter unless it names a peer or a CUDA failure."""
+
+
+_WORDS = tuple(dict.fromkeys((
+    HEADER, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", "nan", "NaN", "inf ", *WORDS,
+    *(words for words, _, _ in _MARKS),
+)))  # fmt: skip
+
+
+def may_matter(text: str) -> bool:
+    """Tell quickly whether a line can begin anything: nearly all lines of a log cannot."""
+    return any(word in text for word in _WORDS)
 
 
 def events_of(line: Line) -> Iterator[LogEvent]:

@@ -84,14 +84,27 @@ class _Collected:
         self.streams: OrderedDict[str, _Stream] = OrderedDict()
         self.events: list[tuple[str, LogEvent]] = []
         self.seen: set[tuple[object, ...]] = set()
+        self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
         self.full = False
 
     def take(self, number: int, text: str) -> None:
         """Read one line."""
-        line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
         self.last_number = number
+        trouble = log_marks.may_matter(text)
+        if not trouble and not self.open:
+            return
+        line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
+        if not trouble and line.stream not in self.open:
+            return
         stream = self._stream(line.stream)
+        self._read(line, stream)
+        if stream.assembler.busy or stream.launcher.busy:
+            self.open.add(line.stream)
+        else:
+            self.open.discard(line.stream)
+
+    def _read(self, line: Line, stream: _Stream) -> None:
         told = stream.launcher.feed(line)
         if told is not None:
             if stream.assembler.busy and told:
@@ -101,7 +114,7 @@ class _Collected:
             return
         if found := re.match(r"-- Process (\d{1,6}) terminated with the following", line.text):
             stream.spawned = int(found[1])
-        if stream.assembler.feed(number, line.text, line.at):
+        if stream.assembler.feed(line.number, line.text, line.at if HEADER in line.text else None):
             stream.head = stream.head or line
             self._finished(line.stream, stream)
             return
@@ -126,6 +139,7 @@ class _Collected:
             stream = self.streams[name] = _Stream()
             if len(self.streams) > MAX_STREAMS:
                 oldest, gone = self.streams.popitem(last=False)
+                self.open.discard(oldest)
                 self._close(oldest, gone)
         return stream
 
@@ -182,8 +196,9 @@ def _event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent
         shown = f"{shown} ({how} {names})"
     whole = traceback.message
     return event(
-        Line(traceback.line, "", head.stream, head.rank, head.local_rank, head.pid, head.node, head.task, traceback.at),
+        Line(traceback.line, "", head.stream, head.rank, head.local_rank, head.pid, head.node, head.task),
         "traceback",
+        at=traceback.at,
         rank=head.rank if head.rank is not None else spawned,
         text=shown,
         exception=traceback.exception or None,
