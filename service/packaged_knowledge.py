@@ -29,7 +29,9 @@ def _packaged() -> dict[str, str]:
 def _overrides(path: Path, packaged: dict[str, str]) -> dict[str, str]:
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     if not files:
-        raise KnowledgeError(f"knowledge {path} holds no .toml file: name one after what it overrides: {_names(packaged)}")
+        raise KnowledgeError(
+            f"knowledge {path} holds no .toml file: name one after what it overrides: {_names(packaged)}"
+        )
     return {file.stem: _checked(file, packaged) for file in files}
 
 
@@ -40,11 +42,15 @@ def _checked(file: Path, packaged: dict[str, str]) -> str:
         with file.open("rb") as stream:
             data = stream.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise KnowledgeError(f"knowledge {file} is larger than {MOST_BYTES:,} bytes: keep only the rows that differ")
+            raise KnowledgeError(
+                f"knowledge {file} is larger than {MOST_BYTES:,} bytes: keep only the rows that differ"
+            )
         text = data.decode()
         tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise KnowledgeError(f"knowledge {file} cannot be read as TOML ({problem}): correct it or leave it out") from None
+        raise KnowledgeError(
+            f"knowledge {file} cannot be read as TOML ({problem}): correct it or leave it out"
+        ) from None
     return text
 
 

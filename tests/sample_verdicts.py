@@ -20,6 +20,7 @@ from analyzers.verdict import (
 from analyzers.window import Window
 from collectors.records import FlightRecorderDump, Frame, Group, KernelEvent, Members, Record, StackDump, Thread
 
+ONSET = "2026-11-21T03:14:07.120Z"
 BEGAN_AT = 1_795_230_847.12  # 2026-11-21T03:14:07.120Z
 STATES = {"scheduled": 0, "completed": 2}
 
@@ -47,7 +48,7 @@ def hang() -> Verdict:
             Culprit(root="r1", kind="node", id="gpu-0413", ranks=(3304,), probability=0.97),
             Culprit(root="r1", kind="node", id="gpu-0007", ranks=(7,), probability=0.01),
         ),
-        first_symptom=FirstSymptom(text="ranks 3305-3311 wait in all_reduce 881 of tp_413", rank=3305, at="2026-11-21T03:14:07.120Z"),
+        first_symptom=FirstSymptom(text="ranks 3305-3311 wait in all_reduce 881 of tp_413", rank=3305, at=ONSET),
         victims=Victims(count=4095, ranks="0-3303,3305-4095", chains=("7 → 15 → 3304",)),
         rejected=(Rejected(kind="node", id="gpu-0007", why="it waits for rank 3304 itself"),),
         evidence=(
@@ -102,11 +103,13 @@ def healthy() -> Verdict:
     )  # fmt: skip
 
 
-def megatron(tp: int, pp: int, dp: int, *, culprit: int, silent: tuple[int, ...] = (), entries: int = 20) -> tuple[Window, Topology]:
+def megatron(
+    tp: int, pp: int, dp: int, *, culprit: int, silent: tuple[int, ...] = (), entries: int = 20
+) -> tuple[Window, Topology]:
     """A job in which one rank never enters an all-reduce of its tensor-parallel group, and its neighbours wait."""
     world = tp * pp * dp
     place = {rank: {"pp": rank // (tp * dp), "dp": rank // tp % dp, "tp": rank % tp} for rank in range(world)}
-    groups = {}
+    groups: dict[str, list[int]] = {}
     for rank, at in place.items():
         groups.setdefault(f"tp_{rank // tp}", []).append(rank)
         groups.setdefault(f"dp_{at['pp']}_{at['tp']}", []).append(rank)
@@ -128,9 +131,13 @@ def megatron(tp: int, pp: int, dp: int, *, culprit: int, silent: tuple[int, ...]
             else:
                 last = ("dp", "nccl:reduce_scatter")
         records.append(_dump(rank, own, members, last, entries))
-    for rank in {culprit, *range(0, world, max(1, world // 12))} - set(silent):
-        records.append(stack(rank, "__next__" if rank == culprit else "wait"))
-    records.append(KernelEvent(source="kern.log:8", at=BEGAN_AT - 40, event="aer", text="pcieport 0000:9b:00.0: AER: corrected error"))
+    watched = {culprit, *range(0, world, max(1, world // 12))} - set(silent)
+    records += [stack(rank, "__next__" if rank == culprit else "wait") for rank in watched]
+    records.append(
+        KernelEvent(
+            source="kern.log:8", at=BEGAN_AT - 40, event="aer", text="pcieport 0000:9b:00.0: AER: corrected error"
+        )
+    )
     topology = Topology(
         tuple(range(world)),
         {rank: f"gpu-{rank // 8:04}" for rank in range(world)},
@@ -145,7 +152,14 @@ def stack(rank: int, function: str, file: str = "torch/utils/data/dataloader.py"
     """A process whose main thread stands in one function of a training step."""
     frames = (Frame(function, file, 700), Frame("train_step", "pretrain.py", 80), Frame("<module>", "pretrain.py", 200))
     thread = Thread(frames=frames, name="MainThread", main=True, owns_gil=function == "__next__")
-    return StackDump(source=f"stacks/rank_{rank}.json", at=BEGAN_AT + 90, rank=rank, pid=1000 + rank, threads=(thread,), tool="py-spy")
+    return StackDump(
+        source=f"stacks/rank_{rank}.json",
+        at=BEGAN_AT + 90,
+        rank=rank,
+        pid=1000 + rank,
+        threads=(thread,),
+        tool="py-spy",
+    )
 
 
 def _crc(members: Members) -> str:
@@ -157,13 +171,22 @@ def _crc(members: Members) -> str:
 def _dump(
     rank: int, own: dict[str, str], members: dict[str, Members], last: tuple[str, str] | None, entries: int
 ) -> FlightRecorderDump:
-    strings = (*own.values(), "nccl:all_reduce", "nccl:reduce_scatter", last[1] if last else "", "[[2048, 1, 5120]]", "BFloat16")
+    strings = (
+        *own.values(),
+        "nccl:all_reduce",
+        "nccl:reduce_scatter",
+        last[1] if last else "",
+        "[[2048, 1, 5120]]",
+        "BFloat16",
+    )
     rows = [(0, 3, 861 + n, 2, 0) for n in range(entries)] + [(1, 4, 40, 2, 0)]
     if last:
         group = list(own).index(last[0])
         rows.append((group, 5, {"tp": 861 + entries, "dp": 41, "pp": 0}[last[0]], 0, last[0] == "pp"))
     count = len(rows)
-    created = [int((BEGAN_AT - 1 + 0.02 * n) * 1e9) for n in range(count - 1)] + [int((BEGAN_AT + rank % 97 * 0.01) * 1e9)]
+    created = [int((BEGAN_AT - 1 + 0.02 * n) * 1e9) for n in range(count - 1)] + [
+        int((BEGAN_AT + rank % 97 * 0.01) * 1e9)
+    ]
     return FlightRecorderDump(
         source=f"dumps/_dump_{rank}", rank=rank, version="2.10", at=BEGAN_AT + 60, strings=strings, count=count,
         groups=tuple(Group(name, "", members[name]) for name in own.values()),

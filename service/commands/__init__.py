@@ -25,10 +25,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit; give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+    except (BrokenPipeError, SystemExit):  # typer turns the first, met inside a verb, into the second
+        return _closed_pipe()
     except ModuleNotFoundError as missing:
         return _say_which_extra(missing)
 
@@ -51,11 +49,21 @@ def _invoke(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _closed_pipe() -> int:
+    # The interpreter flushes stdout once more at exit; give it somewhere to go.
+    if sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+    return BROKEN_PIPE
+
+
 def _say_which_extra(missing: ModuleNotFoundError) -> int:
     package = (missing.name or "").partition(".")[0]
     if package in ("collectors", "analyzers", "service") or not package:
         raise missing
     extra = _EXTRAS.get(package)
     what = f"'faulthound[{extra}]'" if extra else package
-    print(f"faulthound: this command needs the Python package {package}, which is not installed: pip install {what}", file=sys.stderr)
+    print(
+        f"faulthound: this command needs the Python package {package}, which is not installed: pip install {what}",
+        file=sys.stderr,
+    )
     return USAGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from analyzers.topology import Topology
     from analyzers.verdict import Verdict
     from analyzers.window import Window
-    from collectors.records import Record
+    from collectors.records import Record, Unread
     from service.commands.expectation import Expectation
     from service.commands.hosts import Hosts
 
-MOST_UNREAD = 20  # unread files that are listed where nothing at all could be read
+MOST_REASONS = 20  # why files were not read, listed where nothing at all could be
 
 
 def diagnose(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders of one job; archives are opened.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH", help="Files and folders of one job; archives are opened.")
+    ],
     hosts: Annotated[
         str | None,
-        typer.Option(metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."),
+        typer.Option(
+            metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."
+        ),
     ] = None,
     ranks_per_node: Annotated[
         int | None, typer.Option(min=1, max=1024, metavar="N", help="Ranks 0 to N-1 share a node, and so on.")
@@ -38,7 +42,9 @@ def diagnose(
         int | None, typer.Option(min=0, metavar="N", help="Judge this attempt of the job instead of the newest.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the verdict document (docs/verdict.md).")] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one self-contained page.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as one self-contained page.")
+    ] = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD=VALUE", help="Leave with 1 unless the verdict says this; repeatable (see below)."),
@@ -48,7 +54,8 @@ def diagnose(
         typer.Option(metavar="FILE|DIR", help="TOML that overrides rows of the packaged knowledge of the same name."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, metavar="N", help="Processes that read files; chosen by size if left out.")
+        int | None,
+        typer.Option(min=1, max=256, metavar="N", help="Processes that read files; chosen by size if left out."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
@@ -106,7 +113,9 @@ def _options(
     if html is not None and not html.absolute().parent.is_dir():
         raise endings.Refused(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
     try:
-        return _Options(expectation.parse(expect), packaged_knowledge.load(knowledge), Hosts.given(hosts, ranks_per_node))
+        return _Options(
+            expectation.parse(expect), packaged_knowledge.load(knowledge), Hosts.given(hosts, ranks_per_node)
+        )
     except ValueError as problem:
         raise endings.Refused(str(problem)) from None
 
@@ -139,13 +148,25 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
         records = list(reading.read_paths(paths, workers=workers, progress=progress))
     unread = [record for record in records if isinstance(record, Unread)]
     if len(unread) == len(records):
-        for record in unread[:MOST_UNREAD]:
-            speech.note(f"{record.source}: {record.reason}")
-        if len(unread) > MOST_UNREAD:
-            speech.note(f"… and {len(unread) - MOST_UNREAD:,} more")
+        for line in _folded(unread):
+            speech.note(line)
         named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
-        raise endings.Refused(f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it")
+        raise endings.Refused(
+            f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
+        )
     return records
+
+
+def _folded(unread: Sequence[Unread]) -> Iterator[str]:
+    """Yield a line for each reason that nothing was read, with the first file it holds for and how many more."""
+    by_reason: dict[str, list[str]] = {}
+    for record in unread:
+        by_reason.setdefault(record.reason, []).append(record.source)
+    for reason, sources in list(by_reason.items())[:MOST_REASONS]:
+        more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
+        yield f"{sources[0]}{more}: {reason}"
+    if len(by_reason) > MOST_REASONS:
+        yield f"… and {len(by_reason) - MOST_REASONS:,} more reasons; `faulthound read PATH` prints all"
 
 
 def _tell(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:

@@ -1,8 +1,9 @@
 """``--expect``: what a verdict must say, so that a script, a test or a replay can check it.
 
-Grammar: ``culprit=rank:14`` (also ``rank:12-15``, ``node:gpu-0413`` or any ``kind:id``, ``none``), ``cause=code``, ``symptom=hang``,
-``class=desync``, ``action=evict``, ``abstained=true``. All culprits expected together must be exactly what the verdict names:
-a ``rank:`` covers a culprit by its guilty ranks, whatever its kind; ``kind:id`` covers the culprit of that name.
+Grammar: ``culprit=rank:14`` (also ``rank:12-15``, ``node:gpu-0413`` or any ``kind:id``, ``none``), ``cause=code``,
+``symptom=hang``, ``class=desync``, ``action=evict``, ``abstained=true``. All culprits expected together must be exactly
+what the verdict names: a ``rank:`` covers a culprit by its guilty ranks, whatever its kind; ``kind:id`` covers the culprit
+of that name.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def parse(texts: Iterable[str]) -> Expectation:
     for text in texts:
         field, separator, value = (part.strip() for part in text.partition("="))
         if not separator or field not in FIELDS or not value:
-            raise ValueError(f"--expect {text!r} is not FIELD=VALUE with a field of {', '.join(FIELDS)}: write culprit=rank:14")
+            raise ValueError(
+                f"--expect {text!r} is not FIELD=VALUE with a field of {', '.join(FIELDS)}: write culprit=rank:14"
+            )
         if field != "culprit":
             fields.append((field, _checked(field, value.lower())))
         elif value.lower() == "none":
@@ -61,7 +64,9 @@ def _checked(field: str, value: str) -> str:
 def _add_culprit(value: str, ranks: set[int], names: set[tuple[str, str]]) -> None:
     kind, separator, name = value.partition(":")
     if not separator or not name:
-        raise ValueError(f"--expect culprit={value} is not KIND:ID: write culprit=rank:14, culprit=node:gpu-0413 or culprit=none")
+        raise ValueError(
+            f"--expect culprit={value} is not KIND:ID: write culprit=rank:14, culprit=node:gpu-0413 or culprit=none"
+        )
     if kind == "rank":
         ranks.update(parse_ranks(name))
     else:

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 
-def formats(json: Annotated[bool, typer.Option("--json", help="Print a JSON array of name, made_by and gives.")] = False) -> None:
+def formats(
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON array of name, made_by and gives.")] = False,
+) -> None:
     """List the formats that are read, the command that makes each, and what it tells.
 
     \b

@@ -23,7 +23,9 @@ def read(
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines, one record each.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help=f"Newest entries shown of each dump ({ENTRIES_FOR_PEOPLE}; all with --json)."),
+        typer.Option(
+            min=0, metavar="N", help=f"Newest entries shown of each dump ({ENTRIES_FOR_PEOPLE}; all with --json)."
+        ),
     ] = None,
 ) -> None:
     """Print the records that the readers see in files: kind, time, node, rank and the kind's own fields.
@@ -42,7 +44,9 @@ def read(
         if not file.exists() and not file.is_symlink():
             speech.error(f"{file} does not exist: name a file or a folder")
             raise typer.Exit(endings.USAGE)
-    readable = _print_json(files, limit) if json else _print_table(files, ENTRIES_FOR_PEOPLE if limit is None else limit)
+    readable = (
+        _print_json(files, limit) if json else _print_table(files, ENTRIES_FOR_PEOPLE if limit is None else limit)
+    )
     if not readable:
         speech.error("nothing readable: `faulthound formats` lists what can be read and how to make it")
         raise typer.Exit(endings.USAGE)

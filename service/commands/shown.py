@@ -30,7 +30,11 @@ _ORDER = ("kind", "source", "at", "time", "node", "rank")
 
 def as_fields(record: Record, limit: int | None = None) -> dict[str, Any]:
     """Return the record's own fields, common ones first, with ``time`` (RFC 3339) beside ``at``; unset ones are left out."""
-    fields = msgspec.to_builtins(record, enc_hook=_members) if not isinstance(record, FlightRecorderDump) else _dump(record, limit)
+    fields = (
+        msgspec.to_builtins(record, enc_hook=_members)
+        if not isinstance(record, FlightRecorderDump)
+        else _dump(record, limit)
+    )
     if record.at is not None:
         fields["time"] = rfc3339(record.at)
     fields.update((name, _clean(value)) for name, value in fields.items() if isinstance(value, str))
@@ -84,7 +88,11 @@ def _short(value: object, most: int = 120) -> str:
 
 
 def _dump(record: FlightRecorderDump, limit: int | None) -> dict[str, Any]:
-    fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in ("columns", "strings", "pg_status")}
+    fields = {
+        name: getattr(record, name)
+        for name in record.__struct_fields__
+        if name not in ("columns", "strings", "pg_status")
+    }
     fields = {name: value for name, value in fields.items() if value not in (None, "", (), False)}
     fields["kind"] = "flight_recorder"
     fields["count"] = record.count

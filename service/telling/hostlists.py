@@ -54,7 +54,7 @@ def fold_hosts(hosts: Iterable[str]) -> str:
 
 def unfold_hosts(text: str) -> tuple[str, ...]:
     """Unfold Slurm's hostlist notation in its own order, ``gpu-[01-03,07],login1``; bounded by ``MOST_HOSTS``."""
-    if re.sub(r"\[[^\[\]]*\]", "", text).strip("[]") != re.sub(r"\[[^\[\]]*\]", "", text):
+    if set("[]") & set(re.sub(r"\[[^\[\]]*\]", "", text)):
         raise ValueError(f"the brackets of hostlist {text[:80]!r} do not match: write it like gpu-[0001-0004,0007]")
     hosts: list[str] = []
     for item in _ITEM.findall(text):

@@ -25,6 +25,7 @@ from service.telling.waits import Wait, most_missed, oldest_waits
 
 MOST_SVG_RANKS = 2000  # beyond, the map is drawn on a canvas
 MOST_WAITS = 60  # rows of the tables; the document at the end has no such bound
+FEW_WAITS = 12  # rows before the rest are folded
 MOST_STACKS = 40
 MOST_EVENTS = 300
 MOST_CALLOUTS = 12
@@ -38,8 +39,12 @@ def page(verdict: Verdict, window: Window, topology: Topology) -> str:
     states = rank_states(verdict, window, topology, waits)
     laid_out = rank_map(topology, states.ranks)
     style, script = _asset("report.css"), _asset("report.js")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters.update(clip=_clip, ranges=ranks_for_people, moment=moment, grouped="{:,}".format)
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters.update(
+        clip=_clip, sentence=text.sentence, ranges=ranks_for_people, moment=moment, grouped="{:,}".format
+    )
     return environment.from_string(_asset("report.html")).render(
         v=verdict,
         story=story,
@@ -54,11 +59,12 @@ def page(verdict: Verdict, window: Window, topology: Topology) -> str:
         map=laid_out,
         cell=CELL,
         svg=0 < len(states.ranks) <= MOST_SVG_RANKS,
-        scale=_scale(laid_out),
+        scale=round(1 / laid_out.pixel, 3),
         cells=list(_cells(laid_out, states, topology)) if len(states.ranks) <= MOST_SVG_RANKS else [],
         callouts=_callouts(laid_out, states),
         data=_embedded(_map_data(laid_out, states, topology, waits)),
-        waits=[_shown(wait, waits) for wait in waits[:MOST_WAITS]],
+        waits=[_shown(wait, waits, states) for wait in waits[:MOST_WAITS]],
+        few_waits=FEW_WAITS,
         waits_left=max(0, len(waits) - MOST_WAITS),
         missed=[(topology.label(rank), count) for rank, count in most_missed(waits)[:6] if count > 1],
         stacks=stack_groups(window)[:MOST_STACKS],
@@ -104,11 +110,6 @@ def _document(verdict: Verdict) -> str:
     return document[:MOST_DOCUMENT_BYTES] + "\n… cut here; `faulthound diagnose --json` prints all of it"
 
 
-def _scale(laid_out: RankMap) -> float:
-    """Return screen pixels per map unit: cells are large where there are few, and the map fits the page."""
-    return round(min(4.4, max(0.5, 1120 / max(1, laid_out.width)), max(1.2, 620 / max(1, laid_out.height))), 3)
-
-
 def _cells(laid_out: RankMap, states: RankStates, topology: Topology) -> Iterable[dict[str, Any]]:
     for rank in states.ranks:
         x, y = laid_out.cells[rank]
@@ -141,12 +142,15 @@ def _map_data(laid_out: RankMap, states: RankStates, topology: Topology, waits: 
         "node": [nodes.get(topology.nodes.get(rank, ""), -1) for rank in states.ranks],
         "nodes": list(nodes),
         "dimensions": dimensions,
-        "coordinates": [[topology.coordinates.get(rank, {}).get(name, -1) for rank in states.ranks] for name in dimensions],
+        "coordinates": [
+            [topology.coordinates.get(rank, {}).get(name, -1) for rank in states.ranks] for name in dimensions
+        ],
         "wait": [place.get(states.waits.get(rank, -1), -1) for rank in states.ranks],
         "waits": [_clip(_sentence(waits[index]))[:160] for index in used],
         "states": [[state.style, state.glyph, state.meaning] for state in states.states],
         "labels": [[label.x, label.y, label.text, int(label.row)] for label in laid_out.labels],
         "callouts": [list(callout) for callout in _callouts(laid_out, states)],
+        "scale": 1 / laid_out.pixel,
     }
 
 
@@ -156,11 +160,16 @@ def _sentence(wait: Wait) -> str:
     return f"{wait.operation}{which} of {wait.group}{who}"
 
 
-def _shown(wait: Wait, waits: tuple[Wait, ...]) -> dict[str, Any]:
+def _shown(wait: Wait, waits: tuple[Wait, ...], states: RankStates) -> dict[str, Any]:
+    named = {rank for state in states.states if state.style == "culprit" for rank in state.ranks}
     began = min((one.since_ns for one in waits if one.since_ns > 0), default=0)
     return {
         "wait": wait,
         "since": clock(wait.since_ns / 1e9) if wait.since_ns > 0 else "not recorded",
         "after": f"+{(wait.since_ns - began) / 1e9:,.3f} s" if wait.since_ns > 0 else "",
-        "silent_only": wait.missing == wait.silent,
+        "heads": tuple(
+            rank for rank in wait.missing if rank not in states.waits and (rank in named or rank not in wait.silent)
+        ),
+        "unheard": tuple(rank for rank in wait.silent if rank not in named),
+        "waiting_too": tuple(rank for rank in wait.missing if rank in states.waits),
     }

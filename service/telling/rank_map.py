@@ -13,9 +13,10 @@ from math import ceil, sqrt
 
 from analyzers.topology import Topology
 
-CELL, BLOCK_GAP, BAND_GAP, LABELS = 10, 4, 16, 34  # LABELS: room left of a row for its name
-WIDTH_TO_HEIGHT = 2.6
-MOST_LABELS = 160
+CELL, BLOCK_GAP = 10, 4
+WIDTH_TO_HEIGHT = 2.2
+PAGE_PIXELS, MOST_SCALE = 1100, 4.4  # how wide the page shows a map, and how large the cells of a small one may get
+MOST_LABELS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class RankMap:
     labels: tuple[Label, ...]
     width: int
     height: int
+    pixel: float  # one screen pixel in map units, at the size the map is meant for
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class _Plan:
     places: Mapping[int, tuple[int, int, int]]
     title: str
     row_names: tuple[str, ...]
-    column_name: str
+    column_name: str  # with {} for its number
 
 
 def rank_map(topology: Topology, ranks: tuple[int, ...]) -> RankMap:
@@ -76,7 +78,7 @@ def _by_coordinates(topology: Topology, ranks: tuple[int, ...]) -> _Plan | None:
         + (["columns: data-parallel replicas"] if outer else [])
         + ([f"blocks: {'tensor-parallel' if 'tp' in inner else 'context-parallel'} groups"] if inner else [])
     )
-    return _Plan(places, title, tuple(f"pp{row}" for row in range(stages)), "dp" if outer else "")
+    return _Plan(places, title, tuple(f"pp{row}" for row in range(stages)), "dp{}" if outer else "")
 
 
 def _by_node(topology: Topology, ranks: tuple[int, ...]) -> _Plan | None:
@@ -89,11 +91,13 @@ def _by_node(topology: Topology, ranks: tuple[int, ...]) -> _Plan | None:
         node = nodes[topology.nodes.get(rank, "?")]
         places[rank] = (0, node, taken[node])
         taken[node] += 1
-    return _Plan(places, "a block is a node, its ranks inside", ("",), "node")
+    return _Plan(places, "a block is a node, its ranks inside", ("",), "node {}" if len(nodes) < 2 else "#{}")
 
 
 def _in_order(ranks: tuple[int, ...]) -> _Plan:
-    return _Plan({rank: (0, place, 0) for place, rank in enumerate(ranks)}, "in rank order; no parallel groups known", ("",), "")
+    return _Plan(
+        {rank: (0, place, 0) for place, rank in enumerate(ranks)}, "in rank order; no parallel groups known", ("",), ""
+    )
 
 
 def _drawn(plan: _Plan) -> RankMap:
@@ -101,39 +105,73 @@ def _drawn(plan: _Plan) -> RankMap:
     wide = _block_width(inside)
     gap = BLOCK_GAP if inside > 1 else 2
     step_x, step_y = wide * CELL + gap, ceil(inside / wide) * CELL + gap
-    bands = _bands(columns * step_x, rows * step_y)
-    a_band = ceil(columns / bands)
-    left = LABELS if plan.row_names != ("",) else 2
-    band_height = rows * step_y + BAND_GAP
+    a_band = ceil(columns / _bands(columns * step_x, rows * step_y))
+    pixel = max(1 / MOST_SCALE, a_band * step_x / PAGE_PIXELS)  # in map units, so that words keep their size on screen
+    grid = _Grid(
+        rows,
+        columns,
+        a_band,
+        step_x,
+        step_y,
+        pixel,
+        round(44 * pixel) if plan.row_names != ("",) else 2,
+        round(20 * pixel),
+    )
     cells = {}
     for rank, (row, column, place) in plan.places.items():
         band, at = divmod(column, a_band)
-        x = left + at * step_x + place % wide * CELL
-        cells[rank] = (x, BAND_GAP + band * band_height + row * step_y + place // wide * CELL)
-    labels = _labels(plan, rows, columns, a_band, (left, step_x, step_y, band_height))
-    return RankMap(plan.title, cells, labels, left + a_band * step_x, BAND_GAP // 2 + ceil(columns / a_band) * band_height)
+        cells[rank] = (
+            grid.left + at * step_x + place % wide * CELL,
+            grid.top(band) + row * step_y + place // wide * CELL,
+        )
+    width = grid.left + a_band * step_x
+    return RankMap(
+        plan.title, cells, tuple(_labels(plan, grid)), width, grid.top(ceil(columns / a_band)) - grid.head + 2, pixel
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The lattice of blocks: how many rows and columns, how many columns a band, and the room for words."""
+
+    rows: int
+    columns: int
+    a_band: int
+    step_x: int
+    step_y: int
+    pixel: float
+    left: int
+    head: int
+
+    def top(self, band: int) -> int:
+        """Return where a band's first row begins, below its column names."""
+        return self.head + band * (self.rows * self.step_y + self.head)
 
 
 def _block_width(inside: int) -> int:
     """Return how many cells wide a block is: a divisor that makes it a little wider than high."""
-    return next(wide for wide in range(ceil(sqrt(inside)), inside + 1) if inside % wide == 0 or wide * wide >= 4 * inside)
+    return next(
+        wide for wide in range(ceil(sqrt(inside)), inside + 1) if inside % wide == 0 or wide * wide >= 4 * inside
+    )
 
 
 def _bands(width: int, height: int) -> int:
-    return max(1, round(sqrt(width / (WIDTH_TO_HEIGHT * (height + BAND_GAP)))))
+    return max(1, round(sqrt(width / (WIDTH_TO_HEIGHT * (height + CELL)))))
 
 
-def _labels(plan: _Plan, rows: int, columns: int, a_band: int, lengths: tuple[int, int, int, int]) -> tuple[Label, ...]:
-    left, step_x, step_y, band_height = lengths
+def _labels(plan: _Plan, grid: _Grid) -> list[Label]:
     labels = []
-    every = max(1, ceil(a_band / max(1, (a_band * step_x) // 60)))
-    for start in range(0, columns, a_band):
-        top = BAND_GAP + start // a_band * band_height
-        if plan.row_names != ("",):
-            labels += [Label(left - 4, top + row * step_y + step_y // 2 + 2, name, True) for row, name in enumerate(plan.row_names)]
-        if plan.column_name:
-            labels += [
-                Label(left + at * step_x, top - 4, f"{plan.column_name}{start + at}" if plan.column_name == "dp" else f"#{start + at}", False)
-                for at in range(0, min(a_band, columns - start), every)
-            ]
-    return tuple(labels[:MOST_LABELS]) if rows * (columns // a_band + 1) < MOST_LABELS * 4 else ()
+    each_row, each_column = (
+        max(1, ceil(room * grid.pixel / step)) for room, step in ((12, grid.step_y), (46, grid.step_x))
+    )
+    for band, start in enumerate(range(0, grid.columns, grid.a_band)):
+        top = grid.top(band)
+        for row in range(0, grid.rows, each_row) if plan.row_names != ("",) else ():
+            middle = top + row * grid.step_y + grid.step_y / 2 + 2 * grid.pixel
+            labels.append(Label(grid.left - round(9 * grid.pixel), round(middle), plan.row_names[row], True))
+        named = range(0, min(grid.a_band, grid.columns - start), each_column) if plan.column_name else ()
+        above = top - round(5 * grid.pixel)
+        labels += [
+            Label(grid.left + at * grid.step_x, above, plan.column_name.format(start + at), False) for at in named
+        ]
+    return labels[:MOST_LABELS]

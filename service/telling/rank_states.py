@@ -43,8 +43,15 @@ def rank_states(verdict: Verdict, window: Window, topology: Topology, waits: tup
     held = wait_of_rank(waits)
     silent = frozenset(ranks) - {record.rank for record in window.records if record.rank is not None}
     named = {rank for culprit in verdict.culprits if culprit.kind not in ("group", "stage") for rank in culprit.ranks}
-    open_ = {rank for one in (verdict.culprits if not verdict.abstained else verdict.suspects[:20]) for rank in one.ranks} - named
-    kinds = [kind for kind, _ in Counter(_kind(waits[index]) for rank, index in held.items() if rank not in named | open_).most_common()]
+    open_ = {
+        rank for one in (verdict.culprits if not verdict.abstained else verdict.suspects[:20]) for rank in one.ranks
+    } - named
+    kinds = [
+        kind
+        for kind, _ in Counter(
+            _kind(waits[index]) for rank, index in held.items() if rank not in named | open_
+        ).most_common()
+    ]
     states: list[State] = []
 
     def add(style: str, glyph: str, meaning: str, members: Iterable[int]) -> None:
@@ -59,7 +66,12 @@ def rank_states(verdict: Verdict, window: Window, topology: Topology, waits: tup
     for place, kind in enumerate(kinds):
         last = place >= MOST_KINDS
         members = {rank for rank, index in held.items() if rank not in taken and (last or _kind(waits[index]) == kind)}
-        add(f"wait{min(place, MOST_KINDS)}", LETTERS[min(place, MOST_KINDS)], "waits in something else" if last else f"waits in {kind}", members)
+        add(
+            f"wait{min(place, MOST_KINDS)}",
+            LETTERS[min(place, MOST_KINDS)],
+            "waits in something else" if last else f"waits in {kind}",
+            members,
+        )
         if last:
             break
     victims = _victims(verdict) - taken - held.keys()
@@ -80,7 +92,7 @@ def all_ranks(verdict: Verdict, window: Window, topology: Topology) -> tuple[int
 
 def _kind(wait: Wait) -> str:
     verb = wait.operation.partition(" ")[0]
-    return verb if wait.dimension == "other" else f"{verb}, {wait.dimension}"
+    return verb if wait.dimension == "other" else f"{verb} ({wait.dimension})"
 
 
 def _victims(verdict: Verdict) -> set[int]:

@@ -76,7 +76,7 @@
   function draw() {
     if (!canvas) return;
     const dense = window.devicePixelRatio || 1;
-    scale = Math.min(2.2, Math.max(0.35, (frame.clientWidth - 10) / data.width));
+    scale = Math.min(2.2, data.scale, Math.max(0.35, (document.querySelector("main").clientWidth - 72) / data.width));
     canvas.width = Math.round(data.width * scale * dense);
     canvas.height = Math.round(data.height * scale * dense);
     canvas.style.width = `${Math.round(data.width * scale)}px`;

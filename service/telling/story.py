@@ -11,7 +11,13 @@ from service.telling.instants import moment
 
 NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
 
-_CONFIDENCE = ((0.95, "almost certain"), (0.8, "very likely"), (0.6, "likely"), (0.35, "possible"), (0.0, "a weak lead"))
+_CONFIDENCE = (
+    (0.95, "almost certain"),
+    (0.8, "very likely"),
+    (0.6, "likely"),
+    (0.35, "possible"),
+    (0.0, "a weak lead"),
+)
 
 _DEEDS = {  # symptom → what one culprit does, what several do
     "hang": ("hangs the job", "hang the job"),
@@ -36,6 +42,8 @@ CLASSES = {
     "uninterruptible": "its process sleeps in the kernel and cannot be interrupted",
     "gone": "its process is gone",
 }
+
+_RECORDER = "the job needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from its start"
 
 _SOURCES = {
     "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
@@ -73,11 +81,20 @@ def tone(verdict: Verdict) -> str:
 def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     """Return one headline for each root; for a healthy or undecided job, one that says so."""
     if tone(verdict) == "open":
-        seen = {"unknown": "The evidence does not decide what happened", "healthy": "It cannot be told whether this job is well"}
-        said = seen.get(verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide whose it is")
+        seen = {
+            "unknown": "The evidence does not decide what happened.",
+            "healthy": "It cannot be told whether this job is well.",
+        }
+        said = seen.get(
+            verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide whose it is."
+        )
         return (Headline("Nothing is named.", said, "", ""),)
     if tone(verdict) == "healthy":
-        what = "is running and waits for nobody longer than its own rhythm" if verdict.symptom == "healthy" else "names no culprit"
+        what = (
+            "is running and waits for nobody longer than its own rhythm"
+            if verdict.symptom == "healthy"
+            else "names no culprit"
+        )
         return (Headline("Healthy:" if verdict.symptom == "healthy" else "Nobody:", f"the job {what}", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
     return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
@@ -100,11 +117,17 @@ def who(culprits: Sequence[Culprit]) -> str:
 def _one(culprit: Culprit) -> str:
     held = f" ({plural_ranks(culprit.ranks)})" if culprit.ranks else ""
     if culprit.kind in ("group", "stage"):
-        return f"One of {plural_ranks(culprit.ranks)} ({culprit.kind} {culprit.id})" if culprit.ranks else f"The {culprit.kind} {culprit.id}"
+        return (
+            f"One of {plural_ranks(culprit.ranks)} ({culprit.kind} {culprit.id})"
+            if culprit.ranks
+            else f"The {culprit.kind} {culprit.id}"
+        )
     if culprit.kind in NOT_A_MACHINE:
-        named = {"platform": "The platform around the job", "storage": "The storage"}.get(culprit.kind, f"The {culprit.kind}")
-        detail = f" ({culprit.id})" if culprit.id and culprit.id != culprit.kind else ""
-        return f"{named}{detail}, not a machine," if culprit.kind != "platform" else f"{named}{detail}"
+        named = {"platform": "The platform around the job", "storage": "The storage"}.get(
+            culprit.kind, f"The {culprit.kind}"
+        )
+        detail = f" {culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
+        return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
     return f"{culprit.kind.capitalize()} {culprit.id}{held if culprit.kind != 'rank' else ''}"
 
 
@@ -134,8 +157,8 @@ def calibration(verdict: Verdict) -> str:
     known = [root for root in verdict.roots if root.calibration != "none"]
     if not known:
         return "The percentages are not yet calibrated: read them as an order, not as a frequency."
-    root = known[0]
-    return f"The percentages are calibrated on {root.n:,} {'simulated' if root.calibration == 'simulator' else 'of your own'} incidents."
+    whose = "simulated" if known[0].calibration == "simulator" else "of your own"
+    return f"The percentages are calibrated on {known[0].n:,} incidents, {whose}."
 
 
 def fault(verdict: Verdict, root: str) -> str:
@@ -157,10 +180,21 @@ def waiting(verdict: Verdict) -> str:
     return f"{count:,} rank{'s' if count != 1 else ''} {verb} without fault of {'its' if count == 1 else 'their'} own: {ranks}."
 
 
+def advice(verdict: Verdict) -> str:
+    """Return what to do about this verdict as one sentence."""
+    if tone(verdict) == "healthy" and verdict.action.kind == "none":
+        return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict nobody."
+    return deed(verdict.action, abstained=verdict.abstained)
+
+
 def deed(action: Action, *, abstained: bool = False) -> str:
     """Return what to do as one sentence that names its object; an abstaining verdict only offers it."""
     target = f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}" if action.nodes else ""
-    of_ranks = f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}" if action.ranks else "the suspects"
+    of_ranks = (
+        f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
+        if action.ranks
+        else "the suspects"
+    )
     object_ = target or of_ranks
     sentence = {
         "evict": f"Evict {object_}, then restart the job from its last checkpoint.",
@@ -204,16 +238,28 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
     steps = []
     if not have.get("flight_recorder"):
-        steps.append(("What each rank waits for; the job needs TORCH_FR_BUFFER_SIZE=2000 and "
-                      "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ at its start", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))
+        steps.append(
+            (
+                f"What each rank waits for; {_RECORDER}",
+                "for p in /tmp/fr_*.pipe; do echo dump > $p; done",
+            )
+        )
     if not have.get("stacks"):
         steps.append((f"Where the threads are, {where}", "py-spy dump --json --pid PID > stacks_rank_N.json"))
     if not have.get("process"):
-        steps.append((f"Whether a process is stopped or sleeps in the kernel, {where}",
-                      "ps -eo pid,stat,wchan:32,etime,args > ps_$(hostname).txt"))
+        steps.append(
+            (
+                f"Whether a process is stopped or sleeps in the kernel, {where}",
+                "ps -eo pid,stat,wchan:32,etime,args > ps_$(hostname).txt",
+            )
+        )
     if not have.get("kernel_event"):
         steps.append((f"What the kernel says of the GPUs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
     if not steps:
-        steps.append(("The same again a minute later: what has not moved between the two is stuck",
-                      "py-spy dump --json --pid PID > stacks_again_rank_N.json"))
+        steps.append(
+            (
+                "The same again a minute later: what has not moved between the two is stuck",
+                "py-spy dump --json --pid PID > stacks_again_rank_N.json",
+            )
+        )
     return (*steps[:3], ("Then ask again, old and new files together", "faulthound diagnose DIR"))

@@ -79,11 +79,11 @@ def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
     told: set[str] = set()
     for reason, culprits in reasons(verdict):
         named = f"{story.who(culprits)}: " if len(verdict.culprits) > 1 else ""
-        yield "", f"{named}{_sentence(reason)}"
+        yield "", f"{named}{sentence(reason)}"
         told.update(reason_id for culprit in culprits for reason_id in culprit.evidence)
     if verdict.first_symptom:
         at = moment(verdict.first_symptom.at)
-        yield "", f"First symptom{f', {at}' if at else ''}: {_sentence(verdict.first_symptom.text)}"
+        yield "", f"First symptom{f', {at}' if at else ''}: {sentence(verdict.first_symptom.text)}"
     cited = [texts[name] for name in sorted(told, key=lambda name: (len(name), name)) if name in texts]
     for item in cited[:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS]):
         yield "-", f"{item.text}{f'  [{item.source}]' if item.source else ''}"
@@ -92,13 +92,15 @@ def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
+    """Return why, once for all the culprits that it holds for."""
     found: dict[str, list[Culprit]] = {}
     for culprit in verdict.culprits:
         found.setdefault(culprit.why or story.fault(verdict, culprit.root), []).append(culprit)
     return [(reason, culprits) for reason, culprits in found.items() if reason]
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Begin with a capital and end with a stop."""
     text = text.strip()
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
@@ -116,7 +118,10 @@ def _open_suspects(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if not verdict.abstained:
         return
     for suspect in verdict.suspects[:MOST_ROWS]:
-        yield "-", f"{story.who([suspect])}, {story.confidence(suspect.probability)}{f': {suspect.why}' if suspect.why else ''}"
+        yield (
+            "-",
+            f"{story.who([suspect])}, {story.confidence(suspect.probability)}{f': {suspect.why}' if suspect.why else ''}",
+        )
 
 
 def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -139,9 +144,9 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
             yield "", f"{reason}:"
             yield "$", command
     if not verdict.abstained or verdict.action.kind != "none":
-        why = f" {_sentence(verdict.action.why)}" if verdict.action.why else ""
+        why = f" {sentence(verdict.action.why)}" if verdict.action.why else ""
         cost = verdict.action.expected_loss_gpu_hours
-        yield "", story.deed(verdict.action, abstained=verdict.abstained) + why + (
+        yield "", story.advice(verdict) + why + (
             f" Expected loss {cost:g} GPU hours." if cost is not None else "")  # fmt: skip
 
 

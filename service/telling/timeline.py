@@ -83,7 +83,12 @@ def _events(window: Window, waits: Iterable[Wait]) -> Iterator[Event]:
             yield Event(LANES[1], record.at, record.text or record.message or record.event, record.source)
         elif isinstance(record, StackDump | ProcessState):
             of_rank = f" of rank {record.rank}" if record.rank is not None else ""
-            yield Event(LANES[3], record.at, f"{'stacks' if isinstance(record, StackDump) else 'state'}{of_rank} read", record.source)
+            yield Event(
+                LANES[3],
+                record.at,
+                f"{'stacks' if isinstance(record, StackDump) else 'state'}{of_rank} read",
+                record.source,
+            )
 
 
 def _marks(events: list[Event], span: Timeline) -> Iterator[Mark]:

@@ -38,12 +38,25 @@ class Wait:
 
 
 def oldest_waits(window: Window, topology: Topology) -> tuple[Wait, ...]:
-    """Return the waits: those that somebody is missing from first, the fewest missing before the many, then the oldest."""
+    """Return the waits. First those that lack a rank which waits for nobody itself, then by how many lack, then by age."""
     table = window.recorder
     if not len(table) or not table.groups:
         return ()
     found = [*_collectives(table, topology), *_point_to_point(table, topology)]
-    return tuple(sorted(found, key=lambda wait: (not wait.missing, len(wait.missing), wait.since_ns, wait.group, wait.entered)))
+    busy = {rank for wait in found for rank in wait.waiting}
+    return tuple(
+        sorted(
+            found,
+            key=lambda wait: (
+                not wait.missing,
+                busy.issuperset(wait.missing),
+                len(wait.missing),
+                wait.since_ns,
+                wait.group,
+                wait.entered,
+            ),
+        )
+    )
 
 
 def wait_of_rank(waits: tuple[Wait, ...]) -> dict[int, int]:
@@ -113,8 +126,8 @@ def _point_to_point(table: RecorderTable, topology: Topology) -> Iterator[Wait]:
             key = (group.key, int(table["rank"][row]), group.members[peer], match[1])
             posted.setdefault(key, (group, int(table["created_ns"][row])))
     dumped = frozenset(table.ranks)
-    for (key, rank, peer, verb), (group, since) in posted.items():
-        other = (key, peer, rank, "send" if verb == "recv" else "recv")
+    for (communicator, rank, peer, verb), (group, since) in posted.items():
+        other = (communicator, peer, rank, "send" if verb == "recv" else "recv")
         missing = () if other in posted else (peer,)
         yield Wait(
             group.name, group.description, group.dimension, f"{verb} {'to' if verb == 'send' else 'from'} {peer}", None, 2,
