@@ -7,30 +7,54 @@ otherwise value by value, where what does not fit becomes "unset". Versions 2.0 
 from __future__ import annotations
 
 import marshal
-import re
-import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
-from collectors.naming import trailing_number
+from collectors.flight_recorder_groups import (
+    LONGEST_TEXT,
+    MOST_GROUPS,
+    P2P,
+    Entry,
+    groups_of,
+    little_endian,
+    process_group,
+    rank_of,
+    text_of,
+)
 from collectors.readers import Input
-from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Group, Members, Unread
+from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Unread
 
-Entry = dict[str, Any]
+Values = Sequence[Any]
 
+# What an entry holds, each under its newest name and those of older versions.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "record_id": ("record_id", "id"),
+    "process_group": ("process_group", "pg_id"),
+    "collective_seq": ("collective_seq_id", "seq_id"),
+    "p2p_seq": ("p2p_seq_id",),
+    "op_id": ("op_id",),
+    "pg_id": ("pg_id",),
+    "operation": ("profiling_name",),
+    "state": ("state",),
+    "retired": ("retired",),
+    "is_p2p": ("is_p2p",),
+    "created_ns": ("time_created_ns",),
+    "started_ns": ("time_discovered_started_ns",),
+    "completed_ns": ("time_discovered_completed_ns",),
+    "input_sizes": ("input_sizes",),
+    "output_sizes": ("output_sizes",),
+    "input_dtypes": ("input_dtypes",),
+    "output_dtypes": ("output_dtypes",),
+    "timeout_ms": ("timeout_ms",),
+}
 INT64 = 1 << 63
-LONGEST_TEXT = 4096  # of a name, a type or a size list: longer ones are cut
 LONGEST_STACK = 1 << 16
-MOST_GROUPS = 100_000
-MOST_MEMBERS = 4_000_000
-GROUPS_ASKED = 32  # the smallest of a rank's groups say whose dump it is
+MOST_FRAMES = 1000
 STATE_CODES = {"scheduled": 0, "started": 1, "completed": 2}
 # The library version was "nccl_version" up to 2.9 and "comm_lib_version" from 2.10 on.
 LIBRARY_VERSIONS = ("comm_lib_version", "nccl_version")
-_P2P = re.compile(r"(?:^|:)(?:send|recv) (\d{1,7})(?:->|<-)\d")
-RANKS_REMEMBERED_BYTES = 64 << 20
 DUMPED_WITHIN_SECONDS = 7 * 86400.0  # of its newest entry; a later modification time is that of a copy
 
 
@@ -47,18 +71,18 @@ def record(document: object, input: Input, *, truncated: bool = False) -> Iterat
         yield unread(input, f"{strange:,} of its entries are not entries and were left out", "damaged")
     texts = Texts()
     columns = _columns(entries, texts)
-    groups = _groups(document, entries, columns["group"])
+    groups = groups_of(document, entries, columns["group"])
     yield FlightRecorderDump(
         source=input.source,
         at=_written_at(input.at, columns["created_ns"]),
-        rank=_rank(input, groups, entries),
+        rank=rank_of(input, groups, entries),
         node=input.node,
-        version=_text(document.get("version", "")),
-        library_version=next((_text(document[key]) for key in LIBRARY_VERSIONS if key in document), ""),
+        version=text_of(document.get("version", "")),
+        library_version=next((text_of(document[key]) for key in LIBRARY_VERSIONS if key in document), ""),
         groups=groups,
         strings=tuple(texts.index),
         count=len(entries),
-        columns={name: _little_endian(columns[name]) for name in FLIGHT_RECORDER_COLUMNS},
+        columns={name: little_endian(columns[name]) for name in FLIGHT_RECORDER_COLUMNS},
         pg_status=_pg_status(document.get("pg_status")),
         truncated=truncated,
     )
@@ -83,53 +107,41 @@ class Texts:
 
     def __init__(self) -> None:
         self.index: dict[str, int] = {}
-        self._known: dict[str, int] = {}
-        self._sizes: dict[bytes, tuple[int, int, int]] = {}
 
     def add(self, text: str) -> int:
         """Return the index of a string."""
         return self.index.setdefault(text, len(self.index))
 
-    def of(self, value: object) -> int:
-        """Return the index of a name, whatever its type. Only strings are looked up: hashing may cost anything."""
-        if type(value) is not str:
-            return self.add(_text(value))
-        found = self._known.get(value)
-        if found is None:
-            found = self._known[value] = self.add(_text(value))
-        return found
+    def of(self, values: Values) -> array[int]:
+        """Return the index of each name, whatever its type. Only strings are looked up: hashing may cost anything."""
+        if set(map(type, values)) - {str}:
+            values = [text_of(value) for value in values]
+        known = {value: self.add(text_of(value)) for value in dict.fromkeys(values)}
+        return array("i", map(known.__getitem__, values))
 
-    def shapes(self, entry: Entry) -> tuple[int, int, int]:
-        """Return the indices of an entry's input sizes, output sizes and types; few differ, so they are looked up."""
-        get = entry.get
-        parts = (get("input_sizes"), get("output_sizes"), get("input_dtypes"), get("output_dtypes"))
-        try:
-            key = marshal.dumps(parts, 2)  # version 2 writes no references: equal values give equal bytes
-        except ValueError:
-            return self.add(""), self.add(""), self.add("")
-        found = self._sizes.get(key)
-        if found is None:
-            found = self.add(_sizes(parts[0])), self.add(_sizes(parts[1])), self.add(_dtypes(parts[2], parts[3]))
-            self._sizes[key] = found
-        return found
+    def shapes(self, *columns: Values) -> list[array[int]]:
+        """Return the indices of input sizes, output sizes and types; few differ, so they are looked up by their bytes."""
+        found: dict[bytes, tuple[int, int, int]] = {}
+        rows = []
+        for parts in zip(*columns, strict=True):
+            try:
+                key = marshal.dumps(parts, 2)  # version 2 writes no references: equal values give equal bytes
+            except ValueError:  # nested deeper than any shape
+                key = b""
+            row = found.get(key)
+            if row is None:
+                row = found[key] = self._shape(*parts) if key else self._shape(None, None, None, None)
+            rows.append(row)
+        return [array("i", [row[number] for row in rows]) for number in range(3)]
 
-
-def _text(value: object, most: int = LONGEST_TEXT) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        try:
-            value = str(value)
-        except (ValueError, RecursionError):  # an integer of thousands of digits, or lists nested as deep
-            return "?"
-    if len(value) > most:
-        value = value[:most] + "…"
-    # A pickle may hold half a surrogate pair, which no UTF-8 can carry.
-    return value if value.isascii() else value.encode(errors="replace").decode()
+    def _shape(
+        self, given: object, returned: object, given_types: object, returned_types: object
+    ) -> tuple[int, int, int]:
+        return self.add(_sizes(given)), self.add(_sizes(returned)), self.add(_dtypes(given_types, returned_types))
 
 
 def _sizes(value: object) -> str:
-    return _text(value).replace(" ", "")
+    return text_of(value).replace(" ", "")
 
 
 def _dtypes(given: object, returned: object) -> str:
@@ -139,8 +151,8 @@ def _dtypes(given: object, returned: object) -> str:
 
 def _type_list(value: object) -> str:
     if not isinstance(value, (list, tuple)):
-        return _text(value)
-    distinct = list(dict.fromkeys(map(_text, value)))
+        return text_of(value)
+    distinct = list(dict.fromkeys(map(text_of, value)))
     return ",".join(distinct)[:LONGEST_TEXT]
 
 
@@ -154,81 +166,78 @@ def integer(value: object) -> int:
     return int(value) if isinstance(value, int) and -INT64 <= value < INT64 else -1
 
 
-def _integers(entries: list[Entry], key: str, *others: str) -> array[int]:
+def _integers(values: Values) -> array[int]:
     try:
-        return array("q", map(itemgetter(key), entries))
-    except (KeyError, TypeError, OverflowError):
-        return array("q", [integer(_first(entry, key, *others)) for entry in entries])
+        return array("q", values)
+    except (TypeError, OverflowError):
+        return array("q", map(integer, values))
 
 
-def _first(entry: Entry, *keys: str) -> object:
-    return next((entry[key] for key in keys if key in entry), None)
-
-
-def _instants(entries: list[Entry], key: str) -> array[int]:
+def _instants(values: Values) -> array[int]:
     """Return UTC nanoseconds; None, 0 (as JSON writes None) and negative values are -1."""
     try:
-        column = array("q", [entry.get(key) or -1 for entry in entries])
+        column = array("q", [value or -1 for value in values])
     except (TypeError, OverflowError):
-        column = array("q", [integer(entry.get(key)) or -1 for entry in entries])
+        column = array("q", [integer(value) or -1 for value in values])
     return column if not column or min(column) >= -1 else array("q", [max(value, -1) for value in column])
 
 
-def _flags(entries: list[Entry], key: str, otherwise: Callable[[Entry], bool]) -> array[int]:
-    try:
-        column = array("b", map(itemgetter(key), entries))
-    except (KeyError, TypeError, OverflowError):
-        return array("b", [_flag(entry[key]) if key in entry else otherwise(entry) for entry in entries])
-    return column if not column or (min(column) >= 0 and max(column) <= 1) else array("b", map(bool, column))
+def _flags(values: Values) -> array[int]:
+    if set(map(type, values)) <= {bool}:
+        return array("b", values)
+    return array("b", map(_flag, values))
 
 
 def _flag(value: object) -> bool:
     return value.lower() in ("true", "1") if isinstance(value, str) else value is True or value == 1
 
 
-def _never(_: Entry) -> bool:
-    return False
+def _p2p(values: Values, operations: Values) -> array[int]:
+    """Return which entries are sends and receives; the oldest versions do not say, but for the operation's name."""
+    if None not in values:
+        return _flags(values)
+    pairs = zip(values, operations, strict=True)
+    return _flags([P2P.search(text_of(name)) is not None if value is None else value for value, name in pairs])
 
 
-def _named_p2p(entry: Entry) -> bool:
-    return _P2P.search(_text(entry.get("profiling_name"))) is not None
+def _states(values: Values) -> array[int]:
+    return array("b", [STATE_CODES.get(value, 0) if type(value) is str else 0 for value in values])
+
+
+def _values(entries: list[Entry]) -> dict[str, Values]:
+    """Return the fields of the entries, each as one sequence; None where an entry lacks it."""
+    if not entries:
+        return dict.fromkeys(FIELDS, ())
+    try:
+        rows = map(itemgetter(*(names[0] for names in FIELDS.values())), entries)
+        return dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
+    except KeyError:
+        return {field: [_first(entry, names) for entry in entries] for field, names in FIELDS.items()}
 
 
 def _columns(entries: list[Entry], texts: Texts) -> dict[str, array[int]]:
-    shapes = list(map(texts.shapes, entries))
+    values = _values(entries)
+    sizes = texts.shapes(*(values[name] for name in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes")))
     return {
-        "record_id": _integers(entries, "record_id", "id"),
-        "group": array("i", [texts.of(_process_group(entry)[0]) for entry in entries]),
-        "collective_seq": _integers(entries, "collective_seq_id", "seq_id"),
-        "p2p_seq": _integers(entries, "p2p_seq_id"),
-        "op_id": _integers(entries, "op_id"),
-        "pg_id": _integers(entries, "pg_id"),
-        "operation": array("i", [texts.of(entry.get("profiling_name")) for entry in entries]),
-        "state": array("b", map(_state, entries)),
-        "retired": _flags(entries, "retired", _never),
-        "is_p2p": _flags(entries, "is_p2p", _named_p2p),
-        "created_ns": _instants(entries, "time_created_ns"),
-        "started_ns": _instants(entries, "time_discovered_started_ns"),
-        "completed_ns": _instants(entries, "time_discovered_completed_ns"),
-        "input_sizes": array("i", [shape[0] for shape in shapes]),
-        "output_sizes": array("i", [shape[1] for shape in shapes]),
-        "dtypes": array("i", [shape[2] for shape in shapes]),
-        "timeout_ms": _integers(entries, "timeout_ms"),
+        "record_id": _integers(values["record_id"]),
+        "group": texts.of([process_group(value)[0] for value in values["process_group"]]),
+        "collective_seq": _integers(values["collective_seq"]),
+        "p2p_seq": _integers(values["p2p_seq"]),
+        "op_id": _integers(values["op_id"]),
+        "pg_id": _integers(values["pg_id"]),
+        "operation": texts.of(values["operation"]),
+        "state": _states(values["state"]),
+        "retired": _flags(values["retired"]),
+        "is_p2p": _p2p(values["is_p2p"], values["operation"]),
+        "created_ns": _instants(values["created_ns"]),
+        "started_ns": _instants(values["started_ns"]),
+        "completed_ns": _instants(values["completed_ns"]),
+        "input_sizes": sizes[0],
+        "output_sizes": sizes[1],
+        "dtypes": sizes[2],
+        "timeout_ms": _integers(values["timeout_ms"]),
         "frames": _frames(entries, texts),
     }
-
-
-def _state(entry: Entry) -> int:
-    state = entry.get("state")
-    return STATE_CODES.get(state, 0) if type(state) is str else 0
-
-
-def _process_group(entry: Entry) -> tuple[object, object]:
-    """Return name and description: a pair in every version seen; a lone value counts as the name."""
-    value = entry.get("process_group")
-    if isinstance(value, (tuple, list)):
-        return (value[0], value[1]) if len(value) > 1 else (value[0] if value else None, "")
-    return (entry.get("pg_id") if value is None else value), ""
 
 
 def _frames(entries: list[Entry], texts: Texts) -> array[int]:
@@ -236,74 +245,21 @@ def _frames(entries: list[Entry], texts: Texts) -> array[int]:
     known: dict[tuple[int, ...], int] = {}
 
     def one(frames: object) -> int:
-        if not frames or not isinstance(frames, list):
+        if not isinstance(frames, list) or not frames:
             return -1
         key = tuple(map(id, frames))
         found = known.get(key)
         if found is None:
-            found = known[key] = texts.add(_text("\n".join(_frame(frame) for frame in frames[:1000]), LONGEST_STACK))
+            found = known[key] = texts.add(text_of("\n".join(map(_frame, frames[:MOST_FRAMES])), LONGEST_STACK))
         return found
 
-    return array("i", [one(entry.get("frames")) for entry in entries])
+    return array("i", [one(entry["frames"]) if "frames" in entry else -1 for entry in entries])
 
 
 def _frame(frame: object) -> str:
     if not isinstance(frame, dict):
-        return _text(frame)
-    return f"{_text(frame.get('name'))} ({_text(frame.get('filename'))}:{_text(frame.get('line'))})"
-
-
-class _RankTexts:
-    """The texts that ``ranks`` fields held, parsed: the world's is 104 kB in each of a 16,384-rank job's dumps."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Members | None] = {}
-        self._held = 0
-
-    def members(self, text: str) -> Members | None:
-        if text not in self._known:
-            if self._held > RANKS_REMEMBERED_BYTES:
-                self._known.clear()
-                self._held = 0
-            self._held += len(text)
-            self._known[text] = _parse_ranks(text)
-        return self._known[text]
-
-
-_rank_texts = _RankTexts()
-
-
-def members(value: object) -> Members | None:
-    """Return the ranks that "[0, 1]" names, one object for equal lists; None: it names none."""
-    if isinstance(value, (list, tuple)):
-        value = ",".join(map(_text, value[:MOST_MEMBERS]))
-    return _rank_texts.members(value) if isinstance(value, str) else None
-
-
-def _parse_ranks(text: str) -> Members | None:
-    inner = text.strip().removeprefix("[").removesuffix("]")
-    if not inner.strip():
-        return None
-    try:
-        ranks = array("i", map(int, inner.split(",")))
-    except (ValueError, OverflowError):
-        return None
-    return Members.intern(_little_endian(ranks)) if min(ranks) >= 0 else None
-
-
-def _groups(document: dict[Any, Any], entries: list[Entry], group_column: array[int]) -> tuple[Group, ...]:
-    """Return the groups of pg_config, then those that only entries name, as all do on gloo."""
-    found: dict[str, Group] = {}
-    config = document.get("pg_config")
-    for key, value in list(config.items())[:MOST_GROUPS] if isinstance(config, dict) else ():
-        if isinstance(value, dict):
-            name = _text(value.get("name", key))
-            found[name] = Group(name, _text(value.get("desc")), members(value.get("ranks")))
-    for entry in dict(zip(group_column, entries, strict=True)).values():
-        name, description = map(_text, _process_group(entry))
-        if name and name not in found and len(found) < MOST_GROUPS:
-            found[name] = Group(name, description)
-    return tuple(found.values())
+        return text_of(frame)
+    return f"{text_of(frame.get('name'))} ({text_of(frame.get('filename'))}:{text_of(frame.get('line'))})"
 
 
 def _pg_status(status: object) -> dict[str, bytes]:
@@ -314,7 +270,7 @@ def _pg_status(status: object) -> dict[str, bytes]:
     columns = {"pg_id": array("q", [integer(key) for key, _ in rows])}
     for name in ("enqueued", "started", "completed"):
         columns[name] = array("q", [integer(value.get(f"last_{name}_collective")) for _, value in rows])
-    return {name: _little_endian(column) for name, column in columns.items()}
+    return {name: little_endian(column) for name, column in columns.items()}
 
 
 def _written_at(at: float | None, created_ns: array[int]) -> float | None:
@@ -325,42 +281,5 @@ def _written_at(at: float | None, created_ns: array[int]) -> float | None:
     return at if -1.0 <= age_seconds <= DUMPED_WITHIN_SECONDS else None
 
 
-def _rank(input: Input, groups: tuple[Group, ...], entries: list[Entry]) -> int | None:
-    """Return whose dump it is: what its name says, if its groups agree; else what its content says.
-
-    A rank's pg_config lists the groups it belongs to, and a send or receive names it by its place in its group. PyTorch
-    ends every dump's name in the rank, whatever prefix the user chose; such a number counts only if all groups hold it.
-    """
-    smallest = sorted((group.members for group in groups if group.members), key=len)[:GROUPS_ASKED]
-    if input.rank is not None and (not smallest or any(_holds(members, input.rank) for members in smallest)):
-        return input.rank
-    told = _told_by_sends(groups, entries)
-    if len(told) == 1:
-        return told.pop()
-    last = trailing_number(input.source)
-    if input.rank is None and last is not None and smallest and all(_holds(members, last) for members in smallest):
-        return last
-    common = set.intersection(*(set(members.ranks()) for members in smallest)) if smallest else set()
-    return common.pop() if len(common) == 1 else input.rank
-
-
-def _holds(members: Members, rank: int) -> bool:
-    return rank in memoryview(members.data).cast("i")
-
-
-def _told_by_sends(groups: tuple[Group, ...], entries: list[Entry]) -> set[int]:
-    ranks_of = {group.name: group.members.ranks() for group in groups if group.members}
-    told = set()
-    for entry in entries:
-        found = _P2P.search(_text(entry.get("profiling_name")))
-        ranks = ranks_of.get(_text(_process_group(entry)[0]), ()) if found else ()
-        if found and int(found[1]) < len(ranks):
-            told.add(ranks[int(found[1])])
-    return told
-
-
-def _little_endian(column: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        column = array(column.typecode, column)
-        column.byteswap()
-    return column.tobytes()
+def _first(entry: Entry, names: tuple[str, ...]) -> object:
+    return next((entry[name] for name in names if name in entry), None)

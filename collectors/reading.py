@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from collectors import block
 from collectors.children import Pool, Skip, Watch
 from collectors.naming import Whose, whose
 from collectors.opening import Found, find, open_found, trouble, unread
-from collectors.readers import Damaged, Input, recognise, registry
+from collectors.readers import Damaged, Format, Input, recognise, registry
 from collectors.records import LogEvent, Record, Unread
 from collectors.streams import Limits
 
@@ -118,6 +119,7 @@ def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unre
 
 
 def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits) -> Iterator[Record]:
+    habit = Habit()
     for item in items:
         if isinstance(item, Unread):
             yield item
@@ -135,7 +137,7 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 yield unread(opened.source, skip[opened.source], "limit")
             else:
                 watch.begin(opened.source, seconds)
-                yield from read_input(opened)
+                yield from read_input(opened, habit)
 
 
 def allow(more_bytes: int) -> None:
@@ -149,12 +151,20 @@ def allow(more_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
-def read_input(input: Input) -> Iterator[Record]:
+@dataclass(slots=True)
+class Habit:
+    """The format of the last file: the next one in a folder is likely the same."""
+
+    likely: Format | None = None
+
+
+def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
     """Yield the records of one opened input; a reader that fails is named, and what it gave before stands."""
+    habit = habit or Habit()
     owner = whose(input.source)
     name = "recognition"
     try:
-        format = recognise(input.head, input.source)
+        format = habit.likely = recognise(input.head, input.source, habit.likely)
         if format is None:
             yield unread(input.source, "no reader knows this content: `faulthound formats` lists what is read")
             return

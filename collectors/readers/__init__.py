@@ -73,11 +73,14 @@ def registry() -> tuple[Format, ...]:
     return tuple(_formats[name] for name in sorted(_formats))
 
 
-def recognise(head: bytes, source: str) -> Format | None:
+def recognise(head: bytes, source: str, likely: Format | None = None) -> Format | None:
     """Return the reader that is surest this content is its own, or None; ties go to the first by name.
 
-    A reader that is certain (100) ends the question: a folder of 16,384 dumps is not tried on every other format.
+    A reader that is certain (100) ends the question, and ``likely`` is asked first: a folder of 16,384 dumps is not tried
+    on every other format.
     """
+    if likely is not None and likely.sniff(head, source) >= 100:
+        return likely
     best, most = None, 0
     for format in registry():
         score = format.sniff(head, source)
