@@ -66,7 +66,7 @@ def test_the_shipped_incident_is_a_data_loader_on_rank_3(repository: Path) -> No
     """The recorded incident that `make run` shows gets the verdict that its README states."""
     verdict = verdict_of(repository / "examples" / "hung_job")
 
-    scenario = Scenario("data_loader", "pipeline", 9, (3,), 21)
+    scenario = Scenario("data_loader", "pipeline", 9, (3,), 35)
     assert not complaints(scenario, verdict), summary(verdict)
 
 
