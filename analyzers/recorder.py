@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,9 +57,69 @@ class RecorderTable:
         p2p: Mask = self["is_p2p"] == 1
         return p2p
 
+    @cached_property
+    def rank_index(self) -> Ints:
+        """Return each row's position in ``ranks``."""
+        return np.searchsorted(np.asarray(self.ranks, np.int64), self["rank"]).astype(np.int64)
+
+    @cached_property
+    def gloo(self) -> Mask:
+        """Mark gloo's entries: no sends or receives, no states, ``retired`` for whatever ended."""
+        marks = np.array([text.startswith("gloo:") for text in self.strings] + [False], np.bool_)
+        gloo: Mask = marks[self["operation"]]
+        return gloo
+
+    def where_operation(self, wanted: Callable[[str], bool]) -> Mask:
+        """Mark the rows whose operation, without its backend, is wanted."""
+        marks = np.array([wanted(text.rpartition(":")[2]) for text in self.strings] + [False], np.bool_)
+        found: Mask = marks[self["operation"]]  # -1, no operation, reads the False at the end
+        return found
+
     def operation(self, row: int) -> str:
         """Return an entry's operation without its backend: ``all_reduce``, ``send 0->3``."""
         return self.strings[int(self["operation"][row])].partition(":")[2] or self.strings[int(self["operation"][row])]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The (rank, group) pairs that occur, sorted: a matrix of 16,384 ranks by as many groups would be mostly empty."""
+
+    keys: Ints  # rank * span + group
+    span: int
+    of_row: Ints  # shape (n,): each row's pair
+    group: Ints  # each pair's group, -1 for none
+
+    @classmethod
+    def of(cls, table: RecorderTable) -> Pairs:
+        """Find the pairs of a table."""
+        span = len(table.groups) + 2
+        keys, of_row = np.unique(table["rank"] * span + table["group"] + 1, return_inverse=True)
+        return cls(keys, span, of_row.astype(np.int64), keys % span - 1)
+
+    def highest(self, values: Ints, rows: Mask) -> Ints:
+        """Return each pair's highest value among the chosen rows, -1 where there is none."""
+        highest = np.full(len(self.keys), -1, np.int64)
+        np.maximum.at(highest, self.of_row[rows], values[rows])
+        return highest
+
+    def looked_up(self, values: Ints, ranks: Ints, group: int) -> Ints:
+        """Return the values of (each rank, group), -1 for pairs that do not occur."""
+        keys = ranks * self.span + group + 1
+        place = np.clip(np.searchsorted(self.keys, keys), 0, max(len(self.keys) - 1, 0))
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        return np.where(self.keys[place] == keys, values[place], -1)
+
+
+def keyed(*columns: Ints) -> Ints:
+    """Return one integer per row that is equal where all columns are; ordered by the first column, then the next."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        low, span = int(column.min(initial=0)), int(column.max(initial=0)) - int(column.min(initial=0)) + 1
+        if int(key.max(initial=0)) > np.iinfo(np.int64).max // max(span, 1) - 1:
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+        key = key * span + (column - low)
+    return key
 
 
 class _Codes:

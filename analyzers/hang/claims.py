@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from analyzers.finding import Cause, Evidence, Finding, Suspect
 from analyzers.hang.desync import Mismatch
 from analyzers.hang.rhythm import Rhythm
@@ -71,7 +69,7 @@ class Claims:
         waited_for = {node for targets in self.waits.after.values() for node in targets}
         singles = [e.ranks[0] for e in left if len(e.ranks) == 1 and e.ranks[0] in waited_for]
         if not singles and not disagreements and not any(e.cyclic for e in left) and not self.waits.stuck:
-            singles = [rank for rank in self.situation.progress.index_of if self.situation.progress.lost_count(rank)]
+            singles = sorted(self.situation.progress.lost_counts)
         self.explained = bool(disagreements) or any(e.cyclic or self.waits.stuck & set(e.operations) for e in left)
         yield from self._stuck_operations([e for e in left if not e.ranks])
         yield from (self._cycle(ending) for ending in left if ending.cyclic)
@@ -79,7 +77,7 @@ class Claims:
 
     def _ranks(self, singles: list[int]) -> Iterator[Finding]:
         """Ranks that others wait for and that wait for nobody: shown by their own dump, or known by its absence."""
-        dumped = self.situation.progress.index_of
+        dumped = self.situation.progress.dumped
         shown = [rank for rank in singles if rank in dumped and rank not in self.waits.opaque]
         opaque = [rank for rank in singles if rank in self.waits.opaque]
         absent = [rank for rank in singles if rank not in dumped]
@@ -105,9 +103,9 @@ class Claims:
 
     def _class_of(self, rank: int) -> str:
         progress = self.situation.progress
-        if progress.lost_count(rank):
+        if progress.lost_counts.get(rank, 0):
             return "completion_lost"
-        recorded = (progress.entered[progress.index_of[rank]] >= 0).any() or rank in self.window.launched_before
+        recorded = rank in progress.table["rank"] or rank in self.window.launched_before
         return "never_entered" if recorded else "init"
 
     def _absent(self, ranks: list[int], *, beside: bool) -> Finding:
@@ -215,7 +213,7 @@ class Claims:
         waited = self._waited(rank)
         told = self._told(waited) if waited else "nobody else stands out"
         if fault_class == "completion_lost":
-            lost = self.situation.progress.lost_count(rank)
+            lost = self.situation.progress.lost_counts.get(rank, 0)
             why = f"rank {rank} lost track of {lost} operations that its peers finished, and launched nothing since; {told}"
         else:
             why = f"rank {rank} waits for nobody and has launched nothing since; {told}"
@@ -315,8 +313,7 @@ class Claims:
     def _unrecorded_waits(self) -> bool:
         """Gloo records no send or receive, but they count in ``op_id``: a rank that looks idle may wait in one."""
         table = self.situation.progress.table
-        gloo = np.array([text.startswith("gloo:") for text in table.strings] + [False], np.bool_)
-        ahead = (table["op_id"] > table["collective_seq"]) & gloo[table["operation"]] & ~table.is_p2p
+        ahead = (table["op_id"] > table["collective_seq"]) & table.gloo & ~table.is_p2p
         return bool(ahead.any())
 
     def _share_a_cause(self, ranks: list[int]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.hang.fronts import Progress
-from analyzers.recorder import Ints, Mask
+from analyzers.recorder import Ints, Mask, keyed
 
 # Sizes must agree here. All-to-all, gather, scatter and list-form all-gather carry uneven shards legitimately.
 _EQUAL_SIZES = re.compile(
@@ -65,19 +65,19 @@ def _compared(progress: Progress) -> tuple[Ints, Ints]:
 def _calls(progress: Progress, rows: Ints) -> Ints:
     """Code each row's call, equal calls equally."""
     table = progress.table
-    triples = np.stack([table["operation"][rows], table["input_sizes"][rows], table["dtypes"][rows]])
-    distinct, inverse = np.unique(triples, axis=1, return_inverse=True)
+    columns = [table[name][rows] for name in ("operation", "input_sizes", "dtypes")]
+    _, first, inverse = np.unique(keyed(*columns), return_index=True, return_inverse=True)
     codes: dict[Call, int] = {}
     of_triple = [
         codes.setdefault(_call_of(*(progress.table.strings[int(code)] for code in triple)), len(codes))
-        for triple in distinct.T
+        for triple in np.stack(columns).T[first]
     ]
-    return np.asarray(of_triple, np.int64)[inverse.reshape(-1)] if len(rows) else np.zeros(0, np.int64)
+    return np.asarray(of_triple, np.int64)[inverse] if len(rows) else np.zeros(0, np.int64)
 
 
 def _differing(keys: Ints, calls: Ints) -> list[int]:
-    pairs = np.unique(np.stack([keys, calls]), axis=1) if len(keys) else np.zeros((2, 0), np.int64)
-    distinct, counts = np.unique(pairs[0], return_counts=True)
+    _, first = np.unique(keyed(keys, calls), return_index=True)
+    distinct, counts = np.unique(keys[first], return_counts=True)
     return [int(key) for key in distinct[counts > 1]]
 
 

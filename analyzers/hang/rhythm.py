@@ -8,12 +8,13 @@ from typing import Literal
 import numpy as np
 
 from analyzers.hang.fronts import Progress
+from analyzers.recorder import Mask
 from analyzers.window import Window, last_activity_ns
 
 Pulse = Literal["running", "hung", "undecided", "unknown"]
 
 # A pause this short is nobody's hang, whatever the rhythm: taking a dump with its stacks takes 1 to 2 s by itself.
-SHORTEST_HANG_SECONDS = 3.0
+SHORTEST_HANG_SECONDS = 5.0
 ALWAYS_HEALTHY_SECONDS = 1.0
 # Up to 1.5 times the usual longest pause is the rhythm; beyond 3 times the longest ever seen is not.
 WITHIN_RHYTHM, BEYOND_RHYTHM = 1.5, 3.0
@@ -70,9 +71,14 @@ def _by_age(age: float, usual: float | None, longest: float | None, *, moved: bo
 
 
 def _oldest_created_ns(progress: Progress) -> int | None:
-    created = progress.table["created_ns"][progress.outstanding]
-    created = created[created > 0]
+    created = progress.table["created_ns"][_waits(progress)]
     return int(created.min()) if len(created) else None
+
+
+def _waits(progress: Progress) -> Mask:
+    """Mark all that a rank's own dump calls unfinished, whether its peers prove it ended or not."""
+    waits: Mask = (progress.outstanding | progress.lost) & (progress.table["created_ns"] > 0)
+    return waits
 
 
 def _age_seconds(window: Window, progress: Progress) -> tuple[float | None, float | None]:
@@ -86,9 +92,10 @@ def _age_seconds(window: Window, progress: Progress) -> tuple[float | None, floa
     newest, oldest = max(at.values()), min(at.values())
     if newest is None or oldest is None or not -5.0 <= newest - last <= trusted + SHORTEST_HANG_SECONDS:
         return None, None
-    table = progress.table
-    rows = [row for row in progress.oldest_row.values() if table["created_ns"][row] > 0]
-    ages = [(at.get(int(table["rank"][row])) or newest) - int(table["created_ns"][row]) / 1e9 for row in rows]
+    table, rows = progress.table, np.flatnonzero(_waits(progress))
+    ranks, first = np.unique(table["rank"][rows], return_index=True)
+    created = table["created_ns"][rows][first] / 1e9
+    ages = [(at.get(int(rank)) or newest) - float(since) for rank, since in zip(ranks, created, strict=True)]
     return (max(*ages, 0.0) if ages else newest - last), newest - oldest
 
 

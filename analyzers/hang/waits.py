@@ -10,6 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from analyzers.hang.fronts import Progress, peers_of
 from analyzers.topology import Topology, key_of
 
@@ -124,7 +126,7 @@ def _collective_edges(
     situation: Situation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
 ) -> None:
     absent = waits.absent[operation] = _absent(situation, operation)
-    known = [member for member in absent if member in situation.progress.index_of]
+    known = [member for member in absent if member in situation.progress.dumped]
     waits.after[operation].update(known or _held_up(situation, operation, blocking))
     if any(operation in blocking[rank] for rank in waits.waiting[operation]):
         # Without a dump a member counts as absent only where it is the very thing that holds somebody up.
@@ -136,19 +138,13 @@ def _collective_edges(
 def _absent(situation: Situation, operation: Operation) -> tuple[int, ...]:
     """Return the members that have not launched a collective; one without a dump has not, as far as anyone knows."""
     members = situation.members[operation.group]
-    index_of = situation.progress.index_of
-    entered = situation.progress.entered
-    absent = []
-    for member in members:
-        index = index_of.get(member)
-        if index is None or entered[index, operation.group] < operation.sequence:
-            absent.append(member)
-    return tuple(absent)
+    entered = situation.progress.entered_by(np.asarray(members, np.int64), operation.group)
+    return tuple(member for member, reached in zip(members, entered, strict=True) if reached < operation.sequence)
 
 
 def _held_up(situation: Situation, operation: Operation, blocking: dict[int, set[Operation]]) -> list[int]:
     """Return the members that reached a collective but are held up by something older."""
-    held = (member for member in situation.members[operation.group] if member in situation.progress.index_of)
+    held = (member for member in situation.members[operation.group] if member in situation.progress.dumped)
     return [member for member in held if blocking.get(member) and operation not in blocking[member]]
 
 
@@ -162,7 +158,7 @@ def _transfer_edges(
     blocks = any(operation in blocking[rank] for rank in here)
     waits.absent[operation] = tuple(sorted(away))
     for peer in away:
-        if peer in situation.progress.index_of or blocks:
+        if peer in situation.progress.dumped or blocks:
             waits.after[operation].add(peer)
     if not away:
         waits.after[operation].update(rank for rank in here if operation not in blocking[rank])
