@@ -125,10 +125,18 @@ def _aer(found: re.Match[str]) -> Fields:
     return {"event": "aer", "severity": severity, "device": found["driver"], "pci": pci_address(pci) if pci else None}
 
 
-_MLX5_NOISE = re.compile(r"ACCESS_REG|firmware version|enabling|Supported tc|E-Switch|MLX5E|bandwidth|renamed|Rate limit")
+_MLX5_NOISE = re.compile(
+    r"ACCESS_REG|firmware version|enabling|Supported tc|E-Switch|MLX5E|bandwidth|renamed|Rate limit"
+)
 _MLX5_SEVERITIES = (
-    ("fatal", re.compile(r"compromised|[Ff]atal|assert_var|device state is internal error|synd 0x(?!0\b)", re.IGNORECASE)),
-    ("error", re.compile(r"event\[error\]|[Cc]able error|[Tt]imeout|[Ee]rror|failed|fail\b|High Temperature", re.IGNORECASE)),
+    (
+        "fatal",
+        re.compile(r"compromised|[Ff]atal|assert_var|device state is internal error|synd 0x(?!0\b)", re.IGNORECASE),
+    ),
+    (
+        "error",
+        re.compile(r"event\[error\]|[Cc]able error|[Tt]imeout|[Ee]rror|failed|fail\b|High Temperature", re.IGNORECASE),
+    ),
 )
 
 
@@ -164,7 +172,12 @@ def _oom(found: re.Match[str]) -> Fields:
 
 def _soft_lockup(found: re.Match[str]) -> Fields:
     process, pid = found["name"], found["pid"]
-    return {"event": "soft_lockup", "seconds": float(found["seconds"]), "process": process, "pid": int(pid) if pid else None}
+    return {
+        "event": "soft_lockup",
+        "seconds": float(found["seconds"]),
+        "process": process,
+        "pid": int(pid) if pid else None,
+    }
 
 
 def _hung_task(found: re.Match[str]) -> Fields:
@@ -205,7 +218,9 @@ _MACHINE_CHECK = (
     r"MCE.*not responding"
 )
 _XFS_TROUBLE = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
-_LUSTRE_LOST = r"LustreError: .*(?:evicted|timed out|not responding)|Lustre: .*Connection to (?P<device>\S{1,64}) .*was lost"
+_LUSTRE_LOST = (
+    r"LustreError: .*(?:evicted|timed out|not responding)|Lustre: .*Connection to (?P<device>\S{1,64}) .*was lost"
+)
 
 _PATTERNS: tuple[tuple[str, Callable[[re.Match[str]], Fields | None]], ...] = (
     (r"nvidia-(nvswitch\d+):? SXid \(" + _PCI + r"\):? (\d{1,6})(?:,(.*))?", _sxid),
@@ -217,7 +232,10 @@ _PATTERNS: tuple[tuple[str, Callable[[re.Match[str]], Fields | None]], ...] = (
     (_OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),
     (r"Killed process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)", _oom),
     (r"oom-kill:.*task=(?P<name>[^,]{0,64}),pid=(?P<pid>\d{1,10})", _oom),
-    (r"soft lockup - CPU#\d+ stuck for (?P<seconds>\d{1,7})s!(?: \[(?P<name>.{0,64}):(?P<pid>\d{1,10})\])?", _soft_lockup),
+    (
+        r"soft lockup - CPU#\d+ stuck for (?P<seconds>\d{1,7})s!(?: \[(?P<name>.{0,64}):(?P<pid>\d{1,10})\])?",
+        _soft_lockup,
+    ),
     (r"hard LOCKUP on cpu", _named("hard_lockup")),
     (r"rcu.*(?:self-detected stall|detected stalls? on CPUs)", _named("rcu_stall")),
     (r"INFO: task (.{1,64}):(\d{1,10}) blocked for more than (\d{1,7}) seconds", _hung_task),
@@ -238,7 +256,10 @@ _PATTERNS: tuple[tuple[str, Callable[[re.Match[str]], Fields | None]], ...] = (
     (_LUSTRE_LOST, _named("nfs_not_responding")),
     (r"Lustre: .*Connection restored to (?P<device>\S{1,64})", _named("nfs_responding")),
     (r"Kernel panic - not syncing", _named("panic")),
-    (r"kernel BUG at|BUG: (?:unable to handle|kernel NULL|Bad page)|\bOops: |general protection fault", _named("kernel_bug")),
+    (
+        r"kernel BUG at|BUG: (?:unable to handle|kernel NULL|Bad page)|\bOops: |general protection fault",
+        _named("kernel_bug"),
+    ),
     (r"nvidia-peermem.*ERROR", _named("peermem")),
 )
 _READINGS = tuple((re.compile(pattern), read) for pattern, read in _PATTERNS)

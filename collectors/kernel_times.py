@@ -100,7 +100,9 @@ def dated(yearless_at: float, written_at: float | None) -> float | None:
     return None
 
 
-def _instant(date: tuple[int, int, int], clock: tuple[str, str, str], fraction: str = "", zone: str = "") -> float | None:
+def _instant(
+    date: tuple[int, int, int], clock: tuple[str, str, str], fraction: str = "", zone: str = ""
+) -> float | None:
     """Turn the parts of a stamp into UTC seconds; None where they are no date, as in a garbled line."""
     hour, minute, second = (int(part) for part in clock)
     try:

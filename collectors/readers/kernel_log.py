@@ -22,7 +22,9 @@ CARRIER_TAGS = ("systemd-networkd", "NetworkManager")  # user-space services tha
 _REPEATED = re.compile(r"message repeated (\d{1,9}) times: \[ ?(.*)\]\s*$", re.DOTALL)
 _LAST_REPEATED = re.compile(r"last message repeated (\d{1,9}) times?\b")
 _BOOT = re.compile(r"-- Boot ([0-9a-f]{32}) --")
-_GPU_NAMED = re.compile(r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)")
+_GPU_NAMED = re.compile(
+    r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)"
+)
 _LOST_PIECE = re.compile(r"NVRM:\s+(?:GPU has )?fallen off the bus\b")
 _TRACE = re.compile(r"^\s*(?:\? )?([A-Za-z_][\w.]{0,100})\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(\w{1,40})\])?")
 _TRACE_HEAD = re.compile(r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted")
@@ -35,9 +37,9 @@ _WAITS_FOR = (  # what a blocked task's stack says it waits for: file systems se
     ("nvidia", re.compile(r"_nv\d+rm|nvidia|uvm_|nv_")),
     ("block", re.compile(r"blk_|ext4_|xfs_|jbd2_|submit_bio|io_schedule")),
 )
-_SERVICES = re.compile(
-    r" (?:kernel|systemd(?:-\w+)?|NetworkManager|sshd|CRON|cron|dockerd|containerd|kubelet|rsyslogd|dbus-daemon|chronyd|"
-    r"nvidia-[\w-]+|nv-fabricmanager|audit|sudo|slurmd)(?:\[\d+\])?:"
+_SERVICES = re.compile(  # a log with their lines is a machine's, not a program's
+    r"kernel|systemd(?:-\w+)?|NetworkManager|sshd|CRON|cron|dockerd|containerd|kubelet|rsyslogd|dbus-daemon|chronyd|"
+    r"nvidia-[\w-]+|nv-fabricmanager|audit|sudo|slurmd"
 )
 _KERNEL_WORDS = re.compile(
     r"Linux version|Command line:|NVRM|nvidia|pci |pcieport|Call Trace|systemd\[|usb |nvme|audit:|IPv6:|ACPI|BIOS|mlx5|EXT4|XFS|"
@@ -57,15 +59,16 @@ def sniff(head: bytes, _source: str) -> int:
     if not marked or len(marked) * 2 < len(parsed):
         return 0
     forms = {form: marked.count(form) for form in marked}
-    return _certainty(max(sorted(forms), key=lambda form: forms[form]), shown)
+    serving = any(line.form and _SERVICES.fullmatch(line.tag) for line in parsed)
+    return _certainty(max(sorted(forms), key=lambda form: forms[form]), shown, serving=serving)
 
 
-def _certainty(form: str, shown: list[str]) -> int:
+def _certainty(form: str, shown: list[str], *, serving: bool) -> int:
     if form == "kmsg":
         return 90
     kernel_words = any(_KERNEL_WORDS.search(line) for line in shown)
     if form in ("syslog", "tag"):
-        return 75 if any(_SERVICES.search(line[:400]) or line.startswith("kernel:") for line in shown) else 0
+        return 75 if serving else 0
     if form == "bare":
         return 60
     if form in ("dmesg", "dmesg -T", "dmesg -H"):
@@ -175,7 +178,9 @@ class _Parser:
             self.named_gpu = (number, kernel_lines.pci_address(named[1]))
         return None
 
-    def _stamped(self, number: int, line: kernel_times.Line, fields: kernel_lines.Fields, onto: KernelEvent) -> KernelEvent:
+    def _stamped(
+        self, number: int, line: kernel_times.Line, fields: kernel_lines.Fields, onto: KernelEvent
+    ) -> KernelEvent:
         """Put time, node and source on an event's fields."""
         at = line.at
         if at is None and line.yearless_at is not None:
