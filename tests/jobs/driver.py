@@ -25,7 +25,7 @@ from tests.jobs.scenarios import FAULTS, Scenario
 
 HERE = Path(__file__).parent
 START_SECONDS = 120.0  # eight imports of torch on two busy cores
-STILL_SECONDS = 4.0  # a step takes 30 to 300 ms: nothing has moved for many of them
+STILL_SECONDS = 7.0  # a pause of 5 s is nobody's hang yet: taking dumps and stacks alone can take seconds
 STILL_PAUSES = 4.0  # and for this many of the longest pause that the job had before, on a busy machine
 FIRST_STEADY_STEP = 6
 POLL_SECONDS = 0.05

@@ -28,9 +28,9 @@ class Fault:
 
 
 FAULTS: dict[str, Fault] = {
-    "spin": Fault("spin", "hang", "machine", ("never_entered",)),
-    "data_loader": Fault("data_loader", "hang", "machine", ("never_entered",)),
-    "gil": Fault("gil", "hang", "machine", ("never_entered",)),
+    "spin": Fault("spin", "hang", "machine", ("never_entered", "stuck_compute")),
+    "data_loader": Fault("data_loader", "hang", "machine", ("never_entered", "stuck_data_loader")),
+    "gil": Fault("gil", "hang", "machine", ("never_entered", "stuck_gil")),
     "sigstop": Fault("signal", "hang", "machine", signal=signal.SIGSTOP),
     "sigkill": Fault("signal", "crash", "machine", launcher="torchrun", signal=signal.SIGKILL),
     "exception": Fault("exception", "crash", "code", launcher="torchrun"),
@@ -38,7 +38,7 @@ FAULTS: dict[str, Fault] = {
     "wrong_collective": Fault("wrong_collective", "hang", "code", ("desync",)),
     "wrong_size": Fault("wrong_size", "hang", "code", ("desync",)),
     "opposite": Fault("opposite", "hang", "code", ("deadlock",), names_ranks=False),
-    "two_culprits": Fault("spin", "hang", "machine", ("never_entered",), culprits=2),
+    "two_culprits": Fault("spin", "hang", "machine", ("never_entered", "stuck_compute"), culprits=2),
     "healthy": Fault("signal", "healthy", "none", culprits=0, names_ranks=False),
 }
 
