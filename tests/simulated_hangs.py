@@ -25,10 +25,11 @@ SILENT = frozenset({"outside", *HEALTHY})
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One seed's outcome. ``outcome``: exact, superset, abstained, wrong.
+    """One seed's outcome. ``outcome``: exact, superset, abstained, misled, wrong.
 
     ``exact`` counts where the dumps decide: all culprits that they determine are named and nobody innocent. Elsewhere a
-    ``superset`` holds the culprits and gives a reason; ``abstained`` names nobody and says what would decide.
+    ``superset`` holds the culprits and gives a reason; ``abstained`` names nobody and says what would decide. ``misled``:
+    an innocent rank whose dump is lost explains all that is shown, and it was named instead of the culprit, to be probed.
     """
 
     seed: int
@@ -105,7 +106,10 @@ def _outcome(scenario: Scenario, truth: oracle.Truth, verdict: Verdict, named: f
         return "exact"
     if verdict.abstained and verdict.missing:
         return "abstained"
-    return "superset" if truth.ranks <= named and explained else "wrong"
+    if truth.ranks <= named and explained:
+        return "superset"
+    misled = bool(named & truth.instead) and verdict.action.kind not in REPLACING and not truth.decided
+    return "misled" if misled else "wrong"
 
 
 def _innocent_evicted(scenario: Scenario, truth: oracle.Truth, verdict: Verdict) -> set[object]:
@@ -164,6 +168,7 @@ def totals(scores: list[Score]) -> dict[str, Any]:
         "n": len(scores),
         "decided": _proportion([score.outcome == "exact" for score in decided]),
         "undecided_superset": _proportion([score.outcome == "superset" for score in others]),
+        "undecided_misled": _proportion([score.outcome == "misled" for score in others]),
         "undecided_abstained": _proportion([score.outcome == "abstained" for score in others]),
         "innocent_evictions": _proportion([score.innocent_evicted > 0 for score in scores]),
         "innocent_machines_evicted": sum(score.innocent_evicted for score in scores),

@@ -45,7 +45,9 @@ def edited(program: Program, fault: Fault) -> Program:
     elif fault.kind == "size":
         operations[fault.index] = operation._replace(sizes_in="[[24,1,8]]", sizes_out="[[24,1,8]]")
     elif fault.kind == "skip":
-        operations[fault.index] = Operation(Kind.HOST)  # keeps the indices of waits
+        nothing = Operation(Kind.HOST, step=operation.step)  # keeps the indices of the others
+        operations = [nothing if other.target == fault.index else other for other in operations]
+        operations[fault.index] = nothing
     elif fault.kind == "deadlock":
         second = next_collective(program, fault.index)
         operations[fault.index], operations[second] = operations[second], operation

@@ -14,7 +14,7 @@ there is exactly one smallest hypothesis. From the run itself that means:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collectors.simulation.execution import NEVER
 from collectors.simulation.faults import Fault
@@ -30,7 +30,8 @@ MASKED = "masked by another culprit"
 class Truth:
     """``ranks``: the culprits that an answer must contain; ``decided``: it must name them and nobody innocent.
 
-    ``guilty``: everybody who failed, masked or not. ``evictable``: whose machine may be replaced.
+    ``guilty``: everybody who failed, masked or not. ``evictable``: whose machine may be replaced. ``instead``: innocent
+    ranks without a dump that would explain all that is shown, so that the dumps themselves point at them.
     """
 
     ranks: frozenset[int]
@@ -39,10 +40,30 @@ class Truth:
     guilty: frozenset[int]
     evictable: frozenset[int]
     causes: frozenset[str]
+    instead: frozenset[int] = NOBODY
 
 
 def judge(played: Played) -> Truth:
     """Say what the recorded dumps determine."""
+    truth, missing = _judge(played), played.recordings[-1].without
+    innocent = missing - {fault.rank for fault in played.scenario.faults}
+    if truth.decided or not innocent:
+        return truth
+    sight = Sight(played.trace, played.recordings[-1])
+    found = frozenset().union(*(_instead(sight, rank) for rank in truth.ranks))
+    return replace(truth, instead=found & innocent)
+
+
+def _instead(sight: Sight, culprit: int) -> frozenset[int]:
+    """Return the ranks without a dump that explain what is shown as well as the culprit: it seems to wait for them."""
+    missing = sight.recording.without
+    if culprit in missing:
+        return NOBODY
+    beside = {peer for index in sight.unfinished(culprit) for peer, _ in sight.counterparts(culprit, index)}
+    return sight.missing_and_awaited() if (beside | sight.reach(culprit)) & missing else NOBODY
+
+
+def _judge(played: Played) -> Truth:
     kind, faults = played.scenario.kind, played.scenario.faults
     if kind in HEALTHY:
         return Truth(NOBODY, True, "healthy", NOBODY, NOBODY, frozenset({"none", "unknown"}))
@@ -68,8 +89,8 @@ def _doubt(sight: Sight, fault: Fault, guilty: frozenset[int]) -> str:
     culprit = fault.rank
     if fault.kind == "gone":
         awaited = sight.missing_and_awaited()
-        if culprit not in awaited:
-            return MASKED
+        if culprit not in sight.missing_and_absent():
+            return MASKED  # nobody waits for it yet
         return "" if awaited == {culprit} else "several ranks without a dump are awaited"
     reach = sight.reach(culprit)
     if reach & (guilty - {culprit}):
@@ -112,7 +133,7 @@ def _mismatch(sight: Sight, fault: Fault) -> Truth:
     if not sight.launched(fault.rank, place):
         return Truth(culprit, False, "its peers wait for it and it for them", culprit, NOBODY, ANY)
     peers = list(sight.counterparts(fault.rank, place))
-    if len(peers) == 1:
+    if len(peers) == 1 and peers[0][0] not in sight.recording.without:
         return Truth(culprit | {peers[0][0]}, False, "two members disagree", culprit, NOBODY, code)
     shown = sum(peer not in sight.recording.without and sight.launched(peer, at) for peer, at in peers)
     if sight.missing_and_awaited():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from collectors.simulation.execution import NEVER, Trace
@@ -90,13 +90,27 @@ class Sight:
 
     def missing_and_awaited(self) -> frozenset[int]:
         """Return the ranks without a dump that take part in anything unfinished of a surviving dump."""
-        found = set()
-        for gone in self.recording.without:
-            for rank in self.neighbours(gone):
-                if any(peer == gone for index in self.unfinished(rank) for peer, _ in self.counterparts(rank, index)):
-                    found.add(gone)
-                    break
-        return frozenset(found)
+        return frozenset(gone for gone in self.recording.without if self._awaited(gone, self.launched))
+
+    def missing_and_absent(self) -> frozenset[int]:
+        """Return those of them that never came to where a surviving rank's device is."""
+        return frozenset(gone for gone in self.recording.without if self._awaited(gone, self._stands_without(gone)))
+
+    def _awaited(self, gone: int, stands: Callable[[int, int], bool]) -> bool:
+        return any(
+            peer == gone and stands(rank, index)
+            for rank in self.neighbours(gone)
+            for index in self.unfinished(rank)
+            for peer, _ in self.counterparts(rank, index)
+        )
+
+    def _stands_without(self, gone: int) -> Callable[[int, int], bool]:
+        def stands(rank: int, index: int) -> bool:
+            if not self.reached(rank, index):
+                return False
+            return any(peer == gone and not self.launched(peer, place) for peer, place in self.counterparts(rank, index))
+
+        return stands
 
     def end_is_shown(self, culprit: int, index: int) -> bool:
         """Tell whether a peer's dump shows that an operation ended which the culprit's watchdog lost."""
