@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.records import FLIGHT_RECORDER_COLUMNS, PG_STATUS_COLUMNS, FlightRecorderDump, Members
+from collectors.records import Members
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-_CODED = ("group", "operation", "input_sizes", "output_sizes", "dtypes")
-_PLAIN = tuple(name for name in FLIGHT_RECORDER_COLUMNS if name not in (*_CODED, "frames"))
 
 
 @dataclass(frozen=True)
@@ -120,87 +118,3 @@ def keyed(*columns: Ints) -> Ints:
             key = np.unique(key, return_inverse=True)[1].astype(np.int64)
         key = key * span + (column - low)
     return key
-
-
-class _Codes:
-    """Gives equal values equal numbers, across dumps."""
-
-    def __init__(self) -> None:
-        self.values: list[object] = []
-        self._index: dict[object, int] = {}
-
-    def code(self, value: object) -> int:
-        found = self._index.get(value)
-        if found is None:
-            found = self._index[value] = len(self.values)
-            self.values.append(value)
-        return found
-
-
-def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
-    """Concatenate dumps (one a rank, each with its rank known) into one table."""
-    texts, groups = _Codes(), _Codes()
-    parts: dict[str, list[Ints]] = {name: [] for name in (*_PLAIN, *_CODED, "rank", "status_completed")}
-    ordered = sorted((dump for dump in dumps if dump.rank is not None), key=lambda dump: dump.rank or 0)
-    for dump in ordered:
-        _append(dump, texts, groups, parts)
-    columns = {name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64) for name, arrays in parts.items()}
-    return RecorderTable(
-        tuple(dump.rank for dump in ordered if dump.rank is not None),
-        tuple(group for group in groups.values if isinstance(group, GroupName)),
-        tuple(str(text) for text in texts.values),
-        columns,
-    )
-
-
-def _append(dump: FlightRecorderDump, texts: _Codes, groups: _Codes, parts: dict[str, list[Ints]]) -> None:
-    read = {name: _column(dump, name) for name in (*_PLAIN, *_CODED)}
-    order = np.argsort(read["record_id"], kind="stable")
-    text_codes = np.fromiter((texts.code(text) for text in dump.strings), np.int64, len(dump.strings))
-    group_codes = _group_codes(dump, groups, read["group"])
-    for name in _PLAIN:
-        parts[name].append(read[name][order])
-    for name in _CODED:
-        table = group_codes if name == "group" else text_codes
-        parts[name].append(_looked_up(table, read[name][order]))
-    parts["rank"].append(np.full(dump.count, dump.rank, np.int64))
-    parts["status_completed"].append(_status_completed(dump, read["pg_id"][order]))
-
-
-def _status_completed(dump: FlightRecorderDump, pg_id: Ints) -> Ints:
-    """Return, per entry, the number of the last work that its group's status counter knows completed, -1 if unknown."""
-    keys = np.frombuffer(dump.pg_status.get("pg_id", b""), PG_STATUS_COLUMNS["pg_id"])
-    values = np.frombuffer(dump.pg_status.get("completed", b""), PG_STATUS_COLUMNS["completed"])
-    if not len(keys) or len(keys) != len(values):
-        return np.full(len(pg_id), -1, np.int64)
-    order = np.argsort(keys, kind="stable")
-    place = np.clip(np.searchsorted(keys[order], pg_id), 0, len(keys) - 1)
-    return np.where(keys[order][place] == pg_id, values[order][place], -1)
-
-
-def _column(dump: FlightRecorderDump, name: str) -> Ints:
-    """Read one column; one that an old or foreign writer left out, or cut short, reads as unset."""
-    data = np.frombuffer(dump.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])
-    if len(data) == dump.count:
-        return data.astype(np.int64)
-    unset = 0 if name in ("state", "retired", "is_p2p") else -1
-    return np.full(dump.count, unset, np.int64)
-
-
-def _group_codes(dump: FlightRecorderDump, groups: _Codes, used: Ints) -> Ints:
-    """Map the dump's string indices to group codes. A name alone is not an identity: its members belong to it."""
-    listed = {group.name: group for group in dump.groups}
-    codes = np.full(len(dump.strings), -1, np.int64)
-    for index in np.unique(used):
-        if 0 <= index < len(dump.strings):
-            name = dump.strings[index]
-            group = listed.get(name)
-            members = group.members if group is not None and group.members is not None and len(group.members) else None
-            codes[index] = groups.code(GroupName(name, group.description if group else "", members))
-    return codes
-
-
-def _looked_up(table: Ints, indices: Ints) -> Ints:
-    if not len(table):
-        return np.full(len(indices), -1, np.int64)
-    return np.where((indices >= 0) & (indices < len(table)), table[np.clip(indices, 0, len(table) - 1)], -1)

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from analyzers.recorder import RecorderTable, tabulate
+from analyzers.recorder import RecorderTable
+from analyzers.tabulate import tabulate
 from collectors.records import FlightRecorderDump, Record
 
 R = TypeVar("R", bound=Record)
