@@ -126,7 +126,7 @@ def _last_part(function: str) -> str:
 def normal(frame: Frame) -> str:
     """Write a frame without line, address, argument, template or installation path; empty where it says nothing."""
     function = frame.function
-    if _HEXADECIMAL.match(function) or _INTERPRETER.match(function):
+    if _HEXADECIMAL.match(function) or (_INTERPRETER.match(function) and not frame.file.endswith(".py")):
         return ""
     if "::" in function or "(" in function:
         for _ in range(8):  # nested brackets come off one layer at a time

@@ -136,11 +136,20 @@ def _outside(
     cause: Cause = "code" if reasons == {"exception"} else "machine"
     fault_class = f"stuck_{reasons.pop()}" if len(reasons) == 1 else "stuck_stack"
     made = replace(_finding(found, cause, fault_class, suspects), narrows=True)
-    shared = [group for group in topology.shared_groups(one.rank for one in outside) if len(outside) > 1]
-    if shared and len(shared[0].members) < len(topology.ranks):
+    shared = topology.shared_groups(one.rank for one in outside) if len(outside) > 1 else ()
+    apart = not shared or len(shared[0].members) >= len(topology.ranks)
+    if apart and len(outside) > 1 and all(_certainly_outside(one) for one in outside):
+        # Members of one group may wait for each other in a call that no rule knows; ranks of none are each at fault.
+        made = replace(made, together=True)
+    elif shared and not apart:
         text = f"ranks {ranges(one.rank for one in outside)} share process group {shared[0]}"
         made = replace(made, evidence=(*made.evidence, Evidence(text=text)))
     yield made
+
+
+def _certainly_outside(one: Standing) -> bool:
+    """Whether its line cannot be a wait for the device that looks like user code."""
+    return one.duty != "compute" or one.owns_gil is True
 
 
 def _reason(one: Standing) -> str:
@@ -163,7 +172,9 @@ def _suspect(one: Standing, strength: float, others: int) -> Suspect:
     elif reason in UNEVEN_BY_DESIGN:
         strength *= 0.75
     words = _WORDS.get(reason, reason.replace("_", " "))
-    why = f"{words} ({one.where}) while {others} other{'s' * (others != 1)} wait in communication"
+    if reason == "compute" and one.owns_gil:
+        words += ", with Python's interpreter lock"
+    why = f"{words}, {one.where}, while {others} other{'s' * (others != 1)} wait{'s' * (others == 1)} in communication"
     if one.helpers:
         helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
         why += f"; its child processes: {helpers}"
@@ -240,7 +251,7 @@ def _desync(outliers: Sequence[Standing], found: Mapping[int, Standing], usual: 
         Suspect(
             kind="rank",
             strength=0.3,
-            why=f"waits in {one.operation} ({one.where}) while {count} others are {words}; the few may be the ones ahead",
+            why=f"waits in {one.where} while {count} others are {words}; the few may be the ones ahead",
             ranks=(one.rank,),
             node=one.node,
             evidence=(Evidence(text=f"rank {one.rank}: {one.where}", source=one.source, at=one.at),),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analyzers.frames import Rules, shown, training_thread
+from analyzers.frames import Duty, Rules, normal, shown, training_thread
 from analyzers.process import Owners
 from analyzers.topology import Topology
 from analyzers.window import Window
-from collectors.records import Frame, StackDump
+from collectors.records import Frame, StackDump, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
 SOFT = frozenset({"store", "idle_worker"})
@@ -61,82 +61,90 @@ def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Sta
     return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
 
 
-def _order(dump: StackDump) -> tuple[float, str, int]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One dump, its training thread and what that does."""
+
+    dump: StackDump
+    thread: Thread | None
+    duty: Duty
+
+    @classmethod
+    def of(cls, dump: StackDump, rules: Rules) -> _Look:
+        thread = training_thread(dump, rules)
+        return cls(dump, thread, rules.duty(thread.frames) if thread else Duty())
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return self.thread.frames if self.thread else ()
+
+
+def _order(look: _Look) -> tuple[float, str, int]:
     """Order dumps by time, then by file, then by their place in it."""
-    path, _, place = dump.source.rpartition(":")
-    return (dump.at or 0.0, path, int(place)) if place.isdigit() else (dump.at or 0.0, dump.source, 0)
+    at, source = look.dump.at or 0.0, look.dump.source
+    path, _, place = source.rpartition(":")
+    return (at, path, int(place)) if place.isdigit() else (at, source, 0)
 
 
 def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: Rules) -> Standing:
-    trainers, helpers = _split(dumps, rules)
+    trainers, helpers = _split([_Look.of(dump, rules) for dump in dumps])
     newest = trainers[-1]
-    thread = training_thread(newest, rules)
-    frames = thread.frames if thread else ()
-    duty = rules.duty(frames)
-    gil = next((one for one in newest.threads if one.owns_gil and one.active is False), None)
+    frames, duty = newest.frames, newest.duty
+    gil = next((one for one in newest.dump.threads if one.owns_gil and one.active is False), None)
     name = duty.name or "compute"
-    if gil is not None and (gil is thread or duty.name in WAITING):
+    if gil is not None and (gil is newest.thread or duty.name in WAITING):
         name, frames = "gil", gil.frames
-    exact = [_exact(dump, rules) for dump in trainers[-2:]]
-    user = rules.user_frame(frames)
-    deciding = frames if user is None else (user,)
+    before = trainers[-2].frames if len(trainers) > 1 else None
     return Standing(
         rank=rank,
-        node=newest.node or topology.nodes.get(rank),
+        node=newest.dump.node or topology.nodes.get(rank),
         duty=name,
         operation=duty.operation,
         reasons=duty.reasons,
         normal=rules.normal(frames),
-        where=_shown(frames, deciding, duty.function),
-        source=newest.source,
-        at=newest.at,
-        owns_gil=thread.owns_gil if thread else None,
-        active=thread.active if thread else None,
-        moved=exact[0] != exact[1] if len(exact) == 2 else None,
-        frozen=len(exact) == 2 and rules.normal(exact[0]) == rules.normal(exact[1]),
-        helpers=tuple(sorted(_duty_of(dump, rules) for dump in helpers)),
+        where=_shown(frames, rules, duty.function),
+        source=newest.dump.source,
+        at=newest.dump.at,
+        owns_gil=newest.thread.owns_gil if newest.thread else None,
+        active=newest.thread.active if newest.thread else None,
+        moved=None if before is None else before != newest.frames,
+        frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
+        helpers=tuple(sorted(look.duty.name or "compute" for look in helpers)),
     )
 
 
-def _split(dumps: Sequence[StackDump], rules: Rules) -> tuple[list[StackDump], list[StackDump]]:
+def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
     """Return the training process's dumps, oldest first, and the newest of each helper.
 
     The trainer is no child of another process here and loops in no worker; one tool's dumps are compared, not two's.
     """
-    pids = {dump.pid for dump in dumps if dump.pid is not None}
+    pids = {look.dump.pid for look in looks if look.dump.pid is not None}
 
-    def helper(dump: StackDump) -> bool:
-        return (dump.parent_pid in pids and dump.parent_pid is not None) or _duty_of(dump, rules) == "idle_worker"
+    def helper(look: _Look) -> bool:
+        return look.dump.parent_pid in pids or look.duty.name == "idle_worker"
 
-    candidates = [dump for dump in dumps if not helper(dump)] or list(dumps)
-    tool = min((dump.tool for dump in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name))
-    candidates = [dump for dump in candidates if dump.tool == tool]
-    main_pid = min((dump.pid for dump in candidates if dump.pid is not None), default=None)
-    trainers = sorted((dump for dump in candidates if dump.pid in {main_pid, None}), key=_order)
-    newest: dict[int | None, StackDump] = {}
-    for dump in sorted(dumps, key=_order):
-        if dump.pid is not None and dump.pid != main_pid:
-            newest[dump.pid] = dump
+    candidates = [look for look in looks if not helper(look)] or list(looks)
+    tool = min((look.dump.tool for look in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name))
+    candidates = [look for look in candidates if look.dump.tool == tool]
+    main_pid = min((look.dump.pid for look in candidates if look.dump.pid is not None), default=None)
+    trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
+    newest: dict[int, _Look] = {}
+    for look in sorted(looks, key=_order):
+        if look.dump.pid is not None and look.dump.pid != main_pid:
+            newest[look.dump.pid] = look
     return trainers, list(newest.values())
 
 
-def _duty_of(dump: StackDump, rules: Rules) -> str:
-    thread = training_thread(dump, rules)
-    return (rules.duty(thread.frames).name if thread else "") or "compute"
-
-
-def _exact(dump: StackDump, rules: Rules) -> tuple[Frame, ...]:
-    thread = training_thread(dump, rules)
-    return thread.frames if thread else ()
-
-
-def _shown(frames: Sequence[Frame], deciding: Iterable[Frame], function: str) -> str:
-    """Write the frame that decides and the user's own line beside it."""
-    user = next(iter(deciding), None)
-    text = shown(user) if user is not None else "an empty stack"
-    if function and frames and user is not None and not function.startswith(user.function.rsplit(".", 1)[-1]):
-        return f"{function}, called from {text}" if user in frames else function
-    return text
+def _shown(frames: Sequence[Frame], rules: Rules, function: str) -> str:
+    """Write the user's own line, and the frame that decides if that is another: around it, or called from it."""
+    user = rules.user_frame(frames)
+    if user is None:
+        return function or (shown(frames[0]) if frames else "an empty stack")
+    texts = [normal(frame) for frame in frames]
+    if not function or function not in texts or function == normal(user):
+        return shown(user)
+    outer = texts.index(function) > frames.index(user)
+    return f"{shown(user)} inside {function}" if outer else f"{function}, called from {shown(user)}"
 
 
 def moved_on(found: Mapping[int, Standing]) -> bool:

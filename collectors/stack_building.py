@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from collectors.records import Frame, StackDump, Thread
 
 THREADS_PER_PROCESS = 2_048
 FRAMES_PER_THREAD = 512
 NAME_CHARACTERS = 500
+DISTINCT_FRAMES = 16_384
+"""Frames that are kept to be shared: thousands of ranks stand in the same few hundred lines."""
 
 # `RANK=3`, `--rank 3`, `--rank=3`; never LOCAL_RANK, NODE_RANK, GROUP_RANK, `--node-rank` or `--node_rank`.
 _RANK = re.compile(r"(?:(?<![A-Za-z_])RANK=|(?<!\S)--rank[= ])(\d{1,7})(?!\S)")
@@ -25,8 +28,9 @@ def rank_in_command(command: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
+@lru_cache(maxsize=DISTINCT_FRAMES)
 def frame(function: str, file: str = "", line: int = 0) -> Frame:
-    """Make a frame whose texts are within the limit."""
+    """Make a frame whose texts are within the limit; ranks that stand alike share it."""
     return Frame(function[:NAME_CHARACTERS], file[:NAME_CHARACTERS], line)
 
 

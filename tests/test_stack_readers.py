@@ -204,6 +204,7 @@ Thread 14 (idle)
     assert isinstance(second, StackDump)
     assert (first.rank, main_functions(first)) == (7, ["all_reduce", "<module>"])
     assert (first.threads[1].owns_gil, first.threads[1].active, first.threads[1].os_thread_id) == (True, True, None)
+    assert (first.threads[0].owns_gil, first.threads[0].active) == (None, False)
     assert (second.pid, second.parent_pid, main_functions(second)) == (14, 12, ["_worker_loop"])
 
 

@@ -89,6 +89,8 @@ def test_the_one_outside_communication_is_picked_with_its_reason(stack: str, fau
     (found,) = job(*(stack if rank == culprit else "gradient" for rank in range(4)))
     assert (suspects([found]), found.fault_class, found.cause, found.narrows) == ([culprit], fault_class, cause, True)
     assert found.suspects[0].strength > 0.6
+    assert found.suspects[0].why.endswith("while 3 others wait in communication")
+    assert "train.py" in found.suspects[0].why
     assert found.suspects[0].evidence[0].source == f"rank_{culprit}.json"
 
 
@@ -117,6 +119,23 @@ def test_a_pipeline_on_gloo_is_decided_by_its_stacks() -> None:
     (two,) = job("all_reduce", "recv", "compute", "compute", "all_reduce", "send", "all_reduce", "send")
     assert suspects([two]) == [2, 3]
     assert two.suspects[0].strength < found.suspects[0].strength
+
+
+def test_two_ranks_outside_are_both_at_fault_only_if_nothing_else_explains_it() -> None:
+    """Two loops that hold the lock in no common group are two culprits; a line that may wait for the device is not."""
+    shape = pipeline()
+    waits = [dump(rank, "gradient") for rank in range(16) if rank not in {5, 10, 12, 13}]
+
+    def together(first: int, second: int, gil: bool | None) -> bool:
+        rest = [dump(rank, "gradient") for rank in {5, 10, 12, 13} - {first, second}]
+        pair = [dump(rank, "compute", gil=gil, active=True) for rank in (first, second)]
+        (found,) = analyzed(*waits, *rest, *pair, shape=shape)
+        assert suspects([found]) == [first, second]
+        return found.together
+
+    assert together(5, 10, gil=True)
+    assert not together(5, 10, gil=None)
+    assert not together(12, 13, gil=True)
 
 
 def pipeline(machines: int = 16, per_machine: int = 1) -> Topology:
@@ -303,6 +322,7 @@ def test_duties_come_from_the_innermost_rule_that_fits(stack: tuple[Frame, ...],
         (Frame("poll@plt", ""), "poll ()"),
         (Frame("0x7f35dde4524a", "libc.so.6"), ""),
         (Frame("_PyEval_EvalFrameDefault", "ceval.c"), ""),
+        (Frame("main", "train.py", 3), "main (train.py)"),
     ],
 )
 def test_normalised_frames_do_not_depend_on_the_machine(frame: Frame, text: str) -> None:
