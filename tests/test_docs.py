@@ -49,7 +49,8 @@ def printed_by(command: str) -> str:
         env={"PATH": "/usr/bin:/bin", "COLUMNS": "100", "NO_COLOR": "1", "LANG": "C.UTF-8"},
     )  # fmt: skip
     assert done.returncode == 0, f"{command}: exit {done.returncode}: {done.stderr}"
-    return done.stdout
+    # A dump's time is its file's, and a checkout gives all files its own: how far apart they are says nothing here.
+    return re.sub(r"^ *The dumps were taken within .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
 def with_real_output(page: str) -> str:
