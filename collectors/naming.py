@@ -24,7 +24,7 @@ _ATTEMPT = re.compile(r"^(?:attempt|restart)[_=-]?(?P<attempt>\d{1,6})$", re.IGN
 _ATTEMPT_WORD = re.compile(r"(?<![A-Za-z])(?:attempt|restart)[_=-]?(?P<attempt>\d{1,6})(?!\d)", re.IGNORECASE)
 _TORCHRUN_FILES = {"stdout.log", "stderr.log", "error.json"}
 _MACHINE = (
-    r"(?:[a-z0-9]+[-_])*(?:node|host|gpu|nid|compute|cn|dgx|hgx|srv|server|machine|vm|ip|"
+    r"(?:[a-z0-9]+-)*(?:node|host|gpu|nid|compute|cn|dgx|hgx|srv|server|machine|vm|ip|"
     r"a100|h100|h200|h800|h20|b200|b300|gb200|gb300|mi300x?|trn\d)(?:[a-z]?-?\d+)(?:-\d+)*"
 )
 _NODE = re.compile(rf"^(?P<node>{_MACHINE}(?:\.[a-z0-9-]+)*)$", re.IGNORECASE)
