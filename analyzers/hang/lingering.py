@@ -79,15 +79,15 @@ def _parts_ended(table: RecorderTable) -> Mask:
 
 
 def _ended_by_status(table: RecorderTable, whole: Mask) -> Mask:
-    """Compare transfers with their rank's own status counter, where it is clear which of two numberings it speaks.
+    """Mark transfers without a batch's entry that ended, by the numbers that batches take.
 
-    Up to version 2.4 a batch took a collective number. Later a counter nearer to the collective numbers of its group
-    than to the p2p ones tells of the group's collectives, and nothing of its transfers.
+    Up to version 2.4 a batch took a collective number: transfers so numbered are parts, and a dump that lacks their
+    batch lacks it because it ended. Later the rank's own status counter tells, unless it is nearer to the collective
+    numbers of its group than to the p2p ones: then it tells of the group's collectives, and nothing of its transfers.
     """
-    done, p2p, collective = table["status_completed"], table["p2p_seq"], table["collective_seq"]
     if (whole & ~table.is_p2p).any() or _numbered_by_collectives(table):
-        old: Mask = (done >= collective) & (collective > 0)
-        return old
+        return table.is_p2p
+    done, p2p, collective = table["status_completed"], table["p2p_seq"], table["collective_seq"]
     ended: Mask = (done >= p2p) & (p2p > 0) & (np.abs(done - p2p) < np.abs(done - collective))
     return ended
 
