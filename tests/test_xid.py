@@ -127,7 +127,8 @@ def test_a_fault_that_could_not_be_kept_local_asks_for_a_reset(knowledge: Knowle
 
 
 @pytest.mark.parametrize(
-    ("severity", "resolution"), [("fatal", "reset_gpu"), ("link fatal", "reset_gpu"), ("nonfatal", "ignore"), (None, "unknown")]
+    ("severity", "resolution"),
+    [("fatal", "reset_gpu"), ("link fatal", "reset_gpu"), ("nonfatal", "ignore"), (None, "unknown")],
 )
 @pytest.mark.parametrize("status", [(), (0xFFFFFFFF, 0xDEAD)], ids=["no registers", "registers of no known row"])
 def test_the_severity_word_decides_where_registers_do_not(
@@ -196,7 +197,9 @@ def test_each_fault_class_asks_for_its_action(knowledge: Knowledge, fault_class:
 
 def test_a_site_overrides_one_row_and_leaves_the_others() -> None:
     """An override names only what differs; a word that is no action asks for a probe, never for more."""
-    changed = parse(documents(), {"xid": '[codes]\n109 = { action = "none", strength = 0.1 }\n62 = { action = "explode" }\n'})
+    changed = parse(
+        documents(), {"xid": '[codes]\n109 = { action = "none", strength = 0.1 }\n62 = { action = "explode" }\n'}
+    )
     assert xids.xid(changed, 109).action == "none"
     assert xids.xid(changed, 109).means == xids.xid(parse(documents()), 109).means
     assert xids.xid(changed, 119).action == "reset_gpu"

@@ -34,7 +34,9 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     yield from ports.findings(timely, places, missing)
     yield from hosts.findings(timely, places)
     if len(timely) < len(events):
-        old = coalesce(of_kind((event for event in events if not _timely(event, last_sign_at)), "xid", "off_bus", "sxid"))
+        old = coalesce(
+            of_kind((event for event in events if not _timely(event, last_sign_at)), "xid", "off_bus", "sxid")
+        )
         yield from devices.out_of_time(old, places, knowledge)
 
 

@@ -201,6 +201,9 @@ class _Teller:
         first = min(faults, key=lambda fault: (fault.occurrence.at.seconds or 0.0, fault.occurrence.key))
         onsets = [fault.occurrence.event.at for fault in faults if fault.occurrence.event.at is not None]
         ranks = [rank for suspect in suspects for rank in suspect.ranks or self._places.ranks_on(suspect.node)]
+        innocent = (*rejected, *self._rejected(faults))
+        # Logs that name no node share their PCI addresses: nobody is suspected and rejected under one name.
+        suspected = {(suspect.node, suspect.device) for suspect in suspects if suspect.device is not None}
         return Finding(
             analyzer="hardware",
             family="hardware",
@@ -211,7 +214,7 @@ class _Teller:
             scope=frozenset(ranks),
             onset=min(onsets, default=None),
             first_symptom=first.occurrence.evidence(first.says),
-            rejected=(*rejected, *self._rejected(faults))[:REJECTED_LIMIT],
+            rejected=tuple(one for one in innocent if (one.node, one.device) not in suspected)[:REJECTED_LIMIT],
             missing=(*missing, *self._missing),
         )
 
@@ -255,7 +258,9 @@ class _Teller:
                 if echo.occurrence.key not in told:
                     told.add(echo.occurrence.key)
                     lead = next(fault for fault in faults if fault.occurrence.key == key)
-                    yield self._echo(echo.occurrence, echo.says, f"it follows {lead.says.split(',')[0]} on {_device(lead)}")
+                    yield self._echo(
+                        echo.occurrence, echo.says, f"it follows {lead.says.split(',')[0]} on {_device(lead)}"
+                    )
         at = min((fault.occurrence.at for fault in faults), key=lambda instant: instant.seconds or 0.0)
         for occurrence in self._followers:
             if occurrence.key not in told and occurrence.at.within(at, SKEW_SECONDS, TOGETHER_SECONDS):
@@ -298,4 +303,6 @@ def _device(fault: Fault) -> str:
 
 
 def _names(suspects: tuple[Suspect, ...]) -> str:
-    return " and ".join(f"{suspect.device or 'a device'} of {suspect.node or 'an unnamed node'}" for suspect in suspects)
+    return " and ".join(
+        f"{suspect.device or 'a device'} of {suspect.node or 'an unnamed node'}" for suspect in suspects
+    )

@@ -105,7 +105,9 @@ def _nvlink5_fault(occurrence: Occurrence, knowledge: Knowledge, guided: bool) -
     severity = event.severity or "fatal by its registers"
     says = f"Xid {code} ({event.unit or decided.unit or 'unit not given'}, {severity}), {row.means}"
     strength = row.strength if decided.decided_by == "registers" or code != 145 else row.strength * 0.8
-    return Fault(occurrence, f"nvlink5_{code}_fatal", says, strength, _nvlink5_precedence(code, decided.later), echoes=True)
+    return Fault(
+        occurrence, f"nvlink5_{code}_fatal", says, strength, _nvlink5_precedence(code, decided.later), echoes=True
+    )
 
 
 def _nvlink5_precedence(code: int, later: str) -> int:
@@ -119,7 +121,9 @@ def _nvlink5_precedence(code: int, later: str) -> int:
 def _link_fault(occurrence: Occurrence, row: xids.Xid, knowledge: Knowledge, seen: int) -> Fault | None:
     """Judge an Xid 74 by its registers; ECC bits become a hardware fault with their third appearance on one link."""
     kind = xids.nvlink74(knowledge, occurrence.event.status)
-    strength = {"seating": 0.6, "signal": 0.5, "repeated": 0.4, "unknown": 0.5, "sympathetic": 0.25, "ecc": 0.4}.get(kind)
+    strength = {"seating": 0.6, "signal": 0.5, "repeated": 0.4, "unknown": 0.5, "sympathetic": 0.25, "ecc": 0.4}.get(
+        kind
+    )
     if strength is None:
         return None
     link = "an NVLink" if occurrence.event.link is None else f"NVLink {occurrence.event.link}"
@@ -190,6 +194,8 @@ def _joined(faults: Iterable[Fault], by_device: dict[tuple[str, str], list[Occur
         if code == 48:
             remapped = bool(codes & {63, 64})
             fault_class = ("ecc_dbe_remap" if remapped else "ecc_dbe") + fault.fault_class.removeprefix("xid_48")
-            yield replace(fault, fault_class=fault_class, beside=tuple(beside), strength=0.95 if remapped else fault.strength)
+            yield replace(
+                fault, fault_class=fault_class, beside=tuple(beside), strength=0.95 if remapped else fault.strength
+            )
         elif 48 not in codes:
             yield replace(fault, beside=tuple(beside))

@@ -34,7 +34,9 @@ class _Rule:
 _RULES: dict[tuple[str, str | None], _Rule] = {
     ("soft_lockup", None): _Rule("soft_lockup", "machine", "node", 0.5, "a processor was stuck in the kernel"),
     ("hard_lockup", None): _Rule("soft_lockup", "machine", "node", 0.7, "a processor stopped taking interrupts"),
-    ("rcu_stall", None): _Rule("soft_lockup", "machine", "node", 0.4, "a processor was stuck in the kernel (RCU stall)"),
+    ("rcu_stall", None): _Rule(
+        "soft_lockup", "machine", "node", 0.4, "a processor was stuck in the kernel (RCU stall)"
+    ),
     ("mce", "uncorrected"): _Rule("machine_check", "machine", "node", 0.8, "an uncorrected hardware error of the host"),
     ("mce", "fatal"): _Rule("machine_check", "machine", "node", 0.9, "a fatal hardware error of the host"),
     ("panic", None): _Rule("kernel_panic", "machine", "node", 0.85, "the kernel panicked"),
@@ -46,9 +48,13 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
     ("segfault", None): _Rule("segfault", "code", "code", 0.4, "a process of the job crashed", "crash"),
-    ("hung_task", "storage"): _Rule("hung_task_storage", "storage", "storage", 0.5, "a process was blocked in a file system"),
+    ("hung_task", "storage"): _Rule(
+        "hung_task_storage", "storage", "storage", 0.5, "a process was blocked in a file system"
+    ),
     ("hung_task", "local"): _Rule("hung_task", "machine", "node", 0.4, "a process was blocked in the kernel"),
-    ("nfs_not_responding", None): _Rule("storage_unreachable", "storage", "storage", 0.5, "a file server stopped answering"),
+    ("nfs_not_responding", None): _Rule(
+        "storage_unreachable", "storage", "storage", 0.5, "a file server stopped answering"
+    ),
 }
 
 
@@ -60,7 +66,9 @@ def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]
         rule = _rule(occurrence, unreachable)
         if rule is not None:
             where = "" if rule.cause == "storage" else occurrence.machine
-            grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(occurrence)
+            grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
+                occurrence
+            )
     for (rule, _), occurrences in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
         yield _finding(rule, occurrences, places)
 
@@ -86,7 +94,8 @@ def _waits_for_storage(occurrence: Occurrence, unreachable: list[Occurrence]) ->
         return True
     stuck = occurrence.event.seconds or 0.0
     return occurrence.event.device is None and any(
-        other.machine == occurrence.machine and other.at.within(occurrence.at, stuck + 300.0, 300.0) for other in unreachable
+        other.machine == occurrence.machine and other.at.within(occurrence.at, stuck + 300.0, 300.0)
+        for other in unreachable
     )
 
 

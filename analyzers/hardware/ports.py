@@ -163,4 +163,6 @@ def _finding(
 
 def _evidence(ports: Sequence[_Flapping]) -> tuple[Evidence, ...]:
     occurrences: list[Occurrence] = [found for port in ports for found in coalesce(port.downs)]
-    return tuple(occurrence.evidence(f"{occurrence.device} lost its link") for occurrence in occurrences)[:EVIDENCE_LIMIT]
+    return tuple(occurrence.evidence(f"{occurrence.device} lost its link") for occurrence in occurrences)[
+        :EVIDENCE_LIMIT
+    ]
