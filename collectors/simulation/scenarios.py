@@ -18,6 +18,7 @@ HEALTHY: tuple[ScenarioKind, ...] = ("healthy", "healthy_twice", "pause")
 PAIRABLE: tuple[FaultKind, ...] = ("never_entered", "device", "completion_lost")
 RANKS_PER_NODE = 8
 EXACT_ABOVE_RANKS = 256
+RING = 200
 SECOND = 1_000_000_000
 
 
@@ -81,6 +82,7 @@ def draw(seed: int, most_ranks: int = 256, least_ranks: int = 8) -> Scenario:
         dumped_at_ns=(),
         version=random.choice(("2.4", "2.9", "2.10", "2.10")),
         timing=random.random() < 0.5,
+        ring=RING,
         active_only=kind not in HEALTHY and random.random() < 0.3,
         stale=random.choice((0, 0, 0, 2)) if shape.tp > 1 and kind != "init" else 0,
         without=without,
@@ -95,15 +97,14 @@ def _shape(random: Random, kind: ScenarioKind, least: int, most: int) -> Shape:
         if (least if most <= EXACT_ABOVE_RANKS else most) <= tp * pp * dp <= most:
             break
     experts = [size for size in (2, 4, 8, 16) if tp * dp % size == 0]
-    layers = random.choice((1, 2))
-    return Shape(
+    shape = Shape(
         tp=tp,
         pp=pp,
         dp=dp,
         ep=random.choice(experts) if experts and random.random() < 0.5 else 1,
         microbatches=random.choice((2, 4, 6)),
-        layers=layers,
-        steps=5 if kind in HEALTHY else 2 if most > EXACT_ABOVE_RANKS else 3,
+        layers=random.choice((1, 2)),
+        steps=5 if kind in HEALTHY else 3,
         order=random.choice((("tp", "dp", "pp"), ("tp", "dp", "pp"), ("tp", "pp", "dp"))),
         style=random.choice(("megatron", "megatron", "mesh")),
         batched=random.random() < 0.5,
@@ -112,6 +113,16 @@ def _shape(random: Random, kind: ScenarioKind, least: int, most: int) -> Shape:
         pace=random.uniform(10, 20) if kind in HEALTHY else random.uniform(0.5, 5),
         pause_ns=random.randrange(SECOND, 3 * SECOND) if kind == "pause" else 0,
     )
+    if kind in HEALTHY or (most <= EXACT_ABOVE_RANKS and random.random() < 0.5):
+        return shape
+    return replace(shape, steps=_steps_to_fill_the_ring(shape))
+
+
+def _steps_to_fill_the_ring(shape: Shape) -> int:
+    """Return so many steps that the recorder is full when the last but one is struck; a step more, to run ahead into."""
+    step = build_programs(replace(shape, steps=1))[0]
+    a_step = sum(operation.kind in (Kind.COLLECTIVE, Kind.TRANSFER) for operation in step.operations)
+    return -(-RING // a_step) + 2
 
 
 def _faults(random: Random, kind: ScenarioKind, shape: Shape) -> tuple[Fault, ...]:
