@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzers.finding import Cause, Evidence, Finding, Suspect, analyzer
+from analyzers.finding import Cause, Evidence, Finding, Kind, Suspect, analyzer
 from analyzers.frames import Rules
 from analyzers.knowledge import Knowledge
 from analyzers.ranges import ranges
@@ -21,6 +21,8 @@ from analyzers.window import Window
 
 ALONE = 0.85
 """Strength of the one rank outside communication while every other rank waits in it."""
+FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
+"""Strengths where all ranks stand alike: in two looks, in files or the like, in their own code in one look."""
 UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
 SHOWN_GROUPS = 8
@@ -74,6 +76,8 @@ def _grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
     rules = Rules.of(knowledge)
+    if not rules.rules:
+        return
     found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
     if len(found) < 2 or moved_on(found):
         return
@@ -194,8 +198,10 @@ def _same_everywhere(found: Mapping[int, Standing]) -> Iterator[Finding]:
     if reasons <= {"storage", "checkpoint"}:
         yield _everywhere(found, "storage", "storage", f"all {len(found)} ranks wait for files: {first.where}")
     elif reasons == {"data_loader"}:
-        files = "storage" in first.reasons or "storage" in first.helpers
-        yield _everywhere(found, "storage" if files else "data", "storage" if files else "data", where)
+        if "storage" in first.reasons or "storage" in first.helpers:
+            yield _everywhere(found, "storage", "storage", where)
+        else:
+            yield _everywhere(found, "data", "data", where)
     elif duties == {"compile"}:
         yield _everywhere(found, "code", "code", f"all {len(found)} ranks compile: {first.where}")
     elif duties == {"store"}:
@@ -209,20 +215,20 @@ def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
     """Blame the code where all ranks stand in one place of it; one look alone may have met them at work or on the device."""
     first = found[min(found)]
     sure = first.frozen or first.duty in {"gil", "exception"}
-    made = _everywhere(found, "code", "code", where, strength=0.8 if sure else 0.4)
-    if sure:
-        return made
-    return replace(made, symptom="unknown", missing=("a second set of stacks: do the ranks leave this line?",))
+    made = _everywhere(found, "code", "code", where, FROZEN_ALIKE if sure else MET_ONCE)
+    return made if sure else replace(made, symptom="unknown")
 
 
 def _everywhere(
-    found: Mapping[int, Standing], cause: Cause, kind: str, text: str, strength: float = 0.8
+    found: Mapping[int, Standing], cause: Cause, kind: Kind, text: str, strength: float | None = None
 ) -> Finding:
+    """Make the claim that no machine but what all share is at fault: surer where two looks met the same stacks."""
     first = found[min(found)]
     evidence = (Evidence(text=text, source=first.source, at=first.at),)
-    names = {"storage": "storage", "data": "data", "code": "code"}
-    suspect = Suspect(kind=names[kind], strength=strength, why=text, evidence=evidence)  # type: ignore[arg-type]
-    return _finding(found, cause, "same_stack", (suspect,))
+    strength = strength or (FROZEN_ALIKE if first.frozen else ALIKE)
+    suspect = Suspect(kind=kind, strength=strength, why=text, evidence=evidence)
+    missing = () if first.frozen else ("a second set of stacks: do the ranks leave this place?",)
+    return replace(_finding(found, cause, "same_stack", (suspect,)), missing=missing)
 
 
 def _apart(found: Mapping[int, Standing], topology: Topology, rules: Rules) -> Iterator[Finding]:

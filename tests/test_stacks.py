@@ -266,6 +266,12 @@ def test_nothing_or_one_rank_gives_nothing() -> None:
     assert analyzed(StackDump(rank=0), StackDump(rank=1, threads=(Thread(),))) == []
 
 
+def test_without_rules_nothing_is_claimed() -> None:
+    """Knowledge that lacks the table of duties makes every line look like the user's own: no claim then."""
+    dumps = tuple(dump(rank, "compute") for rank in range(4))
+    assert list(analyze(Window(records=dumps), Topology(tuple(range(4))), parse({}))) == []
+
+
 def test_a_healthy_job_in_mixed_duties_gives_no_strong_finding() -> None:
     """A running job met at any moment, most of it at work, accuses nobody for sure and never several at once."""
     choose = random.Random(7)

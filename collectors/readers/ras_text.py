@@ -110,8 +110,9 @@ class _Block:
             if count is not None:
                 counts = {**counts, self.operation: count}
                 self.listed.setdefault(self.operation, set()).add(rank)
-                if not one and self.unlisted.get(self.operation, [(0, -1)])[-1][1] == count:
-                    self.unlisted[self.operation].pop()
+                groups = self.unlisted.get(self.operation)
+                if not one and groups and groups[-1][1] == count:
+                    groups.pop()
         self.ranks[rank] = RasRank(
             rank=rank,
             host=where.group(3) if where else before.host,
