@@ -30,6 +30,7 @@ class Root:
     support: tuple[tuple[str, Evidence], ...] = ()  # (analyzer, evidence) beyond the suspects' own
     families: frozenset[Family] = frozenset()
     reasons: tuple[str, ...] = ()
+    narrowed: bool = False  # a set that another family of evidence picked from
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -57,7 +58,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     for finding in (f for f in claims if f.fault_class in _WEAK_ALONE):
         _support_or_stand(decision, finding, topology)
     for finding in narrowing:
-        decision.roots = [_narrowed(root, finding) for root in decision.roots]
+        decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
     if not decision.roots and not _running(ordered):
         decision.roots = [_standing_alone(finding) for finding in narrowing[:1]]
     for finding in ordered:
@@ -123,11 +124,13 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
     narrowed = not old.certain and 0 < len(agreed) < len(old.suspects)
     kept = agreed if narrowed else old.suspects
     raised = tuple(_raised(s, strength, new) if s in agreed or old.certain else s for s in kept)
+    root_is_narrowed = old.narrowed or narrowed
     proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
     return replace(
         old,
         suspects=raised,
         certain=old.certain or (new.certain and bool(agreed)),
+        narrowed=root_is_narrowed,
         support=old.support + tuple(proof),
         families=old.families | new.families,
         reasons=old.reasons + tuple(suspect.why for suspect in new.suspects[:2]),
@@ -175,7 +178,7 @@ def _echo(decision: Decision, new: Root, topology: Topology) -> str | None:
     return None
 
 
-def _narrowed(root: Root, finding: Finding) -> Root:
+def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
     """Let a finding that names nobody by itself pick among a set, or give the reason of a root that is certain."""
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
@@ -195,6 +198,12 @@ def _narrowed(root: Root, finding: Finding) -> Root:
     strength = max(suspect.strength for suspect in finding.suspects)
     raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
     certain = finding.together or len(agreed) == 1
+    decision.rejected.extend(
+        replace(s, why=f"the {finding.family} show it waiting like the others")
+        for s in root.suspects
+        if s not in agreed
+    )
+    root = replace(root, narrowed=root.narrowed or len(agreed) < len(root.suspects))
     return replace(
         root,
         suspects=raised,

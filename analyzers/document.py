@@ -82,7 +82,7 @@ def compose(decision: Decision, window: Window, topology: Topology, knowledge: K
         culprits=culprits,
         suspects=suspects[:MOST_SUSPECTS],
         first_symptom=_first_symptom(decision),
-        victims=_victims(decision, culprits),
+        victims=_victims(decision, named, culprits),
         rejected=_rejected(decision, culprits),
         evidence=evidence.entries(),
         missing=_missing(decision, window, topology, culprits),
@@ -182,7 +182,9 @@ def _entry(label: str, root: Root, place: tuple[str, str], suspects: list[Suspec
     kind, name = place
     ids = [number for s in suspects for number in evidence.ids(root.finding.analyzer, s.evidence)]
     ids += [number for analyzer, item in root.support for number in evidence.ids(analyzer, (item,))]
-    reasons = list(dict.fromkeys([*(s.why for s in suspects), *root.reasons]))
+    own = [suspect.why for suspect in suspects]
+    # What picked somebody from a set says more than that they were in it.
+    reasons = list(dict.fromkeys([*root.reasons, *own] if root.narrowed else [*own, *root.reasons]))
     return Culprit(
         root=label,
         kind=kind,
@@ -261,10 +263,13 @@ def _first_symptom(decision: Decision) -> FirstSymptom | None:
     return FirstSymptom(text=told[0][1].text, rank=told[0][1].rank, at=instant(told[0][1].at)) if told else None
 
 
-def _victims(decision: Decision, culprits: tuple[Culprit, ...]) -> Victims:
+def _victims(decision: Decision, named: list[tuple[str, Root]], culprits: tuple[Culprit, ...]) -> Victims:
+    """All that wait: for the culprits, or where nobody is named for anybody; a suspect that others acquit waits too."""
     guilty = {rank for culprit in culprits for rank in culprit.ranks}
-    ranks = sorted({rank for finding in decision.findings for rank in finding.victims} - guilty)
-    chains = [" → ".join(map(str, chain)) for finding in decision.findings for chain in finding.chains]
+    acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
+    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
+    ends = [(finding, chain) for finding in decision.findings for chain in finding.chains]
+    chains = [" → ".join(map(str, chain)) for _, chain in ends if not guilty or chain[-1] in guilty]
     return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
 
 
@@ -285,7 +290,8 @@ def _name(suspect: Suspect) -> str:
 def _missing(
     decision: Decision, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
 ) -> tuple[Missing, ...]:
-    entries = [Missing(what=what) for finding in decision.findings for what in finding.missing]
+    answered = [root.finding for root in decision.roots if root.certain and not root.finding.together]
+    entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]
     if absent and window.dumps:
