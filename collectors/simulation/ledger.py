@@ -97,7 +97,7 @@ class _Scribe:
             self._append(index, dimension, name, operation, is_p2p=True, watched=not operation.coalesced)
         if operation.coalesced:
             whole = operation._replace(sizes_in="[]", sizes_out="[]", dtype="")
-            self._append(index, dimension, self.place("nccl:coalesced"), whole, is_p2p=True)
+            self._append(index, dimension, self.place("nccl:coalesced"), whole, is_p2p=not self.old)
 
     def _append(
         self, index: int, place: int, name: int, operation: Operation, *, is_p2p: bool = False, watched: bool = True
