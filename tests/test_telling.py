@@ -232,6 +232,29 @@ def test_waits_name_who_is_missing() -> None:
     assert most_missed(waits)[0] == (5, 2)
 
 
+def test_members_that_stand_at_different_operations_are_told_apart() -> None:
+    """Where a rank lost an old operation that its peers are past, both places show, and it is missing from the newer."""
+    window, topology = megatron(4, 1, 1, culprit=0)
+    lost = bytearray(window.dumps[0].columns["state"])
+    lost[-3:-1] = b"\0\0"  # its last two all-reduces, 879 and 880, never ended
+    sick = msgspec.structs.replace(
+        window.dumps[0], columns={**window.dumps[0].columns, "state": bytes(lost), "retired": bytes(lost)}
+    )
+    waits = oldest_waits(Window.build([sick, *window.dumps[1:]]), topology)
+
+    assert [(wait.sequence, wait.waiting, wait.missing) for wait in waits] == [(881, (1, 2, 3), (0,)), (879, (0,), ())]
+    assert most_missed(waits) == ((0, 1),)
+
+
+def test_nodes_are_named_on_the_map() -> None:
+    """Without parallel coordinates each node is a block under its own name."""
+    topology = Topology(tuple(range(4)), {0: "gpu-a", 1: "gpu-a", 2: "gpu-b", 3: "gpu-b"})
+    laid_out = rank_map(topology, topology.ranks)
+
+    assert [label.text for label in laid_out.labels] == ["gpu-a", "gpu-b"]
+    assert laid_out.cells[1][0] - laid_out.cells[0][0] == 10 < laid_out.cells[2][0] - laid_out.cells[1][0]
+
+
 def test_a_rank_without_a_dump_is_missing_and_silent() -> None:
     """A rank that left no dump is told apart from one that is known not to have entered."""
     window, topology = megatron(4, 2, 2, culprit=5, silent=(5,))
@@ -373,7 +396,7 @@ def test_pages_show_the_culprit_by_more_than_colour() -> None:
 
     assert page.count('class="ring" x=') >= 2
     assert 'class="hatched"' in page
-    assert re.search(r"named by the verdict</td><td class=\"n\">2</td><td>9, 14<", page)
+    assert re.search(r"named by the verdict</td><td class=\"n\">2</td><td>9 and 14<", page)
 
 
 def test_pages_of_large_jobs_stay_small_and_quick() -> None:

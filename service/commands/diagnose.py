@@ -83,7 +83,7 @@ def diagnose(
         verdict, window, topology = _judged(asked, paths, attempt, workers, speech)
         _tell(verdict, as_json=json, no_color=no_color)
         if html is not None:
-            _write_page(html, verdict, window, topology, speech)
+            _write_page(html, speech, verdict, window, topology, asked.knowledge)
         raise typer.Exit(_ending(asked.expectation, verdict, speech))
     except endings.Refused as problem:
         speech.error(str(problem))
@@ -180,10 +180,12 @@ def _tell(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:
     sys.stdout.write(text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode()))
 
 
-def _write_page(path: Path, verdict: Verdict, window: Window, topology: Topology, speech: Speech) -> None:
+def _write_page(
+    path: Path, speech: Speech, verdict: Verdict, window: Window, topology: Topology, knowledge: Knowledge
+) -> None:
     from service.telling import html
 
-    page = html.page(verdict, window, topology)
+    page = html.page(verdict, window, topology, knowledge)
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as problem:

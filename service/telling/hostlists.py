@@ -20,9 +20,11 @@ def rank_ranges(ranks: Iterable[int]) -> str:
 def ranks_for_people(ranks: Iterable[int], most: int = 8) -> str:
     """Fold ranks into ranges with a space after the comma, and stop after ``most`` ranges with how many are left."""
     runs = _runs(ranks)
-    shown = ", ".join(_span(low, high) for low, high in runs[:most])
+    spans = [_span(low, high) for low, high in runs[:most]]
     left = sum(high - low + 1 for low, high in runs[most:])
-    return f"{shown} and {left:,} more" if left else shown
+    if left:
+        return f"{', '.join(spans)} and {left:,} more"
+    return " and ".join(spans) if len(spans) == 2 else ", ".join(spans)
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import jinja2
 
+from analyzers import stacks as stacks_analyzer
+from analyzers.knowledge import Knowledge
 from analyzers.topology import Topology
 from analyzers.verdict import Verdict, to_json
 from analyzers.window import Window
@@ -19,7 +21,7 @@ from service.telling.hostlists import rank_ranges, ranks_for_people
 from service.telling.instants import clock, moment
 from service.telling.rank_map import CELL, RankMap, rank_map
 from service.telling.rank_states import RankStates, rank_states
-from service.telling.stack_groups import stack_groups
+from service.telling.stack_groups import StackGroup, stack_groups
 from service.telling.timeline import LANES, timeline
 from service.telling.waits import Wait, most_missed, oldest_waits
 
@@ -33,9 +35,11 @@ MOST_TEXT = 600  # characters of one foreign text
 MOST_DOCUMENT_BYTES = 1_000_000
 
 
-def page(verdict: Verdict, window: Window, topology: Topology) -> str:
-    """Return the whole page."""
-    waits = oldest_waits(window, topology)
+def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowledge | None = None) -> str:
+    """Return the whole page; with knowledge, stack groups say what their processes are doing."""
+    waits = _culprits_first(verdict, oldest_waits(window, topology))
+    guilty = {rank for culprit in verdict.culprits for rank in culprit.ranks}
+    stacks = _suspects_first(verdict, stack_groups(window))[:MOST_STACKS]
     states = rank_states(verdict, window, topology, waits)
     laid_out = rank_map(topology, states.ranks)
     style, script = _asset("report.css"), _asset("report.js")
@@ -65,9 +69,12 @@ def page(verdict: Verdict, window: Window, topology: Topology) -> str:
         data=_embedded(_map_data(laid_out, states, topology, waits)),
         waits=[_shown(wait, waits, states) for wait in waits[:MOST_WAITS]],
         few_waits=FEW_WAITS,
+        guilty=guilty,
+        named={str(rank) for rank in guilty},
         waits_left=max(0, len(waits) - MOST_WAITS),
         missed=[(topology.label(rank), count) for rank, count in most_missed(waits)[:6] if count > 1],
-        stacks=stack_groups(window)[:MOST_STACKS],
+        stacks=stacks,
+        duties=_duties(stacks, window, topology, knowledge),
         stacks_left=max(0, len(stack_groups(window)) - MOST_STACKS),
         lanes=LANES,
         timeline=timeline(verdict, window, waits),
@@ -76,6 +83,33 @@ def page(verdict: Verdict, window: Window, topology: Topology) -> str:
         document=_document(verdict),
         ranges_of=rank_ranges,
     )
+
+
+def _culprits_first(verdict: Verdict, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+    """Move up, among equals, the waits that lack a named rank, or where nobody lacks, that hold one."""
+    named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
+    return tuple(
+        sorted(waits, key=lambda wait: (not wait.missing, not named.intersection(wait.missing or wait.entered)))
+    )
+
+
+def _suspects_first(verdict: Verdict, groups: tuple[StackGroup, ...]) -> tuple[StackGroup, ...]:
+    named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
+    return tuple(sorted(groups, key=lambda group: not named.intersection(group.ranks)))
+
+
+def _duties(
+    groups: tuple[StackGroup, ...], window: Window, topology: Topology, knowledge: Knowledge | None
+) -> list[str]:
+    """Say for each group what its ranks are doing, in the words of the analyzer of stacks."""
+    if knowledge is None or not groups:
+        return ["" for _ in groups]
+    duty = {
+        rank: known.duty.replace("_", " ")
+        for known in stacks_analyzer.stack_groups(window, topology, knowledge)
+        for rank in known.ranks
+    }
+    return [" or ".join(dict.fromkeys(duty[rank] for rank in group.ranks if rank in duty)) for group in groups]
 
 
 def jinja2_safe(own: str) -> Any:
@@ -167,9 +201,7 @@ def _shown(wait: Wait, waits: tuple[Wait, ...], states: RankStates) -> dict[str,
         "wait": wait,
         "since": clock(wait.since_ns / 1e9) if wait.since_ns > 0 else "not recorded",
         "after": f"+{(wait.since_ns - began) / 1e9:,.3f} s" if wait.since_ns > 0 else "",
-        "heads": tuple(
-            rank for rank in wait.missing if rank not in states.waits and (rank in named or rank not in wait.silent)
-        ),
+        "heads": tuple(rank for rank in wait.missing if rank in named or rank not in {*states.waits, *wait.silent}),
         "unheard": tuple(rank for rank in wait.silent if rank not in named),
-        "waiting_too": tuple(rank for rank in wait.missing if rank in states.waits),
+        "waiting_too": tuple(rank for rank in wait.missing if rank in states.waits and rank not in named),
     }

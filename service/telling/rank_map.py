@@ -6,7 +6,7 @@ node, its ranks inside. A map wider than it is pleasant to look at is cut into b
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, sqrt
@@ -16,7 +16,7 @@ from analyzers.topology import Topology
 CELL, BLOCK_GAP = 10, 4
 WIDTH_TO_HEIGHT = 2.2
 PAGE_PIXELS, MOST_SCALE = 1100, 4.4  # how wide the page shows a map, and how large the cells of a small one may get
-MOST_LABELS = 400
+MOST_LABELS, MOST_LETTERS = 400, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Plan:
     places: Mapping[int, tuple[int, int, int]]
     title: str
     row_names: tuple[str, ...]
-    column_name: str  # with {} for its number
+    column_names: tuple[str, ...]
 
 
 def rank_map(topology: Topology, ranks: tuple[int, ...]) -> RankMap:
@@ -63,22 +63,23 @@ def _by_coordinates(topology: Topology, ranks: tuple[int, ...]) -> _Plan | None:
         return None
     inner = sorted({name for place in known for name in place} & {"tp", "cp"})
     outer = sorted({name for place in known for name in place} & {"dp"})
-    sizes = {name: max(place.get(name, 0) for place in known) + 1 for name in inner}
-    places = {}
+    blocks: dict[tuple[int, int], list[tuple[tuple[int, ...], int]]] = defaultdict(list)
     for rank, place in zip(ranks, known, strict=True):
-        inside = 0
-        for name in inner:
-            inside = inside * sizes[name] + place.get(name, 0)
-        places[rank] = (place.get("pp", 0), place.get("dp", 0), inside)
-    if len(set(places.values())) < len(ranks):
-        return None
+        blocks[place.get("pp", 0), place.get("dp", 0)].append((tuple(place.get(name, 0) for name in inner), rank))
+    # A dimension may be known only for some ranks, or twice under two names: the order inside a block is what is shown.
+    places = {
+        rank: (row, column, inside)
+        for (row, column), block in blocks.items()
+        for inside, (_, rank) in enumerate(sorted(block))
+    }
     stages = max(row for row, _, _ in places.values()) + 1
     title = ", ".join(
         [f"rows: {stages} pipeline stages" if stages > 1 else "one pipeline stage"]
         + (["columns: data-parallel replicas"] if outer else [])
         + ([f"blocks: {'tensor-parallel' if 'tp' in inner else 'context-parallel'} groups"] if inner else [])
     )
-    return _Plan(places, title, tuple(f"pp{row}" for row in range(stages)), "dp{}" if outer else "")
+    columns = tuple(f"dp{column}" for column in range(max(at for _, at, _ in places.values()) + 1)) if outer else ()
+    return _Plan(places, title, tuple(f"pp{row}" for row in range(stages)), columns)
 
 
 def _by_node(topology: Topology, ranks: tuple[int, ...]) -> _Plan | None:
@@ -91,12 +92,12 @@ def _by_node(topology: Topology, ranks: tuple[int, ...]) -> _Plan | None:
         node = nodes[topology.nodes.get(rank, "?")]
         places[rank] = (0, node, taken[node])
         taken[node] += 1
-    return _Plan(places, "a block is a node, its ranks inside", ("",), "node {}" if len(nodes) < 2 else "#{}")
+    return _Plan(places, "a block is a node, its ranks inside", ("",), tuple(nodes))
 
 
 def _in_order(ranks: tuple[int, ...]) -> _Plan:
     return _Plan(
-        {rank: (0, place, 0) for place, rank in enumerate(ranks)}, "in rank order; no parallel groups known", ("",), ""
+        {rank: (0, place, 0) for place, rank in enumerate(ranks)}, "in rank order; no parallel groups known", ("",), ()
     )
 
 
@@ -161,17 +162,19 @@ def _bands(width: int, height: int) -> int:
 
 def _labels(plan: _Plan, grid: _Grid) -> list[Label]:
     labels = []
+    room = 8 + 7 * max((min(len(name), MOST_LETTERS) for name in plan.column_names), default=0)
     each_row, each_column = (
-        max(1, ceil(room * grid.pixel / step)) for room, step in ((12, grid.step_y), (46, grid.step_x))
+        max(1, ceil(pixels * grid.pixel / step)) for pixels, step in ((12, grid.step_y), (room, grid.step_x))
     )
     for band, start in enumerate(range(0, grid.columns, grid.a_band)):
         top = grid.top(band)
         for row in range(0, grid.rows, each_row) if plan.row_names != ("",) else ():
             middle = top + row * grid.step_y + grid.step_y / 2 + 2 * grid.pixel
             labels.append(Label(grid.left - round(9 * grid.pixel), round(middle), plan.row_names[row], True))
-        named = range(0, min(grid.a_band, grid.columns - start), each_column) if plan.column_name else ()
+        named = range(0, min(grid.a_band, grid.columns - start), each_column) if plan.column_names else ()
         above = top - round(5 * grid.pixel)
         labels += [
-            Label(grid.left + at * grid.step_x, above, plan.column_name.format(start + at), False) for at in named
+            Label(grid.left + at * grid.step_x, above, plan.column_names[start + at][:MOST_LETTERS], False)
+            for at in named
         ]
     return labels[:MOST_LABELS]

@@ -77,7 +77,7 @@ def rank_states(verdict: Verdict, window: Window, topology: Topology, waits: tup
     victims = _victims(verdict) - taken - held.keys()
     add("waits", "w", "waits, by the verdict", victims - silent)
     add("silent", "", "no evidence of its own", silent - taken - held.keys())
-    add("idle", "", "seen, waits for nobody", set(ranks) - taken - held.keys() - victims - silent)
+    add("idle", "", "seen; no unfinished operation recorded", set(ranks) - taken - held.keys() - victims - silent)
     of_rank = {rank: index for index, state in enumerate(states) for rank in state.ranks}
     return RankStates(ranks, tuple(states), of_rank, silent, held)
 

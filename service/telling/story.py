@@ -131,6 +131,14 @@ def _one(culprit: Culprit) -> str:
     return f"{culprit.kind.capitalize()} {culprit.id}{held if culprit.kind != 'rank' else ''}"
 
 
+def reason(why: str, culprits: Sequence[Culprit], *, named: bool) -> str:
+    """Return why as a sentence; ``named`` puts who before it, unless it begins with them."""
+    name = who(culprits) if culprits else ""
+    said = why.strip()
+    said = f"{said[:1].upper()}{said[1:]}{'' if said.endswith(('.', '?', '!')) else '.'}"
+    return f"{name}: {said}" if named and not said.lower().startswith(name.lower()) else said
+
+
 def plural_ranks(ranks: Iterable[int], most: int = 8) -> str:
     """Return ``rank 7`` or ``ranks 7, 9-12``."""
     known = tuple(ranks)
@@ -197,13 +205,13 @@ def deed(action: Action, *, abstained: bool = False) -> str:
     )
     object_ = target or of_ranks
     sentence = {
-        "evict": f"Evict {object_}, then restart the job from its last checkpoint.",
+        "evict": f"Evict {object_}.",
         "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
         "reset_gpu": f"Reset the GPU on {object_}, then restart the job.",
         "reboot_node": f"Reboot {object_}, then restart the job.",
         "restart_role": f"Restart the role {action.role or 'named above'}; leave the others running.",
         "restart_job": "Restart the job where it is; evict nobody.",
-        "reattempt": "Start the job again as it is; evict nobody. A repeat on the same node would point at the machine.",
+        "reattempt": "Start the job again as it is; evict nobody.",
         "rollback": "Roll the code back, then restart; evict nobody.",
         "probe": f"Probe {object_} before evicting anybody.",
         "none": "Evict nobody.",

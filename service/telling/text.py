@@ -6,12 +6,13 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from analyzers.verdict import Culprit, Verdict
+from analyzers.verdict import Culprit, EvidenceItem, Verdict
 from service.telling import story
 from service.telling.instants import moment
 
 NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal
+LEAST_SKEW_SECONDS = 0.1  # below, nobody needs to know
 MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
 
 _ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
@@ -75,20 +76,23 @@ class _Page:
 
 
 def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    texts = {item.id: item for item in verdict.evidence}
-    told: set[str] = set()
-    for reason, culprits in reasons(verdict):
-        named = f"{story.who(culprits)}: " if len(verdict.culprits) > 1 else ""
-        yield "", f"{named}{sentence(reason)}"
-        told.update(reason_id for culprit in culprits for reason_id in culprit.evidence)
+    for why, culprits in reasons(verdict):
+        yield "", story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
     if verdict.first_symptom:
         at = moment(verdict.first_symptom.at)
         yield "", f"First symptom{f', {at}' if at else ''}: {sentence(verdict.first_symptom.text)}"
-    cited = [texts[name] for name in sorted(told, key=lambda name: (len(name), name)) if name in texts]
-    for item in cited[:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS]):
+    for item in _cited(verdict):
         yield "-", f"{item.text}{f'  [{item.source}]' if item.source else ''}"
     if story.tone(verdict) == "named":
         yield "", story.calibration(verdict)
+
+
+def _cited(verdict: Verdict) -> list[EvidenceItem]:
+    """Return the first pieces of evidence of each culprit in turn, so that none goes without."""
+    known = {item.id: item for item in verdict.evidence}
+    share = max(1, MOST_ROWS // max(1, len(verdict.culprits)))
+    told = dict.fromkeys(one for culprit in verdict.culprits for one in culprit.evidence[:share] if one in known)
+    return [known[one] for one in told][:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS])
 
 
 def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
@@ -101,15 +105,14 @@ def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
 
 def sentence(text: str) -> str:
     """Begin with a capital and end with a stop."""
-    text = text.strip()
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
+    return story.reason(text, (), named=False)
 
 
 def _victims(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.victims.count:
         yield "", story.waiting(verdict)
-    for chain in verdict.victims.chains[:MOST_ROWS]:
-        yield "", f"{chain}   (each waits for the next)"
+    for place, chain in enumerate(verdict.victims.chains[:MOST_ROWS]):
+        yield "", chain if place else f"{chain}   (each waits for the next)"
     if len(verdict.victims.chains) > MOST_ROWS:
         yield "", f"… and {len(verdict.victims.chains) - MOST_ROWS:,} more chains (--json has them)"
 
@@ -152,7 +155,7 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "", story.coverage(verdict)
-    if verdict.dump_skew_seconds:
+    if verdict.dump_skew_seconds is not None and verdict.dump_skew_seconds >= LEAST_SKEW_SECONDS:
         yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
     unread = verdict.coverage.unread
     if unread:

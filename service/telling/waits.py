@@ -1,4 +1,4 @@
-"""What the ranks waited in when they were dumped: for each communicator its oldest unfinished operation. For display.
+"""What the ranks waited in when they were dumped: the unfinished operations of each communicator. For display.
 
 The verdict is decided in the analyzers; this shows the same columns so that a reader can check it with their own eyes.
 """
@@ -6,6 +6,7 @@ The verdict is decided in the analyzers; this shows the same columns so that a r
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,14 +17,17 @@ from analyzers.topology import ProcessGroup, Topology, key_of
 from analyzers.window import Window
 
 _NEVER = np.iinfo(np.int64).max
+_TOWARDS = {"send": "to", "recv": "from"}
 _PEERS = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
+MOST_FRONTS = 3  # of one communicator, where its members stand at different operations
 MOST_POINT_TO_POINT = 100_000  # unfinished sends and receives looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One communicator's oldest unfinished operation. ``missing`` have not reached it; ``silent`` of them left no dump."""
+    """An operation at which ``waiting`` stand; ``missing`` have not reached it, ``silent`` of these left no dump."""
 
+    key: str  # of the communicator
     group: str
     description: str
     dimension: str
@@ -31,7 +35,7 @@ class Wait:
     sequence: int | None  # None: a send or a receive
     size: int
     entered: tuple[int, ...]
-    waiting: tuple[int, ...]  # of those that entered, who has not finished
+    waiting: tuple[int, ...]  # of those that entered, who stands there
     missing: tuple[int, ...]
     silent: tuple[int, ...]
     since_ns: int  # UTC; -1 unknown
@@ -66,12 +70,12 @@ def wait_of_rank(waits: tuple[Wait, ...]) -> dict[int, int]:
 
 
 def most_missed(waits: tuple[Wait, ...]) -> tuple[tuple[int, int], ...]:
-    """Return (rank, communicators it is missing from), most missed first; of p2p only where a rank has no other."""
-    counts: dict[int, int] = {}
+    """Return (rank, communicators it is missing from), most missed first."""
+    groups: dict[int, set[str]] = defaultdict(set)
     for wait in waits:
         for rank in wait.missing if wait.sequence is not None else ():
-            counts[rank] = counts.get(rank, 0) + 1
-    return tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+            groups[rank].add(wait.key)
+    return tuple(sorted(((rank, len(keys)) for rank, keys in groups.items()), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _collectives(table: RecorderTable, topology: Topology) -> Iterator[Wait]:
@@ -91,13 +95,18 @@ def _collectives(table: RecorderTable, topology: Topology) -> Iterator[Wait]:
     group_of_pair, dumped = pairs % len(table.groups), frozenset(table.ranks)
     order = np.argsort(group_of_pair, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(group_of_pair[order])) + 1):
-        if len(part) and (oldest := int(front[part].min())) != _NEVER:
-            ranks = pairs[part] // len(table.groups)
+        ranks = pairs[part] // len(table.groups)
+        for at in _fronts(front[part]):
             yield _collective(
-                table, topology, table.groups[int(group_of_pair[part[0]])], oldest, dumped,
-                ranks[last[part] >= oldest], ranks[(last[part] >= oldest) & (ended[part] < oldest)],
-                row_of_pair[part[front[part] == oldest]],
+                table, topology, table.groups[int(group_of_pair[part[0]])], at, dumped,
+                ranks[last[part] >= at], ranks[front[part] == at], row_of_pair[part[front[part] == at]],
             )  # fmt: skip
+
+
+def _fronts(fronts: Ints) -> list[int]:
+    """Return the operations at which members of one communicator stand: the oldest and the newest few."""
+    distinct: list[int] = np.unique(fronts[fronts != _NEVER]).tolist()
+    return distinct if len(distinct) <= MOST_FRONTS else [distinct[0], *distinct[1 - MOST_FRONTS :]]
 
 
 def _collective(
@@ -109,7 +118,7 @@ def _collective(
     missing = tuple(rank for rank in sorted(group.members) if rank not in reached)
     created = table["created_ns"][rows]
     return Wait(
-        group.name, group.description, group.dimension, table.operation(int(rows[0])), sequence,
+        group.key, group.name, group.description, group.dimension, table.operation(int(rows[0])), sequence,
         max(len(group.members), len(reached)), tuple(sorted(reached)), tuple(sorted(waiting.tolist())), missing,
         tuple(rank for rank in missing if rank not in dumped), int(created[created > 0].min()) if (created > 0).any() else -1,
     )  # fmt: skip
@@ -130,7 +139,7 @@ def _point_to_point(table: RecorderTable, topology: Topology) -> Iterator[Wait]:
         other = (communicator, peer, rank, "send" if verb == "recv" else "recv")
         missing = () if other in posted else (peer,)
         yield Wait(
-            group.name, group.description, group.dimension, f"{verb} {'to' if verb == 'send' else 'from'} {peer}", None, 2,
+            group.key, group.name, group.description, group.dimension, f"{verb} {_TOWARDS[verb]} {peer}", None, 2,
             (rank,) if missing else tuple(sorted((rank, peer))), (rank,), missing,
             tuple(one for one in missing if one not in dumped), since,
         )  # fmt: skip
