@@ -48,11 +48,12 @@ RATIO_MIN = 4.0
 
 
 class Measured(TypedDict, total=False):
-    """One side on one folder: medians of the seconds, the largest peak, and whom it named."""
+    """One side on one folder: medians of the seconds, the largest peak, and whom it named. A crash ends early."""
 
     whole_process_seconds: float
     without_imports_seconds: float
     peak_mb: int
+    crashed: bool
     named: list[int]
     right: bool
 
@@ -78,12 +79,14 @@ def measure_side(side: Side, folder: Path, truth: frozenset[int], repeats: int, 
     measured: Measured = {
         "whole_process_seconds": round(statistics.median(one.seconds for one in whole), 3),
         "peak_mb": round(max(one.peak_mb for one in whole)),
+        "crashed": "Traceback (most recent call last)" in whole[-1].errors,
         "named": sorted(named),
         "right": named == truth,
     }
     if small is not None:
         warmed = [warmed_seconds(run(side.warmed(small, folder))) for _ in range(repeats)]
-        measured["without_imports_seconds"] = round(statistics.median(warmed), 3)
+        if finished := [seconds for seconds in warmed if seconds is not None]:
+            measured["without_imports_seconds"] = round(statistics.median(finished), 3)
     return measured
 
 
@@ -91,13 +94,11 @@ def compare(folder: Path, name: str, truth: frozenset[int], repeats: int, small:
     """Measure both sides on one folder."""
     ours = measure_side(OURS, folder, truth, repeats, small)
     theirs = measure_side(THEIRS, folder, truth, repeats, small)
-    return {
-        **described(folder, name, truth),
-        "faulthound": ours,
-        "torchfrtrace": theirs,
-        "whole_process_ratio": round(theirs["whole_process_seconds"] / ours["whole_process_seconds"], 2),
-        "without_imports_ratio": round(theirs["without_imports_seconds"] / ours["without_imports_seconds"], 2),
-    }
+    row: Row = {**described(folder, name, truth), "faulthound": ours, "torchfrtrace": theirs}
+    if not theirs["crashed"]:  # the time to a crash is no speed
+        row["whole_process_ratio"] = round(theirs["whole_process_seconds"] / ours["whole_process_seconds"], 2)
+        row["without_imports_ratio"] = round(theirs["without_imports_seconds"] / ours["without_imports_seconds"], 2)
+    return row
 
 
 def described(folder: Path, name: str, truth: frozenset[int]) -> Row:
@@ -157,8 +158,8 @@ def broken_claims(measured: list[Row]) -> list[str]:
     for row in measured:
         if not row["faulthound"]["right"]:
             broken.append(f"{row['folder']}: named {row['faulthound']['named']}, the truth is {row['truth']}")
-        if row["folder"] == CLAIMED and row["whole_process_ratio"] < RATIO_MIN:
-            broken.append(f"{CLAIMED}: {row['whole_process_ratio']} times as fast, {RATIO_MIN} claimed")
+        if row["folder"] == CLAIMED and (ratio := row.get("whole_process_ratio", 0.0)) < RATIO_MIN:
+            broken.append(f"{CLAIMED}: {ratio} times as fast, {RATIO_MIN} claimed")
     return broken
 
 
@@ -170,6 +171,8 @@ def line(row: Row) -> str:
     if "torchfrtrace" in row:
         theirs = row["torchfrtrace"]
         text += f" | torchfrtrace {theirs['whole_process_seconds']:7.2f} s {theirs['peak_mb']:6d} MB"
+        if theirs["crashed"]:
+            return f"{text} crashes"
         text += f" {'right' if theirs['right'] else 'names ' + str(theirs['named'][:6])}"
         text += f" | {row['whole_process_ratio']} × whole process"
         text += f" | without imports {ours['without_imports_seconds']} s, {theirs['without_imports_seconds']} s"
