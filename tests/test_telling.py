@@ -410,3 +410,17 @@ def test_pages_of_large_jobs_stay_small_and_quick() -> None:
     assert len(page.encode()) < 3_000_000
     assert "<canvas" in page
     assert "named by the verdict" in page
+
+
+def test_more_ranks_than_any_job_has_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound on drawn ranks the page keeps its table and leaves the map out; at the bound it draws."""
+    window, topology = megatron(2, 2, 4, culprit=5)
+    monkeypatch.setattr(report, "MOST_MAP_RANKS", 16)
+    at_the_bound = report.page(two_ranks(), window, topology)
+    monkeypatch.setattr(report, "MOST_MAP_RANKS", 15)
+    beyond = report.page(two_ranks(), window, topology)
+
+    assert "mapframe" in at_the_bound.split("<script")[0]
+    assert "mapframe" not in beyond.split("<script")[0]
+    assert "named by the verdict" in beyond
+    assert Elements(beyond).open == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
@@ -19,18 +18,19 @@ from analyzers.window import Window
 from service.telling import story, text
 from service.telling.hostlists import rank_ranges, ranks_for_people
 from service.telling.instants import clock, moment
-from service.telling.rank_map import CELL, RankMap, rank_map
+from service.telling.map_data import callouts, cells, map_data
+from service.telling.rank_map import CELL, rank_map
 from service.telling.rank_states import RankStates, rank_states
 from service.telling.stack_groups import StackGroup, stack_groups
 from service.telling.timeline import LANES, timeline
 from service.telling.waits import Wait, most_missed, oldest_waits
 
 MOST_SVG_RANKS = 2000  # beyond, the map is drawn on a canvas
+MOST_MAP_RANKS = 131_072  # beyond, which no job has, there is only the table
 MOST_WAITS = 60  # rows of the tables; the document at the end has no such bound
 FEW_WAITS = 12  # rows before the rest are folded
 MOST_STACKS = 40
 MOST_EVENTS = 300
-MOST_CALLOUTS = 12
 MOST_TEXT = 600  # characters of one foreign text
 MOST_DOCUMENT_BYTES = 1_000_000
 
@@ -41,7 +41,8 @@ def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowle
     guilty = {rank for culprit in verdict.culprits for rank in culprit.ranks}
     stacks = _suspects_first(verdict, stack_groups(window))[:MOST_STACKS]
     states = rank_states(verdict, window, topology, waits)
-    laid_out = rank_map(topology, states.ranks)
+    drawn = states.ranks if len(states.ranks) <= MOST_MAP_RANKS else ()
+    laid_out = rank_map(topology, drawn)
     style, script = _asset("report.css"), _asset("report.js")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -62,11 +63,12 @@ def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowle
         states=states,
         map=laid_out,
         cell=CELL,
-        svg=0 < len(states.ranks) <= MOST_SVG_RANKS,
+        drawn=bool(drawn),
+        svg=len(drawn) <= MOST_SVG_RANKS,
         scale=round(1 / laid_out.pixel, 3),
-        cells=list(_cells(laid_out, states, topology)) if len(states.ranks) <= MOST_SVG_RANKS else [],
-        callouts=_callouts(laid_out, states),
-        data=_embedded(_map_data(laid_out, states, topology, waits)),
+        cells=list(cells(laid_out, states, topology)) if len(drawn) <= MOST_SVG_RANKS else [],
+        callouts=callouts(laid_out, states),
+        data=_embedded(map_data(laid_out, states, topology, waits)),
         waits=[_shown(wait, waits, states) for wait in waits[:MOST_WAITS]],
         few_waits=FEW_WAITS,
         guilty=guilty,
@@ -142,56 +144,6 @@ def _document(verdict: Verdict) -> str:
     if len(document) <= MOST_DOCUMENT_BYTES:
         return document
     return document[:MOST_DOCUMENT_BYTES] + "\n… cut here; `faulthound diagnose --json` prints all of it"
-
-
-def _cells(laid_out: RankMap, states: RankStates, topology: Topology) -> Iterable[dict[str, Any]]:
-    for rank in states.ranks:
-        x, y = laid_out.cells[rank]
-        state = states.states[states.of_rank[rank]]
-        yield {"rank": rank, "x": x, "y": y, "state": state, "silent": rank in states.silent,
-               "title": f"{topology.label(rank)}: {state.meaning}"}  # fmt: skip
-
-
-def _callouts(laid_out: RankMap, states: RankStates) -> list[tuple[int, int, int]]:
-    named = [state for state in states.states if state.style in ("culprit", "suspect")]
-    ranks = [rank for state in named for rank in state.ranks]
-    return [(rank, *laid_out.cells[rank]) for rank in ranks[:MOST_CALLOUTS]]
-
-
-def _map_data(laid_out: RankMap, states: RankStates, topology: Topology, waits: tuple[Wait, ...]) -> dict[str, Any]:
-    """Return what the script draws and reads out: columns, because 16,384 objects would be ten times the bytes."""
-    used = sorted({states.waits[rank] for rank in states.ranks if rank in states.waits})
-    place = {index: position for position, index in enumerate(used)}
-    nodes = {name: index for index, name in enumerate(dict.fromkeys(topology.nodes.values()))}
-    dimensions = list(dict.fromkeys(name for rank in states.ranks[:64] for name in topology.coordinates.get(rank, {})))
-    return {
-        "width": laid_out.width,
-        "height": laid_out.height,
-        "cell": CELL,
-        "ranks": list(states.ranks),
-        "x": [laid_out.cells[rank][0] for rank in states.ranks],
-        "y": [laid_out.cells[rank][1] for rank in states.ranks],
-        "state": [states.of_rank[rank] for rank in states.ranks],
-        "silent": [int(rank in states.silent) for rank in states.ranks],
-        "node": [nodes.get(topology.nodes.get(rank, ""), -1) for rank in states.ranks],
-        "nodes": list(nodes),
-        "dimensions": dimensions,
-        "coordinates": [
-            [topology.coordinates.get(rank, {}).get(name, -1) for rank in states.ranks] for name in dimensions
-        ],
-        "wait": [place.get(states.waits.get(rank, -1), -1) for rank in states.ranks],
-        "waits": [_clip(_sentence(waits[index]))[:160] for index in used],
-        "states": [[state.style, state.glyph, state.meaning] for state in states.states],
-        "labels": [[label.x, label.y, label.text, int(label.row)] for label in laid_out.labels],
-        "callouts": [list(callout) for callout in _callouts(laid_out, states)],
-        "scale": 1 / laid_out.pixel,
-    }
-
-
-def _sentence(wait: Wait) -> str:
-    which = f" {wait.sequence}" if wait.sequence is not None else ""
-    who = f", {story.plural_ranks(wait.missing, 3)} missing" if wait.missing else ", nobody missing"
-    return f"{wait.operation}{which} of {wait.group}{who}"
 
 
 def _shown(wait: Wait, waits: tuple[Wait, ...], states: RankStates) -> dict[str, Any]:
