@@ -89,6 +89,8 @@ def groups_of(document: dict[Any, Any], entries: list[Entry], group_column: arra
     for key, value in list(config.items())[:MOST_GROUPS] if isinstance(config, dict) else ():
         if isinstance(value, dict):
             name = text_of(value.get("name", key))
+            if not name:  # gloo lists one group without a name and without ranks
+                continue
             found[name] = Group(name, text_of(value.get("desc")), members(value.get("ranks")))
     for entry in dict(zip(group_column, entries, strict=True)).values():
         name, description = map(text_of, process_group(entry.get("process_group", entry.get("pg_id"))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -21,7 +22,16 @@ SALVAGED_BYTES = 32 << 20  # the salvaging unpickler is some twenty times slower
 _KEYS = (b"pg_config", b"pg_status", b"entries", b"nccl_version", b"comm_lib_version")
 # Protocols 0 and 1 have no mark of their own; this is how one begins that imports something.
 _IMPORTING = re.compile(rb"\A[(\]}]{0,4}c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n")
-BROKEN = (pickle.UnpicklingError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+BROKEN = (
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+)
 
 
 class Refused(Exception):
