@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from service.commands import endings
+from service.commands import endings, options
 from service.commands.speech import Speech, colored, speaks_unicode, terminal_width
 
 if TYPE_CHECKING:
@@ -26,39 +26,17 @@ MOST_REASONS = 20  # why files were not read, listed where nothing at all could 
 
 
 def diagnose(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH", help="Files and folders of one job; archives are opened.")
-    ],
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."
-        ),
-    ] = None,
-    ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, max=1024, metavar="N", help="Ranks 0 to N-1 share a node, and so on.")
-    ] = None,
-    attempt: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Judge this attempt of the job instead of the newest.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the verdict document (docs/verdict.md).")] = False,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report as one self-contained page.")
-    ] = None,
-    expect: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="Leave with 1 unless the verdict says this; repeatable (see below)."),
-    ] = None,
-    knowledge: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE|DIR", help="TOML that overrides rows of the packaged knowledge of the same name."),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=256, metavar="N", help="Processes that read files; chosen by size if left out."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
+    paths: options.Paths,
+    hosts: options.HostList = None,
+    ranks_per_node: options.RanksPerNode = None,
+    attempt: options.Attempt = None,
+    json: options.Json = False,
+    html: options.Html = None,
+    expect: options.Expect = None,
+    knowledge: options.KnowledgePath = None,
+    workers: options.Workers = None,
+    quiet: options.Quiet = False,
+    no_color: options.NoColor = False,
 ) -> None:
     """Read what a hung, slow or dead job left behind, and name who did it.
 

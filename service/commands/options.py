@@ -1,0 +1,33 @@
+"""The options of ``faulthound diagnose``: their names, bounds and help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+Paths = Annotated[list[Path], Argument(metavar="PATH", help="Files and folders of one job; archives are opened.")]
+HostList = Annotated[
+    str | None,
+    Option(metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."),
+]
+RanksPerNode = Annotated[
+    int | None, Option(min=1, max=1024, metavar="N", help="Ranks 0 to N-1 share a node, and so on.")
+]
+Attempt = Annotated[int | None, Option(min=0, metavar="N", help="Judge this attempt of the job instead of the newest.")]
+Json = Annotated[bool, Option("--json", help="Print the verdict document (docs/verdict.md).")]
+Html = Annotated[Path | None, Option(metavar="FILE", help="Write the report as one self-contained page.")]
+Expect = Annotated[
+    list[str] | None,
+    Option(metavar="FIELD=VALUE", help="Leave with 1 unless the verdict says this; repeatable (see below)."),
+]
+KnowledgePath = Annotated[
+    Path | None,
+    Option(metavar="FILE|DIR", help="TOML that overrides rows of the packaged knowledge of the same name."),
+]
+Workers = Annotated[
+    int | None, Option(min=1, max=256, metavar="N", help="Processes that read files; chosen by size if left out.")
+]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+NoColor = Annotated[bool, Option("--no-color", help="No colours; NO_COLOR does the same.")]
