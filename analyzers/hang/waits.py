@@ -116,6 +116,7 @@ def _blocking(situation: Situation, fronts: dict[int, tuple[int, Operation]]) ->
             and bool(table.is_p2p[first])
             and table["group"][row] == table["group"][first]
             and table["p2p_seq"][row] == table["p2p_seq"][first]
+            and table["collective_seq"][row] == table["collective_seq"][first]
         )
         if row == first or coalesced:
             held[rank].add(operation)
