@@ -99,6 +99,17 @@ def test_independent_roots_have_a_line_each() -> None:
     ]
 
 
+def test_many_roots_are_counted_and_not_all_shouted() -> None:
+    """Beyond the bound on headlines the rest is a number; at the bound each has its line."""
+    many = tuple(Culprit(root=f"r{n}", kind="rank", id=str(n), ranks=(n,), probability=0.9) for n in range(9))
+    at_the_bound = text.render(changed(hang(), culprits=many[: text.MOST_ROOTS]))
+    beyond = text.render(changed(hang(), culprits=many))
+
+    assert at_the_bound.count("hangs the job") == beyond.count("hangs the job") == text.MOST_ROOTS
+    assert "and 1 more" in beyond.split("Why")[0]
+    assert "and 5 more, independent" in report.page(changed(hang(), culprits=many), *NOBODY_KNOWN)
+
+
 def test_abstaining_names_nobody_and_says_what_to_collect() -> None:
     """An abstention says so first, orders nobody about, and ends in commands that can be run."""
     said = text.render(undecided())

@@ -13,6 +13,7 @@ from service.telling.instants import moment
 NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal
 LEAST_SKEW_SECONDS = 0.1  # below, nobody needs to know
+MOST_ROOTS = 8
 MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
 
 _ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
@@ -24,8 +25,11 @@ _TONES = {"named": "red", "healthy": "green", "open": "yellow"}
 def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True) -> str:
     """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII."""
     page = _Page(max(NARROWEST, min(width, WIDEST)), color)
-    for headline in story.headlines(verdict):
+    headlines = story.headlines(verdict)
+    for headline in headlines[:MOST_ROOTS]:
         page.line(str(headline), style=_TONES[story.tone(verdict)])
+    if len(headlines) > MOST_ROOTS:
+        page.line(f"… and {len(headlines) - MOST_ROOTS:,} more (--json has them)", style=_TONES[story.tone(verdict)])
     for title, rows in (
         ("Why", _why(verdict)),
         ("Who waits", _victims(verdict)),
@@ -76,7 +80,7 @@ class _Page:
 
 
 def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    for why, culprits in reasons(verdict):
+    for why, culprits in reasons(verdict)[:MOST_ROOTS]:
         yield "", story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
     if verdict.first_symptom:
         at = moment(verdict.first_symptom.at)
