@@ -224,7 +224,8 @@ class _Teller:
         if why is None:
             others = sorted({fault.says for fault in faults} - {lead.says})
             also = f"; also {', '.join(others[:3])}" if others else ""
-            why = f"{lead.says}{also}; {self._asks(lead.fault_class)}"
+            where = f" on {lead.occurrence.device}" if lead.occurrence.device else ""
+            why = f"{lead.says}{where}{also}; {self._asks(lead.fault_class)}"
         kind: Kind = "switch" if lead.kind == "switch" else "device"
         return self._place(event.node, kind, strength, why, faults, self._ranks(faults))
 
