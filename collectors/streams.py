@@ -26,7 +26,7 @@ class Limits:
 
     file_bytes: int = 8 << 30  # of one file or archive member, after decompression
     total_bytes: int = 256 << 30  # of everything read in one call
-    pickle_bytes: int = 256 << 20  # a pickle or JSON document is held whole while it is read
+    pickle_bytes: int = 64 << 20  # a pickle or JSON document is held whole while it is read
     compression_ratio: int = 400  # bytes out for a byte in; repetitive text reaches about 200 with zstd
     ratio_floor_bytes: int = 64 << 20  # below this any ratio will do: tiny files of zeros compress a thousandfold
     files: int = 500_000  # files and archive members
@@ -35,7 +35,9 @@ class Limits:
     line_bytes: int = LINE_BYTES
     nested_zip_bytes: int = 64 << 20  # a zip inside an archive is held whole, because its index is at its end
     zip_index_bytes: int = 16 << 20  # the index is held as objects of about ten times its size
-    child_bytes: int = 512 << 20  # address space that reading one file may add to a child process
+    child_bytes: int = (
+        192 << 20
+    )  # address space that reading a small file may add to a child process; more for a large one
     seconds_per_file: float = 60.0  # of wall time without a record, and one second more for each MiB
 
 
