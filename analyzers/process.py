@@ -53,7 +53,7 @@ class Owners:
             where = node or topology.nodes.get(rank)
             by_pid[pid].add(rank)
             if where:
-                by_node[short(where), pid] = rank
+                by_node[short(where), pid] = min(rank, by_node.get((short(where), pid), rank))
         by_rank: dict[int, set[int]] = defaultdict(set)
         for pid, ranks in by_pid.items():
             for rank in ranks:

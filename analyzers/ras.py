@@ -61,8 +61,9 @@ def members_of(one: RasCommunicator, owners: Owners, topology: Topology) -> tupl
 
     A group fits if it has the size, and wherever a rank's process or host is known it is the member in that place.
     """
-    known = {rank.rank: owners.rank(rank.pid, rank.host) for rank in one.ranks}
-    hosts = {rank.rank: short(rank.host) for rank in one.ranks if rank.host}
+    ranks = [rank for rank in one.ranks if 0 <= rank.rank < one.size]
+    known = {rank.rank: owners.rank(rank.pid, rank.host) for rank in ranks}
+    hosts = {rank.rank: short(rank.host) for rank in ranks if rank.host}
     nodes = {rank: short(node) for rank, node in topology.nodes.items()}
     comparable = set(hosts.values()) <= set(nodes.values())
     candidates = {group.members for group in topology.groups if len(group.members) == one.size}
@@ -71,10 +72,10 @@ def members_of(one: RasCommunicator, owners: Owners, topology: Topology) -> tupl
     fitting = [
         members
         for members in sorted(candidates)
-        if all(rank is None or members[place] == rank for place, rank in known.items() if place < one.size)
+        if all(rank is None or members[place] == rank for place, rank in known.items())
         and (
             not comparable
-            or all(nodes.get(members[place]) == host for place, host in hosts.items() if place < one.size)
+            or all(nodes.get(members[place]) == host for place, host in hosts.items())
         )
     ]
     return fitting[0] if len(fitting) == 1 else None
@@ -92,7 +93,7 @@ def _lost(
         members = members_of(one, owners, topology)
         for rank in missing:
             whose = owners.rank(rank.pid, rank.host)
-            if whose is None and members is not None and rank.rank < len(members):
+            if whose is None and members is not None and 0 <= rank.rank < len(members):
                 whose = members[rank.rank]
             _keep(found, _lost_suspect(one, rank, whose), whose, rank.host, rank.pid)
     for event in dead:
@@ -128,8 +129,12 @@ def _keep(
         return
     key = (whose, "", None) if whose is not None else (None, host, pid)
     before = found.get(key)
-    if before is None or (before.strength, before.why) < (new.strength, new.why):
+    if before is None or _weight(before) < _weight(new):
         found[key] = new
+
+
+def _weight(suspect: Suspect) -> tuple[float, str, str]:
+    return suspect.strength, suspect.why, suspect.evidence[0].source
 
 
 def _lost_suspect(one: RasCommunicator, rank: RasRank, whose: int | None) -> Suspect | None:
@@ -167,7 +172,7 @@ def _lagging(communicators: Sequence[RasCommunicator], owners: Owners, topology:
             text = f"rank {rank.rank} of communicator {newest.hash} launched {count} {operation}, its peers {most}"
             text += ", and nothing moved between two polls" if frozen else ""
             whose = owners.rank(rank.pid, rank.host)
-            whose = members[rank.rank] if whose is None and members and rank.rank < len(members) else whose
+            whose = members[rank.rank] if whose is None and members and 0 <= rank.rank < len(members) else whose
             made = _suspect(LAG_FROZEN if frozen else LAG_ONCE, text, whose, rank.host, newest.source, newest.at)
             if made is not None:
                 suspects.append(made)

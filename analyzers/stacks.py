@@ -23,7 +23,7 @@ ALONE = 0.85
 """Strength of the one rank outside communication while every other rank waits in it."""
 FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
 """Strengths where all ranks stand alike: in two looks, in files or the like, in their own code in one look."""
-UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile"})
+UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
 SHOWN_GROUPS = 8
 VOTING_ROUNDS = 5
@@ -34,6 +34,7 @@ _WORDS = {
     "checkpoint": "in a checkpoint",
     "storage": "in a file operation",
     "compile": "compiling",
+    "importing": "importing modules",
     "gil": "holding Python's interpreter lock in a call that does not return",
     "compute": "in its own code",
     "sleeping": "asleep in its own code",
@@ -157,9 +158,9 @@ def _certainly_outside(one: Standing) -> bool:
 
 
 def _reason(one: Standing) -> str:
-    """Name the outermost purpose that explains the stack: a file operation inside a checkpoint is the checkpoint's."""
-    if one.duty == "storage":
-        return next((name for name in ("checkpoint", "data_loader") if name in one.reasons), "storage")
+    """Name the purpose that explains the stack: a file operation or a sleep inside a checkpoint is the checkpoint's."""
+    if one.duty in {"storage", "sleeping"}:
+        return next((name for name in ("checkpoint", "data_loader") if name in one.reasons), one.duty)
     return one.duty
 
 

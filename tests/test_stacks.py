@@ -41,6 +41,8 @@ STACKS = {
     "storage": (Frame("open", "/usr/lib/python3.11/pathlib.py", 9), Frame("read_shard", "/work/train.py", 77), TRAIN),
     "compile": (Frame("compile_fx_inner", "/x/site-packages/torch/_inductor/compile_fx.py", 5), TRAIN),
     "store": (Frame("_store_based_barrier", C10D, 9), Frame("init_process_group", C10D, 99), TRAIN),
+    "native_loader": (Frame("clock_nanosleep", "libc.so.6"), Frame("Loader.__next__", "/work/train.py", 28), TRAIN),
+    "import": (Frame("_find_and_load", "<frozen importlib._bootstrap>", 9), Frame("<module>", "/work/train.py", 2)),
     "item": (Frame("train_step", "/work/train.py", 61), TRAIN),
     "exception": (Frame("print_exception", "/usr/lib/python3.11/traceback.py", 9), TRAIN),
 }  # fmt: skip
@@ -77,6 +79,8 @@ def suspects(found: list[Finding]) -> list[int]:
         ("compute", "stuck_compute", "machine"),
         ("loader", "stuck_data_loader", "machine"),
         ("torch_loader", "stuck_data_loader", "machine"),
+        ("native_loader", "stuck_data_loader", "machine"),
+        ("import", "stuck_importing", "machine"),
         ("checkpoint", "stuck_checkpoint", "machine"),
         ("storage", "stuck_storage", "machine"),
         ("compile", "stuck_compile", "machine"),
