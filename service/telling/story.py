@@ -166,7 +166,7 @@ def calibration(verdict: Verdict) -> str:
     if not known:
         return "The percentages are not yet calibrated: read them as an order, not as a frequency."
     whose = "simulated" if known[0].calibration == "simulator" else "of your own"
-    return f"The percentages are calibrated on {known[0].n:,} incidents, {whose}."
+    return f"The percentages are calibrated on {known[0].n:,} {whose} incidents."
 
 
 def fault(verdict: Verdict, root: str) -> str:
