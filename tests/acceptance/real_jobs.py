@@ -10,10 +10,12 @@ receive, so that the right answer is a set which contains the culprits, and what
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ def scenarios(runs: int, smallest: bool, only: list[str]) -> list[Scenario]:
 def files_of(scenario: Scenario) -> tuple[Path, float]:
     """Return the files of a scenario's job and the seconds it took, running it if an earlier call has not."""
     folder, note = KEPT / scenario.key, KEPT / f"{scenario.key}.json"
-    wanted = {"culprits": list(scenario.culprits), "step": scenario.step}
+    wanted = {"culprits": list(scenario.culprits), "step": scenario.step, "fixture": _fixture()}
     if note.exists():
         kept = json.loads(note.read_text())
         if kept["scenario"] == wanted:
@@ -62,6 +64,13 @@ def files_of(scenario: Scenario) -> tuple[Path, float]:
     seconds = round(time.perf_counter() - started_at, 1)
     note.write_text(json.dumps({"scenario": wanted, "seconds": seconds}))  # last: it says that the folder is whole
     return folder, seconds
+
+
+@cache
+def _fixture() -> str:
+    """Return a digest of what starts, breaks and collects a job: files of another fixture are not reused."""
+    sources = sorted(path for path in (REPOSITORY / "tests" / "jobs").glob("*.py") if path.name != "judged.py")
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
 def judged(scenario: Scenario) -> dict[str, Any]:
