@@ -36,6 +36,7 @@ class RecorderTable:
     groups: tuple[GroupName, ...]
     strings: tuple[str, ...]
     columns: dict[str, Ints]
+    partial: frozenset[int] = frozenset()  # ranks whose dump was cut short: what it lacks proves nothing
 
     def __getitem__(self, name: str) -> Ints:
         return self.columns[name]

@@ -32,6 +32,7 @@ def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
         tuple(groups),
         tuple(strings.texts),
         {name: column[order] for name, column in columns.items()},
+        frozenset(dump.rank for dump in ordered if dump.rank is not None and dump.truncated),
     )
 
 

@@ -115,7 +115,7 @@ class Claims:
             Suspect(
                 kind="rank",
                 strength=strength,
-                why=f"rank {rank} left no flight-recorder dump, and {self._told(self._waited(rank))}",
+                why=f"rank {rank} left no {'whole ' * (rank in self.situation.progress.table.partial)}flight-recorder dump, and {self._told(self._waited(rank))}",
                 ranks=(rank,),
                 evidence=self._evidence_for(rank),
             )

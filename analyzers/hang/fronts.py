@@ -32,8 +32,8 @@ class Progress:
 
     @cached_property
     def dumped(self) -> frozenset[int]:
-        """Return the ranks that left a dump."""
-        return frozenset(self.table.ranks)
+        """Return the ranks that left a whole dump: only from one of those does it follow what a rank has not done."""
+        return frozenset(self.table.ranks) - self.table.partial
 
     @cached_property
     def oldest_row(self) -> dict[int, int]:
