@@ -7,6 +7,7 @@ was reading, which it had named in memory shared with its parent; the chunk is t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import mmap
 import os
@@ -210,8 +211,6 @@ def _ended(status: int) -> str:
 
 def _widen(pipe: int) -> None:
     """Let a child write a whole block without waiting for the parent, where the system allows it."""
-    import fcntl
-
     with contextlib.suppress(OSError, AttributeError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -142,8 +143,6 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
 
 def allow(more_bytes: int) -> None:
     """Let this process's address space grow by so much from where it is, where the system can say and keep that."""
-    import resource
-
     with suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_bytes().split()[0])
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
