@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from analyzers.combine import Root
+from analyzers.knowledge import Knowledge
+from analyzers.knowledge.xids import action_for
 from analyzers.topology import Topology
 from analyzers.verdict import Action, Culprit
 
@@ -10,6 +12,16 @@ from analyzers.verdict import Action, Culprit
 _PROVEN = frozenset(
     {"never_entered", "completion_lost", "init", "device_stuck", "stopped", "gone", "process_gone", "process_killed"}
 )
+_REASONS = {
+    "never_entered": "its own record shows that it stopped while its peers wait for it",
+    "init": "it never launched anything while its peers wait for it",
+    "completion_lost": "its own record misses what its peers prove has ended",
+    "device_stuck": "its device never started what its peers' devices are in",
+    "stopped": "its process is stopped",
+    "gone": "its process is gone",
+    "process_gone": "its process is gone",
+    "process_killed": "its process was killed",
+}
 _ENOUGH = 0.85
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
@@ -29,16 +41,20 @@ _CODE = {
 }
 
 
-def fitting(culprits: tuple[Culprit, ...], roots: list[Root], topology: Topology, symptom: str) -> Action:
+def fitting(
+    culprits: tuple[Culprit, ...], roots: list[Root], topology: Topology, knowledge: Knowledge, symptom: str
+) -> Action:
     """Choose the action for what the verdict names."""
     if not culprits:
         return Action(
             kind="none", why="nothing is at fault" if symptom == "healthy" else "nothing is named: nothing is done"
         )
     machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
-    evicted = [entry for root, entry in machines if _proven(root, entry)]
-    if evicted and not _too_many(evicted, topology):
-        return _evict(evicted, partly=len(evicted) < len(culprits))
+    proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
+    if proven and not _too_many([entry for _, entry in proven], topology):
+        return _evict(proven, partly=len(proven) < len(culprits))
+    if machines and machines[0][0].families == {"hardware"}:
+        return _hardware(*machines[0], knowledge)
     if machines:
         return _look_first([entry for _, entry in machines])
     cause, fault_class = roots[0].finding.cause, roots[0].finding.fault_class
@@ -71,17 +87,38 @@ def _too_many(entries: list[Culprit], topology: Topology) -> bool:
     return len(nodes) > MOST_EVICTED_NODES and 4 * len(nodes) > total
 
 
-def _evict(entries: list[Culprit], *, partly: bool) -> Action:
-    nodes = tuple(dict.fromkeys(entry.id for entry in entries if entry.kind == "node"))
-    ranks = tuple(sorted({rank for entry in entries if entry.kind != "node" for rank in entry.ranks}))
-    where = ", ".join((*nodes, *(f"the machine of rank {rank}" for rank in ranks)))
-    more = "; probe the others before they are touched" if partly else ""
-    return Action(
-        kind="evict", nodes=nodes, ranks=ranks, why=f"replace {where} and restart the job from its checkpoint{more}"
-    )
+def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
+    entries = [entry for _, entry in pairs]
+    reasons = dict.fromkeys(_reason(root) for root, _ in pairs)
+    more = "; probe the others that are named before they are touched" if partly else ""
+    return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
+
+
+def _reason(root: Root) -> str:
+    """Say what makes this machine's guilt proof enough."""
+    if root.finding.fault_class in _REASONS:
+        return _REASONS[root.finding.fault_class]
+    return "independent kinds of evidence agree: " + " and ".join(sorted(root.families))
+
+
+def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
+    """A device's own event says what it needs, by the vendor's table or the site's."""
+    kind = action_for(root.finding.fault_class, knowledge)
+    why = f"what the table of hardware events asks for after {root.finding.fault_class}"
+    return Action(kind=kind, nodes=_nodes([entry]), ranks=_homeless([entry]), why=why)
 
 
 def _look_first(entries: list[Culprit]) -> Action:
-    nodes = tuple(dict.fromkeys(entry.id for entry in entries if entry.kind == "node"))
-    ranks = tuple(sorted({rank for entry in entries for rank in entry.ranks}))
-    return Action(kind="probe", nodes=nodes, ranks=ranks, why="the proof is not enough to evict: look at these first")
+    why = "the proof is not enough to evict: look at these first"
+    return Action(
+        kind="probe", nodes=_nodes(entries), ranks=tuple(sorted({r for e in entries for r in e.ranks})), why=why
+    )
+
+
+def _nodes(entries: list[Culprit]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.id for entry in entries if entry.kind == "node"))
+
+
+def _homeless(entries: list[Culprit]) -> tuple[int, ...]:
+    """Return the guilty ranks whose node nobody knows."""
+    return tuple(sorted({rank for entry in entries if entry.kind != "node" for rank in entry.ranks}))

@@ -60,7 +60,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     for finding in narrowing:
         decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
     if not decision.roots and not _running(ordered):
-        decision.roots = [_standing_alone(finding) for finding in narrowing[:1]]
+        decision.roots = [root for finding in narrowing[:1] for root in _standing_alone(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
@@ -196,6 +196,8 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
     if root.certain:
         return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
     strength = max(suspect.strength for suspect in finding.suspects)
+    if strength < EVEN_ODDS:
+        return replace(root, support=support, reasons=root.reasons + tuple(reasons))  # a hint picks nobody
     raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
     certain = finding.together or len(agreed) == 1
     decision.rejected.extend(
@@ -214,7 +216,7 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
     )
 
 
-def _standing_alone(finding: Finding) -> Root:
+def _standing_alone(finding: Finding) -> list[Root]:
     """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
     suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
-    return Root(replace(finding, narrows=False), suspects, len(suspects) == 1, families=frozenset({finding.family}))
+    return _split(replace(finding, narrows=False, suspects=suspects))

@@ -86,7 +86,7 @@ def compose(decision: Decision, window: Window, topology: Topology, knowledge: K
         rejected=_rejected(decision, culprits),
         evidence=evidence.entries(),
         missing=_missing(decision, window, topology, culprits),
-        action=fitting(culprits, [root for _, root in named], topology, symptom),
+        action=fitting(culprits, [root for _, root in named], topology, knowledge, symptom),
         coverage=_coverage(window, topology),
     )
 
@@ -175,7 +175,7 @@ def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
         return ("device", suspect.device or "?")
     if suspect.kind in ("rank", "code") and suspect.ranks:
         return (suspect.kind, "rank " + ranges(suspect.ranks) if suspect.kind == "code" else ranges(suspect.ranks))
-    return (suspect.kind, node or suspect.device or suspect.kind)
+    return (suspect.kind, "/".join(part for part in (node, suspect.device) if part) or suspect.kind)
 
 
 def _entry(label: str, root: Root, place: tuple[str, str], suspects: list[Suspect], evidence: _Evidence) -> Culprit:

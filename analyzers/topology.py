@@ -149,6 +149,8 @@ def dimension_of(description: str, name: str) -> str:
     for words, dimension in _DIMENSIONS:
         if lowered == words:
             return dimension
+    if lowered.endswith("_parallel_group") or "_parallel_group_" in lowered:
+        return "other"  # Megatron's combinations, "tensor_and_data_parallel_group_with_cp": no dimension of their own
     for word in lowered.replace("-", "_").split("_"):
         if word in _MESH_WORDS:
             return _MESH_WORDS[word]
