@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -67,9 +68,14 @@ def guilty_of(folder: Path) -> frozenset[int]:
     return frozenset(int(rank) for rank in re.findall(r"^Rank (\d+),", text, re.MULTILINE))
 
 
+@cache
+def _dumps(folder: Path) -> tuple[Record, ...]:
+    return tuple(record for record in read_paths([folder]) if isinstance(record, FlightRecorderDump))
+
+
 def records_of(folder: Path) -> list[Record]:
-    """Read a folder's dumps."""
-    return [record for record in read_paths([folder]) if isinstance(record, FlightRecorderDump)]
+    """Return a folder's dumps; each folder is read once."""
+    return list(_dumps(folder))
 
 
 def cases(folder: Path, *, most: int, seed: int = 0) -> Iterator[Case]:
@@ -127,7 +133,7 @@ def _cut(case: Case, scratch: Path, draw: random.Random) -> list[Record]:
         path = target / f"_dump_{rank}"
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[: draw.randrange(path.stat().st_size)])
-    found = records_of(target)
+    found: list[Record] = [record for record in read_paths([target]) if isinstance(record, FlightRecorderDump)]
     shutil.rmtree(target)
     return found
 
