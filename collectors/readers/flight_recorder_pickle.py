@@ -11,13 +11,14 @@ import pickle
 import re
 import struct
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from collectors import flight_recorder
 from collectors.readers import Input, reader
 from collectors.records import FlightRecorderDump, Unread
 from collectors.streams import Limits
 
+PEEKED_BYTES = 1 << 17
 SALVAGED_BYTES = 32 << 20  # the salvaging unpickler is some twenty times slower
 _KEYS = (b"pg_config", b"pg_status", b"entries", b"nccl_version", b"comm_lib_version")
 # Protocols 0 and 1 have no mark of their own; this is how one begins that imports something.
@@ -109,7 +110,8 @@ def read(input: Input) -> Iterator[FlightRecorderDump | Unread]:
         yield flight_recorder.unread(input, f"a pickle is read up to {most:,} bytes: dump fewer entries", "limit")
         return
     try:
-        document = PlainUnpickler(io.BytesIO(data)).load()
+        # From a stream that cannot be peeked into, the unpickler fetches every opcode by a call: half the speed.
+        document = PlainUnpickler(io.BufferedReader(cast("io.RawIOBase", io.BytesIO(data)), PEEKED_BYTES)).load()
     except Refused as error:
         yield flight_recorder.unread(input, str(error), "refused")
     except BROKEN as error:
