@@ -83,15 +83,18 @@ class Claims:
         absent = [rank for rank in singles if rank not in dumped]
         if opaque:
             yield self._finding("unknown", "outside", (), tuple(opaque), missing=(_OPAQUE.format(ranks=opaque),))
+        if shown and len(singles) > 1 and self._unrecorded_waits():
+            # They may wait for each other where nothing is recorded: one set, unless something else explains it.
+            if not self.explained:
+                yield self._set(singles, "never_entered", _UNRECORDED.format(ranks=_listed(singles)))
+            return
         if shown:
             yield from self._shown(shown)
         if absent:
             yield self._absent(absent, beside=bool(shown) or self.explained)
 
     def _shown(self, ranks: list[int]) -> Iterator[Finding]:
-        if self._unrecorded_waits() and len(ranks) > 1:
-            yield self._set(ranks, "never_entered", _UNRECORDED.format(ranks=_listed(ranks)))
-        elif self._share_a_cause(ranks):
+        if self._share_a_cause(ranks):
             yield self._finding("unknown", "outside", (), tuple(ranks), missing=(_SHARED.format(count=len(ranks)),))
         else:
             by_class: dict[str, list[int]] = {}

@@ -104,8 +104,10 @@ def _pauses(progress: Progress) -> tuple[float | None, float | None]:
     table = progress.table
     rows = np.flatnonzero(progress.current & (table["created_ns"] > 0))
     rank, created = table["rank"][rows], table["created_ns"][rows]
-    gaps = np.diff(created)[rank[1:] == rank[:-1]]
-    of_rank = rank[1:][rank[1:] == rank[:-1]]
+    # A communicator's first operation connects its members, which can take seconds: that is no rhythm.
+    connects = np.where(table.is_p2p[rows], table["p2p_seq"][rows], table["collective_seq"][rows])[:-1] <= 1
+    kept = (rank[1:] == rank[:-1]) & ~connects
+    gaps, of_rank = np.diff(created)[kept], rank[1:][kept]
     if len(gaps) < FEWEST_GAPS or not table.finished[rows].any():
         return None, None
     starts = np.flatnonzero(np.concatenate(([True], of_rank[1:] != of_rank[:-1])))
