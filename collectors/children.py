@@ -55,11 +55,11 @@ class Watch:
         """Say that no file is being read."""
         self._shared[: SHARED.size] = SHARED.pack(0.0, 0.0, 0)
 
-    def at_hand(self) -> tuple[str, float, bool]:
-        """Return the file at hand, the seconds it may take, and whether it took them."""
+    def at_hand(self) -> tuple[str, float, float]:
+        """Return the file at hand, since when nothing came of it, and the seconds it may take; 0: no file."""
         since, allowed, length = SHARED.unpack(self._shared[: SHARED.size])
         name = self._shared[SHARED.size : SHARED.size + length].decode(errors="replace")
-        return name, allowed, bool(allowed) and time.monotonic() - since > allowed
+        return name, since, allowed
 
 
 Work = Callable[[int, Skip, Watch], Iterator[bytes]]
@@ -74,7 +74,18 @@ class _Child:
     watch: Watch
     buffer: bytearray = field(default_factory=bytearray)
     chunk: int | None = None
+    since: float = 0.0
+    waited_seconds: float = 0.0
     late: bool = False
+
+    def wait(self, seconds: float) -> None:
+        """Count the time that this child gave nothing, and end it once that is more than its file may take."""
+        _, since, allowed = self.watch.at_hand()
+        self.waited_seconds = self.waited_seconds + seconds if since == self.since else 0.0
+        self.since = since
+        if allowed and self.waited_seconds > allowed and not self.late:
+            self.late = True
+            os.kill(self.pid, signal.SIGKILL)
 
     def give(self, chunk: int, skip: Skip) -> None:
         self.chunk = chunk
@@ -106,6 +117,7 @@ class Pool:
     children: list[_Child] = field(default_factory=list)
     skips: dict[int, Skip] = field(default_factory=dict)
     deaths: int = 0
+    polled_at: float = 0.0
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     def results(self) -> Iterator[list[bytes]]:
@@ -131,10 +143,11 @@ class Pool:
 
     def _ready(self) -> list[_Child]:
         events = self.selector.select(POLL_SECONDS)
+        # Time in which nobody took records, or this whole job was stopped, is not the children's.
+        now = time.monotonic()
+        seconds, self.polled_at = min(now - self.polled_at, 2 * POLL_SECONDS), now
         for child in self.children:
-            if child.chunk is not None and not child.late and child.watch.at_hand()[2]:
-                child.late = True
-                os.kill(child.pid, signal.SIGKILL)
+            child.wait(seconds)
         return [key.data for key, _ in events]
 
     def _receive(self, child: _Child, blocks: dict[int, list[bytes]], done: set[int], waiting: list[int]) -> None:
@@ -162,7 +175,7 @@ class Pool:
         self, child: _Child, chunk: int, status: int, blocks: dict[int, list[bytes]], done: set[int], waiting: list[int]
     ) -> None:
         """Read the chunk again without the file that was at hand, unless there is none to blame or there are too many."""
-        source, allowed, _ = child.watch.at_hand()
+        source, _, allowed = child.watch.at_hand()
         reason = f"reading it took more than {allowed:.0f} s" if child.late else f"reading it {_ended(status)}"
         self.deaths += 1
         skip = self.skips.setdefault(chunk, {})

@@ -368,6 +368,19 @@ def test_a_member_that_kills_its_reader_costs_itself(tmp_path: Path) -> None:
     ]
 
 
+def test_a_pause_of_whoever_takes_the_records_is_no_fault_of_a_file(tmp_path: Path) -> None:
+    """Records that are fetched slowly arrive all the same: the time is not counted against the file being read."""
+    large = {"version": "2.9", "pg_status": {}, "entries": [{"profiling_name": f"{i} " * 1000} for i in range(1000)]}
+    for number in range(40):  # whose records fill the pipe to the parent, so that their children wait for it
+        (tmp_path / f"_dump_{number}").write_bytes(pickle.dumps(large, 4))
+    reading = read_paths([tmp_path], limits=Limits(seconds_per_file=0.5), workers=2)
+    records = [next(reading)]
+    time.sleep(1.5)
+    records += reading
+    assert not [reason for _, reason in unread(records) if "took more" in reason]
+    assert sum(isinstance(record, FlightRecorderDump) for record in records) == 40
+
+
 def test_no_child_outlives_a_reading_that_is_given_up(tmp_path: Path) -> None:
     """Whoever stops taking records leaves no process and no open pipe behind."""
     for number in range(200):
