@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,7 +113,7 @@ def _pauses(progress: Progress) -> tuple[float | None, float | None]:
         return None, None
     starts = np.flatnonzero(np.concatenate(([True], of_rank[1:] != of_rank[:-1])))
     longest = np.maximum.reduceat(gaps, starts) / 1e9
-    return float(np.median(longest)), float(longest.max())
+    return statistics.median(longest.tolist()), float(longest.max())
 
 
 def _moved(window: Window) -> bool | None:
