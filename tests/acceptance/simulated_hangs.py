@@ -60,9 +60,10 @@ def run_one(most_ranks: int, seed: int) -> tuple[int, Score]:
 def run_missing(wanted: list[tuple[int, int]], digest: str, workers: int) -> Iterator[tuple[int, Score]]:
     """Score what is not kept yet, keeping each as it comes."""
     KEPT.parent.mkdir(exist_ok=True)
+    # No max_tasks_per_child: replacing workers can stop a pool for ever in Python 3.11. [CPython gh-115634]
     context = multiprocessing.get_context("spawn")
     with (
-        ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=20) as pool,
+        ProcessPoolExecutor(workers, mp_context=context) as pool,
         KEPT.open("a", encoding="utf-8") as keep,
     ):
         running = [pool.submit(run_one, *one) for one in wanted]
