@@ -131,9 +131,17 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: _Evidence) -
     ranks = tuple(sorted(root.ranks))
     shared = topology.shared_groups(ranks)
     exact = next((group for group in shared if set(group.members) == set(ranks)), None)
+    nodes = {topology.nodes.get(rank) for rank in ranks}
     stage = {topology.coordinates.get(rank, {}).get("pp") for rank in ranks}
     kind = "stage" if exact is None and len(stage) == 1 and None not in stage and len(ranks) > 1 else "group"
     name = str(exact) if exact else f"ranks {ranges(ranks)}"
+    if (
+        len(nodes) == 1
+        and len(ranks) > 1
+        and (node := next(iter(nodes))) is not None
+        and root.finding.cause == "machine"
+    ):
+        kind, name = "node", node
     items = [(root.finding.analyzer, item) for suspect in root.suspects[:4] for item in suspect.evidence[:2]]
     ids = tuple(number for analyzer, item in [*items, *root.support] for number in evidence.ids(analyzer, (item,)))
     probability = round(min(sum(suspect.strength for suspect in root.suspects), 0.99), 4)

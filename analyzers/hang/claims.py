@@ -118,7 +118,7 @@ class Claims:
             Suspect(
                 kind="rank",
                 strength=strength,
-                why=f"rank {rank} left no {'whole ' * (rank in self.situation.progress.table.partial)}flight-recorder dump, and {self._told(self._waited(rank))}",
+                why=f"{self._undumped(rank)}, and {self._told(self._waited(rank))}",
                 ranks=(rank,),
                 evidence=self._evidence_for(rank),
             )
@@ -128,6 +128,16 @@ class Claims:
         return self._finding(
             "machine", "no_dump", suspects, tuple(ranks), together=not beside and len(ranks) == 1, missing=missing
         )
+
+    def _undumped(self, rank: int) -> str:
+        """Say what is missing of a rank; a whole node without dumps may be our own collection."""
+        if rank in self.situation.progress.table.partial:
+            return f"rank {rank} left no whole flight-recorder dump"
+        node = self.topology.nodes.get(rank)
+        beside = self.topology.ranks_on(node) if node else ()
+        alone = len(beside) > 1 and all(other not in self.situation.progress.dumped for other in beside)
+        more = f" (nor did any rank of {node}, which may be our own collection)" if alone else ""
+        return f"rank {rank} left no flight-recorder dump{more}"
 
     def _stuck_operations(self, found: list[Ending]) -> Iterator[Finding]:
         """All reached it, none finished it: the device of one of them or the network between, undecided by itself."""

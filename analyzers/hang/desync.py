@@ -54,8 +54,7 @@ def mismatches(progress: Progress) -> list[Mismatch]:
 def _compared(progress: Progress) -> tuple[Ints, Ints]:
     """Return every row, finished or not, of the collectives that are outstanding on somebody, with a key each."""
     table = progress.table
-    span = int(table["collective_seq"].max(initial=0)) + 2
-    key = table["group"] * span + table["collective_seq"]
+    key = keyed(table["group"], table["collective_seq"])
     collective: Mask = progress.current & ~table.is_p2p & (table["group"] >= 0)
     open_keys = np.unique(key[collective & progress.outstanding])
     rows = np.flatnonzero(collective & np.isin(key, open_keys))
