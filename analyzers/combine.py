@@ -60,7 +60,8 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     for finding in narrowing:
         decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
     if not decision.roots and not _running(ordered):
-        decision.roots = [root for finding in narrowing[:1] for root in _standing_alone(finding)]
+        alone = [finding for finding in narrowing if finding.fault_class != "no_stack"]
+        decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
@@ -182,7 +183,8 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
     """Let a finding that names nobody by itself pick among a set, or give the reason of a root that is certain."""
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
-    if not agreed or finding.family in root.families:
+    absence = finding.fault_class == "no_stack" and root.finding.fault_class != "never_entered"
+    if not agreed or finding.family in root.families or absence:
         return root
     why = {rank: suspect for suspect in finding.suspects for rank in suspect.ranks}
     proof: list[tuple[str, Evidence]] = []

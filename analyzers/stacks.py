@@ -20,6 +20,7 @@ from analyzers.topology import ProcessGroup, Topology
 from analyzers.window import Window
 
 ALONE = 0.85
+UNSEEN = 0.6  # a missing stack among ranks that hold the others up
 """Strength of the one rank outside communication while every other rank waits in it."""
 FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
 """Strengths where all ranks stand alike: in two looks, in files or the like, in their own code in one look."""
@@ -90,6 +91,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
+        yield from _unseen(found, topology)
 
 
 def _with_hidden_waits(found: dict[int, Standing], dominant: float) -> dict[int, Standing]:
@@ -133,7 +135,9 @@ def _outside(
     reasons = {_reason(one) for one in outside}
     if len(outside) > 1 and reasons <= {"storage", "checkpoint"} and _several_machines(outside):
         if all("storage" in one.reasons or "checkpoint" in one.reasons for one in outside):
-            yield _everywhere(found, "storage", "storage", f"ranks {ranges(one.rank for one in outside)} wait for files")
+            yield _everywhere(
+                found, "storage", "storage", f"ranks {ranges(one.rank for one in outside)} wait for files"
+            )
         return
     clean = 1.0 - (len(outside) - 1) / len(found)
     seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
@@ -150,6 +154,20 @@ def _outside(
         text = f"ranks {ranges(one.rank for one in outside)} share process group {shared[0]}"
         made = replace(made, evidence=(*made.evidence, Evidence(text=text)))
     yield made
+
+
+def _unseen(found: Mapping[int, Standing], topology: Topology) -> Iterator[Finding]:
+    """Yield the few ranks that gave no stack while all others did and all of those wait in communication.
+
+    A process that is stopped, dead or deaf to signals gives none. It picks only from ranks that are known to hold the
+    others up (``combine``): a missing stack alone proves nothing.
+    """
+    unseen = [rank for rank in topology.ranks if rank not in found]
+    if not 0 < len(unseen) <= max(1, len(topology.ranks) // 8):
+        return
+    why = f"gave no stack, while the other {len(found)} did and all of them wait in communication"
+    suspects = tuple(Suspect(kind="rank", strength=UNSEEN, why=f"rank {rank} {why}", ranks=(rank,)) for rank in unseen)
+    yield replace(_finding(found, "machine", "no_stack", suspects), narrows=True)
 
 
 def _certainly_outside(one: Standing) -> bool:
@@ -207,7 +225,9 @@ def _same_everywhere(found: Mapping[int, Standing]) -> Iterator[Finding]:
         yield _everywhere(found, "code", "code", f"all {len(found)} ranks compile: {first.where}")
     elif duties == {"store"}:
         text = f"all {len(found)} ranks wait in the store or for a communicator to form: {first.where}"
-        yield replace(_finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),))
+        yield replace(
+            _finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),)
+        )
     elif duties <= {"compute", "gil", "exception", "sleeping"} and (alike or duties == {"exception"}):
         yield _same_code(found, where)
 
@@ -248,7 +268,9 @@ def _apart(found: Mapping[int, Standing], topology: Topology, rules: Rules) -> I
         suspect = Suspect(kind="group", strength=0.5, why=why, ranks=ranks)
         missing = ("which of the group's machines: a probe of each, or flight-recorder dumps",)
         yield replace(_finding(found, "machine", "outlier_group", (suspect,)), missing=missing)
-    elif all(one.duty == "waiting_collective" for one in outliers) and usual.startswith(("waiting_collective", "waiting_grad")):
+    elif all(one.duty == "waiting_collective" for one in outliers) and usual.startswith(
+        ("waiting_collective", "waiting_grad")
+    ):
         yield from _desync(outliers, found, usual, count)
 
 

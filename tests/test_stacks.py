@@ -21,7 +21,7 @@ KNOWLEDGE = parse({"stacks": Path(analyzers.knowledge.__file__).with_name("stack
 RULES = Rules.of(KNOWLEDGE)
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
-TRAIN = Frame("train", "/work/train.py", 50)
+TRAIN = Frame("train", "/srv/train.py", 50)
 STACKS = {
     "gradient": (Frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py", 869), TRAIN),
     "all_reduce": (Frame("all_reduce", C10D, 3000), Frame("wrapper", "/x/torch/distributed/c10d_logger.py"), TRAIN),
@@ -30,20 +30,20 @@ STACKS = {
     "isend": (Frame("isend", C10D, 2600), TRAIN),
     "irecv": (Frame("irecv", C10D, 2600), TRAIN),
     "recv": (Frame("recv", C10D, 2600), TRAIN),
-    "compute": (Frame("check_loss_scale", "/work/train.py", 21), TRAIN),
-    "loader": (Frame("Loader.__next__", "/work/train.py", 28), TRAIN),
+    "compute": (Frame("check_loss_scale", "/srv/train.py", 21), TRAIN),
+    "loader": (Frame("Loader.__next__", "/srv/train.py", 28), TRAIN),
     "torch_loader": (
         Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 3),
         Frame("_try_get_data", "/x/site-packages/torch/utils/data/dataloader.py", 1133),
         TRAIN,
     ),
     "checkpoint": (Frame("fsync", "libc.so.6"), Frame("save", "torch/serialization.py", 9), TRAIN),
-    "storage": (Frame("open", "/usr/lib/python3.11/pathlib.py", 9), Frame("read_shard", "/work/train.py", 77), TRAIN),
+    "storage": (Frame("open", "/usr/lib/python3.11/pathlib.py", 9), Frame("read_shard", "/srv/train.py", 77), TRAIN),
     "compile": (Frame("compile_fx_inner", "/x/site-packages/torch/_inductor/compile_fx.py", 5), TRAIN),
     "store": (Frame("_store_based_barrier", C10D, 9), Frame("init_process_group", C10D, 99), TRAIN),
-    "native_loader": (Frame("clock_nanosleep", "libc.so.6"), Frame("Loader.__next__", "/work/train.py", 28), TRAIN),
-    "import": (Frame("_find_and_load", "<frozen importlib._bootstrap>", 9), Frame("<module>", "/work/train.py", 2)),
-    "item": (Frame("train_step", "/work/train.py", 61), TRAIN),
+    "native_loader": (Frame("clock_nanosleep", "libc.so.6"), Frame("Loader.__next__", "/srv/train.py", 28), TRAIN),
+    "import": (Frame("_find_and_load", "<frozen importlib._bootstrap>", 9), Frame("<module>", "/srv/train.py", 2)),
+    "item": (Frame("train_step", "/srv/train.py", 61), TRAIN),
     "exception": (Frame("print_exception", "/usr/lib/python3.11/traceback.py", 9), TRAIN),
 }  # fmt: skip
 
@@ -51,7 +51,7 @@ STACKS = {
 def dump(whose: int, stack: str, /, **more: object) -> StackDump:
     """One rank's process with one thread."""
     gil, active, line = (more.pop(name, None) for name in ("gil", "active", "line"))
-    frames = STACKS[stack] if line is None else (*STACKS[stack][:-1], Frame("train", "/work/train.py", int(str(line))))
+    frames = STACKS[stack] if line is None else (*STACKS[stack][:-1], Frame("train", "/srv/train.py", int(str(line))))
     thread = Thread(frames=frames, main=True, owns_gil=gil, active=active)  # type: ignore[arg-type]
     known = {"rank": whose, "pid": 100 + whose, "tool": "py-spy", "threads": (thread,), "source": f"rank_{whose}.json"}
     return StackDump(**{**known, **more})  # type: ignore[arg-type]
@@ -88,7 +88,9 @@ def suspects(found: list[Finding]) -> list[int]:
     ],
 )
 @pytest.mark.parametrize("culprit", range(4))
-def test_the_one_outside_communication_is_picked_with_its_reason(stack: str, fault_class: str, cause: str, culprit: int) -> None:
+def test_the_one_outside_communication_is_picked_with_its_reason(
+    stack: str, fault_class: str, cause: str, culprit: int
+) -> None:
     """Three of four wait for gradients, one does something else: that one, as a narrowing, with the reason."""
     (found,) = job(*(stack if rank == culprit else "gradient" for rank in range(4)))
     assert (suspects([found]), found.fault_class, found.cause, found.narrows) == ([culprit], fault_class, cause, True)
@@ -108,7 +110,7 @@ def test_a_call_that_holds_the_interpreter_lock_is_told_apart() -> None:
 
 def test_another_thread_may_hold_the_lock_while_the_main_one_seems_to_wait() -> None:
     """The main thread stands in a collective like all others, but cannot come back from it: its process is the suspect."""
-    holder = Thread(frames=(Frame("native_call", "/work/ext.py", 3),), owns_gil=True, active=False)
+    holder = Thread(frames=(Frame("native_call", "/srv/ext.py", 3),), owns_gil=True, active=False)
     main = Thread(frames=STACKS["gradient"], main=True, owns_gil=False)
     dumps = [dump(rank, "gradient") for rank in range(3)]
     (found,) = analyzed(*dumps, dump(3, "gradient", threads=(main, holder)))
@@ -205,7 +207,9 @@ def test_the_same_stack_on_every_rank_is_no_machine(stack: str, cause: str) -> N
 def test_all_in_one_line_of_code_is_weak_until_a_second_look() -> None:
     """One look may have met healthy ranks at work; frozen stacks or a held lock make it the code."""
     (once,) = job(*["compute"] * 4)
-    (twice,) = analyzed(*(dump(rank, "compute", at=at, source=f"{at}:{rank}") for rank in range(4) for at in (1.0, 9.0)))
+    (twice,) = analyzed(
+        *(dump(rank, "compute", at=at, source=f"{at}:{rank}") for rank in range(4) for at in (1.0, 9.0))
+    )
     assert (once.symptom, once.suspects[0].strength < 0.5, len(once.missing)) == ("unknown", True, 1)
     assert (twice.symptom, twice.suspects[0].strength > 0.5) == ("hang", True)
 
@@ -248,7 +252,7 @@ def test_loader_workers_are_helpers_and_tell_what_they_do() -> None:
 def test_gradients_are_followed_into_the_autograd_thread() -> None:
     """The main thread waits for backward; what the autograd thread does in user code is what the rank does."""
     main = Thread(frames=STACKS["gradient"], main=True)
-    frames = (Frame("spin", "/work/ops.py", 4), Frame("apply", "/x/site-packages/torch/autograd/function.py", 311))
+    frames = (Frame("spin", "/srv/ops.py", 4), Frame("apply", "/x/site-packages/torch/autograd/function.py", 311))
     dumps = [dump(rank, "gradient") for rank in range(3)]
     (found,) = analyzed(*dumps, dump(3, "gradient", threads=(main, Thread(frames=frames))))
     assert suspects([found]) == [3]
@@ -305,10 +309,10 @@ def test_groups_for_a_report_are_largest_first() -> None:
 @pytest.mark.parametrize(
     ("stack", "duty"),
     [
-        ((Frame("barrier", C10D), Frame("save_checkpoint", "/work/c.py")), "waiting_collective"),
+        ((Frame("barrier", C10D), Frame("save_checkpoint", "/srv/c.py")), "waiting_collective"),
         ((Frame("__getitem__", "torch/nn/modules/container.py"), TRAIN), ""),
-        ((Frame("read_sample", "/work/x.py"), Frame("fetch", "torch/utils/data/_utils/fetch.py"), TRAIN), "data_loader"),
-        ((Frame("my_hook", "/work/x.py"), Frame("_engine_run_backward", "torch/autograd/graph.py")), ""),
+        ((Frame("read_sample", "/srv/x.py"), Frame("fetch", "torch/utils/data/_utils/fetch.py"), TRAIN), "data_loader"),
+        ((Frame("my_hook", "/srv/x.py"), Frame("_engine_run_backward", "torch/autograd/graph.py")), ""),
         ((Frame("recv_bytes", "multiprocessing/connection.py"), TRAIN), ""),
         ((Frame("checkpoint", "torch/utils/checkpoint.py"), Frame("forward", "/home/dataset/model.py")), ""),
         ((Frame("__poll", "poll.c"), Frame("c10d::ProcessGroupGloo::Work::wait(int)", "torch.so")), "waiting_collective"),
@@ -372,3 +376,15 @@ def test_fail_slow_voting_abstains() -> None:
     assert fail_slow([{rank: (str(rank),) for rank in range(16)}] * 5, without_dp) is None
     assert fail_slow(rounds(12, 12, 12, 12, 12), shape) is None
     assert fail_slow([], shape) is None
+
+
+def test_a_missing_stack_picks_only_from_ranks_that_hold_the_others_up() -> None:
+    """Three of four wait and the fourth gave no stack: a narrowing at little more than even odds, nothing by itself."""
+    world = Topology(ranks=(0, 1, 2, 3))
+    window = Window.build(dump(rank, "gradient") for rank in range(3))
+
+    (finding,) = [f for f in analyze(window, world, KNOWLEDGE) if f.fault_class == "no_stack"]
+
+    assert [suspect.ranks for suspect in finding.suspects] == [(3,)]
+    assert finding.narrows
+    assert finding.suspects[0].strength < 0.85
