@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzers.recorder import GroupName, Ints, RecorderTable, keyed
-from collectors.records import FLIGHT_RECORDER_COLUMNS, PG_STATUS_COLUMNS, FlightRecorderDump
+from analyzers.recorder import GroupName, Ints, RecorderTable, keyed, whole_values
+from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump
 
 _CODED = ("operation", "input_sizes", "output_sizes", "dtypes")
 _PLAIN = tuple(name for name in FLIGHT_RECORDER_COLUMNS if name not in (*_CODED, "group", "frames"))
@@ -95,8 +95,7 @@ def _status_completed(dumps: Sequence[FlightRecorderDump], number: Ints, pg_id: 
     """Return, per entry, the number of the last work that its group's status counter knows completed, -1 if unknown."""
     owner, keys, values = [], [], []
     for index, dump in enumerate(dumps):
-        key = np.frombuffer(dump.pg_status.get("pg_id", b""), PG_STATUS_COLUMNS["pg_id"])
-        value = np.frombuffer(dump.pg_status.get("completed", b""), PG_STATUS_COLUMNS["completed"])
+        key, value = (whole_values(dump.pg_status.get(name, b"")) for name in ("pg_id", "completed"))
         if len(key) and len(key) == len(value):
             owner.append(np.full(len(key), index, np.int64))
             keys.append(key)

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
-from analyzers.recorder import RecorderTable
+from analyzers.recorder import RecorderTable, whole_values
 from analyzers.tabulate import tabulate
 from collectors.records import FlightRecorderDump, Record
 
@@ -51,7 +53,7 @@ class Window:
         return frozenset(
             dump.rank
             for dump in self.dumps
-            if dump.rank is not None and np.any(np.frombuffer(dump.pg_status.get("enqueued", b""), "<i8") > 0)
+            if dump.rank is not None and np.any(whole_values(dump.pg_status.get("enqueued", b"")) > 0)
         )
 
     @classmethod
@@ -61,11 +63,25 @@ class Window:
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
         chosen = attempt if attempt is not None else (attempts[-1] if attempts else None)
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
-        kept.sort(key=_canonical)
+        kept = _ordered(kept)
         newest, earlier = _newest_a_rank([record for record in kept if isinstance(record, FlightRecorderDump)])
         job = next((record.job for record in kept if record.job), None)
         others = tuple(number for number in attempts if number != chosen)
         return cls(tuple(kept), tuple(newest), tuple(earlier), job, chosen, others)
+
+
+def _ordered(records: list[Record]) -> list[Record]:
+    """Sort canonically; records of one place and instant, as the parts of one line may be, by what they say."""
+    records.sort(key=_canonical)
+    ordered: list[Record] = []
+    for _, alike in groupby(records, key=_canonical):
+        same = list(alike)
+        ordered.extend(sorted(same, key=_content) if len(same) > 1 else same)
+    return ordered
+
+
+def _content(record: Record) -> bytes:
+    return msgspec.msgpack.encode(record, enc_hook=lambda value: value.data)  # Members, the one type of our own
 
 
 def _canonical(record: Record) -> tuple[str, float, int, str]:
@@ -75,7 +91,7 @@ def _canonical(record: Record) -> tuple[str, float, int, str]:
 
 def last_activity_ns(dump: FlightRecorderDump) -> int:
     """Return the newest instant that a dump's entries mention, -1 for an empty dump."""
-    data = np.frombuffer(dump.columns.get("created_ns", b""), "<i8")
+    data = whole_values(dump.columns.get("created_ns", b""))
     return int(data.max()) if len(data) else -1
 
 
