@@ -11,7 +11,20 @@ def ranges(ranks: Iterable[int]) -> str:
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
-    ordered = sorted(set(ranks))
-    starts = [rank for index, rank in enumerate(ordered) if index == 0 or ordered[index - 1] != rank - 1]
-    ends = [rank for index, rank in enumerate(ordered) if index == len(ordered) - 1 or ordered[index + 1] != rank + 1]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+    return ",".join(span(low, high) for low, high in runs(ranks))
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and last of each run of consecutive numbers, in order."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def span(low: int, high: int) -> str:
+    """Write one run: ``7`` or ``0-3``."""
+    return str(low) if low == high else f"{low}-{high}"

@@ -99,8 +99,10 @@ def test_the_verdict_goes_to_stdout_and_talk_to_stderr(
         (["diagnose", "FOLDER", "--html", "/nowhere/at/all/report.html"], "/nowhere/at/all does not exist"),
         (["diagnose", "FOLDER", "--expect", "culprit"], "FIELD=VALUE"),
         (["diagnose", "FOLDER", "--knowledge", "/nowhere.toml"], "overrides nothing"),
-        (["diagnose", "FOLDER", "--hosts", "gpu-[0-99999999]"], "131,072"),
+        (["diagnose", "FOLDER", "--hosts", "gpu-[0-99999999]"], "1,000,000"),
+        (["diagnose", "FOLDER", "--hosts", "gpu-[1"], "gpu-[0001-0004,0007]"),
         (["diagnose", "FOLDER", "--hosts", "/nowhere/hosts"], "neither a file nor a hostlist"),
+        (["diagnose", "FOLDER", "--hosts", "mistyped.txt"], "neither a file nor a hostlist"),
         (["diagnose", "FOLDER", "--attempt", "9"], "attempt 9 is not among"),
         (["diagnose", "FOLDER", "--ranks-per-node", "0"], "--ranks-per-node"),
         (["diagnose"], "PATH"),
@@ -220,7 +222,7 @@ def test_options_reach_the_reading_and_the_window(judged: dict[str, object], fol
 def test_hosts_of_every_form(tmp_path: Path) -> None:
     """A file names the host of each rank by its line, or of each node with --ranks-per-node; a bare number makes blocks."""
     file = tmp_path / "hosts"
-    file.write_text("a\nb\n\na\nb\n", encoding="utf-8")
+    file.write_text("# by hand\na slots=1\nb\n\na\nb\n", encoding="utf-8")
     four = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
     named = [KernelEvent(source="", event="", rank=2, node="gpu-7"), *four]
 

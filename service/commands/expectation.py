@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from analyzers.ranges import ranges
 from analyzers.verdict import Culprit, Verdict
-from service.telling.hostlists import parse_ranks, rank_ranges
+from service.telling.hostlists import parse_ranks
 
 FIELDS = ("culprit", "cause", "symptom", "class", "action", "abstained")
 
@@ -102,13 +103,13 @@ def _culprits_met(expectation: Expectation, culprits: tuple[Culprit, ...]) -> bo
 def _told(expectation: Expectation) -> str:
     parts = [f"{kind}:{name}" for kind, name in sorted(expectation.names)]
     if expectation.ranks:
-        parts.insert(0, f"rank:{rank_ranges(expectation.ranks)}")
+        parts.insert(0, f"rank:{ranges(expectation.ranks)}")
     return " and ".join(parts) or "none"
 
 
 def _named(verdict: Verdict) -> str:
     named = [
-        f"{culprit.kind}:{culprit.id}" + (f" (rank:{rank_ranges(culprit.ranks)})" if culprit.ranks else "")
+        f"{culprit.kind}:{culprit.id}" + (f" (rank:{ranges(culprit.ranks)})" if culprit.ranks else "")
         for culprit in verdict.culprits
     ]
     return " and ".join(named) or ("none (it abstained)" if verdict.abstained else "none")

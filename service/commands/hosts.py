@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.telling.hostlists import MOST_HOSTS, unfold_hosts
-
 if TYPE_CHECKING:
     from collectors.records import Placement, Record
 
 MOST_BYTES = 16_777_216  # a hosts file
+# What a mistyped file is called; taken for one host it would put every rank there, and that host would be evicted.
+_FILE_NAMES = (".txt", ".list", ".lst", ".csv", ".log", ".conf", ".cfg", "hosts", "hostfile", "nodefile", "nodelist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Hosts:
             return cls((), ranks_per_node, False, "--ranks-per-node")
         path = Path(text)
         if path.is_file():
-            return cls(_lines(path), ranks_per_node, ranks_per_node is None, f"--hosts {text}")
-        if "/" in text:
+            return cls(_lines(path, ranks_per_node), ranks_per_node, ranks_per_node is None, f"--hosts {text}")
+        if "/" in text or text.lower().endswith(_FILE_NAMES):
             raise ValueError(f"--hosts {text} is neither a file nor a hostlist: write a file's path or gpu-[0001-0004]")
-        return cls(unfold_hosts(text), ranks_per_node, False, f"--hosts {text}")
+        return cls(_unfolded(text), ranks_per_node, False, f"--hosts {text}")
 
     def placement(self, records: Sequence[Record]) -> Iterable[Placement]:
         """Return the placement record that follows, or nothing where the options were left out."""
@@ -44,7 +44,7 @@ class Hosts:
             return ()
         ranks = range(_world_size(records))
         nodes = self._nodes(ranks, _known_nodes(records))
-        return (Placement(source=self.said, ranks=Members.of(ranks[: len(nodes)]), nodes=nodes),)
+        return (Placement(source=self.said, ranks=Members.of(range(len(nodes))), nodes=nodes),)
 
     def _nodes(self, ranks: range, known: Mapping[int, str]) -> tuple[str, ...]:
         if self.a_line_a_rank:
@@ -69,7 +69,19 @@ class Hosts:
         return max(1, ranks // len(self.names))
 
 
-def _lines(path: Path) -> tuple[str, ...]:
+def _unfolded(hostlist: str) -> tuple[str, ...]:
+    from collectors.readers import Damaged, hosts
+
+    try:
+        return tuple(hosts.expand(hostlist))
+    except Damaged as problem:
+        raise ValueError(f"--hosts {hostlist[:80]}: {problem}: write it like gpu-[0001-0004,0007]") from None
+
+
+def _lines(path: Path, ranks_per_node: int | None) -> tuple[str, ...]:
+    """Read the file as one in the folder is read: the host of each rank; with ranks per node, each host once a line."""
+    from collectors.readers import Damaged, hosts
+
     try:
         with path.open("rb") as stream:
             data = stream.read(MOST_BYTES + 1)
@@ -77,10 +89,10 @@ def _lines(path: Path) -> tuple[str, ...]:
         raise ValueError(f"--hosts {path} cannot be read ({problem.strerror}): correct the path") from None
     if len(data) > MOST_BYTES:
         raise ValueError(f"--hosts {path} is larger than {MOST_BYTES:,} bytes: it takes one host a line")
-    names = tuple(line.strip() for line in data.decode("utf-8", "replace").splitlines() if line.strip())
-    if not names or len(names) > 8 * MOST_HOSTS:
-        raise ValueError(f"--hosts {path} names {len(names):,} hosts, 1 to {8 * MOST_HOSTS:,} are allowed: one a line")
-    return names
+    try:
+        return hosts.placement(data.decode("utf-8", "replace"), ranks_per_node and 1).nodes
+    except Damaged as problem:
+        raise ValueError(f"--hosts {path}: {problem}") from None
 
 
 def _world_size(records: Iterable[Record]) -> int:

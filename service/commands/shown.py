@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from analyzers.ranges import ranges
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     PG_STATUS_COLUMNS,
@@ -19,7 +20,6 @@ from collectors.records import (
     Record,
     StackDump,
 )
-from service.telling.hostlists import rank_ranges
 from service.telling.instants import rfc3339
 
 _CODES = {"<i1": "b", "<i4": "i", "<i8": "q"}
@@ -98,7 +98,7 @@ def _dump(record: FlightRecorderDump, limit: int | None) -> dict[str, Any]:
     fields["count"] = record.count
     fields["groups"] = [
         {"name": _clean(group.name), "description": _clean(group.description)}
-        | ({"ranks": rank_ranges(group.members.ranks())} if group.members is not None else {})
+        | ({"ranks": ranges(group.members.ranks())} if group.members is not None else {})
         for group in record.groups
     ]
     fields["pg_status"] = list(_rows(record.pg_status, PG_STATUS_COLUMNS))

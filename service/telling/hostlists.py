@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-MOST_HOSTS = 131_072  # the hosts that one hostlist may stand for
+from analyzers.ranges import runs, span
+
 MOST_RANKS = 1_048_576  # the ranks that one text of ranges may stand for
 
 _TRAILING_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)
-_ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
-
-
-def rank_ranges(ranks: Iterable[int]) -> str:
-    """Fold ranks into ranges: ``0-3,7``."""
-    return ",".join(_span(low, high) for low, high in _runs(ranks))
 
 
 def ranks_for_people(ranks: Iterable[int], most: int = 8) -> str:
     """Fold ranks into ranges with a space after the comma, and stop after ``most`` ranges with how many are left."""
-    runs = _runs(ranks)
-    spans = [_span(low, high) for low, high in runs[:most]]
-    left = sum(high - low + 1 for low, high in runs[most:])
+    found = runs(ranks)
+    spans = [span(low, high) for low, high in found[:most]]
+    left = sum(high - low + 1 for low, high in found[most:])
     if left:
         return f"{', '.join(spans)} and {left:,} more"
     return " and ".join(spans) if len(spans) == 2 else ", ".join(spans)
@@ -54,57 +49,9 @@ def fold_hosts(hosts: Iterable[str]) -> str:
     return ",".join(sorted(plain + [_folded(key, numbers) for key, numbers in series.items()]))
 
 
-def unfold_hosts(text: str) -> tuple[str, ...]:
-    """Unfold Slurm's hostlist notation in its own order, ``gpu-[01-03,07],login1``; bounded by ``MOST_HOSTS``."""
-    if set("[]") & set(re.sub(r"\[[^\[\]]*\]", "", text)):
-        raise ValueError(f"the brackets of hostlist {text[:80]!r} do not match: write it like gpu-[0001-0004,0007]")
-    hosts: list[str] = []
-    for item in _ITEM.findall(text):
-        for host in _expanded(item.strip()):
-            hosts.append(host)
-            if len(hosts) > MOST_HOSTS:
-                raise ValueError(f"hostlist {text[:80]!r} stands for more than {MOST_HOSTS:,} hosts: write fewer")
-    return tuple(hosts)
-
-
-def _runs(ranks: Iterable[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for rank in sorted(set(ranks)):
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1] = (runs[-1][0], rank)
-        else:
-            runs.append((rank, rank))
-    return runs
-
-
-def _span(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low}-{high}"
-
-
 def _folded(key: tuple[str, int, str], numbers: list[int]) -> str:
     before, width, after = key
     if len(numbers) == 1:
         return f"{before}{numbers[0]:0{width}}{after}"
-    spans = [f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in _runs(numbers)]
+    spans = [f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in runs(numbers)]
     return f"{before}[{','.join(spans)}]{after}"
-
-
-def _expanded(item: str) -> Iterator[str]:
-    opened = item.find("[")
-    if opened < 0:
-        if item:
-            yield item
-        return
-    closed = item.find("]", opened)
-    for number in _numbers(item[opened + 1 : closed]):
-        for rest in _expanded(item[closed + 1 :]) if item[closed + 1 :] else ("",):
-            yield f"{item[:opened]}{number}{rest}"
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    for part in ranges.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
-        if match is None:
-            raise ValueError(f"{part!r} in a hostlist is no number and no range: write it like gpu-[0001-0004,0007]")
-        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
-            yield f"{number:0{len(match[1])}}"

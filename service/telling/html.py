@@ -16,7 +16,7 @@ from analyzers.topology import Topology
 from analyzers.verdict import Verdict, to_json
 from analyzers.window import Window
 from service.telling import story, text
-from service.telling.hostlists import rank_ranges, ranks_for_people
+from service.telling.hostlists import ranks_for_people
 from service.telling.instants import clock, moment
 from service.telling.map_data import callouts, cells, map_data
 from service.telling.rank_map import CELL, rank_map
@@ -83,7 +83,6 @@ def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowle
         most_events=MOST_EVENTS,
         clock=clock,
         document=_document(verdict),
-        ranges_of=rank_ranges,
     )
 
 
