@@ -29,6 +29,8 @@ _DIMENSIONS: tuple[tuple[str, str], ...] = (
 )
 _MESH_WORDS = {"tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "ep": "ep", "fsdp": "dp", "ddp": "dp", "pipeline": "pp"}
 
+MOST_RANKS = 1 << 20  # ten times the largest job that anybody has told of
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
@@ -124,8 +126,10 @@ def _expected_ranks(window: Window, nodes: Mapping[int, str], named: list[GroupN
         if group.members is not None:
             ranks.update(group.members.ranks())
     for placement in window.of(Placement):
-        ranks.update(range(placement.world_size or 0))
-    return tuple(range(max(ranks) + 1)) if ranks else ()
+        ranks.update(range(min(placement.world_size or 0, MOST_RANKS)))
+    if not ranks or max(ranks) >= MOST_RANKS:
+        return tuple(sorted(ranks))  # no job is so large: a wild number in one dump makes no expectation of the others
+    return tuple(range(max(ranks) + 1))
 
 
 def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[int, ...]) -> tuple[ProcessGroup, ...]:
