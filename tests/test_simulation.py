@@ -50,7 +50,11 @@ def test_members_leave_a_collective_together(shape: Shape) -> None:
 
     for members, dimension in zip(trace.job.groups.members, trace.job.groups.dimension, strict=True):
         places = [
-            [index for (name, part, _), index in trace.job.programs[rank].places.items() if name == dimension and not part]
+            [
+                index
+                for (name, part, _), index in trace.job.programs[rank].places.items()
+                if name == dimension and not part
+            ]
             for rank in members
         ]
         for operation in zip(*places, strict=True):
@@ -90,7 +94,9 @@ def test_every_fault_hangs_the_job(kind: str) -> None:
     for seed in range(KINDS.index(kind), KINDS.index(kind) + 3 * len(KINDS), len(KINDS)):
         trace = play(draw(seed, most_ranks=64)).trace
         columns = list(zip(trace.created, trace.done, strict=True))
-        outstanding = sum(c != NEVER and d == NEVER for created, done in columns for c, d in zip(created, done, strict=True))
+        outstanding = sum(
+            c != NEVER and d == NEVER for created, done in columns for c, d in zip(created, done, strict=True)
+        )
         unlaunched = sum(
             trace.created[rank][index] == NEVER
             for rank, program in enumerate(trace.job.programs)
@@ -121,7 +127,9 @@ def decoded(dump: FlightRecorderDump) -> dict[str, list[object]]:
     columns: dict[str, list[object]] = {}
     for name, code in FLIGHT_RECORDER_COLUMNS.items():
         values = list(array(CODES[code], dump.columns[name]))
-        columns[name] = [dump.strings[value] if value >= 0 else "" for value in values] if name in TEXT_COLUMNS else values
+        columns[name] = (
+            [dump.strings[value] if value >= 0 else "" for value in values] if name in TEXT_COLUMNS else values
+        )
     return columns
 
 

@@ -121,13 +121,20 @@ class _Machine:
         for rank in range(self.job.shape.world):
             self._run_ahead(rank)
         trace = self.trace
-        trace.idle_at = max(max(max(column, default=0) for column in columns) for columns in (trace.created, trace.done))
+        trace.idle_at = max(
+            max(max(column, default=0) for column in columns) for columns in (trace.created, trace.done)
+        )
         return trace
 
     def _walk(self, rank: int) -> None:
         """Advance one rank's device until it waits for somebody."""
         operations = self.job.programs[rank].operations
-        position, halt, created, done = self.position[rank], self.halt[rank], self.trace.created[rank], self.trace.done[rank]
+        position, halt, created, done = (
+            self.position[rank],
+            self.halt[rank],
+            self.trace.created[rank],
+            self.trace.done[rank],
+        )
         host, compute = self.host[rank], self.compute[rank]
         self.awaits[rank] = NEVER
         while position < halt:

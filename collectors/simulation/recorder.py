@@ -59,9 +59,7 @@ def dumps(trace: Trace, recording: Recording) -> Iterator[FlightRecorderDump]:
         yield _dump(trace, recording, ledger, rank, members)
 
 
-def _dump(
-    trace: Trace, recording: Recording, ledger: Ledger, rank: int, members: list[Members]
-) -> FlightRecorderDump:
+def _dump(trace: Trace, recording: Recording, ledger: Ledger, rank: int, members: list[Members]) -> FlightRecorderDump:
     at_ns = recording.dumped_at_ns[rank]
     ends = shown_ends(trace, rank, at_ns)
     written = _written(trace, ledger, rank, at_ns)
@@ -109,7 +107,9 @@ def _written(trace: Trace, ledger: Ledger, rank: int, at_ns: int) -> int:
     return bisect_right(
         ledger.lines,
         at_ns,
-        key=lambda line: 0 if line.position < 0 else (created[line.position] if created[line.position] != NEVER else never),
+        key=lambda line: (
+            0 if line.position < 0 else (created[line.position] if created[line.position] != NEVER else never)
+        ),
     )
 
 
@@ -126,9 +126,7 @@ def _shared(job: Job, rank: int, lines: list[Line], record_ids: range | list[int
     return columns
 
 
-def _states(
-    trace: Trace, recording: Recording, rank: int, lines: list[Line], ends: list[int]
-) -> dict[str, bytes]:
+def _states(trace: Trace, recording: Recording, rank: int, lines: list[Line], ends: list[int]) -> dict[str, bytes]:
     created, ready, at_ns = trace.created[rank], trace.ready[rank], recording.dumped_at_ns[rank]
     lost_from = trace.lost_from.get(rank, len(ends))
     seen = [line.watched and line.position >= 0 for line in lines]

@@ -198,7 +198,9 @@ def _cross(groups: Groups, rank: int, first: Operation, second: Operation) -> bo
 def _end_of_pause(trace: Trace) -> int:
     """Return when rank 0's host launched again after the pause before the middle step."""
     operations, middle = trace.job.programs[0].operations, trace.job.shape.steps // 2
-    return min(at for at, operation in zip(trace.created[0], operations, strict=True) if operation.step == middle and at > 0)
+    return min(
+        at for at, operation in zip(trace.created[0], operations, strict=True) if operation.step == middle and at > 0
+    )
 
 
 def play(scenario: Scenario) -> Played:

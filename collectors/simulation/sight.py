@@ -78,7 +78,12 @@ class Sight:
                         continue
                     if not started and not self.launched(peer, place):
                         return True
-                    if started and self.launched(peer, place) and self.reached(rank, index) and not self.reached(peer, place):
+                    if (
+                        started
+                        and self.launched(peer, place)
+                        and self.reached(rank, index)
+                        and not self.reached(peer, place)
+                    ):
                         return True
         return False
 
@@ -108,7 +113,9 @@ class Sight:
         def stands(rank: int, index: int) -> bool:
             if not self.reached(rank, index):
                 return False
-            return any(peer == gone and not self.launched(peer, place) for peer, place in self.counterparts(rank, index))
+            return any(
+                peer == gone and not self.launched(peer, place) for peer, place in self.counterparts(rank, index)
+            )
 
         return stands
 

@@ -47,9 +47,7 @@ def kept(digest: str) -> dict[tuple[int, int], Score]:
     if not KEPT.exists():
         return {}
     rows = (json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines())
-    return {
-        (row["most_ranks"], row["score"]["seed"]): Score(**row["score"]) for row in rows if row["digest"] == digest
-    }
+    return {(row["most_ranks"], row["score"]["seed"]): Score(**row["score"]) for row in rows if row["digest"] == digest}
 
 
 def run_one(most_ranks: int, seed: int) -> tuple[int, Score]:
