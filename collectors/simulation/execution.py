@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from collectors.simulation.faults import EDITING, HALTING, Fault, edited
-from collectors.simulation.programs import Groups, Kind, Operation, Program, Shape, build_groups, build_programs
+from collectors.simulation.programs import Groups, Kind, Operation, Program, Shape, build_groups
+from collectors.simulation.schedule import build_programs
 
 LAUNCH_NS = 20_000
 NEVER = -1

@@ -9,8 +9,9 @@ from typing import Literal, get_args
 from collectors.records import Members, Placement, Record
 from collectors.simulation.execution import Job, Trace, execute
 from collectors.simulation.faults import Fault, FaultKind, next_collective
-from collectors.simulation.programs import Groups, Kind, Operation, Program, Shape, build_groups, build_programs
+from collectors.simulation.programs import Groups, Kind, Operation, Program, Shape, build_groups
 from collectors.simulation.recorder import Recording, dumps
+from collectors.simulation.schedule import build_programs
 
 ScenarioKind = Literal[FaultKind, "healthy", "healthy_twice", "pause"]
 KINDS: tuple[ScenarioKind, ...] = (*get_args(FaultKind), "healthy", "healthy_twice", "pause")
