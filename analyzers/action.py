@@ -26,12 +26,12 @@ _ENOUGH = 0.85
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
 _BY_CAUSE = {
-    "network": ("probe", "test the links between these ranks before anything is evicted"),
+    "network": ("probe", "the network is suspected: test its links first"),
     "storage": ("none", "the file system is the cause: no machine of the job is at fault"),
     "platform": ("restart_job", "killed or preempted from outside: no machine of the job is at fault"),
     "data": ("none", "the data is the cause: no machine is at fault"),
     "imbalance": ("none", "the work is uneven: no machine is at fault"),
-    "unknown": ("probe", "collect what is missing before anything is evicted"),
+    "unknown": ("probe", "what is missing would decide"),
 }
 _CODE = {
     "exception_one_rank": (
@@ -89,9 +89,19 @@ def _too_many(entries: list[Culprit], topology: Topology) -> bool:
 
 def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
     entries = [entry for _, entry in pairs]
-    reasons = dict.fromkeys(_reason(root) for root, _ in pairs)
+    found: dict[str, list[str]] = {}
+    for root, entry in pairs:
+        found.setdefault(_reason(root), []).append(f"{entry.kind} {entry.id}")
+    reasons = [_of(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
     more = "; probe the others that are named before they are touched" if partly else ""
     return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
+
+
+def _of(guilty: list[str], reason: str, *, alone: bool) -> str:
+    """Say whose reason it is, where "it" would not tell."""
+    if len(guilty) == 1 and alone:
+        return reason
+    return f"{' and '.join(guilty)}: {reason}" if not alone else f"for each of them, {reason}"
 
 
 def _reason(root: Root) -> str:
@@ -104,7 +114,8 @@ def _reason(root: Root) -> str:
 def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
     """A device's own event says what it needs, by the vendor's table or the site's."""
     kind = action_for(root.finding.fault_class, knowledge)
-    why = f"what the table of hardware events asks for after {root.finding.fault_class}"
+    event = root.finding.fault_class.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ")
+    why = f"that is what the table of hardware events asks for after {event}"
     return Action(kind=kind, nodes=_nodes([entry]), ranks=_homeless([entry]), why=why)
 
 

@@ -161,7 +161,7 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: _Evidence) -
 def _why_set(root: Root, ranks: tuple[int, ...]) -> str:
     if len(ranks) == 1:
         return f"{root.suspects[0].why}; it cannot be excluded"
-    return f"one or more of {len(ranks)} ranks: {root.suspects[0].why}"
+    return f"for example, {root.suspects[0].why}"
 
 
 def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
@@ -304,22 +304,26 @@ def _missing(
     absent = [rank for rank in topology.ranks if rank not in dumped]
     if absent and window.dumps:
         guilty = {rank for culprit in culprits for rank in culprit.ranks}
-        entries.append(
-            Missing(what=f"no flight-recorder dump from ranks {ranges(absent)}", matters=bool(guilty & set(absent)))
-        )
+        named = f"rank{'s' if len(absent) > 1 else ''} {ranges(absent)}"
+        open_still = not culprits or any(not root.certain for root in decision.roots)
+        matters = open_still or bool(guilty & set(absent))
+        entries.append(Missing(what=f"no flight-recorder dump from {named}", matters=matters))
     if not decision.findings:
         entries.append(Missing(what=_nothing_to_go_by(window)))
     return tuple(dict.fromkeys(entries))
 
 
 def _nothing_to_go_by(window: Window) -> str:
-    have = Counter(type(record).__name__ for record in window.records)
-    told = ", ".join(f"{count} {name}" for name, count in sorted(have.items())) or "nothing"
+    have = Counter(_source_word(record) for record in window.records)
+    told = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
     return f"no symptom in what was read ({told}): flight-recorder dumps, stacks and logs of every rank would tell"
 
 
 def _coverage(window: Window, topology: Topology) -> Coverage:
     kinds = Counter(_source_word(record) for record in window.records if not isinstance(record, Unread))
+    if window.earlier_dumps:
+        kinds["flight_recorder"] -= len(window.earlier_dumps)
+        kinds["flight_recorder_earlier"] = len(window.earlier_dumps)
     seen = {record.rank for record in window.records if record.rank is not None}
     unread = [f"{record.source}: {record.reason}" for record in window.of(Unread)]
     return Coverage(

@@ -122,6 +122,44 @@ def test_abstaining_names_nobody_and_says_what_to_collect() -> None:
     assert "! stacks of ranks 12-15 would split them" in said
 
 
+def test_a_set_is_told_as_one_or_more_of_its_ranks() -> None:
+    """A set is called after its ranks once, and after its group where it has one; how many are guilty is left open."""
+    loose = Culprit(root="r1", kind="group", id="ranks 9,14", ranks=(9, 14), probability=0.9)
+    group = msgspec.structs.replace(loose, id="42 (PIPELINE)")
+
+    assert story.who([loose]) == "One or more of ranks 9 and 14"
+    assert story.who([group]) == "One or more of ranks 9 and 14 (group 42 (PIPELINE))"
+    assert " hang the job" in text.render(changed(hang(), culprits=(loose,)))
+
+
+def test_an_action_names_what_the_verdict_names() -> None:
+    """Where neither node nor rank is known the object of the action is the culprit itself, as its log calls it."""
+    link = Culprit(root="r1", kind="link", id="vm-0/ib6", probability=0.7, why="ib6 went down")
+    verdict = changed(hang(), culprits=(link,), action=document.Action(kind="probe"))
+
+    assert story.advice(verdict) == "Probe link vm-0/ib6 before evicting anybody."
+    assert story.reason(link.why, [link], named=False) == "ib6 went down."
+
+
+def test_one_reason_rejects_several_in_one_line() -> None:
+    """Those rejected for the same reason are listed together, others by themselves."""
+    rejected = tuple(document.Rejected(kind="rank", id=str(n), why="it waits" if n else "it ran") for n in range(3))
+
+    assert story.rejections(changed(hang(), rejected=rejected)) == (
+        ("rank 0", "it ran"),
+        ("ranks 1 and 2, each", "it waits"),
+    )
+
+
+def test_files_not_read_are_counted_beyond_those_listed() -> None:
+    """The first are named with their reason; the number is that of all, though the document lists only some."""
+    unread = (*(f"f{n}: empty" for n in range(20)), "80 more")
+    said = text.render(changed(hang(), coverage=document.Coverage(unread=unread)))
+
+    assert "100 files not read:" in said
+    assert said.count(": empty") == text.MOST_UNREAD
+
+
 def test_abstaining_with_an_action_only_offers_it() -> None:
     """Where an abstaining verdict has an action, it is one way among others and not an order."""
     said = " ".join(text.render(changed(undecided(), action=document.Action(kind="probe", ranks=(12, 13)))).split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ _RECORDER = "the job needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_P
 
 _SOURCES = {
     "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
+    "flight_recorder_earlier": ("older dump of the same ranks", "older dumps of the same ranks"),
     "stacks": ("stack dump", "stack dumps"),
     "process": ("process-table row", "process-table rows"),
     "kernel_event": ("kernel event", "kernel events"),
@@ -101,7 +103,7 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
 
 
 def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
-    plural = len(culprits) > 1 or (culprits[0].kind == "rank" and len(culprits[0].ranks) > 1)
+    plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
     deed = _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))[plural]
     return Headline(who(culprits), deed, moment(verdict.onset), confidence(min(c.probability for c in culprits)))
 
@@ -117,11 +119,10 @@ def who(culprits: Sequence[Culprit]) -> str:
 def _one(culprit: Culprit) -> str:
     held = f" ({plural_ranks(culprit.ranks)})" if culprit.ranks else ""
     if culprit.kind in ("group", "stage"):
-        return (
-            f"One of {plural_ranks(culprit.ranks)} ({culprit.kind} {culprit.id})"
-            if culprit.ranks
-            else f"The {culprit.kind} {culprit.id}"
-        )
+        # A set without a name of its own is called after its ranks.
+        called = "" if culprit.id.startswith("ranks ") else f" ({culprit.kind} {culprit.id})"
+        ranks = f"One or more of {plural_ranks(culprit.ranks)}{called}"
+        return ranks if culprit.ranks else f"The {culprit.kind} {culprit.id}"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"
@@ -134,9 +135,11 @@ def _one(culprit: Culprit) -> str:
 def reason(why: str, culprits: Sequence[Culprit], *, named: bool) -> str:
     """Return why as a sentence; ``named`` puts who before it, unless it begins with them."""
     name = who(culprits) if culprits else ""
-    said = why.strip()
-    said = f"{said[:1].upper()}{said[1:]}{'' if said.endswith(('.', '?', '!')) else '.'}"
-    return f"{name}: {said}" if named and not said.lower().startswith(name.lower()) else said
+    said = f"{why.strip()}{'' if why.strip().endswith(('.', '?', '!')) else '.'}"
+    if named and not said.lower().startswith(name.lower()):
+        return f"{name}: {said}"
+    # "ib6" and "mlx5_0" are names, at the beginning of a sentence too.
+    return f"{said[:1].upper()}{said[1:]}" if said.partition(" ")[0].strip(",.:;").isalpha() else said
 
 
 def plural_ranks(ranks: Iterable[int], most: int = 8) -> str:
@@ -192,22 +195,22 @@ def advice(verdict: Verdict) -> str:
     """Return what to do about this verdict as one sentence."""
     if tone(verdict) == "healthy" and verdict.action.kind == "none":
         return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict nobody."
-    return deed(verdict.action, abstained=verdict.abstained)
+    known = who(verdict.culprits)
+    suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
+    return deed(verdict.action, suspects, abstained=verdict.abstained)
 
 
-def deed(action: Action, *, abstained: bool = False) -> str:
+def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = False) -> str:
     """Return what to do as one sentence that names its object; an abstaining verdict only offers it."""
     target = f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}" if action.nodes else ""
     of_ranks = (
-        f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
-        if action.ranks
-        else "the suspects"
+        f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}" if action.ranks else suspects
     )
     object_ = target or of_ranks
     sentence = {
         "evict": f"Evict {object_}.",
         "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
-        "reset_gpu": f"Reset the GPU on {object_}, then restart the job.",
+        "reset_gpu": f"Reset {'the GPU on ' if object_ != suspects else ''}{object_}, then restart the job.",
         "reboot_node": f"Reboot {object_}, then restart the job.",
         "restart_role": f"Restart the role {action.role or 'named above'}; leave the others running.",
         "restart_job": "Restart the job where it is; evict nobody.",
@@ -232,6 +235,24 @@ def coverage(verdict: Verdict) -> str:
     if seen.other_attempts:
         sentence += f". Attempt {verdict.attempt} was judged; --attempt chooses among {listed(seen.other_attempts)} too"
     return f"{sentence}."
+
+
+def rejections(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return who was rejected and why, each reason once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in verdict.rejected:
+        found.setdefault((one.kind, one.why), []).append(one.id)
+    return tuple(
+        (f"{kind} {ids[0]}" if len(ids) == 1 else f"{kind}s {listed(ids)}, each", why)
+        for (kind, why), ids in found.items()
+    )
+
+
+def unread_count(verdict: Verdict) -> int:
+    """Return how many files gave no record; the document lists the first and then says how many more there are."""
+    listed_ones = verdict.coverage.unread
+    more = re.fullmatch(r"(\d+) more", listed_ones[-1]) if listed_ones else None
+    return len(listed_ones) - 1 + int(more[1]) if more else len(listed_ones)
 
 
 def _counted(name: str, count: int) -> str:

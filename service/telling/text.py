@@ -14,6 +14,7 @@ NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal
 LEAST_SKEW_SECONDS = 0.1  # below, nobody needs to know
 MOST_ROOTS = 8
+MOST_UNREAD = 3
 MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
 
 _ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
@@ -82,13 +83,20 @@ class _Page:
 def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
     for why, culprits in reasons(verdict)[:MOST_ROOTS]:
         yield "", story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
-    if verdict.first_symptom:
-        at = moment(verdict.first_symptom.at)
-        yield "", f"First symptom{f', {at}' if at else ''}: {sentence(verdict.first_symptom.text)}"
-    for item in _cited(verdict):
-        yield "-", f"{item.text}{f'  [{item.source}]' if item.source else ''}"
+    cited, first = _cited(verdict), verdict.first_symptom
+    if first:
+        at = moment(first.at)
+        sources = [item.source for item in cited if item.text == first.text]
+        yield "", f"First symptom{f', {at}' if at else ''}: {sentence(first.text)}{_place(*sources[:1])}"
+        cited = [item for item in cited if item.text != first.text]
+    for item in cited:
+        yield "-", f"{item.text}{_place(item.source)}"
     if story.tone(verdict) == "named":
         yield "", story.calibration(verdict)
+
+
+def _place(source: str = "") -> str:
+    return f"  [{source}]" if source else ""
 
 
 def _cited(verdict: Verdict) -> list[EvidenceItem]:
@@ -132,10 +140,11 @@ def _open_suspects(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    for rejected in verdict.rejected[:MOST_ROWS]:
-        yield "-", f"{rejected.kind} {rejected.id}: {rejected.why}"
-    if len(verdict.rejected) > MOST_ROWS:
-        yield "", f"… and {len(verdict.rejected) - MOST_ROWS:,} more (--json has them)"
+    rejected = story.rejections(verdict)
+    for name, why in rejected[:MOST_ROWS]:
+        yield "-", f"{name}: {why}"
+    if len(rejected) > MOST_ROWS:
+        yield "", f"… and {len(rejected) - MOST_ROWS:,} more (--json has them)"
 
 
 def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -161,7 +170,11 @@ def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "", story.coverage(verdict)
     if verdict.dump_skew_seconds is not None and verdict.dump_skew_seconds >= LEAST_SKEW_SECONDS:
         yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
-    unread = verdict.coverage.unread
+    unread = story.unread_count(verdict)
     if unread:
-        yield "", f"{len(unread):,} file{'s' if len(unread) != 1 else ''} not read; with the reason for each:"
-        yield "$", "faulthound read PATH"
+        yield "", f"{unread:,} file{'s' if unread != 1 else ''} not read:"
+        for one in verdict.coverage.unread[:MOST_UNREAD]:
+            yield "-", one
+        if unread > MOST_UNREAD:
+            yield "", "All of them, with the reason for each:"
+            yield "$", "faulthound read PATH"
