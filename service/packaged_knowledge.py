@@ -36,6 +36,8 @@ def _overrides(path: Path, packaged: dict[str, str]) -> dict[str, str]:
 
 
 def _checked(file: Path, packaged: dict[str, str]) -> str:
+    if not file.exists():
+        raise KnowledgeError(f"knowledge {file} does not exist: correct the path or leave it out")
     if file.stem not in packaged:
         raise KnowledgeError(f"knowledge {file} overrides nothing: its name must be one of {_names(packaged)}")
     try:

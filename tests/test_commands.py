@@ -98,7 +98,7 @@ def test_the_verdict_goes_to_stdout_and_talk_to_stderr(
         (["diagnose", "/nowhere/at/all"], "/nowhere/at/all does not exist"),
         (["diagnose", "FOLDER", "--html", "/nowhere/at/all/report.html"], "/nowhere/at/all does not exist"),
         (["diagnose", "FOLDER", "--expect", "culprit"], "FIELD=VALUE"),
-        (["diagnose", "FOLDER", "--knowledge", "/nowhere.toml"], "overrides nothing"),
+        (["diagnose", "FOLDER", "--knowledge", "/nowhere.toml"], "does not exist"),
         (["diagnose", "FOLDER", "--hosts", "gpu-[0-99999999]"], "1,000,000"),
         (["diagnose", "FOLDER", "--hosts", "gpu-[1"], "gpu-[0001-0004,0007]"),
         (["diagnose", "FOLDER", "--hosts", "/nowhere/hosts"], "neither a file nor a hostlist"),
@@ -121,17 +121,27 @@ def test_bad_usage_says_what_and_ends_with_2(
     assert shown.out == ""
 
 
-@pytest.mark.parametrize("records", [[], [NOT_READ] * 3])
+@pytest.mark.parametrize(
+    ("file", "records", "said"),
+    [
+        (None, [], "there is no file in"),
+        ("rank0.log", [], "nothing in"),
+        ("core", [NOT_READ] * 3, "nothing readable in"),
+    ],
+)
 def test_nothing_readable_ends_with_2(
-    judged: dict[str, object], folder: str, records: list[Record], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where nothing could be read there is no verdict, but the reasons, equal ones once."""
+    judged: dict[str, object], folder: str, file: str | None, records: list[Record], said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Where nothing could be read there is no verdict, but which kind of nothing it is, and the reasons, equal ones once."""
     judged["records"] = records
+    if file:
+        (Path(folder) / file).write_text("step 1", encoding="utf-8")
 
     assert run(["diagnose", folder]) == 2
 
     shown = capsys.readouterr()
-    assert "nothing readable" in shown.err
+    assert f"faulthound: {said} {folder}" in shown.err
     assert shown.err.count("no reader knows it") == bool(records)
     assert shown.out == ""
 

@@ -133,10 +133,16 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
         for line in _folded(unread):
             speech.note(line)
         named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
-        raise endings.Refused(
-            f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
-        )
+        raise endings.Refused(_nothing(named, paths, read=not unread))
     return records
+
+
+def _nothing(named: str, paths: Sequence[Path], *, read: bool) -> str:
+    if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
+        return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
+    if read:
+        return f"nothing in {named} tells of a fault or a wait, a log without errors for example: add dumps or stacks"
+    return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
 
 
 def _prepare_to_judge() -> None:

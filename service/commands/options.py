@@ -7,7 +7,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-Paths = Annotated[list[Path], Argument(metavar="PATH", help="Files and folders of one job; archives are opened.")]
+Paths = Annotated[
+    list[Path], Argument(metavar="PATH", readable=False, help="Files and folders of one job; archives are opened.")
+]
 HostList = Annotated[
     str | None,
     Option(metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."),

@@ -19,7 +19,9 @@ ENTRIES_FOR_PEOPLE = 10
 
 
 def read(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files and folders; archives are opened.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", readable=False, help="Files and folders; archives are opened.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines, one record each.")] = False,
     limit: Annotated[
         int | None,
@@ -48,7 +50,8 @@ def read(
         _print_json(files, limit) if json else _print_table(files, ENTRIES_FOR_PEOPLE if limit is None else limit)
     )
     if not readable:
-        speech.error("nothing readable: `faulthound formats` lists what can be read and how to make it")
+        named = ", ".join(map(str, files[:3]))
+        speech.error(f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it")
         raise typer.Exit(endings.USAGE)
 
 
@@ -71,7 +74,8 @@ def _print_table(files: list[Path], limit: int) -> bool:
     from service.commands.tables import print_table
 
     records = list(_records(files))
-    print_table(("kind", "time", "node", "rank", "what", "source"), [as_row(record) for record in records])
+    if records:
+        print_table(("kind", "time", "node", "rank", "what", "source"), [as_row(record) for record in records])
     for record in records:
         rows = entry_rows(record, limit)
         if rows:

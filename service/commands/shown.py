@@ -73,7 +73,8 @@ def _summary(record: Record) -> str:
         return f"{record.count:,} entries, {unfinished:,} unfinished, {len(record.groups)} groups, version {record.version}{cut}"
     if isinstance(record, StackDump):
         innermost = next((thread.frames[0].function for thread in record.threads if thread.frames), "no frames")
-        return f"{len(record.threads)} threads, pid {record.pid}, {innermost} ({record.tool})"
+        threads = f"{len(record.threads)} thread{'s' if len(record.threads) != 1 else ''}"
+        return f"{threads}, pid {record.pid}, {innermost} ({record.tool})"
     if isinstance(record, Placement):
         return f"{len(set(record.nodes))} nodes for {len(record.nodes)} ranks"
     fields = msgspec.to_builtins(record, enc_hook=_members)
