@@ -10,7 +10,6 @@ from collectors.records import Members, Placement
 from collectors.streams import lines
 
 MOST_RANKS = 1_000_000
-LONGEST_NAME = 255
 _FILE = re.compile(
     r"(?:^|[/:\\])(?:hosts|hostfile|host_file|hostlist|nodefile|nodelist|nodes)(?:\.txt)?$", re.IGNORECASE
 )
