@@ -109,7 +109,7 @@ def test_every_form_gives_the_same_event(
     assert (event.event, event.code, event.pci, event.pid) == ("xid", 79, "0000:05:00", None)
     assert (event.at, event.monotonic_at, event.node) == (at, monotonic_at, node)
     assert event.source == "kern.log:1"
-    assert recognise(line.encode(), "x").name == "kernel-log"  # type: ignore[union-attr]
+    assert recognise(line.encode(), "x").name == "kernel_log"  # type: ignore[union-attr]
 
 
 def test_a_lost_gpu_told_in_pieces_is_one_event_of_code_79() -> None:
@@ -215,7 +215,7 @@ DMESG = [
 def test_a_log_without_any_gpu_line_is_a_kernel_log_that_reports_nothing(prefix: str) -> None:
     """A healthy machine's log is recognised, and gives neither events nor complaints."""
     text = "".join(prefix.format(number) + line + "\n" for number, line in enumerate(DMESG * 8))
-    assert recognise(text.encode(), "x").name == "kernel-log"  # type: ignore[union-attr]
+    assert recognise(text.encode(), "x").name == "kernel_log"  # type: ignore[union-attr]
     assert read(text) == []
 
 

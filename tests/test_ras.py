@@ -83,7 +83,7 @@ def read(text: str) -> list[Record]:
     data = text.encode()
     format = recognise(data[:65_536], "ras")
     assert format is not None
-    assert format.name.startswith("nccl-ras")
+    assert format.name.startswith("nccl_ras")
     return list(format.read(Input("ras", io.BytesIO(data), data[:65_536])))
 
 

@@ -301,18 +301,18 @@ def test_rows_of_others_are_capped() -> None:
 @pytest.mark.parametrize("data", [b"", b"hello\nworld\n", b"{}", b"[]", b"\x80\x02}q\x00.", b"Thread pool started (idle)\n"])
 def test_other_content_is_nobodys(data: bytes) -> None:
     """What none of the tools wrote is not taken for theirs."""
-    mine = {"pyspy-json", "pyspy-text", "faulthandler-text", "gdb-text", "process-table", "nccl-ras-text", "nccl-ras-json"}
+    mine = {"pyspy_json", "pyspy_text", "faulthandler_text", "gdb_text", "process_table", "nccl_ras_text", "nccl_ras_json"}
     assert name_of(data) not in mine
 
 
-@pytest.mark.parametrize("kind", ["pyspy-text", "faulthandler-text", "gdb-text", "process-table"])
+@pytest.mark.parametrize("kind", ["pyspy_text", "faulthandler_text", "gdb_text", "process_table"])
 def test_a_line_of_a_hundred_megabytes_is_survived(kind: str) -> None:
     """A line without end costs neither memory nor a crash, and what precedes it stands."""
     head = {
-        "pyspy-text": b'Process 1: x\nThread 1 (idle): "MainThread"\n    f (a.py:1)\n',
-        "faulthandler-text": b'Thread 0x1 (most recent call first):\n  File "a.py", line 1 in f\n',
-        "gdb-text": b'Thread 1 (Thread 0x1 (LWP 5) "p"):\n#0  f () at a.c:1\n',
-        "process-table": b"PID STAT COMMAND\n1 T python\n",
+        "pyspy_text": b'Process 1: x\nThread 1 (idle): "MainThread"\n    f (a.py:1)\n',
+        "faulthandler_text": b'Thread 0x1 (most recent call first):\n  File "a.py", line 1 in f\n',
+        "gdb_text": b'Thread 1 (Thread 0x1 (LWP 5) "p"):\n#0  f () at a.c:1\n',
+        "process_table": b"PID STAT COMMAND\n1 T python\n",
     }[kind]
     assert name_of(head) == kind
     assert isinstance(read(head + b"#0 (" * 5_000_000)[0], (StackDump, ProcessState))

@@ -49,7 +49,7 @@ class _Speaker:
 
 
 @reader(
-    "faulthandler-text",
+    "faulthandler_text",
     made_by="kill -USR1 PID (faulthandler.register), or a crash",
     gives="where each Python thread of a process is, and the signal that it died of",
     sniff=_sniff,

@@ -32,7 +32,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 
 @reader(
-    "gdb-text",
+    "gdb_text",
     made_by="gdb -p PID -batch -ex 'thread apply all bt'",
     gives="where each thread of a process is, native frames included",
     sniff=_sniff,

@@ -77,7 +77,7 @@ def _certainty(form: str, shown: list[str], *, serving: bool) -> int:
 
 
 @reader(
-    "kernel-log",
+    "kernel_log",
     made_by="dmesg, dmesg -T, journalctl -k -o json, cat /dev/kmsg, /var/log/kern.log or syslog",
     gives="Xid and SXid, GPUs lost, PCIe, NVLink and network link errors, OOM kills, lockups, hung tasks, disk errors",
     sniff=sniff,

@@ -88,7 +88,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 
 @reader(
-    "process-table",
+    "process_table",
     made_by="ps -eo pid,stat,wchan:32,etime,args",
     gives="which process is stopped, uninterruptible or gone",
     sniff=_sniff,

@@ -30,7 +30,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 
 @reader(
-    "pyspy-json",
+    "pyspy_json",
     made_by="py-spy dump --json --nonblocking --pid PID",
     gives="where each Python thread of a process is",
     sniff=_sniff,

@@ -33,7 +33,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 
 @reader(
-    "pyspy-text",
+    "pyspy_text",
     made_by="py-spy dump --nonblocking --pid PID",
     gives="where each Python thread of a process is",
     sniff=_sniff,

@@ -46,7 +46,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 
 @reader(
-    "nccl-ras-json",
+    "nccl_ras_json",
     made_by="ncclras -f json; ncclras -f json -m",
     gives="communicators, operation counts per rank, missing and dead ranks",
     sniff=_sniff,

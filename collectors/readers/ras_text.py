@@ -42,7 +42,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 
 @reader(
-    "nccl-ras-text",
+    "nccl_ras_text",
     made_by="ncclras -v; ncclras -m; echo 'VERBOSE STATUS' | nc localhost 28028",
     gives="communicators, operation counts that differ, dead processes",
     sniff=_sniff,
