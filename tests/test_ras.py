@@ -96,7 +96,12 @@ def test_text_report_gives_communicators_counts_and_dead() -> None:
     """Blocks join their table row, unlisted ranks get the unlisted count, a dead process is its own record."""
     records = read(TEXT)
     world, alike = communicators(records)
-    assert (world.hash, world.size, world.status, world.errors) == ("0x1bdb83b038775869", 8, "RUNNING", "INCOMPLETE,MISMATCH")
+    assert (world.hash, world.size, world.status, world.errors) == (
+        "0x1bdb83b038775869",
+        8,
+        "RUNNING",
+        "INCOMPLETE,MISMATCH",
+    )
     assert {one.rank: one.counts.get("AllReduce") for one in world.ranks} == {
         **dict.fromkeys((0, 1, 2, 3, 4, 6), 64),
         5: 60,
@@ -131,11 +136,19 @@ def test_monitor_lines_give_dead_processes() -> None:
     assert (dead.host, dead.pid, dead.gpus, dead.at) == ("172.16.64.245", 77, (1,), 1_795_093_627.0)
 
 
-def report(counts: dict[int, int], missing: dict[int, dict[str, bool]] | None = None, stamp: str = "") -> dict[str, object]:
+def report(
+    counts: dict[int, int], missing: dict[int, dict[str, bool]] | None = None, stamp: str = ""
+) -> dict[str, object]:
     """A JSON report of one communicator."""
     status = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
     lost = missing or {}
-    place = lambda rank: {"rank": rank, "host": f"10.0.0.{rank // 4}", "pid": 500 + rank, "cuda_dev": rank % 4, "nvml_dev": 0}  # noqa: E731
+    place = lambda rank: {
+        "rank": rank,
+        "host": f"10.0.0.{rank // 4}",
+        "pid": 500 + rank,
+        "cuda_dev": rank % 4,
+        "nvml_dev": 0,
+    }  # noqa: E731
     return {
         "nccl_version": "2.28.9",
         **({"timestamp": stamp} if stamp else {}),
@@ -166,13 +179,21 @@ def test_json_report_gives_ranks_and_missing_ranks() -> None:
     (one,) = communicators(read(json.dumps(report({0: 5, 1: 5, 2: 4}, {3: DEAD}), indent=2)))
     assert (one.hash, one.secondary_hash, one.size) == ("0xabc", "0x1:0x2", 4)
     assert [rank.counts.get("AllReduce") for rank in one.ranks] == [5, 5, 4, None]
-    assert (one.ranks[3].dead, one.ranks[3].unresponsive, one.ranks[3].missing, one.ranks[3].pid) == (True, True, True, 503)
+    assert (one.ranks[3].dead, one.ranks[3].unresponsive, one.ranks[3].missing, one.ranks[3].pid) == (
+        True,
+        True,
+        True,
+        503,
+    )
 
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [
-        ('0\n          "status": {\n            "unresponsive"', '0,\n          "status": {\n            "unresponsive"'),
+        (
+            '0\n          "status": {\n            "unresponsive"',
+            '0,\n          "status": {\n            "unresponsive"',
+        ),
         ("true,\n          }", "true\n          }"),
         ("{{", "{"),
         ("}}}", "}"),
@@ -208,7 +229,9 @@ def test_json_monitor_event_gives_the_dead_process() -> None:
     dead = {"timestamp": "2026-11-19 13:07:07", "group": "LIFECYCLE", "event": "PEER_DEAD", "peer": peer, "details": ""}
     other = {**dead, "event": "PEER_RECOVERED"}
     records = read(json.dumps(other, indent=2) + "\n" + json.dumps(dead, indent=2))
-    assert [(one.host, one.pid, one.gpus) for one in records if isinstance(one, RasPeerDead)] == [("10.0.0.2", 507, (1, 2))]
+    assert [(one.host, one.pid, one.gpus) for one in records if isinstance(one, RasPeerDead)] == [
+        ("10.0.0.2", 507, (1, 2))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -244,10 +267,14 @@ def findings(*records: Record, shape: Topology | None = None) -> list[Finding]:
     return list(analyze(Window(records=records), shape or topology(), Knowledge()))
 
 
-def world(counts: dict[int, int], missing: dict[int, dict[str, bool]] | None = None, at: float = 0.0) -> RasCommunicator:
+def world(
+    counts: dict[int, int], missing: dict[int, dict[str, bool]] | None = None, at: float = 0.0
+) -> RasCommunicator:
     """A world communicator as read from JSON."""
     (one,) = communicators(read(json.dumps(report(counts, missing))))
-    return RasCommunicator(**{name: getattr(one, name) for name in one.__struct_fields__} | {"at": at, "source": f"ras:{at}"})
+    return RasCommunicator(
+        **{name: getattr(one, name) for name in one.__struct_fields__} | {"at": at, "source": f"ras:{at}"}
+    )
 
 
 def suspects(found: list[Finding]) -> set[int]:
@@ -275,7 +302,9 @@ def test_dead_rank_is_named() -> None:
 
 def test_subgroup_rank_is_translated_by_its_host() -> None:
     """Rank 3 of a communicator of four on two hosts is that member of the only group that fits; else by host and pid."""
-    members = [RasRank(rank=index, host=f"10.0.0.{rank // 4}", pid=500 + rank) for index, rank in enumerate((0, 2, 4, 6))]
+    members = [
+        RasRank(rank=index, host=f"10.0.0.{rank // 4}", pid=500 + rank) for index, rank in enumerate((0, 2, 4, 6))
+    ]
     lost = RasRank(rank=3, host="10.0.0.1", pid=506, missing=True, dead=True)
     one = RasCommunicator(hash="0x1", size=4, ranks=(*members[:3], lost))
     (ambiguous,) = findings(one)

@@ -140,7 +140,15 @@ def test_ps_of_a_live_process(live: tuple[subprocess.Popen[str], Path]) -> None:
 def pyspy_thread(pid: int, name: str | None = "MainThread", function: str = "f", **more: object) -> dict[str, object]:
     """One thread as py-spy's JSON has it."""
     frames = [{"name": function, "filename": "/x/train.py", "module": None, "short_filename": "train.py", "line": 7}]
-    return {"pid": pid, "thread_id": 1, "thread_name": name, "os_thread_id": pid, "owns_gil": False, "frames": frames, **more}
+    return {
+        "pid": pid,
+        "thread_id": 1,
+        "thread_name": name,
+        "os_thread_id": pid,
+        "owns_gil": False,
+        "frames": frames,
+        **more,
+    }
 
 
 def test_pyspy_json_of_several_processes() -> None:
@@ -298,10 +306,20 @@ def test_rows_of_others_are_capped() -> None:
     assert records[-1].pid == 5000  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("data", [b"", b"hello\nworld\n", b"{}", b"[]", b"\x80\x02}q\x00.", b"Thread pool started (idle)\n"])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello\nworld\n", b"{}", b"[]", b"\x80\x02}q\x00.", b"Thread pool started (idle)\n"]
+)
 def test_other_content_is_nobodys(data: bytes) -> None:
     """What none of the tools wrote is not taken for theirs."""
-    mine = {"pyspy_json", "pyspy_text", "faulthandler_text", "gdb_text", "process_table", "nccl_ras_text", "nccl_ras_json"}
+    mine = {
+        "pyspy_json",
+        "pyspy_text",
+        "faulthandler_text",
+        "gdb_text",
+        "process_table",
+        "nccl_ras_text",
+        "nccl_ras_json",
+    }
     assert name_of(data) not in mine
 
 

@@ -26,7 +26,9 @@ _THREAD = re.compile(r"(Current thread|Thread) (0x[0-9a-fA-F]+)(?: \[(.*)\])? \(
 _STACK = re.compile(r"Stack \(most recent call first\):")
 _NATIVE = re.compile(r"Current thread's C stack trace")
 _FRAME = re.compile(r' {1,4}File "(.*)", line (\d+|\?\?\?) in (.+)$')
-_SNIFF = re.compile(rb"(?m)^(?:\[\w{1,20}\]: ?)?(?:(?:Current thread|Thread) 0x[0-9a-fA-F]+.*|Stack )\(most recent call first\):")
+_SNIFF = re.compile(
+    rb"(?m)^(?:\[\w{1,20}\]: ?)?(?:(?:Current thread|Thread) 0x[0-9a-fA-F]+.*|Stack )\(most recent call first\):"
+)
 
 
 def _sniff(head: bytes, source: str) -> int:

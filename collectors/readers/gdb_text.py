@@ -15,7 +15,9 @@ from collectors.records import Frame, Record
 from collectors.stack_building import StackBuilder, ThreadBuilder, frame
 
 _THREAD = re.compile(r'Thread (?:\d+\.)?(\d+) \((?:Thread 0x[0-9a-fA-F]+ )?\(?(?:LWP|process) (\d+)\)?(?: "(.*)")?\):')
-_BOUNDARY = re.compile(r"(?:Attaching to (?:process|program:.*process) (\d+)|\[Inferior \d+ \(process (\d+)\) detached\])")
+_BOUNDARY = re.compile(
+    r"(?:Attaching to (?:process|program:.*process) (\d+)|\[Inferior \d+ \(process (\d+)\) detached\])"
+)
 _FRAME = re.compile(r"#\d+ +(?:0x[0-9a-fA-F]+ in )?(<signal handler called>|.+?)(?: \(.*| *$)")
 _PLACE = re.compile(r" at (\S+?):(\d+)\s*$")
 _LIBRARY = re.compile(r" from (\S+)\s*$")

@@ -69,7 +69,11 @@ def _threads(text: str) -> Iterator[tuple[int, int, dict[str, Any] | str]]:
         try:
             thread, end = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            yield array, position, f"py-spy JSON is cut or broken at character {position} ({error}): take the dump again"
+            yield (
+                array,
+                position,
+                f"py-spy JSON is cut or broken at character {position} ({error}): take the dump again",
+            )
             return
         if not isinstance(thread, dict) or not isinstance(thread.get("frames", []), list):
             yield array, position, f"character {position} starts no py-spy thread: what follows is not read"

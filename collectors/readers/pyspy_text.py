@@ -18,7 +18,7 @@ _PROCESS = re.compile(r"Process (\d+): ?(.*)")
 _PARENT = re.compile(r"Parent Process (\d+):", re.IGNORECASE)
 _THREAD = re.compile(r'Thread (0x[0-9a-fA-F]+|\d+) \(([a-z+]+)\)(?:: "(.*)")?\s*$')
 _FRAME = re.compile(r"    (\S.*?) \(([^()]*?)(?::(\d+))?\)$")
-_HEAD = re.compile(rb'(?m)^(?:Process \d+: |Thread (?:0x[0-9a-fA-F]+|\d+) \((?:idle|active|active\+gil|idle\+gil)\))')
+_HEAD = re.compile(rb"(?m)^(?:Process \d+: |Thread (?:0x[0-9a-fA-F]+|\d+) \((?:idle|active|active\+gil|idle\+gil)\))")
 _VERSION = re.compile(rb"(?m)^Python v\d+\.\d+")
 
 

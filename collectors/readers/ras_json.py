@@ -65,7 +65,9 @@ def read(input: Input) -> Iterator[Record]:
 def _communicators(input: Input, text: str) -> Iterator[Record]:
     starts = [found.start() for found in islice(_START.finditer(text), MAX_COMMUNICATORS)]
     reports = [found.start() for found in islice(_REPORT.finditer(text), MAX_COMMUNICATORS)]
-    stamps = [(found.start(), _instant(found.group(1))) for found in islice(_TIMESTAMP.finditer(text), MAX_COMMUNICATORS)]
+    stamps = [
+        (found.start(), _instant(found.group(1))) for found in islice(_TIMESTAMP.finditer(text), MAX_COMMUNICATORS)
+    ]
     broken = 0
     if not starts and '"communicators"' in text and not re.search(r'"communicators"\s*:\s*\[\s*\]', text):
         reason = "RAS JSON without a readable communicator: take the report again with `ncclras -f json`"

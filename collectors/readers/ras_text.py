@@ -30,8 +30,12 @@ _MANY = re.compile(r"(\d+) ranks have (?:launched up to operation (\d+)|(not lau
 _ONE = re.compile(r"Rank (\d+) has (?:launched up to operation (\d+)|(not launched))")
 _RANK = re.compile(r"Rank (\d+)\b")
 _WHERE = re.compile(r"-- GPU (\d+).* managed by process (\d+) on node (\S+)")
-_EVENT = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] PEER_DEAD: Process (\d+) on node (\S+) managing GPUs? ([\d,]*)")
-_SNIFF = re.compile(rb"(?m)^Communicators\.\.\. \(|^Group +Comms +Nodes +Ranks|\] PEER_DEAD: Process \d+|^RAS Monitor Mode")
+_EVENT = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] PEER_DEAD: Process (\d+) on node (\S+) managing GPUs? ([\d,]*)"
+)
+_SNIFF = re.compile(
+    rb"(?m)^Communicators\.\.\. \(|^Group +Comms +Nodes +Ranks|\] PEER_DEAD: Process \d+|^RAS Monitor Mode"
+)
 
 
 def _sniff(head: bytes, source: str) -> int:
@@ -83,7 +87,9 @@ class _Block:
     kinds: list[str] = field(default_factory=list)
     operation: str = ""
     count: int | None = None
-    unlisted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # operation → (ranks, count) without a list
+    unlisted: dict[str, list[tuple[int, int]]] = field(
+        default_factory=dict
+    )  # operation → (ranks, count) without a list
     listed: dict[str, set[int]] = field(default_factory=dict)
 
     def take(self, kind: str, text: str) -> None:
