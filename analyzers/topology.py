@@ -134,7 +134,8 @@ def _expected_ranks(window: Window, nodes: Mapping[int, str], named: list[GroupN
 
 def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[int, ...]) -> tuple[ProcessGroup, ...]:
     table = window.recorder
-    used = {group: table["rank"][table["group"] == code] for code, group in enumerate(table.groups)}
+    unlisted = [(code, group) for code, group in enumerate(table.groups) if group.members is None]
+    used = {group: table["rank"][table["group"] == code] for code, group in unlisted}
     groups = []
     for group in named:
         listed = group.members is not None

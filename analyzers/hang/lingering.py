@@ -22,7 +22,7 @@ def of_this_attempt(table: RecorderTable, pairs: Pairs) -> Mask:
 def lingering(table: RecorderTable, pairs: Pairs, current: Mask) -> Mask:
     """Mark what lingers among this attempt's entries."""
     mark: Mask = _passed(table, pairs, current) | _passed_transfers(table, current)
-    return mark | _timed_out(table) | _parts_ended(table)
+    return mark | _timed_out(table) | _parts_ended(table) | _counted_as_ended(table)
 
 
 def _passed(table: RecorderTable, pairs: Pairs, current: Mask) -> Mask:
@@ -52,6 +52,17 @@ def _timed_out(table: RecorderTable) -> Mask:
     known = (table["timeout_ms"] > 0) & (table["created_ns"] > 0)
     expired: Mask = known & (table["created_ns"] + table["timeout_ms"] * 1_000_000 < newest[table.rank_index])
     return expired
+
+
+def _counted_as_ended(table: RecorderTable) -> Mask:
+    """Mark collectives below what their rank's own status counter knows completed: captured in a graph, or forgotten.
+
+    Gloo's counter counts the sends and receives too that its recorder leaves out: it says nothing of collectives.
+    """
+    done, p2p, collective = table["status_completed"], table["p2p_seq"], table["collective_seq"]
+    about = (np.abs(done - collective) < np.abs(done - p2p)) | (p2p <= 0)
+    ended: Mask = ~table.is_p2p & ~table.gloo & about & (done >= collective) & (collective > 0)
+    return ended
 
 
 def is_whole(table: RecorderTable) -> Mask:
