@@ -73,10 +73,7 @@ def members_of(one: RasCommunicator, owners: Owners, topology: Topology) -> tupl
         members
         for members in sorted(candidates)
         if all(rank is None or members[place] == rank for place, rank in known.items())
-        and (
-            not comparable
-            or all(nodes.get(members[place]) == host for place, host in hosts.items())
-        )
+        and (not comparable or all(nodes.get(members[place]) == host for place, host in hosts.items()))
     ]
     return fitting[0] if len(fitting) == 1 else None
 

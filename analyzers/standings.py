@@ -124,7 +124,9 @@ def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
         return look.dump.parent_pid in pids or look.duty.name == "idle_worker"
 
     candidates = [look for look in looks if not helper(look)] or list(looks)
-    tool = min((look.dump.tool for look in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name))
+    tool = min(
+        (look.dump.tool for look in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name)
+    )
     candidates = [look for look in candidates if look.dump.tool == tool]
     main_pid = min((look.dump.pid for look in candidates if look.dump.pid is not None), default=None)
     trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)

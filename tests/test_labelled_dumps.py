@@ -37,7 +37,7 @@ def test_whole_sets_are_named_exactly(answered: list[Outcome]) -> None:
 
 def test_lost_guilty_dumps_are_the_culprits(answered: list[Outcome]) -> None:
     """Where the guilty left no dump, their absence names them and nobody else."""
-    assert [] == [(o.case, sorted(o.named)) for o in _of(answered, "guilty lost", "one guilty lost") if not o.exact]
+    assert [(o.case, sorted(o.named)) for o in _of(answered, "guilty lost", "one guilty lost") if not o.exact] == []
 
 
 def test_a_lost_innocent_dump_is_never_more_than_not_excluded(answered: list[Outcome]) -> None:
@@ -59,9 +59,9 @@ def test_nobody_is_blamed_for_a_dump_that_nothing_waits_on(answered: list[Outcom
 
 def test_cut_files_hide_nothing_that_the_others_show(answered: list[Outcome]) -> None:
     """Truncated anywhere, a file loses entries: its rank may not be excluded any more, and nobody else is added."""
-    assert [] == [(o.case, sorted(o.named)) for o in _of(answered, "cut") if not o.excusable]
+    assert [(o.case, sorted(o.named)) for o in _of(answered, "cut") if not o.excusable] == []
 
 
 def test_no_innocent_machine_is_evicted(answered: list[Outcome]) -> None:
     """In no variant does the proposed action replace a machine without an injected rank."""
-    assert [] == [(o.case, o.innocent_evicted) for o in answered if o.innocent_evicted]
+    assert [(o.case, o.innocent_evicted) for o in answered if o.innocent_evicted] == []

@@ -18,7 +18,12 @@ BARE = Topology(tuple(range(4)))
 
 def row(whose: int, /, state: str = "S", channel: str | None = None, **more: object) -> ProcessState:
     """A row of that rank's process on its node."""
-    known = {"pid": 100 + whose, "node": NODES[whose], "source": f"{NODES[whose]}/ps:{whose + 2}", "command": "python train.py"}
+    known = {
+        "pid": 100 + whose,
+        "node": NODES[whose],
+        "source": f"{NODES[whose]}/ps:{whose + 2}",
+        "command": "python train.py",
+    }
     return ProcessState(**{**known, "state": state, "wait_channel": channel, **more})  # type: ignore[arg-type]
 
 
@@ -65,7 +70,9 @@ def test_a_traced_process_is_a_weak_suspect() -> None:
     assert found.suspects[0].strength <= 0.5
 
 
-@pytest.mark.parametrize("channel", ["rpc_wait_bit_killable", "nfs4_wait", "io_schedule", "ptlrpc_set_wait", "fuse_request_wait"])
+@pytest.mark.parametrize(
+    "channel", ["rpc_wait_bit_killable", "nfs4_wait", "io_schedule", "ptlrpc_set_wait", "fuse_request_wait"]
+)
 def test_storage_waits_of_one_are_its_machine_of_many_the_storage(channel: str) -> None:
     """One rank in a file-system wait points at its machine; ranks of two machines point at the storage."""
     (one,) = findings(*dumps(), *(row(rank, "D" if rank == 6 else "S", channel) for rank in range(8)))

@@ -142,13 +142,16 @@ def report(
     """A JSON report of one communicator."""
     status = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
     lost = missing or {}
-    place = lambda rank: {
-        "rank": rank,
-        "host": f"10.0.0.{rank // 4}",
-        "pid": 500 + rank,
-        "cuda_dev": rank % 4,
-        "nvml_dev": 0,
-    }  # noqa: E731
+
+    def place(rank: int) -> dict[str, object]:
+        return {
+            "rank": rank,
+            "host": f"10.0.0.{rank // 4}",
+            "pid": 500 + rank,
+            "cuda_dev": rank % 4,
+            "nvml_dev": 0,
+        }
+
     return {
         "nccl_version": "2.28.9",
         **({"timestamp": stamp} if stamp else {}),
