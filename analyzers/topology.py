@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -145,7 +145,8 @@ def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[
             members = ranks
         groups.append(ProcessGroup(key_of(group), group.name, group.description, dimension, members, not listed))
     groups = _completed(groups, ranks)
-    return tuple(_dimensioned_by_shape(group, groups, len(ranks)) for group in groups)
+    strides = sorted({_stride(group.members) for group in groups if 1 < len(group.members) < len(ranks)})
+    return tuple(_dimensioned_by_shape(group, strides, len(ranks)) for group in groups)
 
 
 def dimension_of(description: str, name: str) -> str:
@@ -191,13 +192,12 @@ def _completed_family(family: list[ProcessGroup], ranks: tuple[int, ...]) -> dic
     return grown
 
 
-def _dimensioned_by_shape(group: ProcessGroup, groups: list[ProcessGroup], world: int) -> ProcessGroup:
+def _dimensioned_by_shape(group: ProcessGroup, strides: list[int], world: int) -> ProcessGroup:
     """Without words the shape must do: everybody is the world; neighbours are tensor-parallel if another kind exists."""
     if group.dimension != "other" or group.description:
         return group
     if len(group.members) == world:
         return replace(group, dimension="world")
-    strides = Counter(_stride(other.members) for other in groups if 1 < len(other.members) < world)
     if len(strides) < 2 or len(group.members) < 2:
         return group
     stride = _stride(group.members)
