@@ -72,7 +72,7 @@ def _paired(culprits: tuple[Culprit, ...], roots: list[Root]) -> list[tuple[Root
 
 def _proven(root: Root, entry: Culprit) -> bool:
     """Evict on the machine's own record, or where a second family of evidence agrees; never a set."""
-    agreed = len(root.families) > 1
+    agreed = root.narrowed or bool(root.families & {"process", "hardware"} and len(root.families) > 1)
     return (
         root.certain
         and entry.probability >= _ENOUGH
@@ -106,6 +106,8 @@ def _of(guilty: list[str], reason: str, *, alone: bool) -> str:
 
 def _reason(root: Root) -> str:
     """Say what makes this machine's guilt proof enough."""
+    if root.narrowed:
+        return "the dumps leave a few ranks open, and other evidence picks it from them"
     if root.finding.fault_class in _REASONS:
         return _REASONS[root.finding.fault_class]
     return "independent kinds of evidence agree: " + " and ".join(sorted(root.families))

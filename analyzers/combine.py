@@ -1,7 +1,7 @@
 """Findings argue, this decides: which claims are about the same root, which narrow it, which are echoes of another.
 
-Evidence comes in families (waits, stacks, process, hardware, log): what one family says twice counts once, what two say
-independently multiplies. Order of precedence where families disagree on the kind of root: a failure that a log spells
+Evidence comes in families (waits, stacks, process, hardware, log). Waits, stacks and logs of one event count once, however
+many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them. Order of precedence where families disagree on the kind of root: a failure that a log spells
 out, then who waits for whom, then process states, then hardware events, then stacks alone.
 """
 
@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from analyzers.finding import Evidence, Family, Finding, Suspect
 from analyzers.topology import Topology
 
+# Dumps, stacks and logs watch one event: what two of them say of it is no more certain than the surer one. A process
+# table and a hardware event are independent of it.
+_SAME_EVENT: frozenset[Family] = frozenset({"waits", "stacks", "log"})
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "process", "hardware", "stacks")
 # A finding of these families is proof by itself; of these classes it only supports or stands where nothing else does.
 _WEAK_ALONE = ("uninterruptible", "same_stack")
@@ -124,7 +127,8 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
     strength = max(suspect.strength for suspect in new.suspects)
     narrowed = not old.certain and 0 < len(agreed) < len(old.suspects)
     kept = agreed if narrowed else old.suspects
-    raised = tuple(_raised(s, strength, new) if s in agreed or old.certain else s for s in kept)
+    once = bool(_SAME_EVENT & old.families and _SAME_EVENT & new.families)
+    raised = tuple(_raised(s, strength, new, once=once) if s in agreed or old.certain else s for s in kept)
     root_is_narrowed = old.narrowed or narrowed
     proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
     return replace(
@@ -146,10 +150,10 @@ def _evidence_of(suspect: Suspect, root: Root) -> tuple[Evidence, ...]:
     return suspect.evidence or root.finding.evidence or (Evidence(text=suspect.why),)
 
 
-def _raised(suspect: Suspect, strength: float, new: Root) -> Suspect:
+def _raised(suspect: Suspect, strength: float, new: Root, *, once: bool) -> Suspect:
     device = next((other.device for other in new.suspects if other.device), None)
     node = next((other.node for other in new.suspects if other.node), None)
-    joint = 1 - (1 - suspect.strength) * (1 - strength)
+    joint = max(suspect.strength, strength) if once else 1 - (1 - suspect.strength) * (1 - strength)
     return replace(
         suspect,
         strength=min(joint, 0.99),
@@ -184,8 +188,10 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
     absence = finding.fault_class == "no_stack" and root.finding.fault_class != "never_entered"
-    if not agreed or finding.family in root.families or absence:
+    if finding.family in root.families or absence:
         return root
+    if not agreed:
+        return root if root.certain else _widened(root, finding)
     why = {rank: suspect for suspect in finding.suspects for rank in suspect.ranks}
     proof: list[tuple[str, Evidence]] = []
     reasons: list[str] = []
@@ -216,6 +222,14 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
         families=families,
         reasons=root.reasons + tuple(reasons),
     )
+
+
+def _widened(root: Root, finding: Finding) -> Root:
+    """Two kinds of evidence that point apart leave a set that holds both."""
+    if root.finding.fault_class != "never_entered" or max(s.strength for s in finding.suspects) < EVEN_ODDS:
+        return root
+    proof = [(finding.analyzer, evidence) for suspect in finding.suspects for evidence in suspect.evidence[:2]]
+    return replace(root, suspects=root.suspects + finding.suspects, support=root.support + tuple(proof))
 
 
 def _standing_alone(finding: Finding) -> list[Root]:

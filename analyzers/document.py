@@ -302,7 +302,8 @@ def _missing(
     entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]
-    if absent and window.dumps:
+    told = any("left no dump" in entry.what for entry in entries)
+    if absent and window.dumps and not told:
         guilty = {rank for culprit in culprits for rank in culprit.ranks}
         named = f"rank{'s' if len(absent) > 1 else ''} {ranges(absent)}"
         open_still = not culprits or any(not root.certain for root in decision.roots)

@@ -197,7 +197,7 @@ def _suspect(one: Standing, strength: float, others: int) -> Suspect:
     words = _WORDS.get(reason, reason.replace("_", " "))
     if reason == "compute" and one.owns_gil:
         words += ", with Python's interpreter lock"
-    why = f"{words}, {one.where}, while {others} other{'s' * (others != 1)} wait{'s' * (others == 1)} in communication"
+    why = f"rank {one.rank} is {words}, {one.where}, while {others} other{'s' * (others != 1)} wait{'s' * (others == 1)} in communication"
     if one.helpers:
         helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
         why += f"; its child processes: {helpers}"

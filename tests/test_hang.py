@@ -59,7 +59,8 @@ def test_who_launched_nothing_while_peers_wait_never_entered(state: int) -> None
     assert (finding.fault_class, finding.cause, suspects(finding)) == ("never_entered", "machine", (2,))
     assert (finding.victims, finding.together) == ((0, 1, 3), True)
     assert finding.suspects[0].why == (
-        "rank 2 waits for nobody and has launched nothing since; ranks 0, 1, 3 wait for it in all_reduce 4 of group 0 (default_pg)"
+        "rank 2 waits for nobody and never launched what its peers wait in; "
+        "ranks 0, 1, 3 wait for it in all_reduce 4 of group 0 (default_pg)"
     )
     assert finding.first_symptom is not None
     assert finding.first_symptom.source == "_dump_0"
@@ -410,7 +411,9 @@ def test_without_sends_gloo_names_the_one() -> None:
 # Is it a hang at all?
 
 
-def _again(records: list[FlightRecorderDump], more: tuple[Entry, ...] = (), **changes: object) -> list[FlightRecorderDump]:
+def _again(
+    records: list[FlightRecorderDump], more: tuple[Entry, ...] = (), **changes: object
+) -> list[FlightRecorderDump]:
     """The same ranks dumped a second time, 30 s later, with what they launched in between."""
     found = []
     for one in records:
@@ -444,7 +447,14 @@ def _aged(seconds: float, gaps: int = 30, pause_s: float = 1.0) -> list[FlightRe
 
 @pytest.mark.parametrize(
     ("age_s", "expected"),
-    [(0.9, "running"), (1.4, "running"), (1.6, "undecided"), (4.9, "undecided"), (5.1, "never_entered"), (90.0, "never_entered")],
+    [
+        (0.9, "running"),
+        (1.4, "running"),
+        (1.6, "undecided"),
+        (4.9, "undecided"),
+        (5.1, "never_entered"),
+        (90.0, "never_entered"),
+    ],
 )
 def test_one_snapshot_is_judged_by_the_jobs_own_rhythm(age_s: float, expected: str) -> None:
     """With a pause of one second: up to 1.5 s is the rhythm, beyond 5 s (never less) a hang, between them undecided."""
@@ -466,7 +476,7 @@ def test_an_undecided_age_asks_for_a_second_snapshot() -> None:
 
 @pytest.mark.parametrize("offset_s", [-60.0, 86_400.0 * 30])
 def test_file_times_that_no_dump_can_have_are_not_believed(offset_s: float) -> None:
-    """A time before the last launch, or long after any watchdog, was made by a copy: the wait's age is unknown, a hang assumed."""
+    """A time before the last launch, or long after any watchdog, was made by a copy: the wait's age is unknown."""
     records = [msgspec.structs.replace(one, at=(one.at or 0.0) + offset_s) for one in _aged(1.0)]
     assert only(*records).fault_class == "never_entered"
 

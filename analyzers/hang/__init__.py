@@ -61,7 +61,7 @@ def _no_hang(beat: Rhythm) -> Finding:
 
 def _nothing_outstanding(window: Window, beat: Rhythm) -> Finding:
     """Nobody waits in a recorded collective: the wait is somewhere that the recorder does not see."""
-    empty = not len(window.recorder)
+    empty = not len(window.recorder) and not window.launched_before
     return Finding(
         analyzer="hang",
         family="waits",

@@ -88,7 +88,8 @@ class Claims:
         if shown and len(singles) > 1 and self._unrecorded_waits():
             # They may wait for each other where nothing is recorded: one set, unless something else explains it.
             if not self.explained:
-                yield self._set(singles, "never_entered", UNRECORDED.format(ranks=listed(singles)))
+                idle = self._idle()
+                yield self._set(idle, "never_entered", UNRECORDED.format(ranks=listed(idle)))
             return
         if shown:
             yield from self._shown(shown)
@@ -205,8 +206,7 @@ class Claims:
             Suspect(
                 kind="rank",
                 strength=round(0.9 / len(ranks), 4),
-                why=f"rank {rank} is one of {len(ranks)} that the dumps cannot tell apart: "
-                + self.words.told(self.words.waited(rank)),
+                why=self._undecided(rank, len(ranks)),
                 ranks=(rank,),
                 evidence=self.words.evidence_for(rank),
             )
@@ -215,6 +215,11 @@ class Claims:
         cause: Cause = "network" if network else "machine" if fault_class == "never_entered" else "unknown"
         return self._finding(cause, fault_class, suspects, tuple(ranks), missing=(missing,))
 
+    def _undecided(self, rank: int, count: int) -> str:
+        told = self.words.waited(rank)
+        more = f": {self.words.told(told)}" if told else ""
+        return f"rank {rank} is one of {count} that the dumps cannot tell apart{more}"
+
     def _suspect(self, rank: int, fault_class: str) -> Suspect:
         waited = self.words.waited(rank)
         told = self.words.told(waited) if waited else "nobody else stands out"
@@ -222,7 +227,7 @@ class Claims:
             lost = self.situation.progress.lost_counts.get(rank, 0)
             why = f"rank {rank} lost track of {lost} operations that its peers finished, and launched nothing since; {told}"
         else:
-            why = f"rank {rank} waits for nobody and has launched nothing since; {told}"
+            why = f"rank {rank} waits for nobody and never launched what its peers wait in; {told}"
         return Suspect(
             kind="rank",
             strength=STRENGTH[fault_class],
@@ -264,6 +269,11 @@ class Claims:
             chains=chains(following),
             missing=missing,
         )
+
+    def _idle(self) -> list[int]:
+        """Return the ranks that nothing shows to wait: without a whole dump, or with nothing outstanding in theirs."""
+        waiting = self.situation.progress.oldest_row
+        return [rank for rank in self.topology.ranks if rank not in waiting]
 
     def _unrecorded_waits(self) -> bool:
         """Gloo records no send or receive, but they count in ``op_id``: a rank that looks idle may wait in one."""
