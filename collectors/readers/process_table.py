@@ -1,7 +1,7 @@
 """A process table as ``ps`` prints it: pid, state letter, what it waits for in the kernel, age, command line.
 
 State T (stopped) and D (uninterruptible) are evidence that no dump gives. With a header line the columns are found by
-name, in any order; without one only the exact layout of ``ps -eo pid,stat,wchan:32,etime,args`` is believed.
+name, in any order; without one only the exact layout of ``ps -wweo pid,stat,wchan:32,etime,args`` is believed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 @reader(
     "process_table",
-    made_by="ps -eo pid,stat,wchan:32,etime,args",
+    made_by="ps -wweo pid,stat,wchan:32,etime,args",
     gives="which process is stopped, uninterruptible or gone",
     sniff=_sniff,
 )

@@ -279,7 +279,7 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
         steps.append(
             (
                 f"Whether a process is stopped or sleeps in the kernel, {where}",
-                "ps -eo pid,stat,wchan:32,etime,args > ps_$(hostname).txt",
+                "ps -wweo pid,stat,wchan:32,etime,args > ps_$(hostname).txt",
             )
         )
     if not have.get("kernel_event"):
