@@ -157,9 +157,9 @@ def dimension_of(description: str, name: str) -> str:
             return dimension
     if lowered.endswith("_parallel_group") or "_parallel_group_" in lowered:
         return "other"  # Megatron's combinations, "tensor_and_data_parallel_group_with_cp": no dimension of their own
-    for word in lowered.replace("-", "_").split("_"):
-        if word in _MESH_WORDS:
-            return _MESH_WORDS[word]
+    meant = {_MESH_WORDS[word] for word in lowered.replace("-", "_").split("_") if word in _MESH_WORDS}
+    if meant:
+        return meant.pop() if len(meant) == 1 else "other"  # a flattened mesh, "mesh_dp_shard_cp", is a combination too
     return "world" if name in ("0", "default_pg", "world") else "other"
 
 
