@@ -68,7 +68,8 @@ def dump(
     columns = {name: _packed(kind, _column(name, lines, strings)) for name, kind in FLIGHT_RECORDER_COLUMNS.items()}
     rows = [(key, enqueued, -1, completed) for key, (enqueued, completed) in (status or {}).items()]
     pg_status = {
-        name: _packed(kind, [row[place] for row in rows]) for place, (name, kind) in enumerate(PG_STATUS_COLUMNS.items())
+        name: _packed(kind, [row[place] for row in rows])
+        for place, (name, kind) in enumerate(PG_STATUS_COLUMNS.items())
     }
     known = {"source": f"_dump_{rank}", "version": "2.10", "rank": rank, "count": len(lines), "strings": tuple(strings)}
     return FlightRecorderDump(
@@ -102,4 +103,3 @@ def _instant(name: str, place: int, line: Entry) -> int:
     created = START_NS + (place * GAP_NS if line.at_s is None else round(line.at_s * 1e9))
     wanted = {"created_ns": SCHEDULED, "started_ns": STARTED, "completed_ns": COMPLETED}[name]
     return created + wanted * 1_000_000 if line.state >= wanted else -1
-

@@ -107,10 +107,9 @@ class Naive:
         for row in self.rows:
             if self.value("state", row) == 2:
                 found[self.pair(row)] = max(found[self.pair(row)], self.value("collective_seq", row))
-        for pair in found:
+        for pair, number in found.items():
             unfinished = [self.value("collective_seq", row) for row in self.open() if self.pair(row) == pair]
-            if unfinished:
-                found[pair] = max(found[pair], min(unfinished) - 1)
+            found[pair] = max(number, min(unfinished, default=0) - 1)
         return found
 
     def lost(self) -> set[int]:

@@ -60,7 +60,9 @@ def _stack(rank: int, *, stuck: bool, at: float) -> StackDump:
     frames = (where if stuck else waits, Frame("train", "/work/train.py", 50))
     thread = Thread(frames=frames, main=True, name="MainThread", owns_gil=stuck, active=stuck)
     source = f"stacks/rank_{rank}.json"
-    return StackDump(source=source, rank=rank, pid=100 + rank, at=at, tool="py-spy", threads=(thread,), node=node_of(rank))
+    return StackDump(
+        source=source, rank=rank, pid=100 + rank, at=at, tool="py-spy", threads=(thread,), node=node_of(rank)
+    )
 
 
 def _process(rank: int, state: str) -> ProcessState:
@@ -82,16 +84,22 @@ def _logged(rank: int, at: float, *, own: bool) -> LogEvent:
 
 def _ras(size: int, behind: int) -> RasCommunicator:
     rows = tuple(
-        RasRank(rank=rank, host=node_of(rank), pid=100 + rank, gpu=rank % 2, counts={"AllReduce": 60 + 4 * (rank != behind)})
+        RasRank(
+            rank=rank, host=node_of(rank), pid=100 + rank, gpu=rank % 2, counts={"AllReduce": 60 + 4 * (rank != behind)}
+        )
         for rank in range(size)
     )
-    return RasCommunicator(source="ras.txt", hash="1bdb83b038775869", size=size, status="RUNNING", errors="MISMATCH", ranks=rows)
+    return RasCommunicator(
+        source="ras.txt", hash="1bdb83b038775869", size=size, status="RUNNING", errors="MISMATCH", ranks=rows
+    )
 
 
 def _dumped(*faults: Fault, late_s: float = 90.0) -> tuple[Bundle, float]:
     trace = execute(Job.of(Shape(tp=2, pp=2, dp=2), faults), faults)
     at_ns = trace.idle_at + int(late_s * 1e9)
-    found = tuple(msgspec.structs.replace(one, node=node_of(one.rank or 0)) for one in dumps(trace, Recording((at_ns,) * 8)))
+    found = tuple(
+        msgspec.structs.replace(one, node=node_of(one.rank or 0)) for one in dumps(trace, Recording((at_ns,) * 8))
+    )
     return found, (EPOCH_NS + at_ns) / 1e9
 
 
@@ -229,7 +237,9 @@ def _spoilt(record: Record, draws: random.Random) -> Record:
         if draws.random() < 0.25 and not field.required:
             changes[field.name] = None if field.name in _OPTIONAL else field.default if _plain(field) else ()
     if isinstance(record, FlightRecorderDump):
-        changes["columns"] = {name: _noise(data, draws) for name, data in record.columns.items() if draws.random() < 0.9}
+        changes["columns"] = {
+            name: _noise(data, draws) for name, data in record.columns.items() if draws.random() < 0.9
+        }
         changes["pg_status"] = {name: _noise(data, draws) for name, data in record.pg_status.items()}
         changes["strings"] = record.strings[: draws.randrange(len(record.strings) + 1)] if record.strings else ()
         changes["groups"] = (*record.groups[:2], Group("x"), Group("", "", Members.of([4000, -1])))
@@ -240,7 +250,9 @@ def _spoilt(record: Record, draws: random.Random) -> Record:
     return msgspec.structs.replace(record, **changes)
 
 
-_OPTIONAL = frozenset({"at", "node", "rank", "pid", "job", "attempt", "pci", "code", "exception", "message", "exit_code"})
+_OPTIONAL = frozenset(
+    {"at", "node", "rank", "pid", "job", "attempt", "pci", "code", "exception", "message", "exit_code"}
+)
 
 
 def _plain(field: msgspec.structs.FieldInfo) -> bool:
@@ -297,14 +309,20 @@ def test_a_healthy_cluster_names_no_machine(seed: int) -> None:
     assert verdict.culprits == ()
     assert verdict.action.kind == "none"
     accused = [
-        suspect for name in ANALYZERS for one in claimed(name, records) for suspect in one.suspects if suspect.kind in MACHINES
+        suspect
+        for name in ANALYZERS
+        for one in claimed(name, records)
+        for suspect in one.suspects
+        if suspect.kind in MACHINES
     ]
     assert accused == []
 
 
 def _ordinary_day(world: int, at: float) -> Iterator[Record]:
     for rank in range(world):
-        yield ProcessState(source=f"ps:{rank}", rank=rank, pid=100 + rank, state="SR"[rank % 2], command="python train.py")
+        yield ProcessState(
+            source=f"ps:{rank}", rank=rank, pid=100 + rank, state="SR"[rank % 2], command="python train.py"
+        )
     for hour, code in enumerate((13, 31, 43, 45, 13, 31)):
         known = {"node": "node-0000", "pci": "0000:9b:00", "source": f"kern.log:{hour}", "text": f"Xid {code}"}
         yield KernelEvent(**known, event="xid", code=code, at=at - 80_000 + 3600 * hour)  # type: ignore[arg-type]
@@ -333,7 +351,12 @@ def test_a_claim_made_before_the_crash_is_not_half_believed(monkeypatch: pytest.
     def half(_window: Window, _topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
         suspect = finding.Suspect(kind="rank", strength=0.99, why="half a thought", ranks=(0,))
         yield Finding(
-            analyzer="half", family="log", symptom="crash", cause="machine", fault_class="device_lost", suspects=(suspect,)
+            analyzer="half",
+            family="log",
+            symptom="crash",
+            cause="machine",
+            fault_class="device_lost",
+            suspects=(suspect,),
         )
         raise KeyError("the other half")
 

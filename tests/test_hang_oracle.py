@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ NODES = st.one_of(st.integers(0, 7), st.builds(Operation, st.integers(0, 2), st.
 GRAPHS = st.dictionaries(NODES, st.sets(NODES, max_size=3), max_size=12)
 INTS = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 4)
+GROUPS = (group("0", 0, 1, 2, 3), group("1", 0, 1, 2, 3))
 OPERATIONS = ("all_reduce", "broadcast", "_all_gather_base", "barrier", "reduce")
 
 
@@ -39,7 +42,7 @@ def jobs(draw: st.DrawFn) -> list[FlightRecorderDump]:
                 entries.append(call(number, state, operation, group=name))
         order = draw(st.permutations(entries))  # groups interleave as they like; a group's own order is kept below
         by_group = {name: iter([e for e in entries if e.group == name]) for name in ("0", "1")}
-        found.append(dump(rank, [next(by_group[entry.group]) for entry in order], [group("0", 0, 1, 2, 3), group("1", 0, 1, 2, 3)]))
+        found.append(dump(rank, [next(by_group[entry.group]) for entry in order], GROUPS))
     return found
 
 
@@ -67,7 +70,7 @@ def test_ways_lead_to_an_end_step_by_step(after: dict[Node, set[Node]], ends: se
     assert all(step is not None for node, step in following.items() if node not in ends)
     for chain in chains(following):
         assert len(chain) > 1
-        assert all(later in naive.reachable(after, earlier) for earlier, later in zip(chain, chain[1:], strict=False))
+        assert all(later in naive.reachable(after, earlier) for earlier, later in pairwise(chain))
 
 
 def test_a_chain_of_every_rank_needs_no_recursion() -> None:
@@ -85,7 +88,9 @@ def test_keys_are_equal_and_ordered_as_the_columns_are(rows: list[tuple[int, ...
     """Rows have equal keys where all columns agree, and keys follow the columns' order; wild values overflow nothing."""
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)] or [np.zeros(0, np.int64)] * 3
     keys = keyed(*columns)
-    assert [int(number) for number in np.unique(keys, return_inverse=True)[1]] == naive.equal_keys([list(c) for c in columns])
+    assert [int(number) for number in np.unique(keys, return_inverse=True)[1]] == naive.equal_keys(
+        [list(c) for c in columns]
+    )
 
 
 @given(jobs())
@@ -140,7 +145,11 @@ def test_one_table_is_each_dump_after_the_other(found: list[FlightRecorderDump],
     shuffled.shuffle(given_order)  # type: ignore[attr-defined]
     table = tabulate(given_order)
     rows = [
-        (table.ranks[int(table.rank_index[row])], table.groups[int(table["group"][row])].name, int(table["collective_seq"][row]))
+        (
+            table.ranks[int(table.rank_index[row])],
+            table.groups[int(table["group"][row])].name,
+            int(table["collective_seq"][row]),
+        )
         for row in range(len(table))
     ]
     alone = []
