@@ -1,8 +1,9 @@
 """Findings argue, this decides: which claims are about the same root, which narrow it, which are echoes of another.
 
 Evidence comes in families (waits, stacks, process, hardware, log). Waits, stacks and logs of one event count once, however
-many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them. Order of precedence where families disagree on the kind of root: a failure that a log spells
-out, then who waits for whom, then process states, then hardware events, then stacks alone.
+many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them.
+Order of precedence where families disagree on the kind of root: a failure that a log spells out, then who waits for whom,
+then process states, then hardware events, then stacks alone.
 """
 
 from __future__ import annotations

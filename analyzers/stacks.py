@@ -197,7 +197,8 @@ def _suspect(one: Standing, strength: float, others: int) -> Suspect:
     words = _WORDS.get(reason, reason.replace("_", " "))
     if reason == "compute" and one.owns_gil:
         words += ", with Python's interpreter lock"
-    why = f"rank {one.rank} is {words}, {one.where}, while {others} other{'s' * (others != 1)} wait{'s' * (others == 1)} in communication"
+    rest = "1 other waits" if others == 1 else f"{others} others wait"
+    why = f"rank {one.rank} is {words}, {one.where}, while {rest} in communication"
     if one.helpers:
         helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
         why += f"; its child processes: {helpers}"
