@@ -226,7 +226,7 @@ def _set(value: T, words: list[str]) -> T:
             changes[kinds[name].name] = text in ("on", "yes")
         else:
             changes[kinds[name].name] = type(getattr(value, name))(text)
-    return replace(value, **changes)
+    return replace(value, **changes)  # type: ignore[arg-type]
 
 
 def _ranks(text: str) -> range:

@@ -491,3 +491,11 @@ def test_too_little_history_has_no_rhythm() -> None:
     """Few launches tell nothing of the job's pauses: a young wait is undecided, an old one is a hang."""
     assert only(*_aged(3.0, gaps=3)).fault_class == "undecided"
     assert only(*_aged(30.0, gaps=3)).fault_class == "never_entered"
+
+
+@pytest.mark.parametrize(("age_s", "expected"), [(0.9, "running"), (3.0, "undecided"), (90.0, "outside")])
+def test_a_silence_without_waits_is_held_against_the_rhythm_too(age_s: float, expected: str) -> None:
+    """Nothing is outstanding: between two launches that is a healthy job, in a long pause undecided, for ever outside."""
+    history = tuple(call(number, at_s=float(number)) for number in range(30))
+    finding = only(*(dump(rank, history, WORLD, at=START_S + 29.0 + age_s) for rank in range(4)))
+    assert (finding.fault_class, finding.suspects) == (expected, ())

@@ -44,18 +44,20 @@ def rhythm(window: Window, progress: Progress) -> Rhythm:
     moved = _moved(window)
     if moved is False:
         return Rhythm("hung", "two dumps of the same ranks show no progress between them", age, usual, onset, skew)
-    if age is None or onset is None:
+    if age is None:
         if moved:
             return Rhythm(
                 "running", "every rank dumped twice made progress between its two dumps", age, usual, onset, skew
             )
         return Rhythm("unknown", "nothing tells when the dumps were taken", age, usual, onset, skew)
-    pulse, why = _by_age(age, usual, longest, moved=moved is True)
+    waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
+    if onset is None:  # between two launches: the silence since the last one is held against the rhythm all the same
+        waits = f"nothing was outstanding, and the last launch was {age:.1f} s old when the dump was taken"
+    pulse, why = _by_age(age, usual, longest, waits, moved=moved is True)
     return Rhythm(pulse, why, age, usual, onset, skew)
 
 
-def _by_age(age: float, usual: float | None, longest: float | None, *, moved: bool) -> tuple[Pulse, str]:
-    waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
+def _by_age(age: float, usual: float | None, longest: float | None, waits: str, *, moved: bool) -> tuple[Pulse, str]:
     if usual is None or longest is None:
         if moved:
             return "running", "every rank dumped twice made progress between its two dumps"
