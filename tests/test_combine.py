@@ -78,6 +78,15 @@ def test_one_family_counts_once() -> None:
     assert root.probability == 0.95
 
 
+def test_what_one_process_table_says_twice_is_said_once() -> None:
+    """Stopped at 0.8 and gone at 0.7, by one table: the surer one stands, in one entry for the machine."""
+    verdict = decided(
+        claim("process", "stopped", suspect(5, strength=0.8)), claim("process", "gone", suspect(5, strength=0.7))
+    )
+    assert named(verdict) == [("node n1", (5,))]
+    assert verdict.culprits[0].probability == 0.8
+
+
 def test_two_families_multiply_their_doubts() -> None:
     """Waits at 0.95 and process states at 0.95, independent of each other, leave a doubt of a quarter of a percent."""
     stopped = claim("process", "stopped", suspect(5, strength=0.95))
