@@ -21,6 +21,7 @@ ALWAYS_HEALTHY_SECONDS = 1.0
 WITHIN_RHYTHM, BEYOND_RHYTHM = 1.5, 3.0
 # A modification time later than any watchdog would have allowed was made by a copy, not by the dump.
 TIMEOUT_MARGIN, LONGEST_TRUSTED_SECONDS = 1.5, 2 * 3600.0
+MOVED = "every rank dumped twice made progress between its two dumps"
 FEWEST_GAPS = 20
 
 
@@ -46,9 +47,7 @@ def rhythm(window: Window, progress: Progress) -> Rhythm:
         return Rhythm("hung", "two dumps of the same ranks show no progress between them", age, usual, onset, skew)
     if age is None:
         if moved:
-            return Rhythm(
-                "running", "every rank dumped twice made progress between its two dumps", age, usual, onset, skew
-            )
+            return Rhythm("running", MOVED, age, usual, onset, skew)
         return Rhythm("unknown", "nothing tells when the dumps were taken", age, usual, onset, skew)
     waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
     if onset is None:  # between two launches: the silence since the last one is held against the rhythm all the same
@@ -60,7 +59,7 @@ def rhythm(window: Window, progress: Progress) -> Rhythm:
 def _by_age(age: float, usual: float | None, longest: float | None, waits: str, *, moved: bool) -> tuple[Pulse, str]:
     if usual is None or longest is None:
         if moved:
-            return "running", "every rank dumped twice made progress between its two dumps"
+            return "running", MOVED
         if age > max(SHORTEST_HANG_SECONDS, 10.0):
             return "hung", waits
         return "undecided", f"{waits}, and the dumps hold too little history to know the job's rhythm"
@@ -69,7 +68,7 @@ def _by_age(age: float, usual: float | None, longest: float | None, waits: str, 
     if age > max(BEYOND_RHYTHM * longest, SHORTEST_HANG_SECONDS):
         return "hung", f"{waits}, beyond the job's own rhythm (its longest pause before was {longest:.2f} s)"
     if moved:
-        return "running", "every rank dumped twice made progress between its two dumps"
+        return "running", MOVED
     return "undecided", f"{waits}; the job has paused up to {longest:.2f} s before"
 
 
