@@ -30,6 +30,7 @@ from collectors.records import FlightRecorderDump, Unread
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, names nobody in particular: better to abstain and say what would split it.
 MOST_SET_RANKS = 8
+MOST_SURE_OF_A_SET = 0.9
 MOST_REJECTED, MOST_UNREAD, MOST_SUSPECTS = 8, 20, 64
 
 
@@ -144,7 +145,7 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: _Evidence) -
         kind, name = "node", node
     items = [(root.finding.analyzer, item) for suspect in root.suspects[:4] for item in suspect.evidence[:2]]
     ids = tuple(number for analyzer, item in [*items, *root.support] for number in evidence.ids(analyzer, (item,)))
-    probability = round(min(sum(suspect.strength for suspect in root.suspects), 0.99), 4)
+    probability = round(min(sum(suspect.strength for suspect in root.suspects), MOST_SURE_OF_A_SET), 4)
     return [
         Culprit(
             root=label,
@@ -298,7 +299,12 @@ def _name(suspect: Suspect) -> str:
 def _missing(
     decision: Decision, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
 ) -> tuple[Missing, ...]:
-    answered = [root.finding for root in decision.roots if root.certain and not root.finding.together]
+    answered = [
+        root.finding
+        for root in decision.roots
+        if root.certain
+        and (not root.finding.together or (len(root.families) > 1 and root.finding.fault_class == "no_dump"))
+    ]
     entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]

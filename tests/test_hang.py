@@ -357,6 +357,14 @@ def test_an_entry_whose_own_timeout_ran_out_lingers() -> None:
     assert finding.onset == pytest.approx(START_S + 21.0, abs=0.001)
 
 
+def test_one_wild_instant_hides_no_wait() -> None:
+    """Rank 0's dump says that an operation was launched ten years from now: what it waits in is no less a wait."""
+    waits, wild = (*calls(1, 2, 3), call(4, SCHEDULED)), call(3, COMPLETED, at_s=3e8)
+    finding = only(*job((*calls(1, 2), wild, call(4, SCHEDULED)), waits, calls(1, 2, 3), waits))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+    assert 0 in finding.victims
+
+
 def test_an_earlier_attempts_entries_are_dropped() -> None:
     """The recorder outlives a process group that was made anew: numbers that fall tell where this attempt begins."""
     before = (*calls(7, 8), call(9, 0))

@@ -6,6 +6,8 @@ import numpy as np
 
 from analyzers.recorder import Mask, Pairs, RecorderTable, keyed
 
+LIVES_LONGER_NS = 3_600_000_000_000
+
 
 def of_this_attempt(table: RecorderTable, pairs: Pairs) -> Mask:
     """Drop entries from before a sequence number fell: the recorder outlives a process group that was made anew."""
@@ -49,6 +51,9 @@ def _timed_out(table: RecorderTable) -> Mask:
     """Mark entries whose own timeout ran out while their rank still launched others: nobody watches them any more."""
     newest = np.full(len(table.ranks) + 1, -1, np.int64)
     np.maximum.at(newest, table.rank_index, table["created_ns"])
+    # One wild instant in a dump must not make its rank's other waits look forgotten: no rank lives an hour after most.
+    if (newest > 0).any():
+        newest = np.minimum(newest, int(np.sort(newest[newest > 0])[(newest > 0).sum() // 2]) + LIVES_LONGER_NS)
     known = (table["timeout_ms"] > 0) & (table["created_ns"] > 0)
     expired: Mask = known & (table["created_ns"] + table["timeout_ms"] * 1_000_000 < newest[table.rank_index])
     return expired
