@@ -52,8 +52,8 @@ def _timed_out(table: RecorderTable) -> Mask:
     newest = np.full(len(table.ranks) + 1, -1, np.int64)
     np.maximum.at(newest, table.rank_index, table["created_ns"])
     # One wild instant in a dump must not make its rank's other waits look forgotten: no rank lives an hour after most.
-    if (newest > 0).any():
-        newest = np.minimum(newest, int(np.sort(newest[newest > 0])[(newest > 0).sum() // 2]) + LIVES_LONGER_NS)
+    middle = int(np.sort(newest)[len(newest) // 2])
+    newest = np.where(newest > middle + LIVES_LONGER_NS, middle, newest)
     known = (table["timeout_ms"] > 0) & (table["created_ns"] > 0)
     expired: Mask = known & (table["created_ns"] + table["timeout_ms"] * 1_000_000 < newest[table.rank_index])
     return expired
