@@ -18,6 +18,7 @@ from analyzers.ranges import ranges
 from analyzers.standings import SOFT, Standing, moved_on, standings
 from analyzers.topology import ProcessGroup, Topology
 from analyzers.window import Window
+from collectors.records import StackDump
 
 ALONE = 0.85
 UNSEEN = 0.6  # a missing stack among ranks that hold the others up
@@ -77,6 +78,8 @@ def _grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:
 @analyzer("stacks")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
+    if not window.of(StackDump):
+        return
     rules = Rules.of(knowledge)
     if not rules.rules:
         return

@@ -139,7 +139,7 @@ def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[
     groups = []
     for group in named:
         listed = group.members is not None
-        members = group.members.ranks() if group.members is not None else tuple(map(int, np.unique(used[group])))
+        members = group.members.ranks() if group.members is not None else tuple(sorted(set(used[group].tolist())))
         dimension = dimension_of(group.description, group.name)
         if not listed and dimension == "world":
             members = ranks

@@ -56,7 +56,7 @@ def _compared(progress: Progress) -> tuple[Ints, Ints]:
     table = progress.table
     key = keyed(table["group"], table["collective_seq"])
     collective: Mask = progress.current & ~table.is_p2p & (table["group"] >= 0)
-    open_keys = np.unique(key[collective & progress.outstanding])
+    open_keys = np.unique(key[collective & progress.outstanding], return_index=True)[0]  # plain unique imports numpy.ma
     rows = np.flatnonzero(collective & np.isin(key, open_keys))
     return rows, key[rows]
 
