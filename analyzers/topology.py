@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-
 from analyzers.recorder import GroupName
 from analyzers.window import Window
 from collectors.records import Members, Placement
