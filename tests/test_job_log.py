@@ -373,7 +373,8 @@ def test_the_output_of_a_real_torchrun_is_read(
         assert {event.exception for event in by_rank.values()} == {rank_1[0]}
     else:
         assert (by_rank[1].exception if 1 in by_rank else None) == rank_1[0]
-        assert (exits[1].exit_code, exits[1].signal) == rank_1[1:]
+        aborted = [(-6, 6)] if mode == "one" else []  # gloo's threads may abort a process that leaves by an exception
+        assert (exits[1].exit_code, exits[1].signal) in [rank_1[1:], *aborted]
     for rank in {0, 2} & set(by_rank):
         assert re.search(others or "Connection", by_rank[rank].message or ""), by_rank[rank]
     if mode == "hang":
