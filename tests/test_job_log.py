@@ -351,7 +351,7 @@ def torchrun(mode: str, folder: Path, *options: str) -> str:
 @pytest.mark.parametrize(
     ("mode", "options", "rank_1", "others"),
     [
-        ("one", ("--tee", "3"), ("ValueError", 1, None), "Connection closed by peer"),
+        ("one", ("--tee", "3"), ("ValueError", 1, None), "Connection (closed|reset) by peer"),
         ("all", (), ("KeyError", 1, None), "lr"),
         ("kill", ("--tee", "3"), (None, -9, 9), None),
         ("hang", (), (None, -15, 15), "Timed out waiting"),
