@@ -50,8 +50,8 @@ from service.packaged_knowledge import load
 SECOND = 1_000_000_000
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 STACKS = {
-    "loader": Frame("Loader.__next__", "/work/train.py", 28),
-    "loop": Frame("check_loss_scale", "/work/train.py", 21),
+    "loader": Frame("Loader.__next__", "/srv/train.py", 28),
+    "loop": Frame("check_loss_scale", "/srv/train.py", 21),
     "collective": Frame("all_reduce", C10D, 3000),
 }
 
@@ -189,7 +189,7 @@ class Stage:
                 source=f"ps:{rank + 2}", rank=rank, pid=100 + rank, state=state, command="python train.py"
             )
         for rank, name in self.stacks.items():
-            frames = (STACKS[name], Frame("train", "/work/train.py", 50))
+            frames = (STACKS[name], Frame("train", "/srv/train.py", 50))
             thread = Thread(frames=frames, main=True, name="MainThread")
             yield StackDump(source=f"stacks/{rank}.json", rank=rank, pid=100 + rank, tool="py-spy", threads=(thread,))
 

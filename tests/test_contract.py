@@ -55,9 +55,9 @@ def node_of(rank: int) -> str:
 
 
 def _stack(rank: int, *, stuck: bool, at: float) -> StackDump:
-    where = Frame("check_loss_scale", "/work/train.py", 21)
+    where = Frame("check_loss_scale", "/srv/train.py", 21)
     waits = Frame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 3000)
-    frames = (where if stuck else waits, Frame("train", "/work/train.py", 50))
+    frames = (where if stuck else waits, Frame("train", "/srv/train.py", 50))
     thread = Thread(frames=frames, main=True, name="MainThread", owns_gil=stuck, active=stuck)
     source = f"stacks/rank_{rank}.json"
     return StackDump(
