@@ -85,10 +85,9 @@ def _split(finding: Finding) -> list[Root]:
 
 def _admit(decision: Decision, finding: Finding, topology: Topology) -> None:
     for new in _split(finding):
-        match = next((old for old in decision.roots if _same_root(old, new, topology)), None)
-        if match is not None:
-            decision.roots[decision.roots.index(match)] = _merged(match, new, topology)
-        elif (why := _echo(decision, new, topology)) is not None:
+        if _confirms(decision, new, topology):
+            continue
+        if (why := _echo(decision, new, topology)) is not None:
             decision.rejected.extend(replace(suspect, why=why) for suspect in new.suspects[:4])
         else:
             decision.roots.append(new)
@@ -98,11 +97,17 @@ def _support_or_stand(decision: Decision, finding: Finding, topology: Topology) 
     """A weak claim supports a root it agrees with, and stands for itself only where there is no other."""
     before = bool(decision.roots)
     for new in _split(finding):
-        match = next((old for old in decision.roots if _same_root(old, new, topology)), None)
-        if match is not None:
-            decision.roots[decision.roots.index(match)] = _merged(match, new, topology)
-        elif not before and not _running(decision.findings):
+        if not _confirms(decision, new, topology) and not before and not _running(decision.findings):
             decision.roots.append(new)
+
+
+def _confirms(decision: Decision, new: Root, topology: Topology) -> bool:
+    """Merge a root into the one that it speaks of; False where there is none."""
+    for index, old in enumerate(decision.roots):
+        if _same_root(old, new, topology):
+            decision.roots[index] = _merged(old, new, topology)
+            return True
+    return False
 
 
 def _same_root(old: Root, new: Root, topology: Topology) -> bool:
@@ -130,13 +135,12 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
     kept = agreed if narrowed else old.suspects
     once = bool(_SAME_EVENT & old.families and _SAME_EVENT & new.families)
     raised = tuple(_raised(s, strength, new, once=once) if s in agreed or old.certain else s for s in kept)
-    root_is_narrowed = old.narrowed or narrowed
     proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
     return replace(
         old,
         suspects=raised,
         certain=old.certain or (new.certain and bool(agreed)),
-        narrowed=root_is_narrowed,
+        narrowed=old.narrowed or narrowed,
         support=old.support + tuple(proof),
         families=old.families | new.families,
         reasons=old.reasons + tuple(suspect.why for suspect in new.suspects[:2]),

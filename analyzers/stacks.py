@@ -29,7 +29,6 @@ UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
 SHOWN_GROUPS = 8
 VOTING_ROUNDS = 5
-VOTING_INTERVAL_SECONDS = 10.0
 
 _WORDS = {
     "data_loader": "in its data loader",

@@ -25,6 +25,7 @@ from collectors.flight_recorder_groups import (
 )
 from collectors.readers import Input
 from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Unread
+from collectors.streams import Limits
 
 Values = Sequence[Any]
 
@@ -95,6 +96,15 @@ def _is_dump(document: dict[Any, Any]) -> bool:
 
 
 Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
+
+
+def whole(input: Input) -> bytes | Unread:
+    """Return all of a dump's bytes, or say that they are more than a dump is read for."""
+    most = Limits().pickle_bytes
+    data = input.stream.read(most + 1)
+    if len(data) > most:
+        return unread(input, f"a dump is read up to {most:,} bytes: dump fewer entries", "limit")
+    return data
 
 
 def unread(input: Input, reason: str, outcome: Outcome = "unrecognised", offset: int | None = None) -> Unread:

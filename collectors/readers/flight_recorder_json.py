@@ -12,7 +12,6 @@ import msgspec
 from collectors import flight_recorder
 from collectors.readers import Input, reader
 from collectors.records import FlightRecorderDump, Unread
-from collectors.streams import Limits
 
 # The keys are written in alphabetical order, so that entries come before pg_config and may fill the head. "nccl_version"
 # is no proof: NCCL RAS writes it too, and no dump has it without pg_config.
@@ -35,10 +34,9 @@ def _sniff(head: bytes, _source: str) -> int:
 )
 def read(input: Input) -> Iterator[FlightRecorderDump | Unread]:
     """Read one dump; of a damaged one, the entries before the damage."""
-    most = Limits().pickle_bytes
-    data = input.stream.read(most + 1)
-    if len(data) > most:
-        yield flight_recorder.unread(input, f"a JSON dump is read up to {most:,} bytes: dump fewer entries", "limit")
+    data = flight_recorder.whole(input)
+    if isinstance(data, Unread):
+        yield data
         return
     try:
         document = msgspec.json.decode(data)

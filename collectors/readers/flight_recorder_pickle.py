@@ -16,7 +16,6 @@ from typing import Any, NoReturn, cast
 from collectors import flight_recorder
 from collectors.readers import Input, reader
 from collectors.records import FlightRecorderDump, Unread
-from collectors.streams import Limits
 
 PEEKED_BYTES = 1 << 17
 SALVAGED_BYTES = 32 << 20  # the salvaging unpickler is some twenty times slower
@@ -104,10 +103,9 @@ def _sniff(head: bytes, _source: str) -> int:
 )
 def read(input: Input) -> Iterator[FlightRecorderDump | Unread]:
     """Read one dump; of a damaged one, the entries before the damage."""
-    most = Limits().pickle_bytes
-    data = input.stream.read(most + 1)
-    if len(data) > most:
-        yield flight_recorder.unread(input, f"a pickle is read up to {most:,} bytes: dump fewer entries", "limit")
+    data = flight_recorder.whole(input)
+    if isinstance(data, Unread):
+        yield data
         return
     try:
         # From a stream that cannot be peeked into, the unpickler fetches every opcode by a call: half the speed.
