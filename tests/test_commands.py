@@ -483,3 +483,10 @@ def test_an_empty_knowledge_folder_is_refused(tmp_path: Path) -> None:
     """A folder without a table is a mistake and not a silent nothing."""
     with pytest.raises(packaged_knowledge.KnowledgeError, match=r"holds no \.toml"):
         packaged_knowledge.load(tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "read"])
+def test_an_empty_path_is_not_the_current_folder(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable in a script is refused, and nothing is read or blamed in its place."""
+    assert run([verb, ""]) == 2
+    assert "empty" in capsys.readouterr().err

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+import collectors.flight_recorder
 from collectors.readers import Input, recognise
 from collectors.reading import read_input, read_paths
 from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Record, Unread
+from collectors.streams import Limits
 
 ENTRIES_IN_LABELLED_DUMPS = {"gpu_error_2nd": 278, "lock_gil_1st": 142}
 
@@ -336,3 +338,14 @@ def test_another_pickle_is_no_dump() -> None:
     assert found is not None
     assert found.name == "flight_recorder_pickle"
     assert [record.outcome for record in read(data) if isinstance(record, Unread)] == ["unrecognised"]
+
+
+@pytest.mark.parametrize(("size", "refused"), [(10, False), (11, True)])
+def test_a_dump_is_read_up_to_its_bound(monkeypatch: pytest.MonkeyPatch, size: int, refused: bool) -> None:
+    """At the bound the bytes are all there; one more is refused with the bound and the next step."""
+    monkeypatch.setattr(collectors.flight_recorder, "Limits", lambda: Limits(pickle_bytes=10))
+
+    got = collectors.flight_recorder.whole(Input(source="_dump_0", stream=io.BytesIO(b"x" * size), head=b""))
+
+    assert isinstance(got, Unread) is refused
+    assert not refused or ("10 bytes" in got.reason and "fewer entries" in got.reason)

@@ -19,6 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; Ctrl-C and a closed pipe end quietly."""
+    if "" in (sys.argv[1:] if arguments is None else arguments):
+        # An empty path means the current folder to pathlib, and to whoever wrote "$DUMPS" an unset variable.
+        print("faulthound: an argument is empty: is a variable unset? name the file or folder", file=sys.stderr)
+        return USAGE
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
