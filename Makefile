@@ -38,7 +38,7 @@ acceptance: .venv/installed-test ## the full matrices, resumable, into docs/meas
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))
 
 lock: .venv/made ## resolve every dependency anew and rewrite constraints.txt
-	$(PIP) install -qq --dry-run --ignore-installed --report .venv/resolved.json '.[diagnose,test,lint]' 'setuptools>=80'
+	$(PIP) install -qq --dry-run --ignore-installed --report .venv/resolved.json '.[diagnose,agent,service,test,lint]' 'setuptools>=80'
 	.venv/bin/python .ci/lock.py .venv/resolved.json >.venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
 

@@ -1,0 +1,1 @@
+"""The agent: runs the collectors, spools what they read, ships it, and answers commands."""

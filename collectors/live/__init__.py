@@ -1,0 +1,107 @@
+"""One collector a file: what a node shows of itself and of the job on it, read from outside the job.
+
+A collector registers itself with ``@collector``; nothing else is edited to add one. It is made once with the ``Host`` and
+then called every ``every_seconds``. A run has one of three outcomes: it yields; it raises ``NothingToCollect`` (there is
+no GPU here: quiet, counted, told as coverage); it raises anything else (logged once per change, counted). A run that is
+still going after ``limit_seconds`` is counted as overrun; it keeps nobody waiting but itself.
+
+What is read is sent as it was read: raw counters, no thresholds, nothing derived.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from collectors.live.host import Host
+from collectors.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """One tick of sampled values: ``values[d][m]`` of device d and metric m, None where it was not read.
+
+    The agent packs the ticks between two shipments into one ``Samples`` record a scope. ``type`` is that of all values:
+    ``<f4`` for gauges, ``<i8`` for counters. ``at``: UTC seconds, None for the start of the run.
+    """
+
+    scope: str
+    devices: Sequence[str]
+    metrics: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    type: Literal["<f4", "<i8"] = "<f4"
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the collector is in its source; kept together with the records before it, so that none comes twice.
+
+    ``Host.cursor(name)`` gives the newest back, after a restart too.
+    """
+
+    value: Any  # what JSON can hold
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command that wants a run now: its verb and arguments. An ordinary run has none."""
+
+    verb: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+Yielded = Record | Readings | Cursor
+Run = Callable[[Asked | None], Iterable[Yielded]]
+
+
+class NothingToCollect(Exception):
+    """There is nothing of this kind here, or nothing new that the run could have read; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """A registered collector; ``make(host)`` returns what is called at every run."""
+
+    name: str
+    gives: str  # what it tells, one line
+    every_seconds: float
+    limit_seconds: float
+    make: Callable[[Host], Run] = field(compare=False)
+    own_process: bool = False  # it enters a driver's library: a call that never returns must not take the agent along
+    answers: tuple[str, ...] = ()  # the commands that it runs at once for, "stacks" for example
+
+
+_collectors: dict[str, Collector] = {}
+
+
+def collector(
+    name: str,
+    *,
+    gives: str,
+    every_seconds: float,
+    limit_seconds: float,
+    own_process: bool = False,
+    answers: tuple[str, ...] = (),
+) -> Callable[[Callable[[Host], Run]], Callable[[Host], Run]]:
+    """Register the decorated class or function, which makes the collector from a host."""
+
+    def register(make: Callable[[Host], Run]) -> Callable[[Host], Run]:
+        if name in _collectors:
+            raise ValueError(f"two collectors are named {name!r}: rename one")
+        _collectors[name] = Collector(name, gives, every_seconds, limit_seconds, make, own_process, answers)
+        return make
+
+    return register
+
+
+@cache
+def registry() -> dict[str, Collector]:
+    """Return every collector by name, sorted; importing this folder's modules is what registers them."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return {name: _collectors[name] for name in sorted(_collectors)}

@@ -1,0 +1,79 @@
+"""The record vocabulary: one immutable reading by a collector or a reader.
+
+Every record says where it came from (``source``), when (``at``, UTC seconds, where the source has it) and, where known,
+whose it is (node, job, attempt, rank). What comes by the thousand is one record with *columns*: raw little-endian bytes
+under a name, so that a dump of 2,000 collectives costs no object per collective and numpy can look at it without a copy.
+
+Grow, never retype: a new field is optional, a changed meaning gets a new name, an unknown kind is kept and skipped.
+"""
+
+from collectors.records.agent import CollectorReport, CommandResult, Coverage
+from collectors.records.collectives import RING_COLUMNS, STEP_COLUMNS, TIMING_COLUMNS, CollectiveTimings, Ring, Steps
+from collectors.records.events import KernelEvent, LogEvent
+from collectors.records.flight_recorder import (
+    FLIGHT_RECORDER_COLUMNS,
+    PG_STATUS_COLUMNS,
+    STATES,
+    FlightRecorderDump,
+    Group,
+)
+from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples
+from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
+from collectors.records.ras import RasCommunicator, RasPeerDead, RasRank
+from collectors.records.record import Members, Record, Unread
+
+AnyRecord = (
+    FlightRecorderDump
+    | StackDump
+    | ProcessState
+    | KernelEvent
+    | LogEvent
+    | RasCommunicator
+    | RasPeerDead
+    | Placement
+    | Samples
+    | Device
+    | DeviceState
+    | Ring
+    | Steps
+    | CollectiveTimings
+    | Coverage
+    | CommandResult
+    | Unread
+)
+"""Every kind of record there is; the block codec and ``faulthound read`` speak exactly these."""
+
+__all__ = [
+    "FLIGHT_RECORDER_COLUMNS",
+    "NOT_READ",
+    "PG_STATUS_COLUMNS",
+    "RING_COLUMNS",
+    "STATES",
+    "STEP_COLUMNS",
+    "TIMING_COLUMNS",
+    "AnyRecord",
+    "CollectiveTimings",
+    "CollectorReport",
+    "CommandResult",
+    "Coverage",
+    "Device",
+    "DeviceState",
+    "FlightRecorderDump",
+    "Frame",
+    "Group",
+    "KernelEvent",
+    "LogEvent",
+    "Members",
+    "Placement",
+    "ProcessState",
+    "RasCommunicator",
+    "RasPeerDead",
+    "RasRank",
+    "Record",
+    "Ring",
+    "Samples",
+    "StackDump",
+    "Steps",
+    "Thread",
+    "Unread",
+]

@@ -1,0 +1,76 @@
+"""Collectives as seen from outside the recorder: the probe's ring, NCCL Inspector's timings, the job's steps."""
+
+from __future__ import annotations
+
+from collectors.records.flight_recorder import Group
+from collectors.records.record import Record
+
+RING_COLUMNS: dict[str, str] = {
+    "group": "<i4",  # index into strings: the process group's name, as the flight recorder has it
+    "collective_seq": "<i8",  # per group, the same on every member; 0 for a send or receive
+    "p2p_seq": "<i8",  # the k-th operation of this kind of the ordered pair, counted from 1; 0 for a collective
+    "operation": "<i4",  # index into strings: "all_reduce", "send 0->3" (group-local ranks)
+    "bytes": "<i8",
+    "entered_ns": "<i8",  # UTC
+    "left_ns": "<i8",  # -1: still inside
+    "step": "<i8",  # -1 unknown
+    "phase": "<i4",  # index into strings; -1 none
+}
+"""Columns of ``Ring.columns`` and their little-endian types; all have ``count`` values."""
+
+STEP_COLUMNS: dict[str, str] = {
+    "step": "<i8",
+    "at": "<f8",  # UTC seconds of the end of the step, or of the line that told of it
+    "seconds": "<f8",  # NaN, here and below: not told
+    "loss": "<f8",
+    "gradient_norm": "<f8",
+    "tokens_per_second": "<f8",
+    "tflops": "<f8",
+    "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
+}
+"""Columns of ``Steps.columns`` and their little-endian types; all have ``count`` values."""
+
+TIMING_COLUMNS: dict[str, str] = {
+    "operation": "<i4",  # index into strings: "AllReduce"
+    "sequence": "<i8",  # joins across ranks with the communicator and the operation
+    "bytes": "<i8",
+    "seconds": "<f8",
+    "bus_bytes_per_second": "<f8",
+    "started_ns": "<i8",  # UTC of the node's clock; -1 where the plugin is not verbose
+    "at": "<f8",  # UTC seconds at which the plugin wrote it
+}
+"""Columns of ``CollectiveTimings.columns`` and their little-endian types; all have ``count`` values."""
+
+
+class Ring(Record, frozen=True, kw_only=True, tag="ring"):
+    """One rank's ring of the probe: what it entered and left, on the host. It outlives a stopped or killed process."""
+
+    version: int = 1
+    pid: int | None = None
+    backend: str = ""  # "gloo", "nccl"
+    groups: tuple[Group, ...] = ()
+    strings: tuple[str, ...] = ()
+    count: int = 0
+    columns: dict[str, bytes] = {}  # RING_COLUMNS
+    overwritten: int = 0  # entries that the ring had no room for any more
+    swallowed: int = 0  # failures inside the probe, which the job did not notice
+
+
+class Steps(Record, frozen=True, kw_only=True, tag="steps"):
+    """Training steps that a log or the probe told of."""
+
+    told_by: str = ""  # megatron torchtitan verl jsonl probe
+    count: int = 0
+    columns: dict[str, bytes] = {}  # STEP_COLUMNS
+
+
+class CollectiveTimings(Record, frozen=True, kw_only=True, tag="collective_timings"):
+    """One rank's collectives in one communicator as NCCL Inspector measured them."""
+
+    communicator: str = ""
+    size: int | None = None  # ranks in it
+    communicator_rank: int | None = None  # its own numbering, not the job's
+    pid: int | None = None
+    strings: tuple[str, ...] = ()
+    count: int = 0
+    columns: dict[str, bytes] = {}  # TIMING_COLUMNS

@@ -1,0 +1,48 @@
+"""What a node samples, in columns, and the devices that the samples are of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from collectors.records.record import Record
+
+NOT_READ = -(1 << 63)
+"""The integer that stands in a counter's column where there was no reading; a gauge has NaN there."""
+
+
+class Samples(Record, frozen=True, kw_only=True, tag="samples"):
+    """Readings of several devices at several instants: raw little-endian values, shape (devices, metrics, ticks).
+
+    Gauges are float32 (``<f4``), counters int64 (``<i8``): a byte counter does not fit a float. A counter is what the
+    source counts since boot, never a rate. ``at`` and ``monotonic_at`` are the first tick's.
+    """
+
+    scope: str  # gpu dcgm infiniband network socket cpu memory pressure disk mount process clock …
+    type: Literal["<f4", "<i8"] = "<f4"
+    devices: tuple[str, ...] = ()  # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "" for the node itself
+    metrics: tuple[str, ...] = ()  # "power_watts", "pcie_replays_total": the unit last, a counter ends in _total
+    ticks: bytes = b""  # <f8: UTC seconds
+    monotonic_ticks: bytes = b""  # <f8: seconds since boot
+    values: bytes = b""
+
+
+class Device(Record, frozen=True, kw_only=True, tag="device"):
+    """A device of a node: what it is, and which names it has. Taken while it answers: a lost GPU has no names."""
+
+    type: str  # gpu infiniband ethernet nvswitch
+    id: str  # what Samples.devices calls it
+    index: int | None = None
+    pci: str | None = None  # "0000:9b:00", as KernelEvent has it
+    name: str = ""
+    serial: str | None = None
+    attributes: dict[str, str] = {}  # driver_version, vbios_version, firmware, link_rate, numa_node…
+
+
+class DeviceState(Record, frozen=True, kw_only=True, tag="device_state"):
+    """A device changed how it answers, or was asked for the first time."""
+
+    device: str
+    state: str  # ok lost reset_required unreadable no_permission
+    index: int | None = None
+    pci: str | None = None
+    text: str = ""  # the library's own words

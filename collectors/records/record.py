@@ -1,0 +1,79 @@
+"""What every record has, and the member lists that thousands of records share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+
+class Members:
+    """The member ranks of a process group, sorted as the source gave them, as int32 little-endian bytes.
+
+    One object is shared by every group of every dump that has the same members (``intern``): the world group of a
+    16,384-rank job would otherwise be repeated in each of its 16,384 dumps. The block codec writes each distinct value
+    once.
+    """
+
+    __slots__ = ("data",)
+    _interned: dict[bytes, Members] = {}
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @classmethod
+    def of(cls, ranks: Iterable[int]) -> Members:
+        """Intern the members given as integers."""
+        from array import array
+
+        return cls.intern(array("i", ranks).tobytes())
+
+    @classmethod
+    def intern(cls, data: bytes) -> Members:
+        """Return the one shared object for these bytes."""
+        found = cls._interned.get(data)
+        if found is None:
+            found = cls._interned[data] = cls(data)
+        return found
+
+    def ranks(self) -> tuple[int, ...]:
+        """Return the members as integers, in the source's order."""
+        return tuple(memoryview(self.data).cast("i"))
+
+    def __len__(self) -> int:
+        return len(self.data) // 4
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Members) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return f"Members({list(self.ranks()[:8])}{'…' if len(self) > 8 else ''})"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+    """What every record has. ``at`` and ``received_at`` are UTC seconds since 1970, ``monotonic_at`` since boot."""
+
+    source: str = ""  # "dumps/_dump_7", "dumps.tar:a/b.json", "kern.log:812": path, member, line
+    at: float | None = None
+    monotonic_at: float | None = None
+    boot_id: str | None = None
+    received_at: float | None = None
+    node: str | None = None
+    job: str | None = None
+    attempt: int | None = None
+    rank: int | None = None
+    role: str | None = None
+    phase: str | None = None
+    step: int | None = None
+
+
+class Unread(Record, frozen=True, kw_only=True, tag="unread"):
+    """A file, or a part of one, that gave no record: never silently dropped, never guessed."""
+
+    reason: str
+    outcome: Literal["unrecognised", "damaged", "refused", "empty", "limit"] = "unrecognised"
+    offset: int | None = None

@@ -1,0 +1,45 @@
+"""What an operator can set: environment variables FAULTHOUND_*, each with its bound and its default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """The service's settings. A field's description is its documentation (docs/settings.md is held to it)."""
+
+    model_config = SettingsConfigDict(env_prefix="FAULTHOUND_", extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback only when a token exists.")
+    port: int = Field(4747, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
+    data: Path = Field(Path("faulthound-data"), description="Folder of the embedded database.")
+    database_url: str | None = Field(None, description="SQLAlchemy URL, postgresql+psycopg://…; unset: SQLite in data.")
+    tls_certificate: Path | None = Field(
+        None, description="PEM certificate chain; with tls_key the service speaks TLS."
+    )
+    tls_key: Path | None = Field(None, description="PEM private key.")
+
+    batch_bytes: int = Field(8 << 20, ge=1024, description="Largest batch as it comes over the wire.")
+    batch_unpacked_bytes: int = Field(64 << 20, ge=1024, description="Largest batch after unpacking.")
+    batch_records: int = Field(100_000, ge=1, description="Most records in one batch.")
+    queue_batches: int = Field(1_000, ge=1, description="Batches that may wait for the log; then 503.")
+    queue_bytes: int = Field(256 << 20, ge=1024, description="Bytes that may wait for the log; then 503.")
+    commit_seconds: float = Field(0.05, ge=0.0, le=1.0, description="Longest wait for companions of one commit.")
+    node_batches_per_second: float = Field(
+        20.0, gt=0, description="Batches a token may send a second, on average; then 429."
+    )
+    node_batches_burst: int = Field(600, ge=1, description="And at once: an agent that was away drains its spool.")
+
+    window_seconds: int = Field(600, ge=60, le=7200, description="How far back samples stay in memory.")
+    retention_days: float = Field(14.0, gt=0, description="Age at which batches are deleted.")
+    retention_bytes: int = Field(50 << 30, ge=1 << 20, description="Size of the log at which the oldest go first.")
+    command_seconds: float = Field(60.0, gt=0, le=3600, description="How long a command waits for its agent.")
+    log_level: str = Field("info", description="debug, info, warning or error.")
+    log_json: bool = Field(False, description="One JSON object a line instead of text.")
+
+    def url(self) -> str:
+        """Return the database's URL: the one that was set, or SQLite in the data folder."""
+        return self.database_url or f"sqlite:///{(self.data / 'faulthound.db').absolute()}"

@@ -1,0 +1,1 @@
+"""Samples of the last minutes, in memory and on disk, ready to be computed on."""
