@@ -64,9 +64,12 @@ def decode(data: bytes | memoryview) -> list[Record]:
     return decode_counting(data).records
 
 
-def decode_counting(data: bytes | memoryview) -> Decoded:
-    """Return the records of a block and what was skipped; raise ``Damaged`` where the bytes are not what was written."""
-    body = _body(data)
+def decode_counting(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BODY_BYTES) -> Decoded:
+    """Return the records of a block and what was skipped; raise ``Damaged`` where the bytes are not what was written.
+
+    ``largest_bytes`` bounds the body once it is unpacked: a stranger's few bytes may unpack to anything.
+    """
+    body = _body(data, largest_bytes)
     table: list[Members] = []
 
     def members(kind: type, value: Any) -> Any:
@@ -100,7 +103,7 @@ def _one_by_one(records: msgspec.Raw, members: Any) -> Decoded:
     return decoded
 
 
-def _body(data: bytes | memoryview) -> bytes | memoryview:
+def _body(data: bytes | memoryview, largest_bytes: int) -> bytes | memoryview:
     if len(data) < HEADER.size:
         raise Damaged(
             f"a block has a header of {HEADER.size} bytes and this has {len(data)}: it was cut at byte {len(data)}"
@@ -115,17 +118,17 @@ def _body(data: bytes | memoryview) -> bytes | memoryview:
         raise Damaged(f"the block's body is {length:,} bytes long and was cut at byte {len(data):,}")
     if zlib.crc32(body) != checksum:
         raise Damaged(f"the block's body at byte {HEADER.size} does not match its checksum: a part of it was changed")
-    return _unpack(body) if packing else body
+    return _unpack(body, largest_bytes) if packing else body
 
 
-def _unpack(body: memoryview) -> bytes:
+def _unpack(body: memoryview, largest_bytes: int) -> bytes:
     zstd = _zstd()
     try:
-        data: bytes = (unpacker := zstd.ZstdDecompressor()).decompress(body, LARGEST_BODY_BYTES)
+        data: bytes = (unpacker := zstd.ZstdDecompressor()).decompress(body, largest_bytes)
     except zstd.ZstdError as error:
         raise Damaged(f"the block's body at byte {HEADER.size} does not unpack: {error}") from error
     if not unpacker.eof:
-        raise Damaged(f"the block's body unpacks to more than {LARGEST_BODY_BYTES:,} bytes, or stops before its end")
+        raise Damaged(f"the block's body unpacks to more than {largest_bytes:,} bytes, or stops before its end")
     return data
 
 

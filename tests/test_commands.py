@@ -330,13 +330,31 @@ def test_every_kind_of_record_can_be_shown() -> None:
     """No record kind is without a JSON form and a row."""
     from typing import get_args
 
+    from msgspec.structs import fields
+
     from collectors.records import AnyRecord
 
-    required = {"event": "e", "pid": 1, "reason": "r"}
     for kind in get_args(AnyRecord):
-        given = {name: value for name, value in required.items() if name in kind.__struct_fields__}
-        record = kind(rank=1, source="s", **given)
+        required = {field.name: 1 if field.type is int else "x" for field in fields(kind) if field.required}
+        record = kind(rank=1, source="s", **required)
         assert as_fields(record)["kind"] == as_row(record)[0]
+
+
+def test_samples_are_shown_as_readings() -> None:
+    """`faulthound read --json` gives a device's values under its name, a missing one as null, not as raw bytes."""
+    from array import array
+
+    from collectors.records import NOT_READ, Samples
+
+    counters = array("q", [3, NOT_READ]).tobytes()
+    ticks = array("d", [10.0, 20.0]).tobytes()
+    record = Samples(scope="gpu", type="<i8", devices=("GPU-5a",), metrics=("ecc_total",), ticks=ticks, values=counters)
+
+    fields = as_fields(record)
+
+    assert fields["readings"] == {"GPU-5a": {"ecc_total": [3, None]}}
+    assert fields["ticks"] == [10.0, 20.0]
+    assert "values" not in fields
 
 
 def test_formats_lists_every_reader(capsys: pytest.CaptureFixture[str]) -> None:

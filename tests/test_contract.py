@@ -41,6 +41,7 @@ from collectors.simulation.programs import Shape
 from collectors.simulation.recorder import EPOCH_NS, Recording, dumps
 from collectors.simulation.scenarios import HEALTHY, KINDS, draw, play
 from service.packaged_knowledge import load
+from tests.live_records import minute
 
 NODES = ("gpu-b7", "gpu-a1", "gpu-d4", "gpu-c9")
 SEEDS_OF_A_HEALTHY_JOB = range(24)
@@ -126,6 +127,7 @@ def bundles() -> Mapping[str, Bundle]:
         "processes": (*table, *stacks),
         "hardware": (*kernel, _placed()),
         "crash": (*log, _placed()),
+        "live": tuple(one for node in range(4) for one in minute(node_of(2 * node), [2 * node, 2 * node + 1], at)),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
 

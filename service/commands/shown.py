@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from sys import byteorder
 from typing import Any
 
 import msgspec
@@ -18,11 +17,12 @@ from collectors.records import (
     Members,
     Placement,
     Record,
+    Samples,
     StackDump,
 )
+from service.commands.shown_columns import decoded, rows, values
 from service.telling.instants import rfc3339
 
-_CODES = {"<i1": "b", "<i4": "i", "<i8": "q"}
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes", "frames")
 _INSTANTS = ("created_ns", "started_ns", "completed_ns", "timeout_ms")
 _ORDER = ("kind", "source", "at", "time", "node", "rank")
@@ -30,11 +30,7 @@ _ORDER = ("kind", "source", "at", "time", "node", "rank")
 
 def as_fields(record: Record, limit: int | None = None) -> dict[str, Any]:
     """Return the record's own fields, common ones first, with ``time`` (RFC 3339) beside ``at``; unset ones are left out."""
-    fields = (
-        msgspec.to_builtins(record, enc_hook=_members)
-        if not isinstance(record, FlightRecorderDump)
-        else _dump(record, limit)
-    )
+    fields = _dump(record, limit) if isinstance(record, FlightRecorderDump) else _plain(record)
     if record.at is not None:
         fields["time"] = rfc3339(record.at)
     fields.update((name, _clean(value)) for name, value in fields.items() if isinstance(value, str))
@@ -77,8 +73,10 @@ def _summary(record: Record) -> str:
         return f"{threads}, pid {record.pid}, {innermost} ({record.tool})"
     if isinstance(record, Placement):
         return f"{len(set(record.nodes))} nodes for {len(record.nodes)} ranks"
+    if isinstance(record, Samples):
+        return f"{record.scope}: {len(record.devices)} devices × {len(record.metrics)} metrics × {len(record.ticks) // 8} ticks"
     fields = msgspec.to_builtins(record, enc_hook=_members)
-    common = {*Record.__struct_fields__, "kind", "text", "frames", "ranks"}
+    common = {*Record.__struct_fields__, "kind", "text", "frames", "ranks", "columns", "strings", "groups"}
     named = [f"{name}={_short(value)}" for name, value in fields.items() if name not in common]
     return " ".join([*named, _short(fields.get("text", ""))]).strip()
 
@@ -86,6 +84,14 @@ def _summary(record: Record) -> str:
 def _short(value: object, most: int = 120) -> str:
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _plain(record: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_members)
+    if (meant := decoded(record)) is not None:
+        raw = ("columns", "strings", "ticks", "monotonic_ticks", "values")
+        fields = {name: value for name, value in fields.items() if name not in raw} | meant
+    return fields
 
 
 def _dump(record: FlightRecorderDump, limit: int | None) -> dict[str, Any]:
@@ -102,14 +108,14 @@ def _dump(record: FlightRecorderDump, limit: int | None) -> dict[str, Any]:
         | ({"ranks": ranges(group.members.ranks())} if group.members is not None else {})
         for group in record.groups
     ]
-    fields["pg_status"] = list(_rows(record.pg_status, PG_STATUS_COLUMNS))
+    fields["pg_status"] = list(rows(record.pg_status, PG_STATUS_COLUMNS))
     fields["entries"] = list(_entries(record, limit))
     return fields
 
 
 def _entries(record: FlightRecorderDump, limit: int | None) -> Iterator[dict[str, Any]]:
-    rows = list(_rows(record.columns, FLIGHT_RECORDER_COLUMNS))
-    for row in rows if limit is None else rows[max(0, len(rows) - limit) :]:
+    every = list(rows(record.columns, FLIGHT_RECORDER_COLUMNS))
+    for row in every if limit is None else every[max(0, len(every) - limit) :]:
         entry: dict[str, Any] = {}
         for name, value in row.items():
             if name in _TEXTS:
@@ -125,22 +131,8 @@ def _entries(record: FlightRecorderDump, limit: int | None) -> Iterator[dict[str
         yield entry
 
 
-def _rows(columns: dict[str, bytes], types: dict[str, str]) -> Iterator[dict[str, int]]:
-    present = {name: _decoded(columns[name], types[name]) for name in types if name in columns}
-    for values in zip(*present.values(), strict=False):
-        yield dict(zip(present, values, strict=True))
-
-
 def _column(record: FlightRecorderDump, name: str) -> array[int]:
-    return _decoded(record.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])
-
-
-def _decoded(data: bytes, type_code: str) -> array[int]:
-    values: array[int] = array(_CODES[type_code])
-    values.frombytes(data[: len(data) - len(data) % values.itemsize])
-    if byteorder == "big":
-        values.byteswap()
-    return values
+    return values(record.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])
 
 
 def _members(value: object) -> object:
