@@ -38,6 +38,10 @@ class Decoded:
     skipped: dict[str, int] = field(default_factory=dict)
 
 
+class TooLarge(Damaged):
+    """The block may be whole, but it is larger than who reads it allows."""
+
+
 class _Kind(msgspec.Struct):
     kind: str = "?"
 
@@ -69,7 +73,7 @@ def decode_counting(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BO
 
     ``largest_bytes`` bounds the body once it is unpacked: a stranger's few bytes may unpack to anything.
     """
-    body = _body(data, largest_bytes)
+    content = body(data, largest_bytes=largest_bytes)
     table: list[Members] = []
 
     def members(kind: type, value: Any) -> Any:
@@ -78,13 +82,13 @@ def decode_counting(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BO
         raise ValueError(f"member list {value!r} is outside the block's {len(table)}")
 
     try:
-        lists, records = msgspec.msgpack.decode(body, type=tuple[list[bytes], msgspec.Raw])
+        lists, records = msgspec.msgpack.decode(content, type=tuple[list[bytes], msgspec.Raw])
         table.extend(map(Members.intern, lists))
         try:
             return Decoded(msgspec.msgpack.decode(records, type=list[AnyRecord], dec_hook=members))
         except msgspec.ValidationError:
             return _one_by_one(records, members)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Damaged(f"the block's body at byte {HEADER.size} is no list of records: {error}") from error
 
 
@@ -103,7 +107,8 @@ def _one_by_one(records: msgspec.Raw, members: Any) -> Decoded:
     return decoded
 
 
-def _body(data: bytes | memoryview, largest_bytes: int) -> bytes | memoryview:
+def body(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BODY_BYTES) -> bytes | memoryview:
+    """Return the body, unpacked and checked against its checksum; raise ``Damaged``, and ``TooLarge`` past the bound."""
     if len(data) < HEADER.size:
         raise Damaged(
             f"a block has a header of {HEADER.size} bytes and this has {len(data)}: it was cut at byte {len(data)}"
@@ -113,12 +118,16 @@ def _body(data: bytes | memoryview, largest_bytes: int) -> bytes | memoryview:
         raise Damaged(f"this is no block: byte 0 begins {magic!r}, not {MAGIC!r}")
     if magic != MAGIC or packing > 1:
         raise Damaged(f"block version {magic[7]}, packing {packing} at byte 7 is newer than this program: update it")
-    body = memoryview(data)[HEADER.size : HEADER.size + length]
-    if len(body) < length:
+    content = memoryview(data)[HEADER.size : HEADER.size + length]
+    if len(content) < length:
         raise Damaged(f"the block's body is {length:,} bytes long and was cut at byte {len(data):,}")
-    if zlib.crc32(body) != checksum:
+    if zlib.crc32(content) != checksum:
         raise Damaged(f"the block's body at byte {HEADER.size} does not match its checksum: a part of it was changed")
-    return _unpack(body, largest_bytes) if packing else body
+    if packing:
+        return _unpack(content, largest_bytes)
+    if length > largest_bytes:
+        raise TooLarge(f"the block's body is {length:,} bytes long: more than {largest_bytes:,} are not read here")
+    return content
 
 
 def _unpack(body: memoryview, largest_bytes: int) -> bytes:
@@ -127,8 +136,10 @@ def _unpack(body: memoryview, largest_bytes: int) -> bytes:
         data: bytes = (unpacker := zstd.ZstdDecompressor()).decompress(body, largest_bytes)
     except zstd.ZstdError as error:
         raise Damaged(f"the block's body at byte {HEADER.size} does not unpack: {error}") from error
+    if not unpacker.eof and len(data) >= largest_bytes:
+        raise TooLarge(f"the block's body unpacks to more than {largest_bytes:,} bytes, which are not read here")
     if not unpacker.eof:
-        raise Damaged(f"the block's body unpacks to more than {largest_bytes:,} bytes, or stops before its end")
+        raise Damaged("the packed body of the block stops before its end")
     return data
 
 
