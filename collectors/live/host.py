@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.live.clock import Clock, NodeClock
-from collectors.live.training import TrainingProcess, training_processes
+from collectors.live.training import Census, TrainingProcess
 
 TRAINING_SECONDS = 5.0  # for so long a look at the processes serves all collectors
 
@@ -33,7 +33,10 @@ class Host:
     clock: Clock = field(default_factory=NodeClock)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cursors: dict[str, Any] = field(default_factory=dict)
-    _training: tuple[float, tuple[TrainingProcess, ...]] | None = None
+    census: Census = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.census = Census(self.roots.proc, self.node)
 
     @property
     def boot_id(self) -> str | None:
@@ -53,7 +56,4 @@ class Host:
 
     def training(self) -> tuple[TrainingProcess, ...]:
         """Return the training processes of this node; a look serves for some seconds."""
-        now = self.clock.monotonic()
-        if self._training is None or now - self._training[0] > TRAINING_SECONDS:
-            self._training = now, training_processes(self.roots.proc)
-        return self._training[1]
+        return self.census.newest(self.clock.monotonic(), TRAINING_SECONDS)

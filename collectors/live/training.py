@@ -1,13 +1,44 @@
 """Which processes of a node train, and who they are: rank, job, attempt, role, from /proc/PID/environ.
 
-Only an allow-list of variables is ever copied: an environment holds secrets.
+Only an allow-list of variables is ever copied (``rank_variables``): an environment holds secrets. A rank's variables are
+inherited by everything below its process, and often held by what stands above it, so that the tree decides:
+
+    bash -c → torchrun (RANK of the pod) → python (a rank) → data-loader workers, checkpoint writers (the same rank)
+    wrapper   launcher: others' ranks below  the process        children, also after their parent has died
+
+An environment is read once in a process's life, and again when it executes another program: it may be overwritten later
+(setproctitle does), and reading it waits for the process's memory lock, which a stuck process may hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from collectors.live.proc_stat import TICKS_A_SECOND, Stat, booted_at, read, stat_of
+from collectors.live.rank_variables import Claim, claim_of
+
+MOST_PROCESSES = 65_536  # of a node; those with the highest numbers are not looked at
+MOST_TRAINING = 4_096  # ranks on one node
+MOST_ENVIRONMENT_BYTES = 1 << 20
+MOST_COMMAND_BYTES = 4_096
+
+_WRAPPERS = frozenset({
+    "bash", "sh", "dash", "zsh", "ksh", "fish", "tcsh", "csh", "busybox", "env", "timeout", "time", "nice", "taskset",
+    "numactl", "tini", "dumb-init", "sudo", "su", "srun", "slurm_script", "mpirun", "mpiexec", "orted", "prted",
+    "prterun", "hydra_pmi_proxy", "torchrun", "pt_elastic", "accelerate", "deepspeed", "apptainer", "singularity",
+    "enroot", "conda", "uv", "nsys", "nsys-launcher", "ncu", "strace", "gdb",
+})  # fmt: skip
+"""Names of programs that start a rank and are none, whatever their environment says."""
+_LAUNCHER = re.compile(
+    rb"(?:\A|[\0/])(?:torchrun|accelerate|deepspeed|torch\.distributed\.(?:run|launch)|torch/distributed/(?:run|launch)\.py"
+    rb"|deepspeed\.launcher\.\w+|accelerate\.commands\.\w+)\0"
+)  # in a command's first words: the program, or the module after -m
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +56,176 @@ class TrainingProcess:
     launcher: str = ""
     started_at: float | None = None  # UTC seconds
     labels: Mapping[str, str] = field(default_factory=dict)  # variables of the allow-list
+    start_ticks: int = 0  # since boot: with the pid the identity of the process
 
 
 def training_processes(proc: Path) -> tuple[TrainingProcess, ...]:
-    """Return the training processes below a /proc, by rank."""
-    raise NotImplementedError
+    """Return the training processes below a /proc, by job and rank."""
+    return Census(proc).look()
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one process was found to be, as long as it lives and executes the same program."""
+
+    stat: Stat
+    claim: Claim | None = None
+    launches: bool = False  # its command is a launcher's
+    below: bool = False  # it was seen below a rank's process: it is none, not even once that has died
+
+
+class Census:
+    """The processes of a node, looked at again and again; only what is new is read in full."""
+
+    def __init__(self, proc: Path, node: str = "") -> None:
+        self._proc = proc
+        self._node = node
+        self._known: dict[int, _Known] = {}
+        self._children: dict[int, list[int]] = {}
+        self._unreadable: set[int] = set()
+        self._newest: tuple[float, tuple[TrainingProcess, ...]] | None = None
+        self._lock = threading.Lock()  # every collector has its own thread
+
+    @property
+    def unreadable(self) -> int:
+        """Return how many processes' environments may not be read."""
+        return len(self._unreadable)
+
+    def newest(self, now: float, seconds: float) -> tuple[TrainingProcess, ...]:
+        """Return the training processes as of a look that is at most so many seconds old."""
+        with self._lock:
+            if self._newest is None or not 0 <= now - self._newest[0] <= seconds:
+                self._newest = now, self._look()
+            return self._newest[1]
+
+    def look(self) -> tuple[TrainingProcess, ...]:
+        """Look now; return the training processes by job and rank."""
+        with self._lock:
+            return self._look()
+
+    def below(self, pid: int) -> tuple[int, ...]:
+        """Return the processes below one, as of the newest look, parents first."""
+        return tuple(_below(pid, self._children))
+
+    def _look(self) -> tuple[TrainingProcess, ...]:
+        proc = str(self._proc)
+        self._unreadable &= (present := set(_pids(proc)))
+        known, children = {}, defaultdict(list)
+        for pid in sorted(present)[:MOST_PROCESSES]:
+            if (stat := stat_of(proc, pid)) is not None:
+                known[pid] = self._of(proc, stat)
+                children[stat.parent_pid].append(pid)
+        self._known, self._children = known, dict(children)
+        booted = booted_at(self._proc)
+        found = [_process(known[pid], booted) for pid in self._topmost(_own_pid(self._proc))]
+        found.sort(key=lambda one: (one.job or "", one.attempt or 0, one.rank, one.start_ticks, one.pid))
+        return tuple(found[:MOST_TRAINING])
+
+    def _of(self, proc: str, stat: Stat) -> _Known:
+        """Return what is known of a process; a number may have been given to another since the last look."""
+        old = self._known.get(stat.pid)
+        if old is not None and old.stat.start_ticks == stat.start_ticks:
+            if old.stat.image == stat.image or stat.ended:
+                old.stat = stat
+                return old
+            new = _Known(stat, below=old.below)
+        else:
+            new = _Known(stat)
+        if not stat.ended:
+            self._read(proc, new)
+        return new
+
+    def _read(self, proc: str, process: _Known) -> None:
+        pid = process.stat.pid
+        self._unreadable.discard(pid)
+        try:
+            environment = read(f"{proc}/{pid}/environ", MOST_ENVIRONMENT_BYTES)
+        except PermissionError:
+            self._unreadable.add(pid)
+            return
+        except OSError:
+            return  # it ended meanwhile
+        if claim_of(environment) is None:
+            return
+        process.claim = claim_of(environment, _quietly(f"{proc}/{pid}/cgroup"), self._node)
+        process.launches = _LAUNCHER.search(_first_words(_quietly(f"{proc}/{pid}/cmdline"))) is not None
+
+    def _topmost(self, own_pid: int) -> Iterator[int]:
+        """Yield the process of each rank, and mark everything below it."""
+        waiting = [pid for pid, one in self._known.items() if one.stat.parent_pid not in self._known]
+        while waiting:
+            pid = waiting.pop()
+            if pid != own_pid and self._trains(pid):
+                yield pid
+                for child in _below(pid, self._children):
+                    self._known[child].below = True
+                continue
+            for child in self._children.get(pid, ()):
+                self._known[child].below |= self._known[pid].below
+                waiting.append(child)
+
+    def _trains(self, pid: int) -> bool:
+        one = self._known[pid]
+        if one.claim is None or one.below or one.launches or one.stat.ended or one.stat.name in _WRAPPERS:
+            return False
+        if one.claim.elastic:
+            return True  # what it starts, an evaluation under torchrun for example, is its own affair
+        claims = [claim for child in _below(pid, self._children) if (claim := self._known[child].claim)]
+        return all(claim.rank == one.claim.rank and not claim.elastic for claim in claims)
+
+
+def _process(known: _Known, booted: float | None) -> TrainingProcess:
+    claim, stat = known.claim, known.stat
+    assert claim is not None
+    return TrainingProcess(
+        pid=stat.pid,
+        rank=claim.rank,
+        job=claim.job,
+        attempt=claim.attempt,
+        world_size=claim.world_size,
+        local_rank=claim.local_rank,
+        role=claim.role,
+        device=claim.device,
+        launcher=claim.launcher,
+        started_at=None if booted is None else booted + stat.start_ticks / TICKS_A_SECOND,
+        labels=claim.labels,
+        start_ticks=stat.start_ticks,
+    )
+
+
+def _below(pid: int, children: Mapping[int, list[int]]) -> Iterator[int]:
+    waiting = list(children.get(pid, ()))
+    seen = {pid}  # numbers read one after the other can name each other as parents
+    while waiting:
+        child = waiting.pop(0)
+        if child not in seen:
+            seen.add(child)
+            yield child
+            waiting += children.get(child, ())
+
+
+def _pids(proc: str) -> Iterator[int]:
+    with os.scandir(proc) as entries:
+        yield from (int(entry.name) for entry in entries if entry.name.isdigit())
+
+
+def _own_pid(proc: Path) -> int:
+    """Return this program's own number below that root, 0 where it is not in it."""
+    try:
+        name = (proc / "self").readlink().name
+    except OSError:
+        return 0
+    return int(name) if name.isdigit() else 0
+
+
+def _quietly(path: str) -> bytes:
+    try:
+        return read(path, MOST_COMMAND_BYTES)
+    except OSError:
+        return b""
+
+
+def _first_words(command: bytes) -> bytes:
+    """The program, the interpreter's options and the module: not the program's own arguments (``--deepspeed`` is one)."""
+    words = command.split(b"\0")
+    return b"\0".join(words[:4]) + b"\0"
