@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, LargeBinary, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, LargeBinary, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # SQLite counts a primary key only where it is called INTEGER.
@@ -14,6 +14,14 @@ Sequence = BigInteger().with_variant(Integer, "sqlite")
 class Base(DeclarativeBase):
     """All tables."""
 
+    metadata = MetaData(
+        naming_convention={  # a migration can only change what has a name
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
     type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}
 
 
@@ -56,13 +64,14 @@ class Attempt(Base):
 
 
 class Placement(Base):
-    """Which node and process a rank of an attempt was, newest sighting."""
+    """Which process of a node a rank of an attempt was. Where a rank has moved, its newest sighting is where it is."""
 
     __tablename__ = "placements"
     job: Mapped[str] = mapped_column(String(255), primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    node: Mapped[str] = mapped_column(String(255), index=True)
+    # A part of the key: an export of yesterday needs the node that the rank had then.
+    node: Mapped[str] = mapped_column(String(255), primary_key=True, index=True)
     pid: Mapped[int | None]
     local_rank: Mapped[int | None]
     role: Mapped[str | None] = mapped_column(String(64))
@@ -78,7 +87,8 @@ class Batch(Base):
     __table_args__ = (
         UniqueConstraint("node", "batch_id", name="uq_batches_node_batch_id"),
         Index("ix_batches_node_received_at", "node", "received_at"),
-        Index("ix_batches_received_at", "received_at"),
+        # With the size: retention adds up the sizes of millions of batches without touching their pages.
+        Index("ix_batches_received_at", "received_at", "size_bytes"),
         {"sqlite_autoincrement": True},
     )
     sequence: Mapped[int] = mapped_column(Sequence, primary_key=True, autoincrement=True)
@@ -116,7 +126,8 @@ class Pin(Base):
 
     __tablename__ = "pins"
     id: Mapped[int] = mapped_column(Sequence, primary_key=True, autoincrement=True)
-    job: Mapped[str | None] = mapped_column(String(255))
+    job: Mapped[str | None] = mapped_column(String(255))  # with neither a job nor a node: of everything
+    node: Mapped[str | None] = mapped_column(String(255))
     since: Mapped[float]
     until: Mapped[float]
     reason: Mapped[str] = mapped_column(String(1000))

@@ -1,0 +1,181 @@
+"""The database behind the store: SQLite in WAL mode, or PostgreSQL by URL. One engine, two ways in.
+
+``session()`` reads and cannot write; ``transaction()`` writes and commits at its end. They are apart because SQLite has
+one writer: a transaction that reads first and writes later fails at once with "database is locked", without waiting, if
+another wrote in between. Here the writers of a process queue at a lock, and those of other processes at BEGIN IMMEDIATE.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+BUSY_MILLISECONDS = 10_000  # longest wait for another process's transaction, on both databases
+POOL_CONNECTIONS = 64  # beyond the threads of the API (40), the appender, the follower and the upkeep
+MIGRATION_LOCK = 0x46484D  # "FHM": the number of PostgreSQL's advisory lock
+
+_SQLITE = (
+    "PRAGMA auto_vacuum = INCREMENTAL",  # first: it is part of a new file's header, and retention shrinks the file
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # in WAL mode the default does not sync at commit: power loss takes what was promised
+    "PRAGMA foreign_keys = ON",
+    f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}",
+    "PRAGMA journal_size_limit = 67108864",
+)
+_POSTGRESQL = (
+    f"SET lock_timeout = {BUSY_MILLISECONDS}",
+    "SET idle_in_transaction_session_timeout = 60000",
+    # A server may be set up to acknowledge commits that a crash takes back. Stricter settings than `on` stay.
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')",
+)
+
+
+class WrongDatabase(Exception):
+    """The database is not one that this program can use; the text says why and what to do."""
+
+
+class Database:
+    """The engine, its sessions and its schema."""
+
+    def __init__(self, url: str) -> None:
+        parsed = make_url(url)
+        if parsed.drivername in {"postgresql", "postgres"}:
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.drivername not in {"sqlite", "sqlite+pysqlite", "postgresql+psycopg"}:
+            raise WrongDatabase(
+                f"{parsed.drivername}:// is no database for the store: give sqlite:///FILE or postgresql+psycopg://…"
+            )
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        if self.is_sqlite:
+            if not parsed.database or parsed.database == ":memory:":
+                raise WrongDatabase(f"{url} is kept in memory, and the store must outlive its process: name a file")
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.engine = _engine(parsed.render_as_string(hide_password=False), is_sqlite=self.is_sqlite)
+        self._read = sessionmaker(self.engine.execution_options(postgresql_readonly=True))
+        self._write = sessionmaker(self.engine.execution_options(writes=True))
+        # SQLite's own wait for its write lock is a poll with pauses of up to 100 ms; a lock wakes at once.
+        self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Yield a session that reads one consistent state; it cannot write."""
+        with self._read() as session:
+            yield session
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Yield a session that writes; committed, and so durable, at the end of the block, undone if it raises."""
+        with self._writer, self._write(expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
+
+    def migrate(self) -> None:
+        """Bring the schema to this program's version; one process at a time. A newer schema is refused."""
+        from alembic import command
+
+        with self.transaction() as session:
+            connection = session.connection()
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+            config, scripts = _alembic(connection)
+            found = _revision(connection)
+            if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+                raise WrongDatabase(
+                    f"the database has schema version {found}, which this program does not know (its newest is "
+                    f"{scripts.get_current_head()}): it was made by a newer Faulthound; start that one"
+                )
+            if found != scripts.get_current_head():
+                command.upgrade(config, "head")
+
+    def at_head(self) -> bool:
+        """Whether the schema is the one that this program was written for."""
+        with self.session() as session:
+            connection = session.connection()
+            return _revision(connection) == _alembic(connection)[1].get_current_head()
+
+
+def migrations() -> Path:
+    """Return the folder of the migrations: beside the package in a checkout, under ``share`` in an installation."""
+    root = Path(__file__).resolve().parents[2]
+    places = (root / "migrations", Path(sysconfig.get_path("data")) / "share/faulthound/migrations")
+    for place in (*places, root / "share/faulthound/migrations"):
+        if (place / "env.py").is_file():
+            return place
+    raise WrongDatabase(
+        f"the migrations are neither in {places[0]} nor in {places[1]}: install faulthound[service] again"
+    )
+
+
+def _engine(url: str, *, is_sqlite: bool) -> Engine:
+    connect: dict[str, Any] = {}
+    if not is_sqlite:  # a server that has vanished without a word is noticed within half a minute
+        connect = {"connect_timeout": 5, "keepalives_idle": 15, "keepalives_interval": 5, "tcp_user_timeout": 15_000}
+    engine = create_engine(
+        url,
+        connect_args=connect,
+        pool_size=8,
+        max_overflow=POOL_CONNECTIONS - 8,
+        pool_timeout=10,
+        pool_pre_ping=not is_sqlite,
+        # NaN, which an agent's account may hold, is no JSON: it becomes null here and an error in PostgreSQL otherwise.
+        json_serializer=lambda value: msgspec.json.encode(value).decode(),
+        json_deserializer=msgspec.json.decode,
+    )
+    event.listen(engine, "connect", _connected_sqlite if is_sqlite else _connected_postgresql)
+    if is_sqlite:
+        event.listen(engine, "begin", _begun_sqlite)
+    return engine
+
+
+def _connected_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver's own BEGIN comes too late and spares statements that change tables
+    for statement in _SQLITE:
+        connection.execute(statement).fetchall()
+
+
+def _connected_postgresql(connection: Any, _: ConnectionPoolEntry) -> None:
+    connection.autocommit = True
+    for statement in _POSTGRESQL:
+        connection.execute(statement)
+    connection.autocommit = False
+
+
+def _begun_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes", False)
+    driver = connection.connection.dbapi_connection
+    assert driver is not None
+    for statement in (f"PRAGMA query_only = {int(not writes)}", "BEGIN IMMEDIATE" if writes else "BEGIN"):
+        driver.execute(statement)
+
+
+def _alembic(connection: Connection) -> tuple[Config, ScriptDirectory]:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config, ScriptDirectory.from_config(config)
+
+
+def _revision(connection: Connection) -> str | None:
+    from alembic.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()

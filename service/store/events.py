@@ -1,0 +1,35 @@
+"""The audit log: what was done, to what, by whom. Rows are added and, when they are old, removed; never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.orm import Session
+
+from service.store.models import Event
+from service.store.words import clean
+
+LONGEST_DETAIL = 1_000
+
+
+def record(
+    session: Session, at: float, kind: str, actor: str, subject: str = "", details: dict[str, Any] | None = None
+) -> None:
+    """Add an event to the transaction of what it tells of: neither is there without the other."""
+    told = {
+        key: clean(value, LONGEST_DETAIL) if isinstance(value, str) else value for key, value in (details or {}).items()
+    }
+    row = {"at": at, "kind": kind, "actor": clean(actor, 255), "subject": clean(subject, 255), "details": told}
+    session.execute(insert(Event), [row])
+
+
+def newest(session: Session, most: int, before: int | None = None, kind: str | None = None) -> Sequence[Event]:
+    """Return up to ``most`` events, the newest first; ``before``: those with a smaller number."""
+    statement = select(Event).order_by(Event.sequence.desc()).limit(most)
+    if before is not None:
+        statement = statement.where(Event.sequence < before)
+    if kind is not None:
+        statement = statement.where(Event.kind == kind)
+    return session.scalars(statement).all()

