@@ -35,7 +35,8 @@ class JobFailed(RuntimeError):
     """The job did not come as far as its fault; the message ends with its log."""
 
 
-def _wait(job: Job, what: str, limit_seconds: float, done: Iterator[bool]) -> None:
+def wait(job: Job, what: str, limit_seconds: float, done: Iterator[bool]) -> None:
+    """Poll until something is done; raise ``JobFailed`` where it takes longer than it may."""
     deadline = time.monotonic() + limit_seconds
     for finished in done:
         if finished:
@@ -80,13 +81,14 @@ class Watch:
             yield still >= max(seconds, STILL_PAUSES * self.longest_pause_seconds) or not self.job.launched()
 
 
-def _ended(job: Job) -> Iterator[bool]:
+def ended(job: Job) -> Iterator[bool]:
+    """Yield true once every process of the job is gone."""
     while True:
         yield not job.launched()
 
 
 @contextmanager
-def _running(scenario: Scenario, workplace: Path | None, python: str) -> Iterator[Job]:
+def running(scenario: Scenario, workplace: Path | None = None, python: str = sys.executable) -> Iterator[Job]:
     """Give a job its folders and take everything away again; a UNIX socket's path has room for 107 characters."""
     private = Path(tempfile.mkdtemp(prefix="train-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     program = (workplace or private) / "train.py"
@@ -112,29 +114,30 @@ def run(
     """Run one scenario and return ``folder``, which then holds what was left of the job."""
     evidence = evidence or scenario.evidence()
     folder.mkdir(parents=True, exist_ok=True)
-    with _running(scenario, workplace, python) as job:
+    with running(scenario, workplace, python) as job:
         watch, launcher = Watch(job), FAULTS[scenario.fault].launcher
         if launcher == "torchrun":
             job.start_torchrun()
         else:
             job.start_ranks(evidence)
-        _wait(job, "fault", START_SECONDS, watch.struck())
-        _inflict(job)
+        wait(job, "fault", START_SECONDS, watch.struck())
+        inflict(job)
         if launcher == "torchrun":
-            _wait(job, "end", START_SECONDS, _ended(job))
+            wait(job, "end", START_SECONDS, ended(job))
         elif scenario.fault == "healthy":
             collect.collect(job.private, job.alive(), folder / "first", evidence)
             time.sleep(STILL_SECONDS)
             collect.collect(job.private, job.alive(), folder / "second", evidence)
         else:
-            _wait(job, "standstill", START_SECONDS + still_seconds, watch.stuck(still_seconds))
+            wait(job, "standstill", START_SECONDS + still_seconds, watch.stuck(still_seconds))
             collect.collect(job.private, job.alive(), folder, evidence)
         job.copy_logs(folder)  # before the ranks are killed, which some of them would write about
     collect.write_hosts(folder, scenario.ranks)
     return folder
 
 
-def _inflict(job: Job) -> None:
+def inflict(job: Job) -> None:
+    """Send the culprits the signal of a fault that comes from outside."""
     number = FAULTS[job.scenario.fault].signal
     for rank in job.scenario.culprits if number else ():
         os.kill(faults.pids(job.private)[rank], number)

@@ -13,6 +13,8 @@ from tests.jobs import faults
 from tests.jobs.collect import Evidence
 from tests.jobs.scenarios import Scenario
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 
 class Job:
     """One running job: its processes, its private folder (sockets, progress) with its logs."""
@@ -21,7 +23,13 @@ class Job:
         self.scenario, self.private, self.logs = scenario, private, private / "logs"
         self.logs.mkdir()
         self.program, self.python = program, python
+        self.labels: dict[str, str] = {}  # what a launcher would put into every rank's environment
         self.processes: list[subprocess.Popen[bytes]] = []
+
+    def bring_probe(self) -> None:
+        """Copy the probe beside the training program, as its users do."""
+        shutil.copy(REPOSITORY / "collectors" / "faulthound_probe.py", self.program.parent)
+        self.labels["TRAIN_PROBE"] = "1"
 
     def environment(self, evidence: Evidence) -> dict[str, str]:
         """Return what the ranks are started with."""
@@ -38,14 +46,16 @@ class Job:
             added["TRAIN_DUMP_PIPE"] = str(self.private / "nccl_trace_rank_")
         if self.scenario.seed % 2:
             added["TRAIN_RECORD"] = "1"
-        return kept | added
+        return kept | added | self.labels
 
     def start_ranks(self, evidence: Evidence) -> None:
         """Start one process a rank, each with its own log."""
         for rank in range(self.scenario.ranks):
             own = ["--rank", str(rank), "--world-size", str(self.scenario.ranks)]
             own += ["--rendezvous", f"file://{self.private}/rendezvous"]
-            self._start([self.python, self.program.name, *self._job(), *own], f"rank{rank}.log", evidence)
+            numbered = {"RANK": str(rank), "WORLD_SIZE": str(self.scenario.ranks)}
+            numbered["FAULTHOUND_WORKER_SERVER"] = str(self.private / f"{rank}.sock")
+            self._start([self.python, self.program.name, *self._job(), *own], f"rank{rank}.log", evidence, numbered)
 
     def start_torchrun(self) -> None:
         """Start the real launcher, everything interleaved in its one log."""
@@ -63,13 +73,13 @@ class Job:
     def _job(self) -> list[str]:
         return ["--topology", self.scenario.topology]
 
-    def _start(self, command: list[str], log: str, evidence: Evidence) -> None:
+    def _start(self, command: list[str], log: str, evidence: Evidence, numbered: dict[str, str] | None = None) -> None:
         with (self.logs / log).open("wb") as output:
             self.processes.append(
                 subprocess.Popen(
                     command,
                     cwd=self.program.parent,
-                    env=self.environment(evidence),
+                    env=self.environment(evidence) | (numbered or {}),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -193,7 +193,11 @@ def main() -> None:
     faults.die_with_driver(limit_seconds=int(os.environ.get("TRAIN_LIMIT_SECONDS", "180")))
     faulthandler.enable()
     plan = faults.Faults(options.rank)
-    server = torch._C._distributed_c10d._WorkerServer(str(plan.private / f"{options.rank}.sock"))
+    server = None
+    if os.environ.get("TRAIN_PROBE"):
+        import faulthound_probe  # noqa: F401 - its import is its use, and it opens a worker server
+    else:
+        server = torch._C._distributed_c10d._WorkerServer(str(plan.private / f"{options.rank}.sock"))
     dist.init_process_group(
         "gloo", options.rendezvous, timedelta(minutes=30), rank=options.rank, world_size=options.world_size
     )

@@ -1,0 +1,65 @@
+"""Nodes on one machine: each has a /proc of its own, in which only its own ranks are.
+
+The entries are links into the real /proc, so that every number, socket and stack an agent finds there is real. What the
+nodes share is the machine below: its kernel log, its clock, its network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.jobs import faults
+from tests.jobs.collect import host_of
+
+
+class Farm:
+    """The pretended nodes of a job, below one folder."""
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self.folder = folder
+        self.nodes = tuple(dict.fromkeys(host_of(rank) for rank in range(ranks)))
+        for node in self.nodes:
+            self.proc(node).mkdir(parents=True)
+            for entry in Path("/proc").iterdir():
+                if not entry.name.isdigit() and entry.name not in ("self", "thread-self"):
+                    (self.proc(node) / entry.name).symlink_to(entry)
+
+    def proc(self, node: str) -> Path:
+        """Return a node's /proc."""
+        return self.folder / node / "proc"
+
+    def settle(self, private: Path) -> None:
+        """Let the ranks that have started appear on their nodes, their children too; who is gone disappears."""
+        parents = _parents()
+        for rank, pid in faults.pids(private).items():
+            mine = {pid} | {child for child in parents if _descends(child, pid, parents)}
+            proc = self.proc(host_of(rank))
+            for number in mine:
+                link = proc / str(number)
+                if Path(f"/proc/{number}").exists() and not link.is_symlink():
+                    link.symlink_to(f"/proc/{number}")
+        for node in self.nodes:
+            for link in self.proc(node).iterdir():
+                if link.name.isdigit() and not link.exists():
+                    link.unlink()
+
+
+def _parents() -> dict[int, int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    return parents
+
+
+def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
+    seen = 0
+    while pid in parents and seen < 50:
+        pid, seen = parents[pid], seen + 1
+        if pid == ancestor:
+            return True
+    return False
