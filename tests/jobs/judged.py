@@ -48,6 +48,15 @@ def complaints(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     return wrong + [f"it would evict {innocent}" for innocent in innocents_evicted(scenario, verdict)]
 
 
+def complaints_about_nodes(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
+    """Return where the verdict names another node than the culprit's, or none for a machine."""
+    if FAULTS[scenario.fault].cause != "machine" or not FAULTS[scenario.fault].names_ranks:
+        return []
+    nodes = {culprit["id"] for culprit in verdict["culprits"] if culprit["kind"] == "node"}
+    wanted = {host_of(rank) for rank in scenario.culprits}
+    return [] if nodes == wanted else [f"it names nodes {sorted(nodes)}, not {sorted(wanted)}"]
+
+
 def complaints_about_set(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     """Return what is wrong with an answer from dumps alone: a set with the culprits in it, and what would split it.
 
