@@ -1,0 +1,1 @@
+"""Is every acknowledged record in the log, once? Agents and a service, killed, cut off and lied to, and counted."""
