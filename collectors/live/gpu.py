@@ -1,0 +1,182 @@
+"""GPUs as the driver's library shows them: what they do, what they count, whether they still answer.
+
+The library is held open, for opening it takes long. A reset of a GPU (``nvidia-smi --gpu-reset``) needs it closed: stop
+the agent for that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live.host import Host
+from collectors.live.nvml_identity import Gpu, found
+from collectors.live.nvml_library import ABSENT, UNINITIALIZED, Asking, Nvml
+from collectors.live.nvml_values import COUNTER_METRICS, GAUGE_METRICS, LINK_METRICS, read, read_link
+from collectors.records import DeviceState, KernelEvent
+
+DEVICES_SECONDS = 3600.0
+LINKS_SECONDS = 60.0  # an NVLink is a device of its own, and a node has up to 144
+EVENTS_LIMIT = 1000  # of one run
+EVENTS_WAIT_MS = 1
+
+
+@collector(
+    "gpu",
+    gives="GPUs by NVML: utilization, power, temperatures, clocks, throttling, ECC, PCIe, NVLink, processes, Xids",
+    every_seconds=10.0,
+    limit_seconds=20.0,
+    own_process=True,
+)
+class GpuCollector:
+    """Reads every GPU at every run; keeps the library, the handles and the GPUs' names between runs."""
+
+    def __init__(self, host: Host) -> None:
+        """Load nothing yet: the driver's library enters the process at the first run."""
+        self._host = host
+        self._nvml: Nvml | None = None
+        self._gpus: list[Gpu] = []
+        self._events: Any = None
+        self._devices_at = self._links_at = float("-inf")
+
+    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+        """Yield the GPUs' names where due, then their values, states, processes and Xids."""
+        del asked  # it answers no command of its own
+        now = self._host.clock.monotonic()
+        if self._nvml is None:
+            self._nvml = Nvml(self._host.option("gpu", "library", None))
+            self._devices_at = self._links_at = float("-inf")
+        try:
+            yield from self._run(self._nvml, now)
+        except self._nvml.api.NVMLError as error:
+            said = self._nvml.words(error.value)
+            self._close()
+            raise RuntimeError(f"NVML fails as a whole: {said}; the next run starts it anew") from error
+
+    def _run(self, nvml: Nvml, now: float) -> Iterator[Yielded]:
+        if now - self._devices_at >= DEVICES_SECONDS:
+            yield from self._devices(nvml)
+            self._devices_at = now
+        links_due = now - self._links_at >= LINKS_SECONDS
+        yield from self._values(nvml, with_links=links_due)
+        if links_due:
+            self._links_at = now
+        yield from self._xids(nvml)
+
+    def _devices(self, nvml: Nvml) -> Iterator[Yielded]:
+        known = self._gpus or self._from_cursor()
+        gpus = found(nvml, known, self._host.roots.proc)
+        if not gpus and not known:
+            self._close()
+            raise NothingToCollect("the NVIDIA driver knows no GPU")
+        states = {gpu.id: gpu.state for gpu in known}
+        self._gpus = [gpu for gpu, _ in gpus]
+        for gpu, device in gpus:
+            gpu.state = states.get(gpu.id, "")
+            if device is not None:
+                yield device
+        here = {gpu.id for gpu in self._gpus}
+        for gone in (gpu for gpu in known if gpu.id not in here):
+            text = "it was here since this boot, and the driver no longer enumerates it"
+            yield DeviceState(device=gone.id, index=gone.index, pci=gone.pci, state="absent", text=text)
+        self._listen(nvml)
+        yield Cursor({"boot_id": self._host.boot_id, "gpus": [[gpu.index, gpu.id, gpu.pci] for gpu in self._gpus]})
+
+    def _from_cursor(self) -> list[Gpu]:
+        """Return the GPUs by their names from before a restart, if that was in this boot."""
+        kept = self._host.cursor("gpu")
+        if not isinstance(kept, dict) or kept.get("boot_id") is None or kept["boot_id"] != self._host.boot_id:
+            return []
+        return [Gpu(index, id, pci) for index, id, pci in kept["gpus"]]
+
+    def _values(self, nvml: Nvml, *, with_links: bool) -> Iterator[Yielded]:
+        rows: list[dict[str, int | None]] = []
+        links: dict[str, list[int | None]] = {}
+        processes: dict[str, int | None] = {}
+        unusable = 0
+        for gpu in self._gpus:
+            asking = Asking(nvml, gpu.index, gpu.handle)
+            asking.open()
+            gpu.handle = asking.handle
+            rows.append(read(asking))
+            for process in _processes(asking):
+                processes[f"{gpu.id}/{process.pid}"] = process.usedGpuMemory
+            if with_links:
+                links |= {f"{gpu.id}/{link}": read_link(asking, link) for link in gpu.links}
+            unusable += not asking.answered and bool(asking.errors.keys() & {UNINITIALIZED, *ABSENT})
+            yield from self._state(gpu, *asking.state())
+        yield from _readings([gpu.id for gpu in self._gpus], rows)
+        if links:
+            yield Readings("nvlink", tuple(links), LINK_METRICS, tuple(links.values()), "<i8")
+        if processes:
+            values = [[memory] for memory in processes.values()]
+            yield Readings("gpu_process", tuple(processes), ("memory_used_bytes",), values, "<i8")
+        if unusable == len(self._gpus):
+            self._close()  # the driver went away or was exchanged: the next run begins anew
+
+    def _state(self, gpu: Gpu, state: str, text: str) -> Iterator[Yielded]:
+        if state == gpu.state:
+            return
+        if state == "ok" and gpu.state:
+            self._devices_at = float("-inf")  # it came back, perhaps as another: ask for all names at the next run
+        gpu.state = state
+        yield DeviceState(device=gpu.id, index=gpu.index, pci=gpu.pci, state=state, text=text)
+
+    def _listen(self, nvml: Nvml) -> None:
+        """Ask the driver to keep the Xids of every GPU that has a handle; a driver may refuse, the kernel's log remains."""
+        if self._events is not None:
+            return
+        xid = nvml.constant("nvmlEventTypeXidCriticalError")
+        try:
+            self._events = nvml.api.nvmlEventSetCreate()
+        except nvml.api.NVMLError:
+            return
+        for gpu in self._gpus:
+            Asking(nvml, gpu.index, gpu.handle).call("nvmlDeviceRegisterEvents", xid, self._events)
+
+    def _xids(self, nvml: Nvml) -> Iterator[Yielded]:
+        by_handle = {_address(gpu.handle): gpu for gpu in self._gpus if gpu.handle is not None}
+        for _ in range(EVENTS_LIMIT if self._events is not None else 0):
+            try:
+                event = nvml.api.nvmlEventSetWait(self._events, EVENTS_WAIT_MS)
+            except nvml.api.NVMLError:
+                return  # most often a timeout: there is no further event
+            if event.eventType != nvml.constant("nvmlEventTypeXidCriticalError"):
+                continue
+            gpu = by_handle.get(_address(event.device), Gpu(-1))
+            yield KernelEvent(
+                event="xid",
+                source="nvml",
+                text=f"NVML reports Xid {event.eventData} on GPU {gpu.pci or 'unknown'}",
+                code=int(event.eventData),
+                pci=gpu.pci,
+                gpu_uuid=gpu.id or None,
+            )
+
+    def _close(self) -> None:
+        if self._nvml is not None:
+            self._nvml.close()
+        self._nvml, self._events = None, None
+        for gpu in self._gpus:
+            gpu.handle = None
+
+
+def _processes(asking: Asking) -> Sequence[Any]:
+    # By the name of each form: the bindings' own choice of one raises no NVMLError where the driver is older than they.
+    forms = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+    return next((found for form in forms if (found := asking.call(form)) is not None), ())
+
+
+def _address(handle: Any) -> int | None:
+    """Return where a handle points: two handles of one GPU are two objects."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _readings(devices: list[str], rows: list[dict[str, int | None]]) -> Iterable[Readings]:
+    """Give gauges and counters as two tables; a lost GPU keeps its row, without values."""
+    gauges = [[row.get(metric) for metric in GAUGE_METRICS] for row in rows]
+    yield Readings("gpu", devices, GAUGE_METRICS, gauges, "<f4")
+    counters = [[row.get(metric) for metric in COUNTER_METRICS] for row in rows]
+    yield Readings("gpu", devices, COUNTER_METRICS, counters, "<i8")
