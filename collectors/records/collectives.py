@@ -15,6 +15,7 @@ RING_COLUMNS: dict[str, str] = {
     "left_ns": "<i8",  # -1: still inside
     "step": "<i8",  # -1 unknown
     "phase": "<i4",  # index into strings; -1 none
+    "failed": "<i1",  # 1: it was left by an exception
 }
 """Columns of ``Ring.columns`` and their little-endian types; all have ``count`` values."""
 
@@ -27,6 +28,7 @@ STEP_COLUMNS: dict[str, str] = {
     "tokens_per_second": "<f8",
     "tflops": "<f8",
     "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
+    "nan": "<i1",  # what was told as NaN, which NaN above does not say: 1 the loss, 2 the gradient norm, 3 both
 }
 """Columns of ``Steps.columns`` and their little-endian types; all have ``count`` values."""
 
@@ -54,12 +56,14 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
     columns: dict[str, bytes] = {}  # RING_COLUMNS
     overwritten: int = 0  # entries that the ring had no room for any more
     swallowed: int = 0  # failures inside the probe, which the job did not notice
+    unseen_groups: tuple[str, ...] = ()  # in which collectives went by that Python does not see: DDP's buckets
+    ended: bool = False  # its process was gone when it was read
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     """Training steps that a log or the probe told of."""
 
-    told_by: str = ""  # megatron torchtitan verl jsonl probe
+    told_by: str = ""  # megatron torchtitan verl jsonl plain probe
     count: int = 0
     columns: dict[str, bytes] = {}  # STEP_COLUMNS
 

@@ -1,0 +1,230 @@
+"""The job's own logs, as they grow: the steps they tell of, and the exceptions, timeouts and exits.
+
+The logs are those that the configuration names and, without any, the files that the training processes and what started
+them write their output into. A line's rank is the prefix's, or that of the one process that writes the file.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from collectors.job_lines import Line, is_numbered, peel
+from collectors.live import Asked, Cursor, NothingToCollect, Yielded, collector
+from collectors.live.host import Host
+from collectors.live.job_files import inner_pid, parent
+from collectors.live.tailing import Chunk, Tails, key_of
+from collectors.live.training import TrainingProcess
+from collectors.naming import whose
+from collectors.readers import Input, job_log
+from collectors.records import LogEvent, Record, Steps, Unread
+from collectors.step_lines import Step, columns, may_tell, read_step
+from collectors.streams import lines
+from collectors.tracebacks import HEADER
+
+FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB a second costs what one of 100 kB a second does
+RUN_BYTES = 1 << 20
+BEHIND_BYTES = 16 << 20  # a burst of so much, such as every rank's traceback in one file, is read whole, a part a run
+MOST_EVENTS = 500  # of one log in one run
+MOST_PROCESSES = 4096  # remembered, so that the last words of the dead have a rank
+HELD_BYTES = 1 << 16  # a traceback that begins in the last so many bytes may not be whole
+QUIET_SECONDS = 2.0  # nobody goes on with a log that was not written to for so long
+ZONE_SECONDS = 900.0  # the clocks of all time zones differ by quarters of an hour
+WIDEST_ZONE_SECONDS = 14 * 3600.0
+STALE_SECONDS = 30.0  # a stamp that is older than its file by less is simply the line's own
+UNFINISHED = (HEADER.encode(), b"Root Cause (first observed failure)", b"Failures:")
+
+
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """Whose a log is: the rank's of the one process that writes it, or only the job's that several do."""
+
+    rank: int | None = None
+    processes: tuple[TrainingProcess, ...] = ()
+
+    @property
+    def one(self) -> TrainingProcess | None:
+        """Return any of the processes where they are all of one job and attempt."""
+        jobs = {(process.job, process.attempt) for process in self.processes}
+        return self.processes[0] if len(jobs) == 1 else None
+
+
+@collector("steps", gives="training steps, exceptions and exits from the job's logs", every_seconds=5, limit_seconds=30)
+class JobLogs:
+    """Tails the job's logs; a restart goes on where the last run stopped."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
+        self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
+        self.owners: dict[str, _Whose] = {}  # by key of the file
+        self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
+
+    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+        """Yield what the logs say since the last run."""
+        self.tails.resume(self.host.cursor("steps"))
+        for process in self.host.training():
+            self.processes.pop(process.pid, None)
+            self.processes[process.pid] = process
+        while len(self.processes) > MOST_PROCESSES:
+            del self.processes[next(iter(self.processes))]
+        files = self._files()
+        if not files and not self.tails.files:
+            raise NothingToCollect("no training process here writes its output into a file, and no paths are given")
+        for chunk in self.tails.read(files):
+            yield from self._records(chunk, self.owners.get(chunk.key, _Whose()))
+        for kept in (self.owners, self.shifts):
+            for key in kept.keys() - self.tails.files.keys():
+                del kept[key]
+        yield Cursor(self.tails.cursor())
+
+    def _files(self) -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        writers: dict[str, list[TrainingProcess]] = {}
+        launchers: dict[str, list[TrainingProcess]] = {}
+        for process in self.host.training():
+            for pid, heads in ((process.pid, writers), (parent(self.host, process.pid), launchers)):
+                for key, name, path in self._outputs(pid):
+                    found.setdefault(key, (name, path))
+                    heads.setdefault(key, []).append(process)
+        for key in found:
+            ranks = {process.rank for process in writers.get(key, ())}
+            processes = tuple(writers.get(key) or launchers.get(key) or ())
+            self.owners[key] = _Whose(ranks.pop() if len(ranks) == 1 and key not in launchers else None, processes)
+        found.update(self._configured(found))
+        return found
+
+    def _outputs(self, pid: int | None) -> Iterator[tuple[str, str, str]]:
+        for number in (1, 2) if pid else ():
+            path = self.host.roots.proc / str(pid) / "fd" / str(number)
+            if (key := key_of(str(path))) is not None:
+                yield key, str(path.readlink()), str(path)
+
+    def _configured(self, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+        here = {process.rank for process in self.processes.values()}
+        for pattern in self.host.option("steps", "paths", ()):
+            for path in sorted(map(str, self.host.roots.files.glob(str(pattern).lstrip("/")))):
+                named = whose(path)
+                elsewhere = (named.node and named.node != self.host.node) or (
+                    here and named.rank is not None and named.rank not in here
+                )
+                key = None if elsewhere else key_of(path)  # another node's agent reads that one
+                if key is not None and key not in known:
+                    processes = self._of_rank(named.rank)
+                    self.owners[key] = _Whose(named.rank, processes)
+                    yield key, (path, path)
+
+    def _of_rank(self, rank: int | None) -> tuple[TrainingProcess, ...]:
+        return tuple(process for process in self.processes.values() if rank is None or process.rank == rank)
+
+    def _records(self, chunk: Chunk, owner: _Whose) -> Iterator[Record]:
+        chunk = self._whole(chunk)
+        if chunk.left_out_bytes:
+            yield self._placed(_left_out(chunk), owner)
+        told = list(_steps(chunk, owner))
+        events = list(self._events(chunk, owner))
+        shift = self._shift(chunk, [step.at for step in told] + [event.at for event in events if event.at is not None])
+        yield from self._step_records(chunk, owner, told, shift)
+        for event in events:
+            at = chunk.written_at if event.at is None else event.at + shift
+            yield self._placed(msgspec.structs.replace(event, at=at), owner)
+
+    def _shift(self, chunk: Chunk, stamps: list[float]) -> float:
+        """Return the seconds to add to a log's stamps, learned from what came while we watched and kept for the rest."""
+        if chunk.key in self.shifts and (learned := _zone_seconds(chunk, stamps)) is not None:
+            self.shifts[chunk.key] = learned
+        return self.shifts.setdefault(chunk.key, 0.0)  # a first reading may hold yesterday's lines
+
+    def _whole(self, chunk: Chunk) -> Chunk:
+        """Leave a traceback that is still being printed, or that a bound cut, for the next run, once."""
+        if not chunk.behind and self.host.clock.now() - chunk.written_at > QUIET_SECONDS:
+            return chunk
+        begin = chunk.data.find(b"\n") + 1 if chunk.held_before else 0
+        begin = max(begin, len(chunk.data) - HELD_BYTES)
+        found = [offset for mark in UNFINISHED if (offset := chunk.data.find(mark, begin)) >= 0]
+        if not found:
+            return chunk
+        offset = chunk.data.rfind(b"\n", 0, min(found)) + 1
+        self.tails.hold(chunk, offset)
+        return replace(chunk, data=chunk.data[:offset])
+
+    def _events(self, chunk: Chunk, owner: _Whose) -> Iterator[LogEvent]:
+        input = Input(
+            chunk.path, io.BytesIO(chunk.data), chunk.data[: 1 << 16], owner.rank, self.host.node, chunk.written_at
+        )
+        found = [record for record in job_log.read(input) if isinstance(record, LogEvent)]
+        for event in found[-MOST_EVENTS:]:
+            rank = self._rank(event, owner)
+            if event.node not in {None, self.host.node} and rank is None:
+                continue  # a launcher's word on another node: sent from here it would accuse this one
+            line = int(event.source.rpartition(":")[2]) + chunk.first_line - 1
+            yield msgspec.structs.replace(event, source=f"{chunk.path}:{line}", rank=rank, node=None)
+
+    def _rank(self, event: LogEvent, owner: _Whose) -> int | None:
+        """Return the event's rank, by the pid or the local rank that its line names where it names no rank."""
+        if event.rank is not None:
+            return event.rank
+        for process in owner.processes or tuple(self.processes.values()):
+            if event.pid is not None and event.pid in {process.pid, inner_pid(self.host, process.pid)}:
+                return process.rank
+            if event.pid is None and event.local_rank is not None and event.local_rank == process.local_rank:
+                return process.rank
+        return None
+
+    def _placed(self, record: Record, owner: _Whose) -> Record:
+        """Fill in whose the record is as far as its rank, or the file's only job, says."""
+        process = next((each for each in owner.processes if each.rank == record.rank), None) or owner.one
+        if process is None:
+            return record
+        role = process.role if process.rank == record.rank else None
+        return msgspec.structs.replace(record, job=process.job, attempt=process.attempt, role=role)
+
+    def _step_records(self, chunk: Chunk, owner: _Whose, told: list[Step], shift: float) -> Iterator[Record]:
+        groups: dict[tuple[str, int | None], dict[int, Step]] = {}
+        for step in told:
+            groups.setdefault((step.told_by, step.rank), {})[step.step] = step
+        for (told_by, rank), steps in groups.items():
+            built = columns(steps.values(), shift, chunk.written_at)
+            newest = next(reversed(steps))
+            record = Steps(source=chunk.path, at=chunk.written_at, rank=rank, step=newest, told_by=told_by,
+                           count=len(steps), columns=built)  # fmt: skip
+            yield self._placed(record, owner)
+
+
+def _steps(chunk: Chunk, owner: _Whose) -> Iterator[Step]:
+    numbered = is_numbered(chunk.data[: 1 << 16].decode(errors="replace"))
+    ranks = {process.rank for process in owner.processes}
+    for number, text in lines(io.BytesIO(chunk.data)):
+        if not may_tell(text):
+            continue
+        line = peel(number, text, numbered=numbered, seen_at=chunk.written_at)
+        found = read_step(line)
+        if found is not None:
+            yield found if found.rank is not None else found.of(_rank_of(line, ranks, owner))
+
+
+def _rank_of(line: Line, ranks: set[int], owner: _Whose) -> int | None:
+    """A task number is a rank where a process of that rank writes the file: srun started one a rank."""
+    return line.task if line.task in ranks else owner.rank
+
+
+def _left_out(chunk: Chunk) -> Unread:
+    reason = (
+        f"{chunk.left_out_bytes:,} bytes before line {chunk.first_line:,} were not read: more than {BEHIND_BYTES:,} had come; "
+        "read the file itself with `faulthound diagnose`"
+    )
+    return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
+
+
+def _zone_seconds(chunk: Chunk, stamps: list[float]) -> float | None:
+    """Return what makes the newest stamp an instant: no log says its zone, but the line was just written."""
+    newest = max((at for at in stamps if not math.isnan(at)), default=None)
+    if newest is None or chunk.left_out_bytes or chunk.behind:
+        return None
+    away = chunk.written_at - newest
+    whole = round(away / ZONE_SECONDS) * ZONE_SECONDS
+    return whole if abs(whole) <= WIDEST_ZONE_SECONDS and abs(away - whole) <= STALE_SECONDS else None

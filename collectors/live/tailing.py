@@ -1,0 +1,153 @@
+"""Files that grow are read from where the last run stopped: whole lines, within bounds, through rotation and truncation.
+
+A file is known by device and inode. It stays open between runs, so that what was written between the last run and a
+rotation is read too. Where it got to is the collector's cursor, kept by the agent with the records: after a restart
+nothing comes twice and nothing is left out but what a bound cut, which is told.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_FILES = 256  # read in one run
+MOST_POSITIONS = 1024  # remembered: files that are gone stay known for a while, should they come back
+MOST_LINE_BYTES = 1 << 16  # a line that is longer is given in pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole lines that were added to a file. ``first_line`` counts from 1 at where the file was first read."""
+
+    key: str
+    path: str  # as the job or the configuration names it
+    data: bytes
+    first_line: int
+    written_at: float  # UTC seconds: the file's modification time
+    left_out_bytes: int = 0  # before ``data``: more came than a run may read
+    held_before: bool = False  # the last run gave these bytes back with ``hold``
+    behind: bool = False  # there is more, for the next run
+
+
+@dataclass(slots=True)
+class _Position:
+    offset: int = 0
+    lines: int = 0
+    held: bool = False
+
+
+@dataclass(slots=True)
+class Tails:
+    """The files of one collector. ``read`` gives what is new, ``hold`` puts back what the caller wants to see again."""
+
+    most_bytes: int  # of one file in one run
+    most_bytes_of_all: int
+    most_behind_bytes: int  # further behind than this, only the newest ``most_bytes`` are read, and the rest is told
+    positions: dict[str, _Position] = field(default_factory=dict)  # by key, the one read last at the end
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # key → descriptor, path; read last at the end
+
+    def resume(self, cursor: Any) -> None:
+        """Take the positions from a cursor: what the agent kept is what counts, whatever a failed run had read."""
+        kept = cursor.get("files") if isinstance(cursor, Mapping) else None
+        self.positions = {
+            str(key): _Position(int(value[0]), int(value[1]), bool(value[2]))
+            for key, value in (kept.items() if isinstance(kept, Mapping) else ())
+            if isinstance(value, list | tuple) and len(value) == 3 and all(isinstance(part, int) for part in value)
+        }
+
+    def cursor(self) -> dict[str, Any]:
+        """Return the positions, without those read longest ago where they are too many."""
+        newest = list(self.positions.items())[-MOST_POSITIONS:]
+        return {"files": {key: [at.offset, at.lines, int(at.held)] for key, at in newest}}
+
+    def read(self, files: Mapping[str, tuple[str, str]]) -> Iterator[Chunk]:
+        """Yield what was added to the files, key → (name, path to open), and to those that were rotated away."""
+        for key, (name, path) in files.items():
+            self._open(key, name, path)
+        left = self.most_bytes_of_all
+        for key, file in list(self.files.items()):
+            if left < MOST_LINE_BYTES:
+                return  # the others come first at the next run
+            self.files[key] = self.files.pop(key)
+            try:
+                chunk = self._next(key, *file, min(self.most_bytes, left))
+            except OSError:
+                self._close(key)
+                continue
+            if chunk is not None:
+                left -= len(chunk.data)
+                yield chunk
+            elif key not in files:
+                self._close(key)
+
+    def hold(self, chunk: Chunk, offset: int) -> None:
+        """Give the chunk's bytes from ``offset`` on once more at the next run."""
+        position = self.positions[chunk.key]
+        position.offset -= len(chunk.data) - offset
+        position.lines -= chunk.data.count(b"\n", offset)
+        position.held = True
+
+    def close(self) -> None:
+        """Close every file."""
+        for key in list(self.files):
+            self._close(key)
+
+    def _open(self, key: str, name: str, path: str) -> None:
+        if key in self.files or len(self.files) >= MOST_FILES:
+            return
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            if _key(os.fstat(descriptor)) == key:
+                self.files[key] = descriptor, name
+            else:  # it was replaced since it was looked at: the next run's
+                os.close(descriptor)
+
+    def _next(self, key: str, descriptor: int, path: str, most: int) -> Chunk | None:
+        status = os.fstat(descriptor)
+        before = self.positions.get(key, _Position())
+        # A file that is shorter than it was has been truncated in place, as copytruncate does.
+        offset, lines = (before.offset, before.lines) if status.st_size >= before.offset else (0, 0)
+        waiting = status.st_size - offset
+        left_out = max(0, waiting - most) if waiting > self.most_behind_bytes else 0
+        data = os.pread(descriptor, min(most, waiting), offset + left_out)
+        begin, end = _whole_lines(data, cut=left_out > 0)
+        self.positions.pop(key, None)
+        self.positions[key] = _Position(offset + left_out + end, lines + data.count(b"\n", 0, end))
+        if begin >= end:
+            return None
+        first = lines + data.count(b"\n", 0, begin) + 1
+        missed = left_out + begin if left_out else 0
+        return Chunk(
+            key, path, data[begin:end], first, status.st_mtime, missed, before.held, left_out + len(data) < waiting
+        )
+
+    def _close(self, key: str) -> None:
+        descriptor, _ = self.files.pop(key)
+        with suppress(OSError):
+            if os.fstat(descriptor).st_nlink == 0:  # its number will be another file's
+                self.positions.pop(key, None)
+            os.close(descriptor)
+
+
+def key_of(path: str) -> str | None:
+    """Return the key of the regular file at a path, None for anything else: a pipe's end is not ours to hold open."""
+    with suppress(OSError):
+        return _key(os.stat(path))  # noqa: PTH116 - called for every file at every run
+    return None
+
+
+def _key(status: os.stat_result) -> str | None:
+    return f"{status.st_dev}:{status.st_ino}" if stat.S_ISREG(status.st_mode) else None
+
+
+def _whole_lines(data: bytes, *, cut: bool) -> tuple[int, int]:
+    """Return where the whole lines begin and end; after a cut the first line is a piece of one."""
+    begin = data.find(b"\n") + 1 if cut else 0
+    end = data.rfind(b"\n") + 1
+    if len(data) - end >= MOST_LINE_BYTES:
+        end = len(data)
+    return min(begin, end), end
