@@ -99,7 +99,7 @@ def main() -> None:
     for agent in agents:
         agent.tell_dropped()
     deadline = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < deadline and not all([agent.drained() for agent in agents]):
+    while time.monotonic() < deadline and sum(not agent.drained() for agent in agents):
         time.sleep(0.2)
     left = sum(agent.spool.held()[0] for agent in agents)
     refused = sum(agent.spool.state.refused_batches for agent in agents)
