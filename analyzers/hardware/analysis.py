@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzers.finding import Finding, analyzer
-from analyzers.hardware import devices, hosts, ports
+from analyzers.hardware import devices, hosts, ports, sightings
 from analyzers.hardware.occurrences import UTC, coalesce, instant_of, of_kind
 from analyzers.hardware.places import Places
 from analyzers.knowledge import Knowledge
@@ -22,7 +22,7 @@ LATER_SECONDS = 54_000.0
 @analyzer("hardware")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield a finding per faulty device, link or host that the kernel logs show; nothing for ordinary lines."""
-    events = window.of(KernelEvent)
+    events = sightings.events(window)
     if not events:
         return
     last_sign_at = _last_sign_at(window)

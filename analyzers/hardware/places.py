@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cached_property
 
 from analyzers.topology import Topology
 from analyzers.window import Window
-from collectors.records import FlightRecorderDump, KernelEvent, LogEvent, Placement, ProcessState, StackDump
+from collectors.records import (
+    Device,
+    FlightRecorderDump,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    Samples,
+    StackDump,
+)
 
 
 class Places:
@@ -30,11 +40,13 @@ class Places:
         return tuple(self._by_node.get(self.node(name) or "", ()))
 
     def ranks_of_device(self, event: KernelEvent, pids: frozenset[int] = frozenset()) -> tuple[int, ...]:
-        """Return the ranks a GPU serves: by process id, by its place among the node's GPUs, or the node's only rank."""
+        """Return the ranks a GPU serves: by process, by placement, by its place on the node, or the node's only rank."""
         ranks = self.ranks_on(event.node)
         by_pid = {self._by_pid[key] for pid in pids if (key := (self.node(event.node), pid)) in self._by_pid}
         if len(by_pid) == 1:
             return tuple(by_pid)
+        if placed := self._by_gpu.get((self.node(event.node), event.pci)):
+            return tuple(sorted(placed))
         addresses = sorted(self._addresses.get(self.node(event.node), ()))
         # Ranks take GPUs in PCI order only where every rank has its own GPU and every GPU of the node is known.
         if event.pci in addresses and len(addresses) == len(ranks):
@@ -81,4 +93,41 @@ class Places:
         for event in self._window.of(KernelEvent):
             if event.event == "gpu_identity" and event.pci is not None:
                 seen[self.node(event.node)].add(event.pci)
+        for device in self._gpus:
+            if device.pci is not None:
+                seen[self.node(device.node)].add(device.pci)
         return dict(seen)
+
+    @cached_property
+    def _gpus(self) -> list[Device]:
+        return [device for device in self._window.of(Device) if device.type == "gpu"]
+
+    @cached_property
+    def _by_gpu(self) -> dict[tuple[str | None, str | None], set[int]]:
+        """Return the ranks on each GPU, by node and PCI address, as placements and the GPUs' own processes tell."""
+        pci: dict[tuple[str | None, str], str | None] = {}
+        for gpu in self._gpus:
+            names = (gpu.id,) if gpu.index is None else (gpu.id, str(gpu.index))
+            pci.update({(self.node(gpu.node), name): gpu.pci for name in names})
+        found: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
+        for node, name, rank in (*self._placed_devices(), *self._gpu_processes()):
+            if (address := pci.get((node, name))) is not None:
+                found[node, address].add(rank)
+        return dict(found)
+
+    def _placed_devices(self) -> Iterator[tuple[str | None, str, int]]:
+        for placement in self._window.of(Placement):
+            if placement.ranks is not None:
+                for rank, node, device in zip(
+                    placement.ranks.ranks(), placement.nodes, placement.devices, strict=False
+                ):
+                    yield self.node(node), device, rank
+
+    def _gpu_processes(self) -> Iterator[tuple[str | None, str, int]]:
+        """Yield the ranks among the processes that NVML saw on each GPU; the device is "UUID/PID" there."""
+        for sample in self._window.of(Samples):
+            for device in sample.devices if sample.scope == "gpu_process" else ():
+                gpu, _, pid = device.rpartition("/")
+                node = self.node(sample.node)
+                if pid.isdecimal() and (rank := self._by_pid.get((node, int(pid[:18])))) is not None:
+                    yield node, gpu, rank

@@ -21,6 +21,7 @@ DEVICES_SECONDS = 3600.0
 LINKS_SECONDS = 60.0  # an NVLink is a device of its own, and a node has up to 144
 EVENTS_LIMIT = 1000  # of one run
 EVENTS_WAIT_MS = 1
+SOURCE = "nvml"
 
 
 @collector(
@@ -80,7 +81,7 @@ class GpuCollector:
         here = {gpu.id for gpu in self._gpus}
         for gone in (gpu for gpu in known if gpu.id not in here):
             text = "it was here since this boot, and the driver no longer enumerates it"
-            yield DeviceState(device=gone.id, index=gone.index, pci=gone.pci, state="absent", text=text)
+            yield DeviceState(source=SOURCE, device=gone.id, index=gone.index, pci=gone.pci, state="absent", text=text)
         self._listen(nvml)
         yield Cursor({"boot_id": self._host.boot_id, "gpus": [[gpu.index, gpu.id, gpu.pci] for gpu in self._gpus]})
 
@@ -122,7 +123,7 @@ class GpuCollector:
         if state == "ok" and gpu.state:
             self._devices_at = float("-inf")  # it came back, perhaps as another: ask for all names at the next run
         gpu.state = state
-        yield DeviceState(device=gpu.id, index=gpu.index, pci=gpu.pci, state=state, text=text)
+        yield DeviceState(source=SOURCE, device=gpu.id, index=gpu.index, pci=gpu.pci, state=state, text=text)
 
     def _listen(self, nvml: Nvml) -> None:
         """Ask the driver to keep the Xids of every GPU that has a handle; a driver may refuse, the kernel's log remains."""
@@ -148,7 +149,7 @@ class GpuCollector:
             gpu = by_handle.get(_address(event.device), Gpu(-1))
             yield KernelEvent(
                 event="xid",
-                source="nvml",
+                source=SOURCE,
                 text=f"NVML reports Xid {event.eventData} on GPU {gpu.pci or 'unknown'}",
                 code=int(event.eventData),
                 pci=gpu.pci,

@@ -65,6 +65,7 @@ def _device(asking: Asking, gpu: Gpu, system: dict[str, Any]) -> Device | None:
         "nvlink_peers": " ".join(f"{link}={peer}" for link, peer in peers.items()),
     }
     return Device(
+        source="nvml",
         type="gpu",
         id=gpu.id,
         index=gpu.index,
