@@ -84,7 +84,7 @@ def _certainty(form: str, shown: list[str], *, serving: bool) -> int:
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield the events of a kernel log in its order; lines that report nothing give nothing."""
-    parser = _Parser(input)
+    parser = Parser(input)
     count = 0
     for number, line in lines(input.stream):
         for record in parser.feed(number, line):
@@ -98,8 +98,11 @@ def read(input: Input) -> Iterator[Record]:
 
 
 @dataclass(slots=True)
-class _Parser:
-    """What must be remembered from line to line: messages in pieces, a hung task's stack, repeats, the boot."""
+class Parser:
+    """What must be remembered from line to line: messages in pieces, a hung task's stack, repeats, the boot.
+
+    The live collector feeds it too: ``hung`` is an event that waits for its stack.
+    """
 
     input: Input
     boot_id: str | None = None

@@ -1,0 +1,206 @@
+"""The kernel's log as it grows: the lines that report something, from /dev/kmsg or journald, none of them twice.
+
+A flood is bounded three ways, and what each bound left out is told: the kernel overwrites what is not read in time, a run
+reads so many records, and of so many events the rest is folded by what it says.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live.host import Host
+from collectors.live.kernel_sources import Journal, Kmsg, Line, Source
+from collectors.readers import Input
+from collectors.readers.kernel_log import Parser
+from collectors.records import KernelEvent, Record, Unread
+
+RECORDS_PER_RUN = 10_000  # 0.2 s of work where every line is looked at closely; a buffer of 1 MiB holds about as many
+EVENTS_PER_RUN = 100  # of a run, each on its own; the rest is folded
+FOLDS_PER_RUN = 100  # different events among the folded ones
+LOSS_TOLD_SECONDS = 60.0  # a flood that goes on is told so often; the counters have it at every run
+METRICS = ("records_read_total", "records_overwritten_total", "events_total", "events_left_out_total")
+
+
+class _Flood:
+    """The events of one run: the first ones as they are, those beyond folded by what they say and of whom."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self.left_out = 0
+        self._folded: dict[tuple[object, ...], KernelEvent] = {}
+
+    def take(self, event: KernelEvent) -> Iterator[KernelEvent]:
+        self.kept += 1
+        if self.kept <= EVENTS_PER_RUN:
+            yield event
+            return
+        key = (event.event, event.code, event.pci, event.device, event.severity, event.link, event.pid)
+        if (first := self._folded.get(key)) is not None:
+            self._folded[key] = msgspec.structs.replace(first, repeats=first.repeats + event.repeats)
+        elif len(self._folded) < FOLDS_PER_RUN:
+            self._folded[key] = event
+        else:
+            self.left_out += 1
+
+    def rest(self) -> Iterator[KernelEvent]:
+        yield from self._folded.values()
+
+
+@collector(
+    "kernel",
+    gives="the kernel's log as it grows: Xid and SXid, GPUs lost, PCIe, NVLink and port errors, OOM kills, stuck tasks",
+    every_seconds=2.0,
+    limit_seconds=10.0,
+)
+class Kernel:
+    """Follows the kernel's log from where the last run, or the agent before this one, ended."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._boot_id = host.boot_id
+        kept = host.cursor("kernel")
+        known = isinstance(kept, dict) and kept.get("boot_id") == self._boot_id
+        self._cursor: dict[str, Any] = dict(kept) if known else {"boot_id": self._boot_id}
+        self._source: Source | None = None
+        self._parser = self._new_parser("")
+        self._newest: int | str = 0  # position of the newest line read
+        self._waited = False  # a whole interval for the stack of a hung task
+        self._expected: int | None = None  # number of the next record; a higher one means that some were lost
+        self._seen_below = 0  # numbers that were read before the source was opened
+        self._told_until: float | None = None  # seconds since boot: another source gave the events up to here
+        self._emptied_at: list[float] = []  # seconds since boot, of the two newest looks that left nothing unread
+        self._totals = dict.fromkeys(METRICS, 0)
+        self._lost_untold = 0
+        self._lost_told_at: float | None = None
+
+    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+        """Yield the new events, what was lost, and how far the log was read."""
+        source = self._source or self._open()
+        before, flood = dict(self._cursor), _Flood()
+        try:
+            for event in self._events(source):
+                yield from flood.take(event)
+        except OSError:
+            self._close(source)
+            raise
+        yield from flood.rest()
+        self._totals["events_total"] += flood.kept
+        self._totals["events_left_out_total"] += flood.left_out
+        yield from self._losses(source, flood)
+        if self._cursor != before:
+            yield Cursor(dict(self._cursor))
+        yield Readings("kernel", ("",), METRICS, (tuple(self._totals.values()),), "<i8")
+        if source.ended:
+            self._close(source)
+            raise RuntimeError(f"{source.name}: {source.ended}")
+
+    def close(self) -> None:
+        """Let the source go."""
+        if self._source is not None:
+            self._close(self._source)
+
+    def _open(self) -> Source:
+        """Open /dev/kmsg, or follow journald where that is not allowed, behind the cursor."""
+        position, name = self._cursor.get("position"), self._cursor.get("source")
+        kmsg = self._host.roots.dev / "kmsg"
+        source: Source
+        self._expected, self._seen_below = None, 0
+        try:
+            source = Kmsg(kmsg)
+            if name == source.name and isinstance(position, int):
+                self._expected = self._seen_below = position + 1
+        except OSError as error:
+            source = self._journal(position if name == Journal.name else None, f"{kmsg}: {error.strerror}")
+        self._told_until = self._cursor.get("event_monotonic_at") if name != source.name else None
+        self._parser = self._new_parser(source.name)
+        self._source = source
+        return source
+
+    def _journal(self, after: Any, refused: str) -> Journal:
+        files = self._host.roots.files
+        folder = self._host.option("kernel", "journal_directory", "")
+        if not folder and files != Path("/"):
+            folder = str(files / "var/log/journal")
+        program = shutil.which(self._host.option("kernel", "journalctl", "journalctl"))
+        if program is None or (folder and not Path(folder).is_dir()):
+            missing = f"no journal in {folder}" if program else "no journalctl"
+            raise NothingToCollect(f"{refused}, and {missing}: give the agent CAP_SYSLOG, or the group systemd-journal")
+        return Journal(program, (f"--directory={folder}",) if folder else (), after if isinstance(after, str) else None)
+
+    def _new_parser(self, name: str) -> Parser:
+        return Parser(Input(source=name, stream=io.BytesIO(), head=b"", node=self._host.node))
+
+    def _close(self, source: Source) -> None:
+        source.close()
+        self._source = None
+
+    def _events(self, source: Source) -> Iterator[KernelEvent]:
+        """Read on. The position never passes an event that still waits for its stack, so that no restart loses it."""
+        for taken, (number, position, line) in enumerate(self._unseen(source)):
+            self._newest = position
+            yield from self._new(self._parser.feed(number, line))
+            if self._parser.hung is None:
+                self._cursor |= {"source": source.name, "position": position}
+            if taken + 1 == RECORDS_PER_RUN:
+                return
+        if self._parser.hung is not None and self._waited:
+            yield from self._new(self._parser.end())
+            self._cursor |= {"source": source.name, "position": self._newest}
+        self._waited = self._parser.hung is not None
+        self._emptied_at = [*self._emptied_at[-1:], self._host.clock.monotonic()]
+
+    def _unseen(self, source: Source) -> Iterator[Line]:
+        """Pass over what was read before, and count what was overwritten before it could be."""
+        for number, position, line in source.lines():
+            if number < self._seen_below:
+                continue
+            if self._expected is not None:
+                lost = max(number - self._expected, 0)
+                self._lost_untold += lost
+                self._totals["records_overwritten_total"] += lost
+            self._expected = number + 1
+            self._totals["records_read_total"] += 1
+            yield number, position, line
+
+    def _new(self, events: Iterator[KernelEvent]) -> Iterator[KernelEvent]:
+        for event in events:
+            if self._told_until is not None and (event.monotonic_at or 0.0) <= self._told_until:
+                continue
+            if event.monotonic_at is not None:
+                self._cursor["event_monotonic_at"] = event.monotonic_at
+            yield msgspec.structs.replace(event, boot_id=self._boot_id, at=self._instant(event))
+
+    def _instant(self, event: KernelEvent) -> float | None:
+        """Return the UTC seconds of an event that has only the kernel's own clock.
+
+        That clock is never corrected and runs off by seconds in a month. A line that was not there two looks ago cannot
+        be older than that, which bounds the error where the log is followed; ``monotonic_at`` stays as the kernel said.
+        """
+        if event.at is not None or event.monotonic_at is None:
+            return event.at
+        monotonic = self._host.clock.monotonic()
+        age = max(monotonic - event.monotonic_at, 0.0)
+        if len(self._emptied_at) == 2:
+            age = min(age, monotonic - self._emptied_at[0])
+        return self._host.clock.now() - age
+
+    def _losses(self, source: Source, flood: _Flood) -> Iterator[Record]:
+        if flood.left_out:
+            reason = (
+                f"{flood.left_out:,} of {flood.kept:,} events of one run were left out (bound {EVENTS_PER_RUN}, folded)"
+            )
+            yield Unread(source=source.name, reason=reason, outcome="limit")
+        now = self._host.clock.monotonic()
+        if self._lost_untold and (self._lost_told_at is None or now - self._lost_told_at >= LOSS_TOLD_SECONDS):
+            lost, self._lost_untold, self._lost_told_at = self._lost_untold, 0, now
+            reason = (
+                f"{lost:,} records were overwritten before they were read: raise log_buf_len, or quieten what floods"
+            )
+            yield Unread(source=source.name, reason=reason, outcome="limit")
