@@ -1,0 +1,219 @@
+"""The agent: the threads of the collectors, of the shipper and of the commands, and the loop that looks after them.
+
+runners (a thread each) ──► spool ──► shipper ──► service
+▲                         ▲                      │
+└── questions ── commands ┴── CommandResult      │
+▲────────── long poll ───────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from collectors import block
+from collectors.agent import agent_version
+from collectors.agent.client import Client
+from collectors.agent.commands import Commands, Poll
+from collectors.agent.coverage import Status, coverage_of, tell_shipping
+from collectors.agent.gathering import Stamp
+from collectors.agent.runner import Runner
+from collectors.agent.segment import Entry
+from collectors.agent.settings import Misconfigured, Settings
+from collectors.agent.ship import Shipped, Shipper
+from collectors.agent.spool import Spool
+from collectors.agent.state import replace
+from collectors.agent.worker import Worker
+from collectors.live import Collector, Run, registry
+from collectors.live.host import Host
+
+LOOK_SECONDS = 1.0
+STATUS_SECONDS = 10.0
+COVERAGE_SECONDS = 60.0
+LEAVING_SECONDS = 3.0
+NICENESS = 10
+FIRST_TO_BE_KILLED = "500"  # of 1000: where memory runs out, the agent goes before the job
+THREAD_STACK_BYTES = 1 << 20
+STATUS_FILE = "status.json"
+
+log = logging.getLogger("faulthound.agent")
+
+
+class AlreadyRunning(Exception):
+    """Another agent has the state folder; the message names it."""
+
+
+class Agent:
+    """Everything that runs between ``start`` and ``stop``."""
+
+    def __init__(self, settings: Settings, collectors: Mapping[str, Collector] | None = None) -> None:
+        """Open the state folder, which must be ours alone, and make the parts; nothing runs yet."""
+        self._settings = settings
+        self._lock = _locked(settings.state)
+        self._host = Host(node=settings.node, roots=settings.roots, options=settings.options)
+        self._clock = self._host.clock
+        self._started_at = self._clock.now()
+        self._stamp = Stamp(self._host)
+        self._spool = Spool(
+            settings.state,
+            settings.node,
+            self._clock,
+            bytes_max=settings.spool_bytes,
+            seal_seconds=settings.ship_seconds,
+        )
+        self._host.cursors.update(self._spool.state.cursors)
+        self.runners = {
+            name: self._runner(collector) for name, collector in chosen(settings, collectors or registry()).items()
+        }
+        self._commands = Commands(self.runners, self._spool, self._stamp, settings.deny_file)
+        self._client = Client(settings, self._clock)
+        self._shipper = Shipper(self._spool, self._client, self._clock, settings.node)
+        self._poll = Poll(self._commands, self._client, settings.node)
+        self._stopping = False
+
+    def _runner(self, collector: Collector) -> Runner:
+        every_seconds = interval(self._settings, collector)
+        return Runner(collector, run_of(collector), self._host, self._stamp, self._spool, every_seconds)
+
+    def run(self) -> None:
+        """Run until ``stop`` is called, then seal, ship what can be shipped in some seconds, and leave."""
+        log.info("agent_started node=%s service=%s collectors=%s", *self._told())
+        for runner in self.runners.values():
+            runner.start()
+        self._shipper.start()
+        self._poll.start()
+        self._look_after()
+        self._leave()
+
+    def stop(self) -> None:
+        """Let ``run`` come to its end; for any thread."""
+        self._stopping = True
+        self._spool.wake.set()
+
+    def on_signal(self, *_signal: object) -> None:
+        """Let ``run`` come to its end at its next look; a handler may not take the lock that ``run`` may hold."""
+        self._stopping = True
+
+    def _told(self) -> tuple[str, str | None, str]:
+        return self._settings.node, self._settings.service, ",".join(self.runners)
+
+    def _look_after(self) -> None:
+        coverage_at = time.monotonic() + COVERAGE_SECONDS
+        status_at = 0.0
+        while not self._stopping:
+            if self._spool.wake.wait(min(LOOK_SECONDS, self._spool.due_in())):
+                time.sleep(min(LOOK_SECONDS, self._spool.due_in()))  # an urgent record waits for its companions
+            self._spool.seal()
+            for runner in self.runners.values():
+                runner.look()
+            self._commands.look()
+            if (now := time.monotonic()) >= coverage_at:
+                coverage_at += COVERAGE_SECONDS
+                self._tell_coverage()
+            if now >= status_at:
+                status_at = now + STATUS_SECONDS
+                self._write_status()
+
+    def _leave(self) -> None:
+        log.info("agent_stopping")
+        for runner in self.runners.values():
+            runner.stop()
+        self._poll.stop()
+        self._tell_coverage()
+        self._spool.seal(now=True)
+        self._shipper.finish(LEAVING_SECONDS)
+        self._write_status(stopped=True)
+        self._lock.close()
+
+    def _tell_coverage(self) -> None:
+        coverage = coverage_of(self.runners.values(), self._spool, self._started_at)
+        self._spool.add(Entry(records=[block.encode([self._stamp.record(coverage)])]))
+
+    def _write_status(self, *, stopped: bool = False) -> None:
+        status = Status(
+            pid=os.getpid(),
+            node=self._settings.node,
+            version=agent_version(),
+            service=self._settings.service,
+            started_at=self._started_at,
+            written_at=self._clock.now(),
+            stopped=stopped,
+            collectors=tuple(runner.since_start() for runner in self.runners.values()),
+        )
+        shipped: Shipped = self._shipper.shipped
+        with contextlib.suppress(OSError):  # the spool tells of the same trouble
+            tell_shipping(status, self._spool, shipped)
+            replace(self._settings.state / STATUS_FILE, msgspec.json.encode(status), durable=False)
+
+
+def chosen(settings: Settings, collectors: Mapping[str, Collector]) -> dict[str, Collector]:
+    """Return the collectors that the settings want."""
+    wanted = settings.collectors or tuple(collectors)
+    return {name: collector for name, collector in collectors.items() if name in wanted and name not in settings.skip}
+
+
+def run_of(collector: Collector) -> Callable[[Host], Run]:
+    """Return what makes a collector's run: itself, or a process of its own."""
+    return (lambda host: Worker(collector, host)) if collector.own_process else collector.make
+
+
+def interval(settings: Settings, collector: Collector) -> float:
+    """Return a collector's interval: its own, or what its section says."""
+    seconds = settings.options.get(collector.name, {}).get("every_seconds", collector.every_seconds)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.05 <= seconds <= 86_400:
+        raise Misconfigured(f"collector.{collector.name}: every_seconds is {seconds!r} and must be from 0.05 to 86,400")
+    return float(seconds)
+
+
+def _locked(folder: Path) -> TextIO:
+    """Return the open lock of the state folder; the kernel releases it however the agent ends."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "agent.lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise Misconfigured(
+            f"state folder {folder} cannot be used: {error.strerror}: name another with --state"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        whose = lock.read(32).strip() or "unknown"
+        lock.close()
+        raise AlreadyRunning(
+            f"the agent with process id {whose} runs on {folder}: stop it, or name another --state"
+        ) from None
+    lock.seek(0)
+    lock.truncate()
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def serve(settings: Settings) -> None:
+    """Run the agent in this process until SIGTERM or Ctrl-C."""
+    threading.stack_size(THREAD_STACK_BYTES)
+    agent = Agent(settings)
+    _step_back()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, agent.on_signal)
+    agent.run()
+
+
+def _step_back() -> None:
+    """Come after the job in everything, children included."""
+    os.environ.pop("FAULTHOUND_TOKEN", None)  # what collectors start need not see it
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_BE_KILLED, encoding="ascii")

@@ -1,0 +1,26 @@
+"""How long to wait before the next try: twice as long each time, within a bound, and not all agents at the same instant."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+
+class Backoff:
+    """Waits that double from ``first_seconds`` to ``most_seconds``; each is drawn from its upper half."""
+
+    def __init__(self, first_seconds: float, most_seconds: float, name: str) -> None:
+        self._first_seconds, self._most_seconds = first_seconds, most_seconds
+        self._random = random.Random(zlib.crc32(name.encode()))  # noqa: S311 (spreads agents, guards nothing)
+        self.tries = 0
+
+    def next(self) -> float:
+        """Return the seconds to wait after one more failure."""
+        # The exponent is bounded too: 2.0 ** 2000 is no float.
+        seconds = min(self._most_seconds, self._first_seconds * 2.0 ** min(self.tries, 30))
+        self.tries += 1
+        return seconds * (0.5 + self._random.random() / 2)
+
+    def reset(self) -> None:
+        """Begin again with the first wait: it worked."""
+        self.tries = 0
