@@ -99,6 +99,11 @@ def collector(
     return register
 
 
+def registered(name: str) -> Collector:
+    """Return one collector, whose module is imported; the others need not be."""
+    return _collectors[name]
+
+
 @cache
 def registry() -> dict[str, Collector]:
     """Return every collector by name, sorted; importing this folder's modules is what registers them."""
