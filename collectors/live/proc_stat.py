@@ -25,6 +25,8 @@ class Stat:
     cpu_ticks: int  # user and system, of all its threads
     start_ticks: int  # since boot; with the pid it is the process's identity
     resident_pages: int
+    threads: int
+    major_faults: int
     image: tuple[str, str]  # name, and where the environment lies
     exit_status: int  # as wait(2) gives it; 0 where we may not know
 
@@ -68,9 +70,25 @@ def parse(line: bytes) -> Stat:
         cpu_ticks=int(fields[11]) + int(fields[12]),
         start_ticks=int(fields[19]),
         resident_pages=int(fields[21]),
+        threads=int(fields[17]),
+        major_faults=int(fields[9]),
         image=(text, fields[47].decode("ascii", "replace") if len(fields) > 47 else ""),
         exit_status=int(fields[49]) if len(fields) > 49 else 0,
     )
+
+
+def own_pid(proc: Path) -> int:
+    """Return this program's own number below that root, 0 where it is not in it."""
+    try:
+        name = (proc / "self").readlink().name
+    except OSError:
+        return 0
+    return int(name) if name.isdigit() else 0
+
+
+def callable_by_number(proc: Path, pid: int) -> bool:
+    """Whether that number means the same process to a system call: not in a test's tree, nor another namespace's /proc."""
+    return own_pid(proc) == os.getpid() or (proc / str(pid)).resolve() == Path("/proc") / str(pid)
 
 
 def booted_at(proc: Path) -> float | None:

@@ -20,13 +20,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collectors.live.proc_stat import TICKS_A_SECOND, Stat, booted_at, read, stat_of
+from collectors.live.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, read, stat_of
 from collectors.live.rank_variables import Claim, claim_of
 
 MOST_PROCESSES = 65_536  # of a node; those with the highest numbers are not looked at
 MOST_TRAINING = 4_096  # ranks on one node
 MOST_ENVIRONMENT_BYTES = 1 << 20
 MOST_COMMAND_BYTES = 4_096
+LOOKS_OF_THE_YOUNG = 12
+"""A process without a rank is looked at so often before it counts as settled, and then only every so many looks: it can
+still become another program, and its number be given to another, but nothing of that is urgent. A node has thousands."""
 
 _WRAPPERS = frozenset({
     "bash", "sh", "dash", "zsh", "ksh", "fish", "tcsh", "csh", "busybox", "env", "timeout", "time", "nice", "taskset",
@@ -35,6 +38,7 @@ _WRAPPERS = frozenset({
     "enroot", "conda", "uv", "nsys", "nsys-launcher", "ncu", "strace", "gdb",
 })  # fmt: skip
 """Names of programs that start a rank and are none, whatever their environment says."""
+_PYTHON = ("python", "pt_", "ray::")
 _LAUNCHER = re.compile(
     rb"(?:\A|[\0/])(?:torchrun|accelerate|deepspeed|torch\.distributed\.(?:run|launch)|torch/distributed/(?:run|launch)\.py"
     rb"|deepspeed\.launcher\.\w+|accelerate\.commands\.\w+)\0"
@@ -71,6 +75,7 @@ class _Known:
     stat: Stat
     claim: Claim | None = None
     launches: bool = False  # its command is a launcher's
+    looks: int = 0
     below: bool = False  # it was seen below a rank's process: it is none, not even once that has died
 
 
@@ -83,12 +88,13 @@ class Census:
         self._known: dict[int, _Known] = {}
         self._children: dict[int, list[int]] = {}
         self._unreadable: set[int] = set()
+        self._looks = 0
         self._newest: tuple[float, tuple[TrainingProcess, ...]] | None = None
         self._lock = threading.Lock()  # every collector has its own thread
 
     @property
     def unreadable(self) -> int:
-        """Return how many processes' environments may not be read."""
+        """Return how many Python processes' environments may not be read."""
         return len(self._unreadable)
 
     def newest(self, now: float, seconds: float) -> tuple[TrainingProcess, ...]:
@@ -103,34 +109,46 @@ class Census:
         with self._lock:
             return self._look()
 
-    def below(self, pid: int) -> tuple[int, ...]:
+    def below(self, pid: int) -> tuple[Stat, ...]:
         """Return the processes below one, as of the newest look, parents first."""
-        return tuple(_below(pid, self._children))
+        with self._lock:
+            return tuple(self._known[child].stat for child in _below(pid, self._children) if child in self._known)
 
     def _look(self) -> tuple[TrainingProcess, ...]:
         proc = str(self._proc)
-        self._unreadable &= (present := set(_pids(proc)))
+        self._looks += 1
+        pids = sorted(_pids(proc))[:MOST_PROCESSES]
         known, children = {}, defaultdict(list)
-        for pid in sorted(present)[:MOST_PROCESSES]:
-            if (stat := stat_of(proc, pid)) is not None:
-                known[pid] = self._of(proc, stat)
-                children[stat.parent_pid].append(pid)
+        for pid in pids:
+            if (one := self._settled(pid) or self._of(proc, pid)) is not None:
+                known[pid] = one
+                children[one.stat.parent_pid].append(pid)
         self._known, self._children = known, dict(children)
+        self._unreadable &= known.keys()
         booted = booted_at(self._proc)
-        found = [_process(known[pid], booted) for pid in self._topmost(_own_pid(self._proc))]
+        found = [_process(known[pid], booted) for pid in self._topmost(own_pid(self._proc))]
         found.sort(key=lambda one: (one.job or "", one.attempt or 0, one.rank, one.start_ticks, one.pid))
         return tuple(found[:MOST_TRAINING])
 
-    def _of(self, proc: str, stat: Stat) -> _Known:
-        """Return what is known of a process; a number may have been given to another since the last look."""
-        old = self._known.get(stat.pid)
+    def _settled(self, pid: int) -> _Known | None:
+        """Return what is known of a process that need not be looked at this time."""
+        old = self._known.get(pid)
+        if old is None or old.claim is not None or old.below or old.looks < LOOKS_OF_THE_YOUNG:
+            return None
+        return None if (pid + self._looks) % LOOKS_OF_THE_YOUNG == 0 else old
+
+    def _of(self, proc: str, pid: int) -> _Known | None:
+        """Return what is known of a process; its number may have been given to another since the last look."""
+        stat = stat_of(proc, pid)
+        if stat is None:
+            return None
+        old = self._known.get(pid)
         if old is not None and old.stat.start_ticks == stat.start_ticks:
+            old.looks += 1
             if old.stat.image == stat.image or stat.ended:
                 old.stat = stat
                 return old
-            new = _Known(stat, below=old.below)
-        else:
-            new = _Known(stat)
+        new = _Known(stat, below=old is not None and old.below and old.stat.start_ticks == stat.start_ticks)
         if not stat.ended:
             self._read(proc, new)
         return new
@@ -141,7 +159,8 @@ class Census:
         try:
             environment = read(f"{proc}/{pid}/environ", MOST_ENVIRONMENT_BYTES)
         except PermissionError:
-            self._unreadable.add(pid)
+            if process.stat.name.startswith(_PYTHON):
+                self._unreadable.add(pid)
             return
         except OSError:
             return  # it ended meanwhile
@@ -207,15 +226,6 @@ def _below(pid: int, children: Mapping[int, list[int]]) -> Iterator[int]:
 def _pids(proc: str) -> Iterator[int]:
     with os.scandir(proc) as entries:
         yield from (int(entry.name) for entry in entries if entry.name.isdigit())
-
-
-def _own_pid(proc: Path) -> int:
-    """Return this program's own number below that root, 0 where it is not in it."""
-    try:
-        name = (proc / "self").readlink().name
-    except OSError:
-        return 0
-    return int(name) if name.isdigit() else 0
 
 
 def _quietly(path: str) -> bytes:

@@ -1,0 +1,89 @@
+"""Which ranks of which jobs are on this node, and where: told when it changes, and every minute."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live.host import Host
+from collectors.live.training import TrainingProcess
+from collectors.records import Members, Placement, Unread
+
+AGAIN_SECONDS = 60.0
+
+Attempt = tuple[str, int]
+
+
+@collector(
+    "placement", gives="which ranks of which jobs run here, as which process", every_seconds=5.0, limit_seconds=5.0
+)
+class Placed:
+    """Tells of each attempt's ranks when they change, and again every minute."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._told: dict[Attempt, tuple[float, Placement]] = {}
+        self._unreadable = 0
+
+    def __call__(self, asked: Asked | None) -> Iterable[Yielded]:
+        """Yield the placements that are due."""
+        found = self._host.training()
+        yield from self._unread()
+        if not found:
+            self._told.clear()
+            refused = f"; {self._unreadable} Python processes may not be looked at" if self._unreadable else ""
+            raise NothingToCollect(f"no process here has a rank in its environment{refused}")
+        attempts: dict[Attempt, list[TrainingProcess]] = defaultdict(list)
+        for process in found:
+            attempts[process.job or "", process.attempt or 0].append(process)
+        self._told = {attempt: told for attempt, told in self._told.items() if attempt in attempts}
+        now = self._host.clock.monotonic()
+        for attempt, processes in attempts.items():
+            placement = _placement(self._host.node, processes)
+            told_at, told = self._told.get(attempt, (now, None))
+            if asked is not None or placement != told or now - told_at >= AGAIN_SECONDS:
+                self._told[attempt] = now, placement
+                yield placement
+
+    def _unread(self) -> Iterator[Unread]:
+        """Say once that some processes may train and may not be looked at."""
+        count, before = self._host.census.unreadable, self._unreadable
+        self._unreadable = count
+        if count > before:
+            reason = (
+                f"{count} Python processes' environments may not be read, so that their ranks are not seen: run the"
+            )
+            reason += " agent as root or with CAP_SYS_PTRACE"
+            yield Unread(source=f"{self._host.roots.proc}/PID/environ", outcome="refused", reason=reason)
+
+
+def _placement(node: str, processes: Sequence[TrainingProcess]) -> Placement:
+    """One attempt's ranks on this node; of two processes with one rank and role the younger, the other is a leftover."""
+    newest = {(one.rank, one.role): one for one in sorted(processes, key=lambda one: (one.start_ticks, one.pid))}
+    ranked = [newest[key] for key in sorted(newest, key=lambda key: (key[0], key[1] or ""))]
+    sizes = [one.world_size for one in ranked if one.world_size is not None]
+    local_ranks = [one.local_rank for one in ranked]
+    started_ats = [one.started_at for one in ranked]
+    return Placement(
+        source="placement",
+        job=ranked[0].job,
+        attempt=ranked[0].attempt,
+        ranks=Members.of(one.rank for one in ranked),
+        nodes=(node,) * len(ranked),
+        pids=tuple(one.pid for one in ranked),
+        world_size=max(sizes, default=None),
+        local_ranks=tuple(local_ranks) if None not in local_ranks else (),  # type: ignore[arg-type]
+        roles=tuple(one.role or "" for one in ranked) if any(one.role for one in ranked) else (),
+        devices=tuple(one.device or "" for one in ranked) if any(one.device for one in ranked) else (),
+        started_ats=tuple(started_ats) if None not in started_ats else (),  # type: ignore[arg-type]
+        launcher=ranked[0].launcher,
+        labels=_shared_labels(ranked),
+    )
+
+
+def _shared_labels(processes: Sequence[TrainingProcess]) -> dict[str, str]:
+    first, *others = processes
+    return {
+        name: value for name, value in first.labels.items() if all(other.labels.get(name) == value for other in others)
+    }

@@ -1,0 +1,207 @@
+"""Every rank's process and what it started: alive, stopped, stuck in the kernel, or ended, and who ended first.
+
+Life and death are looked at every second: it costs one line of /proc a rank. What changes slowly is read every ten
+seconds, and of data-loader workers and other children every minute.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live.exits import End, Exits
+from collectors.live.host import Host
+from collectors.live.proc_stat import PAGE_BYTES, TICKS_A_SECOND, Stat, booted_at, callable_by_number, read, stat_of
+from collectors.live.training import TrainingProcess
+from collectors.records import ProcessState
+
+STATES_EVERY_SECONDS = 10.0
+CHILDREN_EVERY_SECONDS = 60.0
+LISTEN_SECONDS = 0.8  # of a run, where the kernel does not tell the instants of exits
+MOST_CHILDREN = 1_024  # of all ranks together
+
+GAUGES = ("resident_bytes", "threads")
+COUNTERS = ("cpu_milliseconds_total", "major_faults_total")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One process that is followed to its end: a rank's, or one below it."""
+
+    owner: TrainingProcess
+    stat: Stat  # as of the newest look
+    child: bool
+    watched: bool  # by a pidfd, which tells of its end
+    stopped: bool = False
+
+
+@collector(
+    "process",
+    gives="each rank's process: running, stopped, stuck in the kernel, ended and how",
+    every_seconds=1.0,
+    limit_seconds=5.0,
+)
+class Processes:
+    """Follows the training processes, and what is below them, from the first sight to the end."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._proc = str(host.roots.proc)
+        self._booted_at = booted_at(host.roots.proc)
+        self._exits = Exits()
+        self._followed: dict[int, _Followed] = {}
+        self._seen: tuple[TrainingProcess, ...] | None = None
+        self._states_at = self._children_at = float("-inf")
+        self._kept: list[list[Any]] | None = None
+
+    def __call__(self, asked: Asked | None) -> Iterable[Yielded]:
+        """Yield ends and stops at once, states and readings when they are due."""
+        told = False
+        for one in self._run(hurry=asked is not None):
+            told = True
+            yield one
+        if not told and not self._followed:
+            raise NothingToCollect("no training process runs here")
+
+    def _run(self, *, hurry: bool) -> Iterator[Yielded]:
+        if self._kept is None:
+            yield from self._missed()
+        yield from self._ends()
+        self._follow()
+        now = self._host.clock.monotonic()
+        states = hurry or now - self._states_at >= STATES_EVERY_SECONDS
+        children = hurry or now - self._children_at >= CHILDREN_EVERY_SECONDS
+        for one in tuple(self._followed.values()):
+            if not one.child or children or not one.watched:
+                yield from self._look(one, due=children if one.child else states)
+        if states:
+            self._states_at = now
+            yield from self._readings()
+        if children:
+            self._children_at = now
+        yield from self._cursor()
+
+    def _missed(self) -> Iterator[ProcessState]:
+        """Yield the ranks that ended while no agent was looking; nobody can tell any more how."""
+        kept = self._host.cursor("process")
+        self._kept = kept["ranks"] if isinstance(kept, dict) and kept.get("boot_id") == self._host.boot_id else []
+        for pid, start_ticks, rank, job, attempt, role in self._kept:
+            stat = stat_of(self._proc, pid)
+            if stat is None or stat.start_ticks != start_ticks:
+                yield ProcessState(
+                    source="process", pid=pid, state="X", rank=rank, job=job, attempt=attempt, role=role,
+                    started_at=self._started_at(start_ticks),
+                )  # fmt: skip
+
+    def _ends(self) -> Iterator[ProcessState]:
+        """Yield who has ended since the last run, in the order of their ends where the kernel tells it."""
+        ended = self._exits.ended(LISTEN_SECONDS if self._followed and not self._exits.exact else 0.0)
+        for pid, end in sorted(ended.items(), key=lambda item: (-item[1].ago_seconds, item[0])):
+            if (one := self._followed.get(pid)) is not None:
+                status = _zombie_status(stat_of(self._proc, pid), one) if end.status is None else end.status
+                yield self._end(one, End(status, end.ago_seconds))
+
+    def _end(self, one: _Followed, end: End) -> ProcessState:
+        del self._followed[one.stat.pid]
+        clock = self._host.clock
+        return self._row(
+            one,
+            state="X",
+            at=clock.now() - end.ago_seconds,
+            monotonic_at=clock.monotonic() - end.ago_seconds,
+            exit_code=end.exit_code,
+            signal=end.signal,
+        )
+
+    def _follow(self) -> None:
+        """Begin to follow what is new among the training processes and below them."""
+        if (found := self._host.training()) is self._seen:
+            return
+        self._seen = found
+        for owner in found:
+            stat = stat_of(self._proc, owner.pid)
+            if stat is not None and stat.start_ticks == owner.start_ticks:
+                self._begin(owner, stat, child=False)
+        children = sum(one.child for one in self._followed.values())
+        for owner in found:
+            for stat in self._host.census.below(owner.pid)[: max(0, MOST_CHILDREN - children)]:
+                children += self._begin(owner, stat, child=True)
+
+    def _begin(self, owner: TrainingProcess, stat: Stat, *, child: bool) -> bool:
+        old = self._followed.get(stat.pid)
+        if stat.ended or (old is not None and old.stat.start_ticks == stat.start_ticks):
+            return False
+        watched = callable_by_number(self._host.roots.proc, stat.pid) and self._exits.watch(stat.pid)
+        now = stat_of(self._proc, stat.pid)
+        if now is None or now.start_ticks != stat.start_ticks:  # its number is already another's
+            self._exits.forget(stat.pid)
+            return False
+        self._followed[stat.pid] = _Followed(owner, now, child, watched)
+        return True
+
+    def _look(self, one: _Followed, *, due: bool) -> Iterator[ProcessState]:
+        stat = stat_of(self._proc, one.stat.pid)
+        if stat is None or stat.start_ticks != one.stat.start_ticks or stat.ended:
+            if not one.watched:
+                yield self._end(one, End(_zombie_status(stat, one), 0.0))
+            return
+        one.stat = stat
+        if due or (stat.state == "T") != one.stopped:
+            one.stopped = stat.state == "T"
+            yield self._row(one, state=stat.state, wait_channel=self._wait_channel(stat.pid))
+
+    def _row(self, one: _Followed, **told: Any) -> ProcessState:
+        owner, stat = one.owner, one.stat
+        return ProcessState(
+            source="process",
+            job=owner.job,
+            attempt=owner.attempt,
+            rank=owner.rank,
+            role=owner.role,
+            pid=stat.pid,
+            parent_pid=stat.parent_pid if one.child else None,
+            command=stat.name,  # the whole command may hold a key, and reading it may wait for a stuck process
+            started_at=self._started_at(stat.start_ticks),
+            cpu_seconds=stat.cpu_ticks / TICKS_A_SECOND,
+            **told,
+        )
+
+    def _started_at(self, start_ticks: int) -> float | None:
+        return None if self._booted_at is None else self._booted_at + start_ticks / TICKS_A_SECOND
+
+    def _wait_channel(self, pid: int) -> str | None:
+        try:
+            told = read(f"{self._proc}/{pid}/wchan", 128).decode("ascii", "replace").strip()
+        except OSError:
+            return None
+        return told if told not in {"", "0"} else None
+
+    def _readings(self) -> Iterator[Readings]:
+        stats = [one.stat for one in self._followed.values() if not one.child]
+        if stats:
+            devices = [str(stat.pid) for stat in stats]
+            gauges = [(float(stat.resident_pages * PAGE_BYTES), float(stat.threads)) for stat in stats]
+            counters = [(stat.cpu_ticks * 1000 // TICKS_A_SECOND, stat.major_faults) for stat in stats]
+            yield Readings("process", devices, GAUGES, gauges)
+            yield Readings("process", devices, COUNTERS, counters, "<i8")
+
+    def _cursor(self) -> Iterator[Cursor]:
+        """Keep who is followed, so that an agent that was away can say who is gone."""
+        kept = [
+            [one.stat.pid, one.stat.start_ticks, one.owner.rank, one.owner.job, one.owner.attempt, one.owner.role]
+            for one in self._followed.values()
+            if not one.child
+        ]
+        if kept != self._kept:
+            self._kept = kept
+            yield Cursor({"boot_id": self._host.boot_id, "ranks": kept})
+
+
+def _zombie_status(stat: Stat | None, one: _Followed) -> int | None:
+    """Return the exit status in /proc/PID/stat of a process that nobody has waited for; 0 is also what hides it."""
+    if stat is None or stat.start_ticks != one.stat.start_ticks or not stat.ended:
+        return None
+    return stat.exit_status if stat.exit_status or os.geteuid() == 0 else None
