@@ -1,0 +1,68 @@
+"""dcgm-exporter's metrics as text: a saved scrape of its port 9400, or of a Prometheus that federates many."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from collectors.dcgm_series import CELLS_LIMIT, SERIES_LIMIT, Table, gather
+from collectors.opening import lines
+from collectors.readers import Input, reader
+from collectors.records import NOT_READ, Record, Samples, Unread
+
+MARKS = (b"\nDCGM_FI_", b"\nDCGM_EXP_", b"\n# HELP DCGM_", b"\n# TYPE DCGM_")
+
+
+def _sniff(head: bytes, source: str) -> int:
+    del source
+    whole = b"\n" + head
+    return 95 if any(mark in whole for mark in MARKS) else 0
+
+
+@reader(
+    "dcgm_text",
+    made_by="curl http://127.0.0.1:9400/metrics",
+    gives="what each GPU does: tensor activity, power, clocks, throttling, errors counted",
+    sniff=_sniff,
+)
+def read(input: Input) -> Iterator[Record]:
+    """Yield each GPU's names and, for every node, one record of gauges and one of counters, all of one instant."""
+    series = gather(text for _, text in lines(input.stream))
+    for device in series.devices:
+        owned = {"source": input.source, "at": input.at, "node": device.node or input.node}
+        yield msgspec.structs.replace(device, **owned)
+    for table in series.tables:
+        if table.cells:
+            yield _samples(table, input)
+    if series.over:
+        reason = f"{series.over:,} series are not read: {SERIES_LIMIT:,} series or {CELLS_LIMIT:,} values are the most"
+        yield Unread(source=input.source, reason=reason, outcome="limit")
+    if series.skipped:
+        yield Unread(source=input.source, reason=f"{series.skipped:,} lines are no series", outcome="damaged")
+
+
+def _samples(table: Table, input: Input) -> Samples:
+    return Samples(
+        source=input.source,
+        at=input.at,
+        node=table.node or input.node,
+        scope="dcgm",
+        type=table.type,
+        devices=tuple(table.cells),
+        metrics=tuple(table.metrics),
+        ticks=struct.pack("<d", math.nan if input.at is None else input.at),
+        values=_packed(table),
+    )
+
+
+def _packed(table: Table) -> bytes:
+    absent = NOT_READ if table.type == "<i8" else math.nan
+    values: array[Any] = array("q" if table.type == "<i8" else "f")
+    for row in table.rows():
+        values.extend(absent if value is None else value for value in row)
+    return values.tobytes()
