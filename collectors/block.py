@@ -36,6 +36,7 @@ class Decoded:
 
     records: list[Record]
     skipped: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0  # of the body, unpacked
 
 
 class TooLarge(Damaged):
@@ -85,11 +86,13 @@ def decode_counting(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BO
         lists, records = msgspec.msgpack.decode(content, type=tuple[list[bytes], msgspec.Raw])
         table.extend(map(Members.intern, lists))
         try:
-            return Decoded(msgspec.msgpack.decode(records, type=list[AnyRecord], dec_hook=members))
+            decoded = Decoded(msgspec.msgpack.decode(records, type=list[AnyRecord], dec_hook=members))
         except msgspec.ValidationError:
-            return _one_by_one(records, members)
+            decoded = _one_by_one(records, members)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Damaged(f"the block's body at byte {HEADER.size} is no list of records: {error}") from error
+    decoded.size_bytes = len(content)
+    return decoded
 
 
 def _one_by_one(records: msgspec.Raw, members: Any) -> Decoded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -13,11 +14,11 @@ class Members:
 
     One object is shared by every group of every dump that has the same members (``intern``): the world group of a
     16,384-rank job would otherwise be repeated in each of its 16,384 dumps. The block codec writes each distinct value
-    once.
+    once. A list lives as long as a record that has it: a service reads records for months.
     """
 
-    __slots__ = ("data",)
-    _interned: dict[bytes, Members] = {}
+    __slots__ = ("__weakref__", "data")
+    _interned: WeakValueDictionary[bytes, Members] = WeakValueDictionary()
 
     def __init__(self, data: bytes) -> None:
         self.data = data

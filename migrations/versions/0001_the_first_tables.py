@@ -107,7 +107,6 @@ def upgrade() -> None:
         "pins",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("job", sa.String(length=255), nullable=True),
-        sa.Column("node", sa.String(length=255), nullable=True),
         sa.Column("since", sa.Double(), nullable=False),
         sa.Column("until", sa.Double(), nullable=False),
         sa.Column("reason", sa.String(length=1000), nullable=False),

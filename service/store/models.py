@@ -122,12 +122,11 @@ class Cursor(Base):
 
 
 class Pin(Base):
-    """A span of a job's or node's records that retention leaves alone."""
+    """A span of a job's records, or of all, that retention leaves alone."""
 
     __tablename__ = "pins"
     id: Mapped[int] = mapped_column(Sequence, primary_key=True, autoincrement=True)
-    job: Mapped[str | None] = mapped_column(String(255))  # with neither a job nor a node: of everything
-    node: Mapped[str | None] = mapped_column(String(255))
+    job: Mapped[str | None] = mapped_column(String(255))  # None: of everything
     since: Mapped[float]
     until: Mapped[float]
     reason: Mapped[str] = mapped_column(String(1000))

@@ -1,0 +1,254 @@
+"""The reader of the log: derives nodes, jobs, attempts, placements and commands' outcomes, and hands the records on.
+
+What it derived and how far it has come are written in one transaction, so that after a crash it goes on where it was.
+Consumers come after the commit, in memory; after a restart each resumes by its own means.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from sqlalchemy import exc
+from sqlalchemy.orm import Session
+
+from collectors import block
+from collectors.readers import Damaged
+from collectors.records import CommandResult, Record
+from service.clock import now
+from service.store import events
+from service.store.commands import Commands
+from service.store.database import Database
+from service.store.log import Log, Stored
+from service.store.models import Cursor
+from service.store.sightings import FORGOTTEN_SECONDS, Sightings
+from service.store.upserts import upsert
+
+READER = "follower"
+TURN_BATCHES = 256
+TURN_BYTES = 64 << 20  # of unpacked blocks that are in memory at once, or a single larger one
+TURN_SECONDS = 0.2  # between two looks at the log: what comes in the meantime shares a transaction
+IDLE_SECONDS = 1.0  # without a call to wake: another process may be appending
+AGAIN_SECONDS = 1.0  # after the database failed
+MOST_RESULTS = 256  # of one batch
+
+# Of the database and of the moment, and no fault of a batch: tried again until it works.
+_PASSING = (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.ProgrammingError, exc.TimeoutError)
+
+_log = logging.getLogger(__name__)
+
+
+class Consumer(Protocol):
+    """What wants to see every batch once, in order, from the follower's thread."""
+
+    def add(self, stored: Stored, records: Sequence[Record]) -> None:
+        """Take up one batch."""
+
+    def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
+        """Take up again, after a restart, what came since an instant and up to a place of the log."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the follower has done since it began, for the metrics."""
+
+    batches: int = 0
+    records: int = 0
+    unknown_records: int = 0  # of kinds that this version keeps and does not know
+    undecodable_batches: int = 0
+    underivable_batches: int = 0
+    consumer_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    stored: Stored
+    records: Sequence[Record]
+    unknown: int
+    damage: str | None
+
+
+class Follower:
+    """A place in the log and the thread that moves it."""
+
+    def __init__(
+        self,
+        database: Database,
+        log: Log,
+        consumers: Sequence[Consumer] = (),
+        window_seconds: float = 600.0,
+        clock: Callable[[], float] = now,
+    ) -> None:
+        """``window_seconds``: how far back consumers resume."""
+        self.counts = Counts()
+        self.sightings = Sightings()
+        self.sequence = 0  # up to here everything is derived
+        self.resumed = False
+        self._database, self._log, self._consumers, self._clock = database, log, consumers, clock
+        self._commands = Commands(database, clock)
+        self._window_seconds = window_seconds
+        self._ahead: deque[Stored] = deque()
+        self._derived: deque[_Read] = deque()  # and not yet handed on
+        self._given = 0  # how many consumers have the first of those
+        self._oldest_waiting_at: float | None = None
+        self._forgot_at = clock()
+        self._awake, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after the transaction that it is in."""
+        self._closing.set()
+        self._awake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Say that the log has grown."""
+        self._awake.set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long the oldest batch that is known to be unread has waited; 0.0 where all is read."""
+        oldest = self._oldest_waiting_at
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+    def turn(self) -> int:
+        """Read, derive and hand on up to 256 batches; return how many there were."""
+        self._hand_on()
+        if not self._ahead:
+            self._ahead.extend(self._log.read_from(self.sequence, TURN_BATCHES))
+        self._oldest_waiting_at = self._ahead[0].received_at if self._ahead else None
+        if not self._ahead:
+            return 0
+        read = self._decode()
+        self._derive(read)
+        self._hand_on()
+        return len(read)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._awake.clear()
+            try:
+                if not self.resumed:
+                    self._resume()
+                while (read := self.turn()) and not self._closing.is_set():
+                    if read < TURN_BATCHES:
+                        self._closing.wait(TURN_SECONDS)
+                self._forget()
+                self._awake.wait(IDLE_SECONDS)
+            except _PASSING as error:
+                self._oldest_waiting_at = self._oldest_waiting_at or self._clock()
+                _log.warning("follower_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
+                self._closing.wait(AGAIN_SECONDS)
+
+    def _forget(self) -> None:
+        if (at := self._clock()) >= self._forgot_at + FORGOTTEN_SECONDS / 10:
+            self.sightings.forget(at - FORGOTTEN_SECONDS)
+            self._forgot_at = at
+
+    def _resume(self) -> None:
+        with self._database.session() as session:
+            cursor = session.get(Cursor, READER)
+        self.sequence = cursor.sequence if cursor else 0
+        at = self._clock()
+        for consumer in self._consumers:
+            consumer.resume(self._log, self.sequence, at - self._window_seconds, at)
+        self.resumed = True
+
+    def _decode(self) -> list[_Read]:
+        read: list[_Read] = []
+        size_bytes = 0
+        for stored in self._ahead:
+            if size_bytes >= TURN_BYTES:
+                break
+            try:
+                decoded = block.decode_counting(stored.block)
+            except Damaged as error:
+                read.append(_Read(stored, (), 0, str(error)))
+            else:
+                size_bytes += decoded.size_bytes
+                read.append(_Read(stored, decoded.records, sum(decoded.skipped.values()), None))
+        return read
+
+    def _derive(self, read: Sequence[_Read]) -> None:
+        """Write what the batches say and that they are done; one that cannot be written is left out, alone."""
+        try:
+            with self._database.transaction() as session:
+                self._write(session, read)
+        except _PASSING:
+            self.sightings.forget()
+            raise
+        except Exception as error:  # noqa: BLE001 - a batch that was acknowledged must not stop those behind it
+            self.sightings.forget()
+            if len(read) > 1:
+                for one in read:
+                    self._derive([one])
+                return
+            _log.exception("batch_underivable sequence=%d", read[0].stored.sequence)
+            with self._database.transaction() as session:
+                self._skip(session, read[0].stored, "batch_underivable", f"{type(error).__name__}: {error}")
+                self._move(session, read[0].stored.sequence)
+            self.counts.underivable_batches += 1
+        self._done(read)
+
+    def _write(self, session: Session, read: Sequence[_Read]) -> None:
+        self.sightings.load(session, [one.stored.node for one in read])
+        for one in read:
+            if one.damage is not None:
+                self._skip(session, one.stored, "batch_undecodable", one.damage)
+            self.sightings.note(one.stored, one.records)
+            results = (record for record in one.records if isinstance(record, CommandResult))
+            for result in islice(results, MOST_RESULTS):
+                self._commands.finish(
+                    session, one.stored.node, result.command, result.outcome, result.text, one.stored.received_at
+                )
+        self.sightings.write(session)
+        self._move(session, read[-1].stored.sequence)
+
+    def _skip(self, session: Session, stored: Stored, kind: str, reason: str) -> None:
+        details = {"sequence": stored.sequence, "batch": stored.batch_id, "bytes": len(stored.block), "reason": reason}
+        events.record(session, self._clock(), kind, f"agent@{stored.node}", stored.node, details)
+
+    def _move(self, session: Session, sequence: int) -> None:
+        row = {"reader": READER, "sequence": sequence}
+        upsert(session, Cursor, [row], where=lambda table, new: new.sequence > table.sequence)
+
+    def _done(self, read: Sequence[_Read]) -> None:
+        for one in read:
+            self._ahead.popleft()
+            self._derived.append(one)
+            self.counts.batches += 1
+            self.counts.records += len(one.records)
+            self.counts.unknown_records += one.unknown
+            self.counts.undecodable_batches += one.damage is not None
+        self.sequence = read[-1].stored.sequence
+
+    def _hand_on(self) -> None:
+        """Give the consumers what is derived; one whose database fails gets the same batch again."""
+        while self._derived:
+            one = self._derived[0]
+            for place in range(self._given, len(self._consumers)):
+                try:
+                    self._consumers[place].add(one.stored, one.records)
+                except _PASSING:
+                    raise
+                except Exception:  # noqa: BLE001 - the other consumers, and the batches behind it, come all the same
+                    _log.exception("consumer_failed sequence=%d", one.stored.sequence)
+                    self.counts.consumer_failures += 1
+                self._given = place + 1
+            self._derived.popleft()
+            self._given = 0

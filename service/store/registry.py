@@ -1,0 +1,28 @@
+"""Where the ranks of jobs were seen."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, exists, select, tuple_
+from sqlalchemy.orm import Session, aliased
+
+from service.store.models import Placement
+
+SIGHTING_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after its last sighting
+
+
+def is_newest() -> ColumnElement[bool]:
+    """Return the condition that a placement is the newest sighting of its rank: where the rank is, if it has moved."""
+    other = aliased(Placement)
+    newer = tuple_(other.last_seen_at, other.node) > tuple_(Placement.last_seen_at, Placement.node)
+    same = (other.job == Placement.job) & (other.attempt == Placement.attempt) & (other.rank == Placement.rank)
+    return ~exists().where(same, newer)
+
+
+def job_nodes(session: Session, job: str, since: float, until: float) -> list[str]:
+    """Return the nodes that ran a rank of the job at some time in [since, until], or may have."""
+    ran = (
+        Placement.job == job,
+        Placement.first_seen_at <= until,
+        Placement.last_seen_at >= since - SIGHTING_SECONDS,
+    )
+    return list(session.scalars(select(Placement.node).where(*ran).distinct().order_by(Placement.node)))

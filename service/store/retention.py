@@ -1,0 +1,205 @@
+"""What leaves the store: batches by age and by the log's size, and with them what was derived from them.
+
+The oldest go first, a few at a time, so that the log waits for no deletion longer than for another commit. A pin keeps
+the batches and blocks of its span, and what the log's readers have not read stays too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import Row, delete, exists, func, select, text, tuple_
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.settings import Settings
+from service.store import registry
+from service.store.database import Database
+from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, Job, Node, Pin, Placement
+
+DAY_SECONDS = 86_400.0
+AUDIT_DAYS = 365.0  # events outlive what they tell of
+ROWS_AT_ONCE = 500
+BYTES_AT_ONCE = 16 << 20
+VACUUM_PAGES = 1_000  # given back in one transaction: 4 MB
+SPARE_BYTES = 16 << 20  # free pages that a SQLite file keeps, or a twentieth of it: the next batches take them
+READERS = ("follower", "compaction")
+
+
+class Bounds(Protocol):
+    """The settings that say what is kept."""
+
+    retention_days: float
+    retention_bytes: int
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one sweep did."""
+
+    batches: int = 0
+    bytes: int = 0
+    blocks: int = 0
+    log_bytes: int = 0  # that are left
+    over_bytes: int = 0  # of those, past the bound: pinned, or not yet read
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The span of a pin; ``nodes`` None: of all nodes."""
+
+    since: float
+    until: float
+    nodes: frozenset[str] | None
+
+    def holds(self, node: str, since: float, until: float) -> bool:
+        return since <= self.until and until >= self.since and (self.nodes is None or node in self.nodes)
+
+
+class Retention:
+    """The rules of a store, and the sweep that carries them out."""
+
+    def __init__(self, database: Database, bounds: Settings | Bounds, clock: Callable[[], float] = now) -> None:
+        self._database, self._bounds, self._clock = database, bounds, clock
+
+    def sweep(self) -> Swept:
+        """Delete what is past the bounds."""
+        at = self._clock()
+        too_old_at = at - self._bounds.retention_days * DAY_SECONDS
+        with self._database.session() as session:
+            kept = _kept(session)
+            total = session.scalar(select(func.coalesce(func.sum(Batch.size_bytes), 0))) or 0
+        swept = Swept(log_bytes=int(total))
+        reached_at = self._sweep_batches(swept, kept, too_old_at)
+        swept.blocks = self._sweep_blocks(kept, reached_at)
+        self._sweep_rows(min([too_old_at, *(span.since for span in kept)]), at - AUDIT_DAYS * DAY_SECONDS)
+        swept.over_bytes = max(0, swept.log_bytes - self._bounds.retention_bytes)
+        if self._database.is_sqlite:
+            self._shrink()
+        return swept
+
+    def _sweep_batches(self, swept: Swept, kept: Sequence[_Kept], too_old_at: float) -> float:
+        """Delete batches from the oldest on; return the instant of receipt that it came to."""
+        reached_at = too_old_at
+        for page in self._pages():
+            goes: list[Row[Any]] = []
+            for row in page:
+                excess = swept.log_bytes - sum(one.size_bytes for one in goes) - self._bounds.retention_bytes
+                if row.received_at >= too_old_at and excess <= 0:
+                    self._delete(swept, goes)
+                    return reached_at
+                reached_at = max(reached_at, row.received_at)
+                if not any(span.holds(row.node, row.received_at, row.received_at) for span in kept):
+                    goes.append(row)
+            self._delete(swept, goes)
+        return reached_at
+
+    def _pages(self) -> Iterator[Sequence[Any]]:
+        """Yield what the readers have read, the oldest first; the order is that of an index."""
+        order = (Batch.received_at, Batch.size_bytes, Batch.sequence)
+        after: tuple[float, int, int] = (float("-inf"), 0, 0)
+        while True:
+            with self._database.session() as session:
+                page = session.execute(
+                    select(*order, Batch.node)
+                    .where(tuple_(*order) > after, Batch.sequence <= _read_up_to(session))
+                    .order_by(*order).limit(ROWS_AT_ONCE)
+                ).all()  # fmt: skip
+            if not page:
+                return
+            after = (page[-1].received_at, page[-1].size_bytes, page[-1].sequence)
+            yield page
+
+    def _delete(self, swept: Swept, goes: Sequence[Row[Any]]) -> None:
+        for some in _by_size(goes):
+            with self._database.transaction() as session:
+                session.execute(delete(Batch).where(Batch.sequence.in_([row.sequence for row in some])))
+            size_bytes = sum(row.size_bytes for row in some)
+            swept.batches += len(some)
+            swept.bytes += size_bytes
+            swept.log_bytes -= size_bytes
+
+    def _sweep_blocks(self, kept: Sequence[_Kept], before_at: float) -> int:
+        """Delete the blocks of the minutes whose batches are gone."""
+        order = (Block.minute, Block.node, Block.scope, Block.part)
+        after: tuple[int, str, str, int] = (-1, "", "", 0)
+        deleted = 0
+        while True:
+            with self._database.transaction() as session:
+                ended = Block.minute < int(before_at // 60)
+                page = session.execute(
+                    select(*order).where(tuple_(*order) > after, ended).order_by(*order).limit(ROWS_AT_ONCE)
+                ).all()
+                if not page:
+                    return deleted
+                after = (page[-1].minute, page[-1].node, page[-1].scope, page[-1].part)
+                goes = [
+                    tuple(row) for row in page
+                    if not any(span.holds(row.node, row.minute * 60.0, row.minute * 60.0 + 60.0) for span in kept)
+                ]  # fmt: skip
+                if goes:
+                    session.execute(delete(Block).where(tuple_(*order).in_(goes)))
+                deleted += len(goes)
+
+    def _sweep_rows(self, before_at: float, audit_before_at: float) -> None:
+        """Delete what nothing is left of: nodes, jobs and their runs, ended commands; events after a year."""
+        undeclared = Job.declared_at.is_(None) | (Job.declared_at < before_at)
+        has_attempts = exists().where(Attempt.job == Job.name)
+        rules = (
+            (Placement, (Placement.last_seen_at < before_at,)),
+            (Attempt, (Attempt.last_seen_at < before_at,)),
+            (Job, (Job.last_seen_at < before_at, undeclared, ~has_attempts)),
+            (Node, (Node.last_seen_at < before_at,)),
+            (Command, (Command.expires_at < before_at,)),
+            (Event, (Event.at < audit_before_at,)),
+        )
+        for model, where in rules:
+            with self._database.session() as session:  # nearly always nothing, and then nobody waits for the writer
+                if session.scalar(select(exists().where(*where))) is not True:
+                    continue
+            with self._database.transaction() as session:
+                session.execute(delete(model).where(*where))
+
+    def _shrink(self) -> None:
+        """Give free pages back to the file system; the file is cut at the next checkpoint."""
+        while True:
+            with self._database.transaction() as session:
+                connection = session.connection()
+                free, pages, size = (
+                    int(connection.execute(text(f"PRAGMA {name}")).scalar_one())
+                    for name in ("freelist_count", "page_count", "page_size")
+                )
+                spare = max(SPARE_BYTES // size, pages // 20)
+                if free <= spare:
+                    return
+                connection.exec_driver_sql(f"PRAGMA incremental_vacuum({min(VACUUM_PAGES, free - spare)})").fetchall()
+
+
+def _kept(session: Session) -> list[_Kept]:
+    """Return the spans of the pins. A job's is of the nodes that it ran on, and so grows while the job moves."""
+    kept = []
+    for pin in session.scalars(select(Pin)):
+        nodes: frozenset[str] | None = None
+        if pin.job is not None:
+            nodes = frozenset(registry.job_nodes(session, pin.job, pin.since, pin.until))
+        kept.append(_Kept(pin.since, pin.until, nodes))
+    return kept
+
+
+def _read_up_to(session: Session) -> int:
+    """Return the place of the log that every reader has passed."""
+    places = session.scalars(select(Cursor.sequence).where(Cursor.reader.in_(READERS))).all()
+    return min(places, default=0)
+
+
+def _by_size(rows: Iterable[Row[Any]]) -> Iterator[list[Row[Any]]]:
+    some: list[Row[Any]] = []
+    for row in rows:
+        if some and sum(one.size_bytes for one in some) + row.size_bytes > BYTES_AT_ONCE:
+            yield some
+            some = []
+        some.append(row)
+    if some:
+        yield some

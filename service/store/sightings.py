@@ -1,0 +1,238 @@
+"""Who is there, derived from records: nodes with their devices and their agents' accounts, jobs, attempts, placements.
+
+What has been seen is kept in memory and written where it changed; that nothing changed is written once in
+``SEEN_SECONDS``, and for placements, of which a fleet has ten thousands a minute, in ``PLACED_SECONDS``. Every write can
+be repeated, and an older sighting never replaces a newer one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from collectors.records import Coverage, Device, Placement, Record
+from service.store.log import Stored
+from service.store.models import Attempt, Base, Job, Node
+from service.store.models import Placement as PlacementRow
+from service.store.upserts import touch, upsert
+from service.store.words import clean
+
+SEEN_SECONDS = 30.0
+PLACED_SECONDS = 300.0
+FORGOTTEN_SECONDS = 3_600.0  # what has not been seen so long leaves the memory; the tables have it
+MOST_RANKS = 4_096  # of one batch: a node's processes
+MOST_JOBS = 64  # of one batch
+MOST_DEVICES = 1_024  # of one node
+MOST_COVERAGE_BYTES = 256 << 10
+LARGEST = (1 << 31) - 1  # of a column for ranks, pids and attempts
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A row as it would be now, and when it was last written."""
+
+    row: dict[str, Any]
+    changed: bool = True
+    written_at: float = -math.inf
+
+
+class _Sightings:
+    """The rows of one table that were seen of late, by their keys."""
+
+    def __init__(self, model: type[Base], seconds: float, kept: Iterable[str] = ()) -> None:
+        """Write what is merely seen again once in ``seconds``; what is there keeps its columns ``kept``."""
+        self._model, self._seconds, self._kept = model, seconds, frozenset({"first_seen_at", *kept})
+        self._seen: dict[Any, _Seen] = {}
+        self._touched: dict[Any, _Seen] = {}
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._seen
+
+    def row(self, key: Any) -> dict[str, Any]:
+        """Return a row that was seen."""
+        return self._seen[key].row
+
+    def put(self, key: Any, row: dict[str, Any]) -> None:
+        """Remember a row that the table has."""
+        self._seen[key] = _Seen(row, changed=False, written_at=row["last_seen_at"])
+
+    def see(self, key: Any, at: float, **told: Any) -> dict[str, Any]:
+        """Take over what a sighting says, if none newer has been seen; return the row. ``told`` has every column."""
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = _Seen({**told, "first_seen_at": at, "last_seen_at": at})
+        elif at >= seen.row["last_seen_at"]:
+            seen.changed |= any(seen.row[name] != value for name, value in told.items())
+            seen.row.update(told, last_seen_at=at)
+        self._touched[key] = seen
+        return seen.row
+
+    def change(self, key: Any, **told: Any) -> None:
+        """Change columns of a row that was seen in this batch."""
+        seen = self._seen[key]
+        seen.changed |= any(seen.row[name] != value for name, value in told.items())
+        seen.row.update(told)
+
+    def write(self, session: Session, at_most_seen: Sequence[str] = ("last_seen_at",)) -> None:
+        """Write the rows that changed, and of those that were only seen for long the columns ``at_most_seen``."""
+        changed = [seen for seen in self._touched.values() if seen.changed]
+        upsert(session, self._model, [seen.row for seen in changed], self._kept, _not_older)
+        again = [
+            seen for seen in self._touched.values()
+            if not seen.changed and seen.row["last_seen_at"] - seen.written_at >= self._seconds
+        ]  # fmt: skip
+        touch(session, self._model, [seen.row for seen in again], at_most_seen)
+        for seen in (*changed, *again):
+            seen.changed, seen.written_at = False, seen.row["last_seen_at"]
+        self._touched.clear()
+
+    def forget(self, before_at: float) -> None:
+        """Drop what was last seen before."""
+        self._touched.clear()
+        self._seen = {key: seen for key, seen in self._seen.items() if seen.row["last_seen_at"] >= before_at}
+
+
+class Sightings:
+    """What the records that were noted say, until ``write``; and a memory of what the tables have."""
+
+    def __init__(self) -> None:
+        self.left_out = 0  # placements and devices past the bounds of one batch
+        self._nodes = _Sightings(Node, SEEN_SECONDS)
+        self._jobs = _Sightings(Job, SEEN_SECONDS, kept=("declared", "version"))
+        self._attempts = _Sightings(Attempt, SEEN_SECONDS)
+        self._placements = _Sightings(PlacementRow, PLACED_SECONDS)
+
+    def load(self, session: Session, names: Iterable[str]) -> None:
+        """Remember the nodes of these batches as the table has them: a batch tells of one device, the row has all."""
+        if unknown := {name for name in names if name not in self._nodes}:
+            columns = Node.__table__.columns.keys()
+            for node in session.scalars(select(Node).where(Node.name.in_(unknown))):
+                self._nodes.put(node.name, {name: getattr(node, name) for name in columns})
+
+    def note(self, batch: Stored, records: Sequence[Record]) -> None:
+        """Take up one batch's records."""
+        self._see_node(batch)
+        jobs: set[str] = set()
+        ranks = 0
+        for record in records:
+            if isinstance(record, Coverage):
+                self._note_coverage(batch, record)
+            elif isinstance(record, Device):
+                self._note_device(batch.node, record)
+            elif isinstance(record, Placement) and record.job:
+                ranks += len(record.ranks or ())
+                jobs.add(record.job)
+                if ranks > MOST_RANKS or len(jobs) > MOST_JOBS:
+                    self.left_out += 1
+                else:
+                    self._note_placement(batch, record)
+
+    def write(self, session: Session) -> None:
+        """Write what changed, and what was not written for long."""
+        self._nodes.write(session, ("last_seen_at", "clock_offset_seconds"))
+        self._jobs.write(session)  # before the attempts, which refer to them
+        self._attempts.write(session)
+        self._placements.write(session)
+
+    def forget(self, before_at: float = math.inf) -> None:
+        """Drop from memory what was last seen before; all of it after a transaction that failed."""
+        for sightings in (self._nodes, self._jobs, self._attempts, self._placements):
+            sightings.forget(before_at)
+
+    def _see_node(self, batch: Stored) -> None:
+        told = {} if batch.node in self._nodes else _new_node(batch.node)
+        row = self._nodes.see(batch.node, batch.received_at, **told)
+        if row["last_seen_at"] == batch.received_at and (offset := _offset(batch)) is not None:
+            row["clock_offset_seconds"] = offset  # it moves with every batch: written when the row is
+
+    def _note_coverage(self, batch: Stored, coverage: Coverage) -> None:
+        row = self._nodes.row(batch.node)
+        told = msgspec.to_builtins(coverage)
+        if (coverage.at or batch.received_at) < (row["coverage"].get("at") or 0.0):
+            return  # from a spool, after a newer one
+        if len(msgspec.json.encode(told)) > MOST_COVERAGE_BYTES:
+            told["collectors"] = []
+        boot_id = clean(coverage.boot_id, 64) if coverage.boot_id else row["boot_id"]
+        self._nodes.change(batch.node, coverage=told, agent_version=clean(coverage.agent_version, 64), boot_id=boot_id)
+
+    def _note_device(self, node: str, device: Device) -> None:
+        known = self._nodes.row(node)["devices"]
+        if device.id not in known and len(known) >= MOST_DEVICES:
+            self.left_out += 1
+            return
+        told = msgspec.to_builtins(device)
+        if _without_time(told) != _without_time(known.get(device.id, {})):
+            self._nodes.change(node, devices={**known, device.id: told})
+
+    def _note_placement(self, batch: Stored, record: Placement) -> None:
+        job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
+        at = _seen_at(batch, record)
+        self._jobs.see(job, at, name=job, declared={}, version=1)
+        size = _whole(record.world_size)
+        told = {} if size is None and (job, attempt) in self._attempts else {"world_size": size}
+        self._attempts.see((job, attempt), at, job=job, number=attempt, **told)
+        for rank, columns in _ranks(record):
+            key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}
+            self._placements.see((job, attempt, rank, batch.node), at, **key, **columns)
+
+
+def _new_node(name: str) -> dict[str, Any]:
+    return {
+        "name": name, "agent_version": "", "boot_id": None, "clock_offset_seconds": None, "coverage": {}, "devices": {},
+    }  # fmt: skip
+
+
+def _without_time(device: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a device can change: an agent tells of each again and again."""
+    return {key: value for key, value in device.items() if key not in {"at", "monotonic_at", "received_at", "source"}}
+
+
+def _not_older(table: Any, new: Any) -> Any:
+    return new.last_seen_at >= table.last_seen_at
+
+
+def _offset(batch: Stored) -> float | None:
+    if batch.sent_at is None or not math.isfinite(batch.sent_at):
+        return None
+    return batch.sent_at - batch.received_at
+
+
+def _seen_at(batch: Stored, record: Record) -> float:
+    """Return the instant of a reading by the service's clock: a batch may have waited in a spool for an hour."""
+    offset = _offset(batch)
+    if record.at is None or offset is None or not math.isfinite(record.at):
+        return batch.received_at
+    return min(batch.received_at, max(0.0, record.at - offset))
+
+
+def _ranks(record: Placement) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each rank with the columns that tell of it."""
+    for place, rank in enumerate(record.ranks.ranks() if record.ranks else ()):
+        if rank >= 0:
+            yield (
+                rank,
+                {
+                    "pid": _whole(_at(record.pids, place)),
+                    "local_rank": _whole(_at(record.local_ranks, place)),
+                    "role": _text(_at(record.roles, place) or record.role, 64),
+                    "device": _text(_at(record.devices, place), 128),
+                },
+            )
+
+
+def _at(values: Sequence[Any], place: int) -> Any:
+    return values[place] if place < len(values) else None
+
+
+def _text(value: str | None, longest: int) -> str | None:
+    return clean(value, longest) or None if value else None
+
+
+def _whole(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= LARGEST else None

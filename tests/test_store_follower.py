@@ -1,0 +1,255 @@
+"""The follower: what it derives from batches, and that each batch is derived once, whatever stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
+
+from collectors import block
+from collectors.records import CollectorReport, CommandResult, Coverage, Device, Members, Placement, Record
+from service.store.commands import Commands
+from service.store.database import Database
+from service.store.follower import Follower
+from service.store.log import Incoming, Log, Stored
+from service.store.models import Attempt, Cursor, Event, Job, Node
+from service.store.models import Placement as PlacementRow
+from service.store.registry import is_newest, job_nodes
+from tests.postgres import database, postgres, url
+
+__all__ = ["database", "postgres", "url"]  # fixtures
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def send(log: Log, number: int, records: Sequence[Record], node: str = "gpu-0001", at: float = 1_000.0) -> None:
+    """Append one batch of these records."""
+    log.append([Incoming(node, f"b{number}", at - 0.5, at, len(records), block.encode(records, pack=True))])
+
+
+def placed(ranks: Sequence[int], node: str, job: str = "llama", at: float | None = None, **more: Any) -> Placement:
+    """Say where these ranks run, as an agent does."""
+    pids = tuple(100 + rank for rank in ranks)
+    return Placement(
+        job=job, at=at, node=node, ranks=Members.of(ranks), nodes=(node,) * len(ranks), pids=pids, world_size=8, **more
+    )
+
+
+class Heard:
+    """A consumer that keeps what it is given, and fails as it is told to."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.sequences: list[int] = []
+        self.resumed: list[tuple[int, float]] = []
+        self.failures = list(failures)
+
+    def add(self, stored: Stored, records: Sequence[Record]) -> None:
+        """Take up one batch, or fail."""
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sequences.append(stored.sequence)
+
+    def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
+        """Note from where."""
+        self.resumed.append((until_sequence, since))
+
+
+def drain(follower: Follower) -> None:
+    """Read the log to its end in this thread."""
+    while follower.turn():
+        pass
+
+
+def test_nodes_show_their_newest_account(database: Database) -> None:
+    """A node's row has its agent's version, its newest coverage, all its devices and how far its clock is off."""
+    log, follower = Log(database), Follower(database, Log(database))
+    coverage = Coverage(
+        at=990.0, agent_version="0.1.0", boot_id="boot-1", collectors=(CollectorReport(name="gpu", runs=3),)
+    )
+    send(log, 1, [coverage, Device(type="gpu", id="GPU-1", at=1.0)], at=1_000.0)
+    drain(follower)
+    older = Coverage(at=900.0, agent_version="0.0.9", boot_id="boot-0")
+    send(log, 2, [older, Device(type="gpu", id="GPU-2", at=2.0)], at=1_001.0)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        node = session.get_one(Node, "gpu-0001")
+
+    assert (node.first_seen_at, node.agent_version, node.boot_id) == (1_000.0, "0.1.0", "boot-1")
+    assert node.coverage["collectors"][0]["name"] == "gpu"
+    assert sorted(node.devices) == ["GPU-1", "GPU-2"]
+    assert node.clock_offset_seconds == pytest.approx(-0.5)
+
+
+def test_jobs_register_themselves(database: Database) -> None:
+    """A placement record alone makes the job, its attempt and each rank's placement."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0, 1], "gpu-0001", attempt=2, local_ranks=(0, 1), roles=("trainer", ""), devices=("GPU-1",))])
+    drain(follower)
+
+    with database.session() as session:
+        (job,) = session.scalars(select(Job)).all()
+        (attempt,) = session.scalars(select(Attempt)).all()
+        ranks = session.scalars(select(PlacementRow).order_by(PlacementRow.rank)).all()
+
+    assert (job.name, attempt.number, attempt.world_size) == ("llama", 2, 8)
+    assert [(row.rank, row.pid, row.local_rank, row.role, row.device) for row in ranks] == [
+        (0, 100, 0, "trainer", "GPU-1"),
+        (1, 101, 1, None, None),
+    ]
+
+
+def test_a_rank_that_moves_was_on_both_nodes(database: Database) -> None:
+    """Where a rank has moved, its newest sighting is where it is, and an export of before finds the node it was on."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([3], "gpu-0001")], "gpu-0001", at=1_000.0)
+    send(log, 2, [placed([3], "gpu-0002")], "gpu-0002", at=5_000.0)
+    drain(follower)
+
+    with database.session() as session:
+        now_on = session.scalars(select(PlacementRow.node).where(is_newest())).all()
+
+        assert now_on == ["gpu-0002"]
+        assert job_nodes(session, "llama", 900.0, 1_100.0) == ["gpu-0001"]
+        assert job_nodes(session, "llama", 4_900.0, 5_100.0) == ["gpu-0002"]
+        assert job_nodes(session, "llama", 0.0, 9_000.0) == ["gpu-0001", "gpu-0002"]
+
+
+def test_a_spool_does_not_turn_back_time(database: Database) -> None:
+    """A sighting that comes late counts for when it was made, by the service's clock, and replaces nothing newer."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001", at=1_999.5)], at=2_000.0)
+    send(log, 2, [placed([0], "gpu-0001", at=1_099.5)], at=2_001.0)
+    drain(follower)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        row = session.scalars(select(PlacementRow)).one()
+
+    assert row.last_seen_at == pytest.approx(2_000.0)
+
+
+def test_nothing_new_is_nearly_nothing_to_write(database: Database) -> None:
+    """A thousand repeated sightings within half a minute change no row but the cursor."""
+    log, follower = Log(database), Follower(database, Log(database))
+    for number in range(1_000):
+        send(log, number, [placed(range(8), "gpu-0001")], at=1_000.0 + number * 0.029)
+    drain(follower)
+
+    with database.session() as session:
+        seen = session.scalars(select(PlacementRow.last_seen_at)).all()
+        node = session.scalars(select(Node.last_seen_at)).one()
+        cursor = session.get_one(Cursor, "follower").sequence
+
+    assert max(seen) < 1_029.0
+    assert node < 1_029.0
+    assert cursor == 1_000
+
+
+def test_a_declaration_survives_sightings(database: Database) -> None:
+    """What a job's owner declared, and its version, stay when its ranks are seen."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    drain(follower)
+    with database.transaction() as session:
+        session.execute(update(Job).values(declared={"code_version": "abc"}, declared_at=5.0, version=7))
+    send(log, 2, [placed([1], "gpu-0001")], at=2_000.0)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        job = session.scalars(select(Job)).one()
+
+    assert (job.declared, job.version, job.last_seen_at) == ({"code_version": "abc"}, 7, 2_000.0)
+
+
+def test_results_end_commands(database: Database) -> None:
+    """A command ends with the outcome that its own node reports; another node's word counts for nothing."""
+    log, follower, commands = Log(database), Follower(database, Log(database)), Commands(database)
+    (command,) = commands.ask([("gpu-0001", {})], "stacks", "ops", 60.0)
+    send(log, 1, [CommandResult(command=command.id, outcome="failed", text="lies")], node="gpu-0666")
+    send(log, 2, [CommandResult(command=command.id, outcome="done", text="8 stacks")], node="gpu-0001")
+    drain(follower)
+
+    found = commands.get(command.id)
+
+    assert found is not None
+    assert (found.outcome, found.text) == ("done", "8 stacks")
+
+
+def test_poison_is_skipped_and_told(database: Database) -> None:
+    """A batch that cannot be decoded is passed over, counted and in the audit log; those around it are derived."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    log.append([Incoming("gpu-0001", "b2", None, 1_000.0, 1, b"FHBLOCK\x01 and then noise, noise, noise")])
+    send(log, 3, [placed([1], "gpu-0001")])
+    drain(follower)
+
+    with database.session() as session:
+        event = session.scalars(select(Event)).one()
+        ranks = session.scalar(select(func.count()).select_from(PlacementRow))
+
+    assert (event.kind, event.actor, event.details["sequence"]) == ("batch_undecodable", "agent@gpu-0001", 2)
+    assert (follower.counts.undecodable_batches, ranks, follower.sequence) == (1, 2, 3)
+
+
+def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database) -> None:
+    """A batch whose records break the derivation is left out alone, however many it came with."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    cut = Placement(job="llama", ranks=Members.intern(b"\x01\x00\x00\x00\x02"))
+    send(log, 2, [cut], node="gpu-0002")
+    send(log, 3, [placed([1], "gpu-0001")])
+    drain(follower)
+
+    with database.session() as session:
+        kinds = session.scalars(select(Event.kind)).all()
+        ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
+
+    assert (kinds, ranks, follower.counts.underivable_batches) == (["batch_underivable"], [0, 1], 1)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Placement(job="a\x00b" * 200, attempt=-5, ranks=Members.of([-1, 2**31 - 1]), pids=(2**40, -1), world_size=2**62),
+        Placement(job="x", ranks=Members.of(range(100_000))),
+        Placement(job="x", ranks=Members.of([1]), roles=("r\x00" * 500,), devices=("d" * 5_000,), local_ranks=(2**33,)),
+        Coverage(agent_version="v" * 900, boot_id="\x00" * 90, collectors=(CollectorReport(name="n", seconds=float("nan")),)),
+        Coverage(at=float("nan"), collectors=(CollectorReport(name="x" * 1_000_000),)),
+        Device(type="gpu", id="i" * 100_000, attributes={"a\x00": "\x00"}),
+        CommandResult(command="c" * 5_000, text="\x00" * 9_000),
+        Placement(job="", ranks=Members.of([1])),
+        Placement(job="x", at=float("inf"), ranks=Members.of([1])),
+    ],
+)  # fmt: skip
+def test_hostile_values_fit_or_are_left_out(database: Database, record: Record) -> None:
+    """Numbers past a column, NUL, NaN and endless texts are derived or left out, and never stop the follower."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [record])
+    send(log, 2, [placed([0], "gpu-0001", job="after")], at=1_001.0)
+    drain(follower)
+
+    with database.session() as session:
+        assert session.get(Job, "after") is not None
+        assert follower.counts.underivable_batches == 0
+
+
+def test_consumers_hear_every_batch_once(database: Database) -> None:
+    """A consumer whose database failed gets the same batch again; one that raises anything else misses that batch."""
+    log = Log(database)
+    waits, breaks = Heard(OperationalError("", {}, Exception("gone"))), Heard(ValueError("bug"))
+    follower = Follower(database, log, [breaks, waits])
+    for number in range(3):
+        send(log, number, [])
+
+    with pytest.raises(OperationalError):
+        follower.turn()
+    drain(follower)
+
+    assert waits.sequences == [1, 2, 3]
+    assert follower.counts.consumer_failures == 1
+    assert breaks.sequences == [2, 3]
