@@ -200,10 +200,10 @@ def _locked(folder: Path) -> TextIO:
     return lock
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, collectors: Mapping[str, Collector] | None = None) -> None:
     """Run the agent in this process until SIGTERM or Ctrl-C."""
     threading.stack_size(THREAD_STACK_BYTES)
-    agent = Agent(settings)
+    agent = Agent(settings, collectors)
     _step_back()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.on_signal)
