@@ -1,0 +1,143 @@
+"""The flight recorders of the training processes, asked for when a command says so; ordinary runs only look whom to ask.
+
+All ranks are asked at once, each in a thread of its own, and all within ``ASKING_SECONDS``: a rank that is stopped does
+not answer, and that it did not is told. What came is read one dump after the other; a pickle is read in a process apart.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live.asking import Budget, NoAnswer, Silent
+from collectors.live.host import Host
+from collectors.live.recorder_answers import opened
+from collectors.live.recorder_doors import doors
+from collectors.live.training import TrainingProcess
+from collectors.records import FlightRecorderDump, Record, Unread
+
+ASKING_SECONDS = 5.0  # all ranks together, from the question to the last dump
+READING_SECONDS = 1.0  # left of these for reading what came last
+ALL_BYTES = 64 << 20  # of all ranks' dumps at one time
+MOST_RANKS = 256  # of a node
+REMEMBERED_SECONDS = 600.0  # a rank that has ended left its dump file behind
+
+
+@dataclass(slots=True)
+class _Question:
+    """One rank's: until when it may take, and what became of each way that was tried."""
+
+    process: TrainingProcess
+    deadline: float
+    tried: list[str] = field(default_factory=list)
+
+
+@collector("recorder", gives="flight-recorder dumps", every_seconds=60, limit_seconds=10, answers=("recorders",))
+class Recorders:
+    """Asks the flight recorders of the training processes of a node."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.seen: dict[int, tuple[float, TrainingProcess]] = {}  # by pid: when last, and who
+        self.busy: dict[int, threading.Thread] = {}  # by pid: questions that outlived their run
+        self.budget = Budget(ALL_BYTES)
+
+    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+        """Yield a dump of every rank that answers, and why there is none of the others."""
+        processes = self._processes()
+        if asked is None:
+            raise NothingToCollect(self._could(processes))
+        ranks = asked.arguments.get("ranks")
+        chosen = [process for process in processes if not isinstance(ranks, list) or process.rank in ranks]
+        if not chosen:
+            raise NothingToCollect("none of the ranks asked for trains on this node")
+        yield from self._ask(chosen[:MOST_RANKS])
+        for process in chosen[MOST_RANKS:]:
+            yield _unread(process, f"not asked: only {MOST_RANKS} ranks of a node are", "limit")
+
+    def _processes(self) -> list[TrainingProcess]:
+        now = self.host.clock.monotonic()
+        self.seen.update({process.pid: (now, process) for process in self.host.training()})
+        self.seen = {pid: known for pid, known in self.seen.items() if now - known[0] < REMEMBERED_SECONDS}
+        if not self.seen:
+            raise NothingToCollect("no training process on this node")
+        newest: dict[tuple[str | None, int], TrainingProcess] = {}
+        for _, process in sorted(self.seen.values(), key=lambda known: known[0]):
+            newest[process.job, process.rank] = process
+        return sorted(newest.values(), key=lambda process: process.rank)
+
+    def _could(self, processes: list[TrainingProcess]) -> str:
+        ways = Counter(found[0].kind if (found := doors(self.host, process)) else "" for process in processes)
+        without = ways.pop("", 0)
+        counted = ", ".join(f"{count} by {kind}" for kind, count in ways.most_common())
+        return f"not asked; of {len(processes)} ranks could be asked: {counted or 'none'}" + (
+            f"; {without} have neither a worker server nor a pipe nor a dump file" if without else ""
+        )
+
+    def _ask(self, processes: list[TrainingProcess]) -> Iterator[Record]:
+        deadline = time.monotonic() + ASKING_SECONDS
+        answers: queue.SimpleQueue[tuple[int, list[Record]]] = queue.SimpleQueue()
+        waiting = {process.pid: process for process in processes}
+        self.busy = {pid: thread for pid, thread in self.busy.items() if thread.is_alive()}
+        for process in processes:
+            if process.pid in self.busy:
+                answers.put((process.pid, [_unread(process, "the last question to it is still without an answer")]))
+                continue
+            question = _Question(process, deadline - READING_SECONDS)
+            thread = threading.Thread(target=self._answer, args=(question, answers.put), daemon=True)
+            thread.start()
+            self.busy[process.pid] = thread
+        while waiting:
+            try:
+                pid, found = answers.get(timeout=max(deadline - time.monotonic(), 0.0))
+            except queue.Empty:
+                break
+            waiting.pop(pid, None)
+            yield from found
+        for process in waiting.values():
+            yield _unread(process, f"no answer within {ASKING_SECONDS:.0f} s", "limit")
+
+    def _answer(self, question: _Question, put: Callable[[tuple[int, list[Record]]], None]) -> None:
+        process = question.process
+        try:
+            found = list(self._through(question))
+        except Exception as error:  # noqa: BLE001 - a thread's failure is its rank's answer
+            found = [_unread(process, f"asking it failed: {type(error).__name__}: {error}", "damaged")]
+        put((process.pid, found))
+
+    def _through(self, question: _Question) -> Iterator[Record]:
+        """Go through the doors until one gives a dump; say what became of each otherwise."""
+        process, silent = question.process, False
+        for door in doors(self.host, process):
+            if silent and door.kind != "dump file":
+                continue  # a process that says nothing will not write either
+            try:
+                with self.budget.purse() as spend:
+                    dumps = opened(door, process, question.deadline, self.host.clock.now, spend)
+            except NoAnswer as error:
+                silent |= isinstance(error, Silent)
+                question.tried.append(f"{door.kind} {door.address}: {error}")
+            else:
+                yield from (_placed(record, process) for record in dumps)
+                return
+        reason = "; ".join(question.tried) or "it has neither a worker server nor a debug pipe nor a dump file"
+        yield _unread(process, reason, "limit" if silent else "refused")
+
+
+def _placed(record: Record, process: TrainingProcess) -> Record:
+    whose = {"rank": process.rank, "job": process.job, "attempt": process.attempt, "role": process.role}
+    if isinstance(record, FlightRecorderDump):
+        return msgspec.structs.replace(record, pid=process.pid, **whose)
+    return msgspec.structs.replace(record, **whose)
+
+
+def _unread(process: TrainingProcess, reason: str, outcome: Literal["limit", "refused", "damaged"] = "limit") -> Record:
+    return _placed(Unread(source=f"recorder of rank {process.rank}", reason=reason[:2000], outcome=outcome), process)

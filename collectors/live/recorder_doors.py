@@ -1,0 +1,140 @@
+"""Where a rank's flight recorder can be had from: its worker server, its debug pipe, the dumps that it has written.
+
+In this order, because a worker server answers within milliseconds even while the interpreter's lock is held; NCCL's pipe
+takes a monitor's next round; a dump that is already there is of a moment that has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from collectors.live.host import Host
+from collectors.live.job_files import inner_pid, seen_by
+from collectors.live.training import TrainingProcess
+
+SERVER_LABELS = ("FAULTHOUND_WORKER_SERVER", "TORCH_WORKER_SERVER_SOCKET")
+PIPE_LABEL = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+DUMP_LABELS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+MOST_LISTENING = 16  # sockets of one process that are asked
+MOST_NET_BYTES = 4 << 20  # of /proc/PID/net/unix or tcp
+# Listeners of multiprocessing and of torch's tensor sharing, which know no HTTP and are not to be disturbed.
+_NO_SERVER = re.compile(r"pymp-|torch-shm|listener-|torch_\d")
+_LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d{1,5}\Z")
+_LISTENING_UNIX = re.compile(rb"^\S+: \S+ \S+ 00010000 0001 01 +(\d+) +(/\S+)$", re.MULTILINE)
+_LISTENING_TCP = re.compile(rb"^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ 0A (?:\S+ +){5}(\d+) ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One way to a dump. ``address``: ``host:port``, a socket's or a pipe's path, or the path of the dump itself."""
+
+    kind: Literal["worker server", "pipe", "dump file"]
+    address: str
+    dump: str = ""  # of a pipe: the file that the rank will write
+
+
+def doors(host: Host, process: TrainingProcess) -> list[Door]:
+    """Return the ways to a rank's dump, the best first; each exists, whether it answers is not known."""
+    found = [Door("worker server", address) for address in dict.fromkeys(_servers(host, process))]
+    dumps = [str(path) for path in _dumps(host, process)]
+    if pipe := _pipe(host, process):
+        found += [Door("pipe", pipe, dump) for dump in dumps[:1]]
+    return found + [Door("dump file", path) for path in dumps if _is(path, stat.S_ISREG)]
+
+
+def _servers(host: Host, process: TrainingProcess) -> Iterator[str]:
+    for told in (process.labels.get(label) for label in SERVER_LABELS):
+        if told and (address := _filled(told, process)) and not address.startswith("/"):
+            # A job may name what it likes; the agent asks nobody but this node on its behalf.
+            yield from [address] if _LOOPBACK.match(address) else []
+        elif told:
+            yield from _socket(str(seen_by(host, process, address)))
+    if option := host.option("recorder", "worker_server", ""):
+        address = _filled(str(option), process)
+        yield from _socket(str(seen_by(host, process, address))) if address.startswith("/") else [address]
+    yield from _probe(host, process)
+    yield from _listening_unix(host, process)
+    if host.option("recorder", "listening", False):
+        yield from _listening_tcp(host, process)
+
+
+def _filled(template: str, process: TrainingProcess) -> str:
+    names = {"rank": process.rank, "local_rank": process.local_rank, "pid": process.pid}
+    for name, value in names.items():
+        template = template.replace("{" + name + "}", str(value))
+    return template
+
+
+def _is(path: str, kind: object) -> bool:
+    with suppress(OSError):
+        return callable(kind) and bool(kind(os.stat(path).st_mode))  # noqa: PTH116 - one call, many files
+    return False
+
+
+def _socket(path: str) -> Iterator[str]:
+    if _is(path, stat.S_ISSOCK):
+        yield path
+
+
+def _probe(host: Host, process: TrainingProcess) -> Iterator[str]:
+    """The probe's own convention: ``<shm>/faulthound-<uid>/<pid>.sock``, both as the process sees itself."""
+    inside = host.roots.proc / str(process.pid) / "root" / "dev" / "shm"
+    for shm, pid in ((host.roots.dev / "shm", process.pid), (inside, inner_pid(host, process.pid))):
+        with suppress(OSError):
+            for path in sorted(shm.glob(f"faulthound-*/{pid}.sock"))[:MOST_LISTENING]:
+                yield from _socket(str(path))
+
+
+def _listening_unix(host: Host, process: TrainingProcess) -> Iterator[str]:
+    own = _socket_inodes(host, process.pid)
+    rows = _LISTENING_UNIX.findall(_net(host, process.pid, "unix")) if own else []
+    for _, path in [row for row in rows if row[0] in own][:MOST_LISTENING]:
+        if not _NO_SERVER.search(name := os.fsdecode(path)):
+            yield from _socket(str(seen_by(host, process, name)))
+
+
+def _listening_tcp(host: Host, process: TrainingProcess) -> Iterator[str]:
+    own = _socket_inodes(host, process.pid)
+    for name, loopback in (("tcp", "127.0.0.1"), ("tcp6", "::1")):
+        rows = _LISTENING_TCP.findall(_net(host, process.pid, name)) if own else []
+        for bound, port, _ in [row for row in rows if row[2] in own][:MOST_LISTENING]:
+            yield f"{'127.0.0.1' if not bound.strip(b'0') else loopback}:{int(port, 16)}"
+
+
+def _socket_inodes(host: Host, pid: int) -> set[bytes]:
+    found = set()
+    with suppress(OSError), os.scandir(host.roots.proc / str(pid) / "fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                name = os.readlink(entry.path)  # noqa: PTH115 - hundreds of them
+                if name.startswith("socket:["):
+                    found.add(name[8:-1].encode())
+    return found
+
+
+def _net(host: Host, pid: int, name: str) -> bytes:
+    with suppress(OSError), (host.roots.proc / str(pid) / "net" / name).open("rb") as file:
+        return file.read(MOST_NET_BYTES)
+    return b""
+
+
+def _pipe(host: Host, process: TrainingProcess) -> str | None:
+    stem = process.labels.get(PIPE_LABEL)
+    path = str(seen_by(host, process, f"{stem}{process.rank}.pipe")) if stem else ""
+    return path if path and _is(path, stat.S_ISFIFO) else None
+
+
+def _dumps(host: Host, process: TrainingProcess) -> Iterator[Path]:
+    """The files that the rank writes its dump into, whether they are there yet or not."""
+    stems = [process.labels[label] for label in DUMP_LABELS if process.labels.get(label)]
+    if option := host.option("recorder", "dump_stem", ""):
+        stems.append(_filled(str(option), process))
+    for stem in dict.fromkeys(stems):
+        yield seen_by(host, process, f"{stem}{process.rank}")
