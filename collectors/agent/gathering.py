@@ -16,7 +16,7 @@ from collectors.records import CommandResult, KernelEvent, ProcessState, Record
 
 PENDING_BYTES = 4 << 20  # that a run may yield before a Cursor; then what there is goes without one
 RECORD_BYTES_MAX = 6 << 20  # unpacked; a batch of the service's bound has 8 MiB
-RUN_BYTES_MAX = 64 << 20  # of one run
+RUN_BYTES_MAX = 32 << 20  # of one run
 ENDED = frozenset("XZ")
 
 

@@ -92,6 +92,11 @@ class Worker:
         if message[0] == "failed":
             raise Failed(str(message[1]))
 
+    def close(self) -> None:
+        """End the child and close its pipes."""
+        self.kill()
+        self._forget()
+
     def _rest(self, why: str) -> None:
         """Keep no process for a device that this node does not have."""
         if not self._fruitful:
