@@ -1,0 +1,143 @@
+"""NCCL RAS asked over its TCP port: communicators, operation counts, lost processes.
+
+RAS answers for the whole job, and every question goes around all of its processes. So one node asks by the clock, the
+one where rank 0 trains; a command makes every node ask. JSON is asked for first (NCCL 2.28.7), then text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live.asking import NoAnswer, Silent, connected, line, until_end
+from collectors.live.host import Host
+from collectors.live.training import TrainingProcess
+from collectors.readers import Input, ras_json, ras_text
+from collectors.records import RasCommunicator, RasPeerDead, Record, Unread
+
+DEFAULT_ADDRESS = "127.0.0.1:28028"
+LABEL = "NCCL_RAS_ADDR"
+PROTOCOL = 2  # NCCL's own client goes on where the server speaks another
+GATHERING_SECONDS = 5  # that RAS itself may wait for the job's processes
+ANSWER_SECONDS = 9.0  # for its whole answer
+ANSWER_BYTES = 16 << 20
+LINE_BYTES = 1024
+MOST_ADDRESSES = 8
+_LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|):(\d{1,5})\Z")
+
+Reader = Callable[[Input], Iterator[Record]]
+
+
+@dataclass(slots=True)
+class _Job:
+    """The processes of this node whose RAS is at one address."""
+
+    address: str
+    processes: list[TrainingProcess]
+
+    @property
+    def whose(self) -> tuple[str | None, int | None]:
+        """Return job and attempt where these processes are of one."""
+        known = {(process.job, process.attempt) for process in self.processes}
+        return known.pop() if len(known) == 1 else (None, None)
+
+
+@collector("ras", gives="NCCL RAS reports", every_seconds=30, limit_seconds=30, answers=("recorders",))
+class Ras:
+    """Asks the RAS of the jobs on a node."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+        """Yield the communicators and the lost processes of each job that RAS tells of."""
+        jobs = list(self._jobs(everywhere=asked is not None))
+        failures: list[NoAnswer] = []
+        for job in jobs[:MOST_ADDRESSES]:
+            try:
+                yield from self._reported(job)
+            except NoAnswer as error:
+                failures.append(NoAnswer(f"{job.address}: {error}"))
+        refused = [error for error in failures if str(error).endswith("Connection refused")]
+        if failures != refused:
+            raise next(error for error in failures if error not in refused)
+        if jobs and len(refused) == len(jobs):
+            raise NothingToCollect(
+                f"{refused[0]}: the job has no NCCL, or none of 2.24 or later with NCCL_RAS_ENABLE=1"
+            )
+
+    def _jobs(self, *, everywhere: bool) -> Iterator[_Job]:
+        processes = self.host.training()
+        if not processes:
+            raise NothingToCollect("no training process on this node")
+        option = self.host.option("ras", "address", "")
+        found: dict[str, _Job] = {}
+        for process in processes:
+            address = option or _local(process.labels.get(LABEL, "")) or DEFAULT_ADDRESS
+            found.setdefault(address, _Job(address, [])).processes.append(process)
+        everywhere = everywhere or bool(self.host.option("ras", "everywhere", False))
+        asking = [job for job in found.values() if everywhere or any(each.rank == 0 for each in job.processes)]
+        if not asking:
+            raise NothingToCollect("rank 0 trains on another node, whose agent asks: RAS answers for the whole job")
+        yield from asking
+
+    def _reported(self, job: _Job) -> Iterator[Record]:
+        data, cut, read = _ask(job.address, time.monotonic() + ANSWER_SECONDS)
+        source, now = f"ras {job.address}", self.host.clock.now()
+        name, attempt = job.whose
+        for record in read(Input(source, io.BytesIO(data), data[: 1 << 16], at=now)):
+            if isinstance(record, RasCommunicator | RasPeerDead):
+                # RAS's own stamp is local time without a zone; it was made while we waited.
+                yield msgspec.structs.replace(record, at=now, job=name, attempt=attempt)
+            elif isinstance(record, Unread):
+                yield msgspec.structs.replace(record, job=name, attempt=attempt)
+        if cut:
+            reason = f"the answer is longer than {ANSWER_BYTES:,} bytes: the communicators after them were not read"
+            yield Unread(source=source, reason=reason, outcome="limit", job=name, attempt=attempt)
+
+
+def _local(address: str) -> str:
+    """Return the address that a job's variable gives where it is on this node; only the configuration may name others."""
+    found = _LOOPBACK.match(address)
+    return f"127.0.0.1:{found[1]}" if found and "::1" not in address else address if found else ""
+
+
+def _ask(address: str, deadline: float) -> tuple[bytes, bool, Reader]:
+    """Return RAS's answer, whether it was cut, and what reads it."""
+    try:
+        data, cut = _conversation(address, deadline, ("SET FORMAT json", "VERBOSE STATUS"))
+    except _Refused:  # an older NCCL, which knows text alone and may have closed the connection
+        data, cut = _conversation(address, deadline, ("VERBOSE STATUS",))
+    if not data.strip():
+        raise NoAnswer("it closed the connection without a report")
+    return data, cut, ras_json.read if data.lstrip()[:1] in {b"{", b"["} else ras_text.read
+
+
+class _Refused(Exception):
+    """RAS did not take a command before the last."""
+
+
+def _conversation(address: str, deadline: float, commands: tuple[str, ...]) -> tuple[bytes, bool]:
+    with connected(address, deadline) as connection:
+        connection.sendall(f"CLIENT PROTOCOL {PROTOCOL}\n".encode())
+        hello = line(connection, LINE_BYTES, deadline)
+        if not hello.upper().startswith("SERVER PROTOCOL "):
+            raise NoAnswer(f"it is no RAS: it says {hello[:60]!r}")
+        for command in (f"TIMEOUT {GATHERING_SECONDS}", *commands[:-1]):
+            connection.sendall(f"{command}\n".encode())
+            try:
+                answer = line(connection, LINE_BYTES, deadline)
+            except (Silent, TimeoutError):
+                raise
+            except (NoAnswer, OSError) as error:
+                raise _Refused(command) from error
+            if answer.upper() != "OK":
+                raise _Refused(command)
+        connection.sendall(f"{commands[-1]}\n".encode())
+        return until_end(connection, ANSWER_BYTES, deadline)
