@@ -9,6 +9,7 @@ import typer
 from service.commands.diagnose import diagnose
 from service.commands.formats import formats
 from service.commands.read import read
+from service.commands.serve import serve
 
 
 def command() -> Any:
@@ -22,7 +23,7 @@ def command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_faulthound)
-    for verb in (diagnose, read, formats):
+    for verb in (diagnose, read, formats, serve):
         app.command()(verb)
     return typer.main.get_command(app)
 

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-VERDICT = 0  # a verdict, healthy included
+VERDICT = 0  # a verdict, healthy included; or done
 UNEXPECTED = 1  # an expectation failed
 USAGE = 2  # bad usage, or nothing readable
 ABSTAINED = 3
+UNREACHABLE = 4  # the service does not answer
+REFUSED = 5  # the service answers, and will not
 INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class Refused(Exception):
     """A command cannot go on: the message says the thing, the value, the bound and the next step."""
+
+    code = USAGE
+
+
+class Unreachable(Refused):
+    """The service does not answer."""
+
+    code = UNREACHABLE
+
+
+class Forbidden(Refused):
+    """The service answers, and will not do what is asked."""
+
+    code = REFUSED

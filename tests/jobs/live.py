@@ -51,10 +51,10 @@ class Cluster:
     def placed(self) -> dict[int, str]:
         """Return rank → node as the service knows it from the agents."""
         try:
-            job = self.get(f"/v1/jobs/{JOB}")
+            ranks = self.get(f"/v1/jobs/{JOB}/ranks")
         except httpx.HTTPStatusError:
             return {}
-        return {row["rank"]: row["node"] for row in job["placements"]}
+        return {row["rank"]: row["node"] for row in ranks["items"]}
 
     def faulthound(self, *arguments: str) -> str:
         """Run the command line against the service and return what it prints."""

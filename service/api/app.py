@@ -1,0 +1,111 @@
+"""The application: its routes, and the lifespan that opens the store, runs its threads and closes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.api import commands, events, export, health, jobs, nodes, pins, problems, records, tokens
+from service.api.answers import Answers
+from service.api.audit import Audit
+from service.api.auth import Door
+from service.api.intake import Intake
+from service.api.metrics import Metrics
+from service.api.problems import Problem, ProblemDocument
+from service.api.requests import Requests
+from service.api.state import Service
+from service.api.waiting import WaitingRoom
+from service.settings import Settings
+from service.store.appender import Appender
+from service.store.commands import Commands
+from service.store.database import Database
+from service.store.follower import Follower
+from service.store.log import Log
+from service.store.retention import Retention
+from service.store.tokens import Tokens
+from service.store.upkeep import Upkeep
+from service.window.compaction import Compaction
+from service.window.feed import Feed
+from service.window.tail import Tail
+
+# In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
+ROUTERS = (records, commands, export, jobs, nodes, tokens, pins, events, health)
+DOWN_SECONDS = 5.0
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the application of these settings; its lifespan opens the store and begins."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as closing:
+            app.state.service = await _opened(settings, closing)
+            yield
+
+    app = FastAPI(
+        title="Faulthound",
+        version="1",
+        summary="Names what stalls, slows, crashes or corrupts a distributed GPU job.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # A problem leaves as the shape that ProblemDocument declares, also where the framework finds it.
+        responses={422: {"model": ProblemDocument}},
+    )
+    app.state.service = None
+    app.add_middleware(Requests)
+    problems.install(app)
+    for kind in (OperationalError, InterfaceError, PoolTimeout):
+        app.add_exception_handler(kind, _of_database)
+    app.add_exception_handler(IntegrityError, _of_contention)
+    for module in ROUTERS:
+        app.include_router(module.router)
+    return app
+
+
+async def _opened(settings: Settings, closing: AsyncExitStack) -> Service:
+    """Open the store and start its threads; they end in the opposite order, the log's writer before its readers."""
+    database = Database(settings.url())
+    closing.callback(database.close)
+    database.migrate()
+    log, tail = Log(database), Tail(settings.window_seconds)
+    board, keys = Commands(database), Tokens(database)
+    follower = Follower(database, log, [Feed(tail, Compaction(database))], settings.window_seconds)
+    appender = Appender(log, settings, follower.wake)
+    chores = {"tokens": keys.write_used, "commands": board.expire, "retention": Retention(database, settings).sweep}
+    for thread in (follower, appender, Upkeep(chores)):
+        thread.start()
+        closing.callback(thread.close)
+    waiting = WaitingRoom(board)
+    closing.push_async_callback(waiting.close)
+    return Service(
+        settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
+        commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(),
+        metrics=Metrics(), door=Door(lambda: bool(keys.all())),
+    )  # fmt: skip
+
+
+async def _of_database(request: Request, raised: Exception) -> Response:
+    structlog.get_logger().error("database_failed", path=request.url.path, error=type(raised).__name__)
+    detail = f"the database does not answer ({type(raised).__name__}): try again later"
+    return problems.answer(request, Problem("unavailable", detail, retry_after_seconds=DOWN_SECONDS))
+
+
+async def _of_contention(request: Request, raised: Exception) -> Response:
+    structlog.get_logger().warning("write_collided", path=request.url.path, error=type(raised).__name__)
+    detail = "somebody else wrote the same thing at the same moment: send it again"
+    return problems.answer(request, Problem("conflict", detail, retry_after_seconds=1))
+
+
+def routes(app: FastAPI) -> list[APIRoute]:
+    """Return the operations of the API."""
+    return [route for route in app.routes if isinstance(route, APIRoute)]

@@ -1,0 +1,144 @@
+"""Who asks, and what for: bearer tokens with scopes.
+
+``admin`` may do everything; ``remediate`` changes things and reads; ``read`` reads; ``ingest`` sends records and takes
+commands, and nothing else. A token that is bound to a node has only the last, and only for that node.
+
+Until the first token is made the service is open, and then only to this machine: not to a request that came through a
+proxy, nor to a web page that had a browser send it here under a name of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from service.api.problems import Problem
+from service.api.state import Service, of
+from service.store.tokens import SCOPES, Refused
+
+IMPLIED = {"admin": frozenset(SCOPES), "remediate": frozenset({"remediate", "read"})}
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+LOOK_SECONDS = 1.0  # so often an open service looks whether another process has made a token
+
+_scheme = HTTPBearer(auto_error=False, description="A token of `faulthound tokens create`.")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request. ``node``: may speak for this node only."""
+
+    actor: str
+    scopes: frozenset[str]
+    id: str = ""
+    node: str | None = None
+
+    def may(self, scope: str) -> bool:
+        """Return whether a scope of the caller's covers this one."""
+        return any(scope in IMPLIED.get(own, {own}) for own in self.scopes)
+
+
+def require(scope: str) -> Any:
+    """Return the dependency that lets a request pass whose caller has this scope."""
+
+    def checked(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
+    ) -> Caller:
+        caller = _caller(request, credentials)
+        if not caller.may(scope):
+            why = (
+                f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
+            )
+            of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
+            raise Problem("forbidden", f"{why}: make one with `faulthound tokens create --scope {scope}`")
+        return caller
+
+    return Depends(checked)
+
+
+def check_node(request: Request, caller: Caller, node: str) -> None:
+    """Let a caller speak for its own node only."""
+    if caller.node is not None and caller.node != node:
+        why = f"the token of {caller.actor} is bound to node {caller.node} and came for {node}"
+        of(request).audit.refused("node_refused", caller.actor, node, why)
+        raise Problem("not-your-node", f"{why}: give each node a token of its own")
+
+
+def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    service = of(request)
+    if credentials is None:
+        return _without_token(request, service)
+    try:
+        bearer = service.tokens.check(credentials.credentials)
+    except Refused as refused:
+        service.audit.refused("token_refused", refused.actor or "an unknown token", _asked(request), refused.reason)
+        raise _unauthenticated(f"{refused}: make another with `faulthound tokens create`") from None
+    return Caller(bearer.actor, bearer.scopes, bearer.id, bearer.node)
+
+
+def _without_token(request: Request, service: Service) -> Caller:
+    if not service.door.is_open():
+        service.audit.refused("token_refused", "nobody", _asked(request), "no token")
+        raise _unauthenticated("send Authorization: Bearer and a token of `faulthound tokens create`")
+    if why := _not_from_here(request):
+        service.audit.refused("token_refused", "nobody", _asked(request), why)
+        raise _unauthenticated(f"{why}, and without tokens the service is for its own machine only: make a token")
+    return Caller("anyone on this machine", frozenset(SCOPES))
+
+
+def _unauthenticated(detail: str) -> Problem:
+    return Problem("unauthenticated", detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _asked(request: Request) -> str:
+    return f"{request.method} {request.url.path}"[:255]
+
+
+def _not_from_here(request: Request) -> str:
+    if request.client is None or not is_loopback(request.client.host):
+        return "the request came from another machine"
+    if passed := next((name for name in FORWARDED if name in request.headers), None):
+        return f"the request came through a proxy (header {passed})"
+    name = (
+        request.headers.get("host", "").rpartition("]")[0].lstrip("[") or request.headers.get("host", "").split(":")[0]
+    )
+    if name.lower() != "localhost" and not is_loopback(name):
+        return f"the request was sent to {name[:255]!a}, which is no name of this machine's loopback"
+    return ""
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address, as digits, is this machine's loopback."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)
+
+
+class Door:
+    """Whether the service is open: no token was ever made. Once closed it stays closed, also when all are revoked."""
+
+    def __init__(self, any_token: Callable[[], bool]) -> None:
+        self._any_token = any_token
+        self._closed, self._looked_at = False, -LOOK_SECONDS
+
+    def is_open(self) -> bool:
+        """Return whether requests need no token; the table is looked at once a second until there is one."""
+        if not self._closed and monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._closed = self._any_token()
+            self._looked_at = monotonic()
+        return not self._closed
+
+    def look_again(self) -> None:
+        """Look at the next request: a token was just made."""
+        self._looked_at = -LOOK_SECONDS
+
+
+READ, REMEDIATE, ADMIN, INGEST = (require(scope) for scope in ("read", "remediate", "admin", "ingest"))

@@ -1,0 +1,86 @@
+"""What a job's owner declares: what no agent can see, or sees too late."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api import fields
+from service.api.problems import Problem
+from service.telling.hostlists import parse_ranks
+
+MOST_RANKS = 131_072
+DIMENSIONS = ("tp", "pp", "dp", "cp", "ep")
+
+Size = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+RankSet = Annotated[str, Field(pattern=r"^[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*$", max_length=10_000)]
+
+
+class Declaration(BaseModel):
+    """A job as its owner describes it. Everything is optional but the world size."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    world_size: Size = Field(description="Ranks of the job.")
+    attempt: int = Field(0, ge=0, lt=1 << 31, description="Which run this is of; later runs inherit it.")
+    nodes: list[fields.NodeName] = Field(
+        [], max_length=MOST_RANKS, description="The rank map: the node of rank 0, of rank 1, and so on; or empty."
+    )
+    roles: dict[fields.Word, RankSet] = Field(
+        {}, max_length=64, description="Role → its ranks, as `0-63,128`: trainer, rollout, reward, reference, critic…"
+    )
+    parallel: dict[fields.Word, Size] = Field(
+        {}, max_length=16, description="Size of each parallel dimension: tp, pp, dp, cp, ep."
+    )
+    checkpoint_holders: dict[fields.NodeName, list[fields.NodeName]] = Field(
+        {}, max_length=MOST_RANKS, description="Node → the nodes that hold a copy of its checkpoint shards."
+    )
+    code_version: str | None = Field(None, max_length=255, pattern=fields.TEXT_PATTERN, description="A commit, a tag.")
+
+    def check(self, job: str) -> None:
+        """Raise a problem where the parts of the declaration contradict each other."""
+        errors = [*self._of_nodes(job), *self._of_roles(job), *self._of_parallel(job)]
+        if errors:
+            raise Problem("invalid", errors[0]["detail"], errors=errors)
+
+    def roles_by_rank(self) -> tuple[str, ...]:
+        """Return the role of each rank, empty where none is declared."""
+        if not self.roles:
+            return ()
+        roles = [""] * self.world_size
+        for role, ranks in self.roles.items():
+            for rank in parse_ranks(ranks):
+                roles[rank] = role
+        return tuple(roles)
+
+    def _of_nodes(self, job: str) -> list[dict[str, str]]:
+        if self.nodes and len(self.nodes) != self.world_size:
+            told = (
+                f"{len(self.nodes)} nodes for the {self.world_size} ranks of {job}: name the node of each rank, or none"
+            )
+            return [{"pointer": "/nodes", "detail": told}]
+        return []
+
+    def _of_roles(self, job: str) -> list[dict[str, str]]:
+        return [
+            {
+                "pointer": f"/roles/{role}",
+                "detail": f"rank {last} of role {role} is outside job {job} (world size {self.world_size}): "
+                "declare the new world size with it",
+            }
+            for role, ranks in self.roles.items()
+            if (last := max(int(part.rpartition("-")[2]) for part in ranks.split(","))) >= self.world_size
+        ]
+
+    def _of_parallel(self, job: str) -> list[dict[str, str]]:
+        product = 1
+        for dimension, size in self.parallel.items():
+            if dimension not in DIMENSIONS:
+                told = f"{dimension!a} is no parallel dimension: they are {', '.join(DIMENSIONS)}"
+                return [{"pointer": f"/parallel/{dimension}", "detail": told}]
+            product *= 1 if dimension == "ep" else size  # experts are spread over ranks of the other dimensions
+        if self.world_size % product:
+            told = f"the parallel sizes of {job} multiply to {product}, which does not divide {self.world_size} ranks"
+            return [{"pointer": "/parallel", "detail": told}]
+        return []

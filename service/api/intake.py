@@ -1,0 +1,106 @@
+"""The way of a batch into the log: its body read within a bound, its content inspected, its place promised."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import Request
+
+from service.api.inspection import SMALL_BYTES, Inspected, TooMuch, inspect
+from service.api.problems import Problem
+from service.api.rates import Buckets
+from service.settings import Settings
+from service.store.appender import Appender, Busy, Unavailable
+from service.store.log import Appended, Incoming
+
+BODY_SECONDS = 60.0  # in which a body must have arrived
+LARGE_AT_ONCE = 2  # batches that are unpacked beside the event loop: each may take batch_unpacked_bytes
+BUSY_SECONDS = 2.0
+
+
+class Intake:
+    """What all requests that bring records share: their bounds."""
+
+    def __init__(self, settings: Settings, appender: Appender) -> None:
+        self.settings, self._appender = settings, appender
+        self.buckets = Buckets(settings.node_batches_per_second, settings.node_batches_burst)
+        self.arriving_bytes = 0
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+
+    def admit(self, token: str, node: str) -> None:
+        """Refuse a sender that is over its rate."""
+        if wait := self.buckets.wait_seconds((token, node)):
+            rate = self.settings.node_batches_per_second
+            raise Problem(
+                "too-many-requests",
+                f"{node} sends more than {rate:g} batches a second: send larger ones, or raise node_batches_per_second",
+                retry_after_seconds=wait,
+            )
+
+    @asynccontextmanager
+    async def body(self, request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+        """Give the request's body; one that is too large is refused before it has all arrived."""
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > most_bytes:
+            raise too_large(most_bytes)
+        parts: list[bytes] = []
+        try:
+            await self._read(request, most_bytes, parts)
+            yield b"".join(parts)
+        finally:
+            self.arriving_bytes -= sum(map(len, parts))
+
+    async def _read(self, request: Request, most_bytes: int, parts: list[bytes]) -> None:
+        held = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    parts.append(part)
+                    held += len(part)
+                    self.arriving_bytes += len(part)
+                    self._check_room(held, most_bytes)
+        except TimeoutError:
+            raise Problem("timeout", f"the body had not arrived after {BODY_SECONDS:g} s: send it again") from None
+
+    def _check_room(self, held: int, most_bytes: int) -> None:
+        if held > most_bytes:
+            raise too_large(most_bytes)
+        if self.arriving_bytes > self.settings.queue_bytes:
+            raise Problem(
+                "unavailable",
+                f"{self.arriving_bytes:,} bytes are arriving, more than queue_bytes allows: send it again later",
+                retry_after_seconds=BUSY_SECONDS,
+            )
+
+    async def inspect(self, data: bytes, node: str) -> Inspected:
+        """Inspect a block: at once where it is small, in a thread where it may hold up the others."""
+        most = self.settings.batch_records
+        try:
+            return inspect(data, node, most_records=most, largest_bytes=min(SMALL_BYTES, self._unpacked_bytes))
+        except TooMuch:
+            if self._unpacked_bytes <= SMALL_BYTES:
+                raise
+        async with self._large:
+            return await asyncio.to_thread(inspect, data, node, most_records=most, largest_bytes=self._unpacked_bytes)
+
+    @property
+    def _unpacked_bytes(self) -> int:
+        return self.settings.batch_unpacked_bytes
+
+    async def store(self, batch: Incoming) -> Appended:
+        """Store a batch; at return it is durable."""
+        try:
+            # Shielded: a client that goes away takes back its question, not its batch.
+            return await asyncio.shield(asyncio.wrap_future(self._appender.submit(batch)))
+        except (Busy, Unavailable) as refused:
+            raise Problem(
+                "unavailable", f"{refused}: send it again, under the same id",
+                retry_after_seconds=refused.retry_after_seconds,
+            ) from None  # fmt: skip
+
+
+def too_large(most_bytes: int) -> Problem:
+    """Return the problem of a body past its bound."""
+    return Problem("too-large", f"the body has more than {most_bytes:,} bytes: send it in parts")

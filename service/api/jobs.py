@@ -1,0 +1,217 @@
+"""Jobs: what their owners declare, and what agents have seen of them. A job registers itself when an agent sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from service.api import auth, fields, pages
+from service.api.auth import Caller
+from service.api.declaration import Declaration
+from service.api.problems import Problem, documented, not_found
+from service.api.state import Service, of
+from service.clock import now
+from service.store import events
+from service.store.models import Attempt, Job, Placement
+from service.store.registry import is_newest
+
+MOST_ATTEMPTS = 100
+
+router = APIRouter(tags=["jobs"])
+
+
+class JobSummary(BaseModel):
+    """A training job. Instants are UTC seconds."""
+
+    name: str
+    first_seen_at: float
+    last_seen_at: float
+    declared_at: float | None = Field(description="When its owner last declared it; null: it was only seen.")
+    version: int = Field(description="Of the declaration: its ETag.")
+
+
+class AttemptDocument(BaseModel):
+    """One run of a job between restarts."""
+
+    number: int
+    first_seen_at: float
+    last_seen_at: float
+    world_size: int | None
+    code_version: str | None
+    ranks: int = Field(description="Ranks that agents have seen.")
+    nodes: int = Field(description="Nodes that they ran on.")
+
+
+class JobDocument(JobSummary):
+    """A job, its declaration and its newest attempts."""
+
+    declared: Declaration | None
+    attempts: list[AttemptDocument] = Field(description=f"The newest first, {MOST_ATTEMPTS} at most.")
+
+
+class RankDocument(BaseModel):
+    """Where a rank of an attempt ran, by its newest sighting."""
+
+    rank: int
+    node: str
+    pid: int | None
+    local_rank: int | None
+    role: str | None
+    device: str | None
+    first_seen_at: float
+    last_seen_at: float
+
+
+IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=100, description="The ETag that is being changed.")]
+
+
+@router.get("/v1/jobs", operation_id="list_jobs", dependencies=[auth.READ], responses=documented())
+def list_jobs(
+    request: Request, limit: pages.Limit = 100, after: pages.After = None, since: fields.Since = None
+) -> pages.Page[JobSummary]:
+    """List jobs by name; `since`: those that were seen after it."""
+    query = select(Job).order_by(Job.name).limit(limit + 1)
+    if (last := pages.from_cursor(after, str)) is not None:
+        query = query.where(Job.name > last)
+    if since is not None:
+        query = query.where(Job.last_seen_at >= since)
+    with of(request).database.session() as session:
+        rows, following = pages.cut(session.scalars(query).all(), limit, lambda job: job.name)
+    return pages.Page(items=[JobSummary(**_fields(JobSummary, job)) for job in rows], next=following)
+
+
+@router.get(
+    "/v1/jobs/{job:path}/ranks", operation_id="list_ranks", dependencies=[auth.READ],
+    responses=documented("not-found"),
+)  # fmt: skip
+def list_ranks(
+    request: Request,
+    job: fields.JobPath,
+    attempt: Annotated[int | None, Query(ge=0, lt=1 << 31, description="The newest, if left out.")] = None,
+    limit: pages.Limit = 1_000,
+    after: pages.After = None,
+) -> pages.Page[RankDocument]:
+    """List where the ranks of an attempt run."""
+    with of(request).database.session() as session:
+        found(session, job)
+        number = newest_attempt(session, job) if attempt is None else attempt
+        query = select(Placement).where(Placement.job == job, Placement.attempt == number, is_newest())
+        if (last := pages.from_cursor(after, int)) is not None:
+            query = query.where(Placement.rank > last)
+        ranks = session.scalars(query.order_by(Placement.rank).limit(limit + 1)).all()
+    rows, following = pages.cut(ranks, limit, lambda placement: placement.rank)
+    return pages.Page(items=[RankDocument(**_fields(RankDocument, rank)) for rank in rows], next=following)
+
+
+@router.get("/v1/jobs/{job:path}", operation_id="get_job", dependencies=[auth.READ], responses=documented("not-found"))
+def get_job(request: Request, response: Response, job: fields.JobPath) -> JobDocument:
+    """Get one job: its declaration, whose ETag a change needs, and its attempts."""
+    with of(request).database.session() as session:
+        document = _document(session, found(session, job))
+    response.headers["ETag"] = _etag(document.version)
+    return document
+
+
+@router.put(
+    "/v1/jobs/{job:path}", operation_id="declare_job",
+    responses=documented("precondition-failed", "precondition-required"),
+)  # fmt: skip
+def declare_job(
+    request: Request,
+    response: Response,
+    job: fields.JobPath,
+    declaration: Declaration,
+    caller: Annotated[Caller, auth.REMEDIATE],
+    if_match: IfMatch = None,
+) -> JobDocument:
+    """Declare a job: rank map, roles, parallel sizes, checkpoint holders, code version.
+
+    The first declaration needs nothing; a change needs If-Match with the ETag of the one that it replaces.
+    """
+    declaration.check(job)
+    at = now()
+    with of(request).database.transaction() as session:
+        row = session.get(Job, job, with_for_update=True)
+        if row is None:
+            row = Job(name=job, first_seen_at=at, last_seen_at=at, version=0)
+            session.add(row)
+        _check_match(row, if_match)
+        row.declared, row.declared_at = declaration.model_dump(exclude_defaults=True), at
+        row.version += 1
+        details = {"version": row.version, "world_size": declaration.world_size}
+        events.record(session, at, "job_declared", caller.actor, job, details)
+        session.flush()
+        document = _document(session, row)
+    response.headers["ETag"] = _etag(document.version)
+    return document
+
+
+def found(session: Session, job: str) -> Job:
+    """Return a job, or raise the problem that there is none."""
+    row = session.get(Job, job)
+    if row is None:
+        raise not_found("job", job, "/v1/jobs lists those that were seen or declared")
+    return row
+
+
+def newest_attempt(session: Session, job: str) -> int | None:
+    """Return the number of a job's newest attempt, None where none was seen."""
+    return session.scalar(select(func.max(Attempt.number)).where(Attempt.job == job))
+
+
+def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str]]:
+    """Return (rank, node) of a job's newest attempt."""
+    with service.database.session() as session:
+        found(session, job)
+        placed = select(Placement.rank, Placement.node).where(Placement.job == job)
+        query = placed.where(Placement.attempt == newest_attempt(session, job), is_newest()).order_by(Placement.rank)
+        return [(rank, node) for rank, node in session.execute(query)]
+
+
+def _check_match(row: Job, if_match: str | None) -> None:
+    if row.declared_at is None:
+        if if_match not in (None, _etag(row.version)):
+            raise Problem("precondition-failed", f"job {row.name} is not declared yet: leave If-Match out")
+        return
+    if if_match is None:
+        raise Problem(
+            "precondition-required",
+            f"job {row.name} is declared already: read it, and send its ETag {_etag(row.version)} as If-Match",
+        )
+    if if_match not in ("*", _etag(row.version)):
+        raise Problem(
+            "precondition-failed", f"the declaration of {row.name} is {_etag(row.version)} by now: read it again"
+        )
+
+
+def _etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def _document(session: Session, row: Job) -> JobDocument:
+    seen = (
+        select(Placement.attempt, func.count(Placement.rank.distinct()), func.count(Placement.node.distinct()))
+        .where(Placement.job == row.name)
+        .group_by(Placement.attempt)
+    )
+    counts = {attempt: (ranks, nodes) for attempt, ranks, nodes in session.execute(seen)}
+    query = select(Attempt).where(Attempt.job == row.name).order_by(Attempt.number.desc()).limit(MOST_ATTEMPTS)
+    attempts = [
+        AttemptDocument(
+            **{name: getattr(attempt, name) for name in AttemptDocument.model_fields if name not in ("ranks", "nodes")},
+            ranks=counts.get(attempt.number, (0, 0))[0],
+            nodes=counts.get(attempt.number, (0, 0))[1],
+        )
+        for attempt in session.scalars(query)
+    ]
+    declared = Declaration(**row.declared) if row.declared_at is not None else None
+    return JobDocument(**_fields(JobSummary, row), declared=declared, attempts=attempts)
+
+
+def _fields(model: type[BaseModel], row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in model.model_fields}

@@ -1,0 +1,96 @@
+"""The service's own numbers, in a registry of its own: what it counts itself, and what its parts have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from service.api.state import Service
+
+ACKNOWLEDGED_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 5.0)
+PREFIX = "faulthound_"
+
+
+class Metrics:
+    """What requests count."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._batches = self._counter("ingest_batches_total", "Batches that were acknowledged.", ["duplicate"])
+        self._records = self._counter("ingest_records_total", "Records of batches that were stored.")
+        self._bytes = self._counter("ingest_bytes_total", "Bytes of batches that were stored, packed.")
+        self._requests = self._counter("requests_total", "Requests by route and status.", ["route", "method", "status"])
+        self._seconds = Histogram(
+            f"{PREFIX}ingest_seconds", "From the first byte of a batch to its acknowledgement.",
+            buckets=ACKNOWLEDGED_SECONDS, registry=self._registry,
+        )  # fmt: skip
+
+    def took(self, records: int, size_bytes: int, *, duplicate: bool) -> None:
+        """Count a batch that was acknowledged."""
+        self._batches.labels(str(duplicate).lower()).inc()
+        if not duplicate:
+            self._records.inc(records)
+            self._bytes.inc(size_bytes)
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count an answer; ``route`` is a route's template and never a path, of which there is no end."""
+        self._requests.labels(route, method, str(status)).inc()
+        if route == "/v1/records" and status == 202:
+            self._seconds.observe(seconds)
+
+    def text(self, service: Service) -> bytes:
+        """Return all numbers as Prometheus text."""
+        parts = CollectorRegistry()
+        parts.register(_Parts(service))
+        return generate_latest(self._registry) + generate_latest(parts)
+
+    def _counter(self, name: str, what: str, labels: Iterable[str] = ()) -> Counter:
+        return Counter(f"{PREFIX}{name}", what, tuple(labels), registry=self._registry)
+
+
+class _Parts(Collector):
+    """What the service's parts have counted, read when it is asked for."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each number."""
+        service = self._service
+        batches, size_bytes = service.appender.waiting
+        appended, followed = service.appender.counts, service.follower.counts
+        yield _gauge("queue_batches", "Batches that wait for the log.", batches)
+        yield _gauge("queue_bytes", "Bytes that wait for the log.", size_bytes)
+        yield _gauge("arriving_bytes", "Bytes of bodies that are arriving or waiting.", service.intake.arriving_bytes)
+        yield _gauge("waiting_polls", "Agents that wait for a command.", service.waiting.count)
+        yield _gauge(
+            "follower_lag_seconds", "Age of the oldest batch that is not yet derived.", service.follower.lag_seconds
+        )
+        yield _gauge("follower_sequence", "The newest batch that is derived.", service.follower.sequence)
+        yield _counter("commits_total", "Commits of the log.", appended.commits)
+        yield _counter("commits_failed_total", "Commits that the database refused.", appended.failed_commits)
+        yield _counter("commit_seconds_total", "Seconds in commits of the log.", appended.commit_seconds)
+        yield _counter("queue_refused_total", "Batches refused because the queue was full.", appended.refused)
+        yield _counter("followed_batches_total", "Batches that were derived.", followed.batches)
+        yield _counter(
+            "undecodable_batches_total", "Stored batches that nobody can read.", followed.undecodable_batches
+        )
+        yield _counter("underivable_batches_total", "Stored batches that broke a rule.", followed.underivable_batches)
+        yield _counter("unknown_records_total", "Stored records of unknown kinds.", followed.unknown_records)
+        refusals = CounterMetricFamily(f"{PREFIX}refusals", "Refused requests by kind of event.", labels=["kind"])
+        for kind, count in sorted(service.audit.refusals.items()):
+            refusals.add_metric([kind], count)
+        yield refusals
+
+
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"{PREFIX}{name}", what, value)
+
+
+def _counter(name: str, what: str, value: float) -> Metric:
+    return CounterMetricFamily(f"{PREFIX}{name.removesuffix('_total')}", what, value)

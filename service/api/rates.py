@@ -1,0 +1,31 @@
+"""How often a sender may send: a bucket each, that fills at a steady rate and holds one burst."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from time import monotonic
+
+MOST_SENDERS = 50_000
+
+
+class Buckets:
+    """Token buckets by sender. Memory is bounded: the sender that was quiet longest is forgotten, as if it were new."""
+
+    def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = monotonic) -> None:
+        self._per_second, self._burst, self._clock = per_second, burst, clock
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # sender → (left, as of)
+
+    def wait_seconds(self, sender: Hashable) -> float:
+        """Take one from the sender's bucket and return 0, or return in how many seconds there will be one."""
+        now = self._clock()
+        left, since = self._buckets.pop(sender, (float(self._burst), now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        wait = 0.0 if left >= 1 else (1 - left) / self._per_second
+        self._buckets[sender] = (left if wait else left - 1, now)
+        if len(self._buckets) > MOST_SENDERS:
+            self._buckets.popitem(last=False)
+        return wait
+
+    def __len__(self) -> int:
+        return len(self._buckets)

@@ -1,0 +1,189 @@
+"""``POST /v1/records``: what agents send, and what people send by hand. 202 means: durable."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+from starlette.requests import ClientDisconnect
+
+from collectors import block
+from collectors.records import AnyRecord, Members, Record
+from service.api import auth, fields
+from service.api.auth import Caller
+from service.api.inspection import Broken, Inspected, NotYours, TooMuch, check_claims
+from service.api.problems import MOST_ERRORS, Problem, documented
+from service.api.state import Service, of
+from service.clock import now
+from service.store.log import Incoming
+
+BLOCK_TYPE, JSON_TYPE = "application/vnd.faulthound.block", "application/json"
+_NODE, _BATCH = re.compile(fields.NODE_PATTERN), re.compile(fields.BATCH_PATTERN)
+
+router = APIRouter(tags=["records"])
+
+
+class Rejected(BaseModel):
+    """A record that was not taken. The others were."""
+
+    index: int
+    detail: str
+
+
+class Accepted(BaseModel):
+    """What became of a batch. It is durable."""
+
+    batch: str
+    accepted: int = Field(description="Records that are stored.")
+    duplicate: bool = Field(description="The node had sent a batch of this id before: nothing was stored again.")
+    sequence: int = Field(description="Of the batch in the log.")
+    skipped: dict[str, int] = Field(description="Records by kind that are stored and that this version cannot use.")
+    rejected: list[Rejected] = Field(description="Of the JSON form: the records that were not stored.")
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    node: str
+    batch: str
+    sent_at: float | None
+
+
+_HEADERS: list[dict[str, Any]] = [
+    {"name": "Faulthound-Node", "in": "header", "required": True, "schema": {"type": "string", "pattern": fields.NODE_PATTERN}},
+    {"name": "Faulthound-Batch", "in": "header", "schema": {"type": "string", "pattern": fields.BATCH_PATTERN},
+     "description": "Required for a block: the same batch sent twice is stored once."},
+    {"name": "Faulthound-Sent-At", "in": "header", "schema": {"type": "number"},
+     "description": "UTC seconds by the node's clock."},
+]  # fmt: skip
+_BODY = {
+    "required": True,
+    "content": {
+        BLOCK_TYPE: {"schema": {"type": "string", "format": "binary"}},
+        JSON_TYPE: {"schema": {"type": "array", "items": {"type": "object"}}},
+    },
+}
+
+
+@router.post(
+    "/v1/records",
+    operation_id="send_records",
+    status_code=202,
+    response_model=Accepted,
+    responses=documented("too-large", "unsupported-media-type", "too-many-requests", "timeout"),
+    openapi_extra={"parameters": _HEADERS, "requestBody": _BODY},
+)
+async def send_records(request: Request, caller: Annotated[Caller, auth.INGEST]) -> Response:
+    """Store a batch of records of one node: a block of an agent, or a JSON array by hand."""
+    service = of(request)
+    type = _content_type(request)
+    envelope = _envelope(request, block=type == BLOCK_TYPE)
+    auth.check_node(request, caller, envelope.node)
+    service.intake.admit(caller.id, envelope.node)
+    most = service.settings.batch_bytes if type == BLOCK_TYPE else service.settings.json_bytes
+    try:
+        async with service.intake.body(request, most) as data:
+            return await _taken(service, envelope, data, json=type == JSON_TYPE)
+    except NotYours as lie:
+        service.audit.refused("batch_refused", caller.actor, envelope.node, str(lie))
+        raise Problem("not-your-node", f"{lie}: an agent sends the records of its own node") from None
+    except TooMuch as problem:
+        raise Problem("too-large", str(problem)) from None
+    except Broken as problem:
+        raise Problem("invalid", str(problem)) from None
+    except ClientDisconnect:
+        return Response(status_code=400)  # to nobody
+
+
+async def _taken(service: Service, envelope: _Envelope, data: bytes, *, json: bool) -> Response:
+    rejected: list[dict[str, Any]] = []
+    if json:
+        records, rejected = _parsed(data, envelope.node, service.settings.batch_records)
+        data, inspected = block.encode(records, pack=True), Inspected(len(records))
+    else:
+        inspected = await service.intake.inspect(data, envelope.node)
+    incoming = Incoming(envelope.node, envelope.batch, envelope.sent_at, now(), inspected.records, data)
+    appended = await service.intake.store(incoming)
+    service.metrics.took(inspected.records, len(data), duplicate=appended.duplicate)
+    answer = {
+        "batch": envelope.batch,
+        "accepted": 0 if appended.duplicate else inspected.records,
+        "duplicate": appended.duplicate,
+        "sequence": appended.sequence,
+        "skipped": inspected.skipped,
+        "rejected": rejected,
+    }
+    return Response(msgspec.json.encode(answer), 202, media_type=JSON_TYPE)
+
+
+def _content_type(request: Request) -> str:
+    type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if type not in (BLOCK_TYPE, JSON_TYPE):
+        raise Problem(
+            "unsupported-media-type", f"{type[:100]!a} is no form of records: send {BLOCK_TYPE} or {JSON_TYPE}"
+        )
+    if (coding := request.headers.get("content-encoding", "identity").lower()) != "identity":
+        raise Problem(
+            "unsupported-media-type", f"a body that is {coding[:100]!a} is not unpacked: a block packs itself"
+        )
+    return type
+
+
+def _envelope(request: Request, *, block: bool) -> _Envelope:
+    node = request.headers.get("faulthound-node", "")
+    if not _NODE.fullmatch(node):
+        raise _bad_header("Faulthound-Node", node, "a node's name: letters, digits, dots, dashes, up to 255")
+    batch = request.headers.get("faulthound-batch", "" if block else secrets.token_hex(16))
+    if not _BATCH.fullmatch(batch):
+        raise _bad_header("Faulthound-Batch", batch, "an id of up to 64 letters, digits, dots, dashes")
+    sent = request.headers.get("faulthound-sent-at")
+    try:
+        sent_at = None if sent is None else float(sent)
+    except ValueError:
+        sent_at = -1.0
+    if sent_at is not None and not 0 <= sent_at <= fields.LATEST_AT:
+        raise _bad_header("Faulthound-Sent-At", sent or "", "UTC seconds")
+    return _Envelope(node, batch, sent_at)
+
+
+def _bad_header(name: str, value: str, wanted: str) -> Problem:
+    detail = f"{value[:100]!a} is not {wanted}" if value else f"it is missing: send {wanted}"
+    return Problem("invalid", f"header {name}: {detail}", errors=[{"pointer": name, "detail": detail}])
+
+
+def _parsed(data: bytes, node: str, most_records: int) -> tuple[list[Record], list[dict[str, Any]]]:
+    """Return the records of a JSON array, and which of its elements are none."""
+    try:
+        elements = msgspec.json.decode(data, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Broken(f"the body is no JSON array of records: {error}") from None
+    if len(elements) > most_records:
+        raise TooMuch(f"the batch has {len(elements):,} records and {most_records:,} are the most: send it in parts")
+    records: list[Record] = []
+    rejected: list[dict[str, Any]] = []
+    for index, element in enumerate(elements):
+        try:
+            record = _decoder.decode(element)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
+            rejected.append({"index": index, "detail": str(error)[:300]})
+            continue
+        placed_on = getattr(record, "nodes", ()) if record.__struct_config__.tag == "placement" else ()
+        check_claims(index, str(record.__struct_config__.tag), record.node, placed_on, node)
+        records.append(record)
+    if rejected and not records:
+        errors = [{"pointer": f"/{one['index']}", "detail": one["detail"]} for one in rejected[:MOST_ERRORS]]
+        raise Problem(
+            "invalid", f"none of the {len(elements):,} records can be read: {rejected[0]['detail']}", errors=errors
+        )
+    return records, rejected
+
+
+def _members(kind: type, value: Any) -> Any:
+    if kind is Members and isinstance(value, list):
+        return Members.of(value)
+    raise ValueError("a member list is an array of ranks")
+
+
+_decoder = msgspec.json.Decoder(AnyRecord, dec_hook=_members)

@@ -1,0 +1,84 @@
+"""Around every request: its id, its line in the log, its count, and a bound for bodies that the framework reads."""
+
+from __future__ import annotations
+
+import secrets
+from time import monotonic
+from typing import Any
+
+import structlog
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.intake import too_large
+from service.api.problems import answer
+
+BODY_BYTES = 4 << 20  # of a request that is no batch: the rank map of the largest job is about 3 MB
+UNBOUNDED = "/v1/records"  # bounds itself, while it reads
+QUIET = frozenset({"/v1/records", "/v1/nodes/{node}/commands", "/healthz", "/readyz", "/metrics"})
+ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+class Requests:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id, began_at, status = secrets.token_hex(8), monotonic(), 0
+
+        async def answered(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = [*message.get("headers", []), *ALWAYS, (b"faulthound-request", id.encode())]
+                message = {**message, "headers": own}
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=id):
+            try:
+                await self._serve(scope, receive, answered)
+            finally:
+                _count(scope, status, monotonic() - began_at)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == UNBOUNDED:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > BODY_BYTES:
+            await answer(request, too_large(BODY_BYTES))(scope, receive, send)
+            return
+        await self._app(scope, _bounded(receive), send)
+
+
+def _bounded(receive: Receive) -> Receive:
+    read = 0
+
+    async def one() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > BODY_BYTES:
+            raise too_large(BODY_BYTES)
+        return message
+
+    return one
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    route: Any = scope.get("route")
+    path = getattr(route, "path_format", None) or "(none)"
+    method = scope["method"] if path != "(none)" else "(any)"
+    service = scope["app"].state.service if "app" in scope else None
+    if service is not None:
+        service.metrics.answered(path, method, status, seconds)
+    log = structlog.get_logger()
+    say = log.debug if path in QUIET and status < 400 else log.info
+    say("request", method=scope["method"], path=scope["path"][:255], status=status, seconds=round(seconds, 4))

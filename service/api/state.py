@@ -1,0 +1,49 @@
+"""What the routes work with: one of each, made by the application's lifespan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+
+if TYPE_CHECKING:
+    from service.api.answers import Answers
+    from service.api.audit import Audit
+    from service.api.auth import Door
+    from service.api.intake import Intake
+    from service.api.metrics import Metrics
+    from service.api.waiting import WaitingRoom
+    from service.settings import Settings
+    from service.store.appender import Appender
+    from service.store.commands import Commands
+    from service.store.database import Database
+    from service.store.follower import Follower
+    from service.store.log import Log
+    from service.store.tokens import Tokens
+
+
+@dataclass(slots=True)
+class Service:
+    """The running service."""
+
+    settings: Settings
+    database: Database
+    log: Log
+    appender: Appender
+    follower: Follower
+    tail: Any
+    tokens: Tokens
+    commands: Commands
+    audit: Audit
+    intake: Intake
+    waiting: WaitingRoom
+    answers: Answers
+    metrics: Metrics
+    door: Door
+
+
+def of(request: Request) -> Service:
+    """Return the service that a request came to."""
+    service: Service = request.app.state.service
+    return service

@@ -1,0 +1,91 @@
+"""Where agents' long polls wait for a command: one look a second at the table serves them all.
+
+A command that this process was asked for wakes its agents at once; one that another process was asked for is found by the
+look. While nobody waits nothing is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.api.problems import Problem
+from service.store.commands import Commands
+
+LOOK_SECONDS = 1.0
+MOST_WAITING = 20_000  # in all: an agent each of a fleet, and those that came back before their old poll had ended
+MOST_OF_A_NODE = 4
+RETRY_SECONDS = 5.0
+
+
+class WaitingRoom:
+    """The polls that wait, by node. All methods but ``wake`` are called in the event loop."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._task = asyncio.create_task(self._look())
+        self.count = 0
+
+    async def wait(self, node: str, seconds: float) -> None:
+        """Return when there may be a command for the node, or the time is over, or the service is stopping."""
+        if self._closed or seconds <= 0:
+            return
+        mine = self._waiting.get(node, set())
+        if self.count >= MOST_WAITING or len(mine) >= MOST_OF_A_NODE:
+            raise Problem(
+                "too-many-requests",
+                f"{len(mine)} polls of {node} and {self.count:,} in all are waiting already: end one first",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        event = asyncio.Event()
+        self._waiting.setdefault(node, set()).add(event)
+        self.count += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._leave(node, event)
+
+    def wake(self, nodes: Iterable[str]) -> None:
+        """Wake the polls of these nodes; called from any thread."""
+        self._loop.call_soon_threadsafe(self._wake, frozenset(nodes))
+
+    def let_go(self) -> None:
+        """Send everybody home with what there is: the service is stopping."""
+        self._closed = True
+        self._wake(frozenset(self._waiting))
+
+    async def close(self) -> None:
+        """Let go and end the look."""
+        self.let_go()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def _leave(self, node: str, event: asyncio.Event) -> None:
+        self.count -= 1
+        self._waiting[node].discard(event)
+        if not self._waiting[node]:
+            del self._waiting[node]
+
+    def _wake(self, nodes: frozenset[str]) -> None:
+        for node in nodes:
+            for event in self._waiting.get(node, ()):
+                event.set()
+
+    async def _look(self) -> None:
+        while not self._closed:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._waiting:
+                continue
+            try:
+                self._wake(frozenset(await asyncio.to_thread(self._commands.waiting)))
+            except SQLAlchemyError as error:  # the polls end empty, and the agents come again
+                structlog.get_logger().warning("commands_not_looked_up", error=type(error).__name__)

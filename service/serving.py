@@ -1,0 +1,177 @@
+"""The service as a process: its settings checked, its socket bound, its server run until a signal ends it."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from pydantic import ValidationError
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.api.app import create_app
+from service.api.auth import is_loopback
+from service.commands.endings import Refused
+from service.settings import Settings
+from service.store.database import Database, WrongDatabase
+from service.store.tokens import Tokens
+
+DRAIN_SECONDS = 15  # for what has begun when the signal comes
+BACKLOG = 2_048  # connections that wait to be accepted: a fleet that comes back at once
+IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer than an agent's pause
+
+
+def run(given: Mapping[str, Any], *, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. Raise ``Refused`` where it cannot begin."""
+    settings = _settings(given)
+    _write_logs(settings)
+    bound = _bound(settings)
+    try:
+        _check_exposure(settings, bound)
+        _raise_file_limit()
+        app = create_app(settings)
+        server = _Server(_configuration(settings, app), app)
+        announce(f"Faulthound listens on {_address(settings, bound)}")
+        server.run(sockets=[bound])
+        if not server.started:
+            raise Refused("the service did not start: the log above says why")
+    except (WrongDatabase, SQLAlchemyError) as error:
+        raise Refused(f"the database cannot be used: {str(error).splitlines()[0]}") from None
+    finally:
+        bound.close()
+
+
+class _Server(uvicorn.Server):
+    """Ends the agents' long polls as soon as it is told to stop: they would hold it up for half a minute."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if (service := self._app.state.service) is not None:
+            service.waiting.let_go()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, _sig: int, _frame: Any) -> None:
+        # Not recorded as captured: uvicorn would raise it again after a clean end, and the process would die of it.
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = "FAULTHOUND_" + "_".join(map(str, wrong["loc"])).upper()
+        raise Refused(f"{name}: {wrong['msg']}: docs/settings.md has every setting and its bound") from None
+    for name in ("tls_certificate", "tls_key"):
+        path = getattr(settings, name)
+        if path is not None and not path.is_file():
+            raise Refused(f"FAULTHOUND_{name.upper()} names {path}, which is no file: give a PEM file")
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise Refused("TLS needs both: set FAULTHOUND_TLS_CERTIFICATE and FAULTHOUND_TLS_KEY, or neither")
+    return settings
+
+
+def _bound(settings: Settings) -> socket.socket:
+    """Bind first and look at the address that it became: a name says nothing about where it leads."""
+    where = f"{settings.host or '*'}:{settings.port}"
+    try:
+        family, _type, _protocol, _name, address = socket.getaddrinfo(
+            settings.host or None, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise Refused(f"cannot listen on {where}: {error.strerror or error}: choose another host or port") from None
+    bound.setblocking(False)
+    return bound
+
+
+def _check_exposure(settings: Settings, bound: socket.socket) -> None:
+    """Refuse to be reached from other machines while anybody may do anything."""
+    if is_loopback(bound.getsockname()[0]):
+        return
+    database = Database(settings.url())
+    try:
+        database.migrate()
+        if not Tokens(database).any():
+            raise Refused(
+                f"{settings.host!r} is reached from other machines, and there is no token: make one with "
+                "`faulthound tokens create NAME --scope admin --local`, or listen on 127.0.0.1"
+            )
+    finally:
+        database.close()
+
+
+def _raise_file_limit() -> None:
+    """Take as many open files as are allowed: an agent holds one or two connections, and a fleet has thousands."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _address(settings: Settings, bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    scheme = "https" if settings.tls_key else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Never believe X-Forwarded-For: whether a request is from this machine decides what it may do.
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+
+
+def _write_logs(settings: Settings) -> None:
+    """Send both kinds of log, ours and the libraries', to stderr in one form."""
+    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
+    if level is None:
+        raise Refused(f"FAULTHOUND_LOG_LEVEL is {settings.log_level!r}: choose debug, info, warning or error")
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: Any = (
+        structlog.processors.JSONRenderer()
+        if settings.log_json
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    )
+    structlog.configure(
+        [*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler()
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    tail = [remove, structlog.processors.format_exc_info, last] if settings.log_json else [remove, last]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=tail))
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    for chatty in ("uvicorn.error", "alembic", "httpx"):
+        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
