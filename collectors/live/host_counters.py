@@ -41,7 +41,8 @@ _DISK_FIELDS = (  # in /proc/diskstats after the name; a sector has 512 bytes, w
     "in_flight", "busy_ms_total", "waiting_ms_total",
 )  # fmt: skip
 _NOT_DISKS = ("loop*", "ram*", "zram*", "sr*", "fd*", "nbd*")
-_TOTAL = re.compile(r"^(some|full) .*\btotal=(\d{1,19})$", re.MULTILINE)
+_LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{2}) ([0-9]{1,9}\.[0-9]{2}) ([0-9]{1,9}\.[0-9]{2}) ")
+_TOTAL = re.compile(r"^(some|full) .*\btotal=([0-9]{1,19})$", re.MULTILINE)
 
 
 def processors(proc: Path) -> Iterable[Readings]:
@@ -52,8 +53,8 @@ def processors(proc: Path) -> Iterable[Readings]:
     if times[:1] == ["cpu"]:
         row |= {f"{state}_ticks_total": integer(value) for state, value in zip(_CPU_STATES, times[1:], strict=False)}
     yield from tick("cpu", {"": row | _renamed(pairs(content), _CPU_COUNTS)})
-    loads = [float(word) for word in (text(proc / "loadavg") or "").split()[:3] if word.replace(".", "", 1).isdigit()]
-    yield from tick("load", {"": dict(zip(_LOADS, loads, strict=False))}, "<f4")
+    if loads := _LOAD.match(text(proc / "loadavg") or ""):
+        yield from tick("load", {"": dict(zip(_LOADS, map(float, loads.groups()), strict=True))}, "<f4")
 
 
 def memory(proc: Path) -> Iterable[Readings]:

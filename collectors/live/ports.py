@@ -27,6 +27,7 @@ _WORDS = {name: f"{name}_words_total" for name in (
     "port_rcv_data", "port_xmit_data", "unicast_rcv_data", "unicast_xmit_data", "port_rcv_data_64", "port_xmit_data_64",
 )}  # fmt: skip
 _PCI = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.[0-7]$")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec")
 _SETTINGS = frozenset({"lifespan"})  # lies among the counters and counts nothing: how long the driver caches them, ms
 
 Row = dict[str, int]
@@ -67,10 +68,8 @@ def _counters(folder: Path) -> Iterator[tuple[str, int | None]]:
 
 def _port(folder: Path) -> Row:
     """Return one port's readings. ``state`` 4 is active, ``physical_state`` 5 is up, as the kernel numbers them."""
-    rate = (text(folder / "rate") or "").partition(" ")[0]
-    megabits = (
-        round(float(rate) * 1000) if rate.replace(".", "", 1).isdigit() and len(rate) < 10 else None
-    )  # "2.5", "400"
+    rate = _RATE.match(text(folder / "rate") or "")  # "2.5 Gb/sec (1X SDR)", "400 Gb/sec (4X NDR)"
+    megabits = round(float(rate[1]) * 1000) if rate else None
     states = {"state": number(folder / "state"), "physical_state": number(folder / "phys_state")}
     counted = {**dict(_counters(folder / "hw_counters")), **dict(_counters(folder / "counters"))}
     return _read({**states, "rate_megabits_per_second": megabits, **counted})
