@@ -27,6 +27,11 @@ ABSENT_WITHOUT_NODES = 0.7
 MAX_ABSENT_SHARE = 1 / 3
 """More ranks without a process than this share of those with one: the table does not cover the job, or the job is over."""
 
+OUT_OF_DATE_SECONDS = 90.0
+"""An agent tells states every 10 s: what is so much older than another rank's is of a node that no longer reports."""
+SAME_LOOK_SECONDS = 0.5
+_DEAD = frozenset({"Z", "X"})
+
 _LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
 _STORAGE = re.compile(
     r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"
@@ -118,16 +123,33 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     rows = ranked_rows(table, Owners.of(window, topology), topology)
     newest = {rank: found[-1] for rank, found in rows.items()}
-    dead = {rank: row for rank, row in newest.items() if row.state in {"Z", "X"}}
+    dead = {rank: row for rank, row in newest.items() if row.state in _DEAD}
     if len(dead) < len(newest):
-        yield from _named(dead, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
-    stopped = {rank: row for rank, row in newest.items() if row.state in {"T", "t"}}
+        gone = {rank: row for rank, row in dead.items() if _without_a_word(row)}
+        yield from _named(gone, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
+    known = _last_known(rows)
+    stopped = {rank: row for rank, row in known.items() if row.state in {"T", "t"}}
     if stopped and len(stopped) < max(2, len(topology.ranks)):
         why = "its process is stopped (state {0.state}): it takes part in nothing until somebody continues it"
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
-    blocked = {rank: row for rank, row in newest.items() if row.state == "D"}
+    blocked = {rank: row for rank, row in known.items() if row.state == "D"}
     yield from _uninterruptible(blocked, rows, topology)
     yield from _absent(table, newest, window, topology)
+
+
+def _without_a_word(row: ProcessState) -> bool:
+    """Whether nothing is known of its end but a SIGKILL; a program that left with a code had a reason, which its log tells."""
+    return row.exit_code is None and row.signal in {None, 9}
+
+
+def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, ProcessState]:
+    """Return each rank's newest state; before the end, where the whole job has ended; not one that is long out of date."""
+    over = all(found[-1].state in _DEAD for found in rows.values())
+    judged = {rank: [row for row in found if not over or row.state not in _DEAD] for rank, found in rows.items()}
+    newest = {rank: found[-1] for rank, found in judged.items() if found}
+    instants = [row.at for row in newest.values() if row.boot_id is not None and row.at is not None]
+    since = max(instants, default=0.0) - OUT_OF_DATE_SECONDS
+    return {rank: row for rank, row in newest.items() if row.boot_id is None or (row.at or 0.0) >= since}
 
 
 def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topology) -> dict[int, list[ProcessState]]:
@@ -137,6 +159,8 @@ def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topolog
     """
     candidates: dict[tuple[int, float], list[ProcessState]] = defaultdict(list)
     for row in table:
+        if row.rank is not None and row.parent_pid is not None:
+            continue  # what a rank has started has a state and an end of its own
         known = owners.rank(row.pid, row.node)
         rank = known if known is not None else _stated_rank(row, owners, topology)
         if rank is not None:
@@ -209,7 +233,7 @@ def _uninterruptible(
         blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
     suspects = []
     for rank, row in sorted(blocked.items()):
-        twice = len(rows[rank]) > 1 and rows[rank][-2].state == "D"
+        twice = _blocked_before(row, rows[rank])
         driver = _DRIVER.search(row.wait_channel or "") is not None
         strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE + 0.15 * driver
         where = f" in {row.wait_channel}" if row.wait_channel else ""
@@ -217,6 +241,12 @@ def _uninterruptible(
         suspects.append(_suspect(rank, row, strength, why))
     if suspects and len(suspects) * 2 <= max(len(rows), 2):
         yield _finding("uninterruptible", "machine", tuple(suspects))
+
+
+def _blocked_before(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
+    """Whether the table before this row has it blocked, too; two collectors' looks at one moment are one."""
+    before = [other for other in rows if (other.at or 0.0) <= (row.at or 0.0) - SAME_LOOK_SECONDS]
+    return bool(before) and before[-1].state == "D"
 
 
 def _many(ranks: Mapping[int, ProcessState], topology: Topology) -> bool:

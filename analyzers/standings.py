@@ -10,11 +10,15 @@ from analyzers.frames import Duty, Rules, normal, shown, training_thread
 from analyzers.process import Owners
 from analyzers.topology import Topology
 from analyzers.window import Window
-from collectors.records import Frame, StackDump, Thread
+from collectors.records import Frame, ProcessState, StackDump, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
 SOFT = frozenset({"store", "idle_worker"})
 """Duties that wait for others without being communication, or say nothing: neither waiting nor suspect."""
+ROUND_SECONDS = 15.0
+"""Looks of one round: an agent that is asked looks at all its ranks at once, twice, and nodes are asked together."""
+OUT_OF_DATE_SECONDS = 180.0
+"""A rank is looked at every minute unasked: what is so much older than the newest evidence is not of this hang."""
 _TOOLS = ("py-spy", "faulthandler", "gdb")
 
 
@@ -58,7 +62,25 @@ def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Sta
             rank = owners.rank(dump.parent_pid, dump.node)
         if rank is not None and dump.threads:
             by_rank[rank].append(dump)
+    by_rank = _up_to_date(by_rank, window)
     return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
+
+
+def _live(dump: StackDump) -> bool:
+    """Whether an agent took it: then its instant is that of the look, and a file's may be that of a copy."""
+    return dump.boot_id is not None and dump.at is not None
+
+
+def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int, list[StackDump]]:
+    """Leave out ranks whose newest look, by an agent, is not of the moment that the window ends with."""
+    newest = {rank: max(dump.at or 0.0 for dump in dumps) for rank, dumps in by_rank.items() if all(map(_live, dumps))}
+    if not newest:
+        return by_rank
+    alive = (row.at for row in window.of(ProcessState) if row.rank is not None and row.boot_id and row.at is not None)
+    last = max(newest.values())
+    asked = [rank for rank, at in newest.items() if at >= last - ROUND_SECONDS]
+    since = last - ROUND_SECONDS if 2 * len(asked) > len(newest) else max((last, *alive)) - OUT_OF_DATE_SECONDS
+    return {rank: dumps for rank, dumps in by_rank.items() if newest.get(rank, since) >= since}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +150,21 @@ def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
         (look.dump.tool for look in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name)
     )
     candidates = [look for look in candidates if look.dump.tool == tool]
-    main_pid = min((look.dump.pid for look in candidates if look.dump.pid is not None), default=None)
+    main_pid = _main_pid(candidates)
     trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
     newest: dict[int, _Look] = {}
     for look in sorted(looks, key=_order):
         if look.dump.pid is not None and look.dump.pid != main_pid:
             newest[look.dump.pid] = look
     return trainers, list(newest.values())
+
+
+def _main_pid(candidates: Sequence[_Look]) -> int | None:
+    """Return the trainer's pid: an agent's looks say who is whose child, so that the newest is the one that runs now."""
+    known = [look.dump for look in candidates if look.dump.pid is not None]
+    if known and all(map(_live, known)):
+        return max(known, key=lambda dump: (dump.at or 0.0, -(dump.pid or 0))).pid
+    return min((dump.pid for dump in known if dump.pid is not None), default=None)
 
 
 def _shown(frames: Sequence[Frame], rules: Rules, function: str) -> str:

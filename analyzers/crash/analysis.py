@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.crash import silence
+from analyzers.crash.exits import exit_events
 from analyzers.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
 from analyzers.finding import Evidence, Finding, Suspect, analyzer
 from analyzers.knowledge import Knowledge
@@ -52,7 +53,7 @@ class Scene:
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")
-    ordered = sorted(window.of(LogEvent), key=_order)
+    ordered = sorted((*window.of(LogEvent), *exit_events(window, topology)), key=_order)
     told = tuple((kind_of(event, table), event) for event in ordered)
     if not table or not any(kind for kind, _ in told):
         return

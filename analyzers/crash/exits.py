@@ -1,0 +1,81 @@
+"""How processes ended, as an agent saw it: code or signal, and an instant by the kernel's clock.
+
+A launcher's word on an exit comes late and in any order; these come in the order of the deaths. Who died first is a hint
+where codes say nothing, and never more: a killed process can take longer to go than its peers take to notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzers.topology import Topology
+from analyzers.window import Window
+from collectors.records import LogEvent, ProcessState
+
+CLEANUP_SECONDS = 15.0
+"""So long after the first failure a SIGKILL is its launcher's: torchrun and srun ask for 30 s before they kill."""
+TOGETHER_SECONDS = 2.0  # ended within this, all of them, by SIGTERM or SIGKILL: somebody ended the job
+FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
+FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
+_ENDED_FROM_OUTSIDE = frozenset({9, 15})
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    row: ProcessState
+    at: float
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it; a program that catches one and leaves says 128 + signal, as a shell does."""
+        code = self.row.exit_code or 0
+        return self.row.signal or (code - 128 if 128 < code <= 128 + 64 else None)
+
+
+def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
+    """Return an event for each rank's process that did not end well; none where somebody ended the whole job."""
+    newest: dict[int, _Exit] = {}
+    for row in window.of(ProcessState):
+        # What a rank started has an end of its own, which the rank outlives or tells of.
+        if (
+            row.state in {"X", "Z"}
+            and row.rank is not None
+            and row.parent_pid is None
+            and (row.exit_code or row.signal)
+        ):
+            newest[row.rank] = _Exit(row, row.at or 0.0)
+    exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
+    if not exits or _ended_together(exits, topology):
+        return []
+    first = exits[0] if _first(exits) else None
+    return [_event(one, first=one is first, cleanup=_cleanup(one, exits[0])) for one in exits]
+
+
+def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
+    outside = all(one.signal in _ENDED_FROM_OUTSIDE for one in exits)
+    all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
+    return outside and all_of_them and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
+
+
+def _first(exits: Sequence[_Exit]) -> bool:
+    """Whether the first is so clearly: by more than what an exit takes, and what two nodes' clocks may differ."""
+    first = exits[0]
+    return len(exits) > 1 and all(
+        other.at - first.at >= (FIRST_SECONDS if other.row.node == first.row.node else FIRST_ABROAD_SECONDS)
+        for other in exits[1:]
+    )
+
+
+def _cleanup(one: _Exit, first: _Exit) -> bool:
+    return one.signal == 9 and one.at - first.at >= CLEANUP_SECONDS
+
+
+def _event(one: _Exit, *, first: bool, cleanup: bool) -> LogEvent:
+    row = one.row
+    how = f"signal {one.signal}" if one.signal else f"exit code {row.exit_code}"
+    return LogEvent(
+        source=row.source, at=row.at, node=row.node, rank=row.rank, pid=row.pid, job=row.job, attempt=row.attempt,
+        event="closing_signal" if cleanup else "exit", signal=one.signal, exit_code=row.exit_code,
+        first=first or None, text=f"process {row.pid} ended with {how}" + (", before all others" if first else ""),
+    )  # fmt: skip
