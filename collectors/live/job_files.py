@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,14 +48,14 @@ def seen_by(host: Host, process: TrainingProcess, path: str) -> Path:
     return host.roots.files / path.lstrip("/")
 
 
-def open_files(host: Host, pid: int, below: str = "") -> dict[str, str]:
-    """Return name → path to open of the regular files that a process has open, those whose name begins with ``below``."""
+def open_files(host: Host, pid: int, wanted: Callable[[str], bool]) -> dict[str, str]:
+    """Return name → path to open of what a process has open under a wanted name; the name is as its container has it."""
     found: dict[str, str] = {}
     with suppress(OSError), os.scandir(host.roots.proc / str(pid) / "fd") as entries:
         for entry in entries:
             with suppress(OSError):
                 name = os.readlink(entry.path)  # noqa: PTH115 - hundreds of them at every run
-                if name.startswith(below) and stat.S_ISREG(os.stat(entry.path).st_mode):  # noqa: PTH116
+                if wanted(name):
                     found[name] = entry.path
     return found
 

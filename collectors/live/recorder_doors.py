@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from collectors.live.host import Host
-from collectors.live.job_files import inner_pid, seen_by
+from collectors.live.job_files import inner_pid, open_files, seen_by
 from collectors.live.training import TrainingProcess
 
 SERVER_LABELS = ("FAULTHOUND_WORKER_SERVER", "TORCH_WORKER_SERVER_SOCKET")
@@ -109,14 +109,8 @@ def _listening_tcp(host: Host, process: TrainingProcess) -> Iterator[str]:
 
 
 def _socket_inodes(host: Host, pid: int) -> set[bytes]:
-    found = set()
-    with suppress(OSError), os.scandir(host.roots.proc / str(pid) / "fd") as entries:
-        for entry in entries:
-            with suppress(OSError):
-                name = os.readlink(entry.path)  # noqa: PTH115 - hundreds of them
-                if name.startswith("socket:["):
-                    found.add(name[8:-1].encode())
-    return found
+    names = open_files(host, pid, lambda name: name.startswith("socket:["))
+    return {name[8:-1].encode() for name in names}
 
 
 def _net(host: Host, pid: int, name: str) -> bytes:

@@ -78,3 +78,5 @@ class CollectiveTimings(Record, frozen=True, kw_only=True, tag="collective_timin
     strings: tuple[str, ...] = ()
     count: int = 0
     columns: dict[str, bytes] = {}  # TIMING_COLUMNS
+    every: int = 1  # only sequences that this divides are in it: the agent kept these alone of
+    told: int = 0  # so many that the plugin wrote; 0: count

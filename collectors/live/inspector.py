@@ -1,0 +1,120 @@
+"""What NCCL Inspector writes beside the job: operations from its log files as they grow, means from its Prometheus files.
+
+A training process's own log is the one that it has open, whatever its container calls the folder, so that of a folder
+that all nodes share each agent reads its node's part. Where there are more operations than are worth sending, those
+stay whose sequence a power of two divides: the same ones on every rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from collectors.inspector_series import gather as gather_series
+from collectors.inspector_timings import gather, thinned
+from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live.host import Host
+from collectors.live.job_files import open_files, seen_by
+from collectors.live.tailing import Chunk, Tails, key_of
+from collectors.live.training import TrainingProcess
+from collectors.records import Record, Unread
+
+FILE_BYTES = 2 << 20  # of one process's log in one run: some 5,000 operations
+RUN_BYTES = 16 << 20
+BEHIND_BYTES = 2 << 20  # what is older than the newest so many bytes is not worth the reading
+MOST_OPERATIONS = 250  # sent of one process in one run
+MOST_FOLDERS = 64
+MOST_SERIES_FILES = 64  # of one folder
+SERIES_BYTES = 1 << 20  # of one file
+SERIES_SECONDS = 300.0  # an older file's job has ended; the plugin writes every 30 s at least
+LABEL = "NCCL_INSPECTOR_DUMP_DIR"
+DEFAULT_FOLDER = "nccl-inspector"  # -<Slurm's job id> or -unknown-jobid, in the process's folder
+SUFFIXES = (".log", ".jsonl", ".json")
+
+
+@collector("inspector", gives="collective timings by NCCL Inspector", every_seconds=30, limit_seconds=30)
+class Inspector:
+    """Tails the plugin's logs and reads its Prometheus files."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
+        self.owners: dict[str, TrainingProcess] = {}  # by key of the file
+
+    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+        """Yield what was written since the last run."""
+        self.tails.resume(self.host.cursor("inspector"))
+        files = self._logs()
+        folders = self._folders()
+        if not files and not self.tails.files and not folders:
+            raise NothingToCollect("no training process here runs NCCL Inspector, and no folders are given")
+        for chunk in self.tails.read(files):
+            yield from self._timings(chunk)
+        yield Cursor(self.tails.cursor())
+        for key in self.owners.keys() - self.tails.files.keys():
+            del self.owners[key]
+        yield from self._means(folders)
+
+    def _logs(self) -> dict[str, tuple[str, str]]:
+        """Return the plugin's logs that the training processes have open: key → name, path."""
+        found: dict[str, tuple[str, str]] = {}
+        for process in self.host.training():
+            folder = process.labels.get(LABEL, "").strip("./") or DEFAULT_FOLDER
+            wanted = partial(_is_log, folder)
+            for name, path in open_files(self.host, process.pid, wanted).items():
+                if (key := key_of(path)) is not None:
+                    found[key] = name, path
+                    self.owners[key] = process
+        return found
+
+    def _folders(self) -> list[Path]:
+        told = [
+            self.host.roots.files / str(folder).lstrip("/") for folder in self.host.option("inspector", "folders", ())
+        ]
+        labelled = ((process, process.labels.get(LABEL)) for process in self.host.training())
+        told += [seen_by(self.host, process, label) for process, label in labelled if label]
+        distinct: dict[str, Path] = {}
+        for folder in told:
+            with suppress(OSError):
+                status = folder.stat()
+                distinct.setdefault(f"{status.st_dev}:{status.st_ino}", folder)
+        return list(distinct.values())[:MOST_FOLDERS]
+
+    def _timings(self, chunk: Chunk) -> Iterator[Record]:
+        owner = self.owners.get(chunk.key)
+        whose = {"source": chunk.path} if owner is None else {
+            "source": chunk.path, "rank": owner.rank, "job": owner.job, "attempt": owner.attempt, "role": owner.role
+        }  # fmt: skip
+        gathered = gather(chunk.data.split(b"\n"))
+        every = thinned(gathered.communicators, MOST_OPERATIONS)
+        for each in gathered.communicators:
+            yield from each.records(every, **whose)
+        if chunk.left_out_bytes:
+            reason = f"{chunk.left_out_bytes:,} bytes were not read: more than {BEHIND_BYTES:,} came since the last run"
+            yield Unread(**whose, reason=reason, outcome="limit", at=chunk.written_at)
+        if gathered.damaged:
+            reason = f"{gathered.damaged:,} lines are no operation of NCCL Inspector"
+            yield Unread(**whose, reason=reason, outcome="damaged", at=chunk.written_at)
+
+    def _means(self, folders: list[Path]) -> Iterator[Readings]:
+        """Yield this node's means; a folder that nodes share holds the others' too."""
+        here = {name.partition(".")[0] for name in (self.host.node, os.uname().nodename)}
+        for folder in folders:
+            for path in sorted(folder.glob("*.prom"))[:MOST_SERIES_FILES]:
+                for table in gather_series(self._fresh(path).decode(errors="replace").split("\n")).tables:
+                    if table.cells and (table.node is None or table.node.partition(".")[0] in here):
+                        yield Readings("nccl", tuple(table.cells), tuple(table.metrics), list(table.rows()))
+
+    def _fresh(self, path: Path) -> bytes:
+        with suppress(OSError):
+            if key_of(str(path)) and self.host.clock.now() - path.stat().st_mtime < SERIES_SECONDS:
+                with path.open("rb") as file:
+                    return file.read(SERIES_BYTES)
+        return b""
+
+
+def _is_log(folder: str, name: str) -> bool:
+    return folder in name and name.endswith(SUFFIXES)

@@ -1,0 +1,56 @@
+"""NCCL Inspector's metrics as Prometheus text: a file of its dump folder, or a saved scrape."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Iterator
+from sys import byteorder
+
+from collectors.inspector_series import MOST_SERIES, PREFIXES, Table, gather
+from collectors.opening import lines
+from collectors.readers import Input, reader
+from collectors.records import Record, Samples, Unread
+
+
+def _sniff(head: bytes, source: str) -> int:
+    del source
+    whole = b"\n" + head
+    # Below dcgm-exporter's claim: a scrape of both is that one's.
+    return 90 if any(b"\n" + prefix.encode() in whole for prefix in PREFIXES) and b"{" in head else 0
+
+
+@reader(
+    "inspector_prometheus",
+    made_by="NCCL_INSPECTOR_ENABLE=1 NCCL_INSPECTOR_PROM_DUMP=1",
+    gives="mean time and bandwidth of collectives, by GPU, communicator, operation and size",
+    sniff=_sniff,
+)
+def read(input: Input) -> Iterator[Record]:
+    """Yield one record of gauges a node, all of the instant at which the file was written."""
+    series = gather(text for _, text in lines(input.stream))
+    for table in series.tables:
+        if table.cells:
+            yield _samples(table, input)
+    if series.over:
+        reason = f"{series.over:,} series are not read: {MOST_SERIES:,} are the most"
+        yield Unread(source=input.source, reason=reason, outcome="limit")
+    if series.damaged:
+        yield Unread(source=input.source, reason=f"{series.damaged:,} lines are no series", outcome="damaged")
+
+
+def _samples(table: Table, input: Input) -> Samples:
+    values = array("f", (math.nan if value is None else value for row in table.rows() for value in row))
+    if byteorder == "big":
+        values.byteswap()
+    return Samples(
+        source=input.source,
+        at=input.at,
+        node=table.node or input.node,
+        scope="nccl",
+        devices=tuple(table.cells),
+        metrics=tuple(table.metrics),
+        ticks=struct.pack("<d", math.nan if input.at is None else input.at),
+        values=values.tobytes(),
+    )
