@@ -125,8 +125,9 @@ class AgentService:
             def _answer(self, reply: Reply) -> None:
                 data = json.dumps(reply.body).encode()
                 try:
-                    self.send_response(reply.status)
-                    for name, value in {"Content-Length": str(len(data)), **reply.headers}.items():
+                    self.send_response_only(reply.status)
+                    headers = {"Date": self.date_time_string(), "Content-Length": str(len(data)), **reply.headers}
+                    for name, value in headers.items():
                         self.send_header(name, value)
                     self.end_headers()
                     self.wfile.write(data)
