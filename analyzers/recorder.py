@@ -63,8 +63,8 @@ class RecorderTable:
 
     @cached_property
     def gloo(self) -> Mask:
-        """Mark gloo's entries: no sends or receives, no states, ``retired`` for whatever ended."""
-        marks = np.array([text.startswith("gloo:") for text in self.strings] + [False], np.bool_)
+        """Mark gloo's entries, and those seen on the host only: no states, ``retired`` for whatever ended."""
+        marks = np.array([text.startswith(("gloo:", "host:")) for text in self.strings] + [False], np.bool_)
         gloo: Mask = marks[self["operation"]]
         return gloo
 

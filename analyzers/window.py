@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from analyzers.recorder import RecorderTable, whole_values
+from analyzers.rings import with_rings
 from analyzers.tabulate import tabulate
-from collectors.records import FlightRecorderDump, Record
+from collectors.records import FlightRecorderDump, Record, Ring
 
 R = TypeVar("R", bound=Record)
 
@@ -23,7 +24,8 @@ R = TypeVar("R", bound=Record)
 class Window:
     """The records judged together, in a canonical order that does not depend on how they arrived.
 
-    ``dumps``: the newest flight-recorder dump of each rank. ``earlier_dumps``: older ones of the same attempt.
+    ``dumps``: the newest flight-recorder dump of each rank, with what the probe's ring adds, or the ring in its place.
+    ``earlier_dumps``: older ones of the same attempt, as they were.
     """
 
     records: tuple[Record, ...] = ()
@@ -65,9 +67,10 @@ class Window:
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
         kept = _ordered(kept)
         newest, earlier = _newest_a_rank([record for record in kept if isinstance(record, FlightRecorderDump)])
+        dumps = with_rings(newest, [record for record in kept if isinstance(record, Ring)])
         job = next((record.job for record in kept if record.job), None)
         others = tuple(number for number in attempts if number != chosen)
-        return cls(tuple(kept), tuple(newest), tuple(earlier), job, chosen, others)
+        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others)
 
 
 def _ordered(records: list[Record]) -> list[Record]:

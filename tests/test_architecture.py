@@ -15,6 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("collectors", "analyzers", "service")
 FILE_LINES_MAX = 400
+COPIED_LINES_MAX = {"collectors/faulthound_probe.py": 680}  # one file by its purpose: users copy it beside their script
 FUNCTION_LINES_MAX = 60
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 HEAVY = ("pandas", "scipy", "sklearn", "torch")
@@ -78,7 +79,7 @@ def test_files_and_functions_stay_readable(package: str) -> None:
     for path in sources(package):
         text = path.read_text(encoding="utf-8")
         name = path.relative_to(REPOSITORY)
-        if (lines := text.count("\n")) > FILE_LINES_MAX:
+        if (lines := text.count("\n")) > COPIED_LINES_MAX.get(str(name), FILE_LINES_MAX):
             too_long.append(f"{name}: {lines} lines")
         too_long += [
             f"{name}:{node.lineno} {node.name}: {length} lines"

@@ -31,6 +31,7 @@ from collectors.records import (
     RasPeerDead,
     RasRank,
     Record,
+    Ring,
     StackDump,
     Thread,
     Unread,
@@ -246,6 +247,9 @@ def _spoilt(record: Record, draws: random.Random) -> Record:
         changes["strings"] = record.strings[: draws.randrange(len(record.strings) + 1)] if record.strings else ()
         changes["groups"] = (*record.groups[:2], Group("x"), Group("", "", Members.of([4000, -1])))
         changes["count"] = draws.choice((record.count, 0, record.count + 3))
+    if isinstance(record, Ring):
+        changes["columns"] = {name: _noise(data, draws) for name, data in record.columns.items()}
+        changes["groups"] = (*record.groups[:2], Group("x"), Group("", "", Members.of([4000, -1])))
     for name in ("rank", "pid"):
         if hasattr(record, name) and draws.random() < 0.2:
             changes[name] = draws.choice((None, -1, 0, 7, 99)) if name == "rank" else draws.choice((0, -1, 105))

@@ -1,0 +1,655 @@
+"""Faulthound's probe: one file to copy beside a training script. Standard library only; the job never needs it.
+
+    import faulthound_probe                                          # in the script, or without touching it:
+    PYTHONPATH=/opt/faulthound python -m faulthound_probe train.py
+
+It writes what the job enters and leaves (collectives, sends and receives, steps, phases) into a file of fixed size under
+/dev/shm, which outlives SIGSTOP and SIGKILL, and opens torch's worker server beside it. It wraps methods of torch's
+``ProcessGroup`` and ``Work`` and not the functions of torch.distributed: functions that the job imported before keep
+working, and torch.compile, which knows those functions by identity, sees no difference. What fails in here is swallowed
+and counted. ``FAULTHOUND_PROBE=0`` turns it off; docs/probe.md has the other variables.
+
+The file, little-endian: header | groups | names | steps | timings | entries. A slot begins and ends with its number
+counted from 1; one whose two numbers differ was being written when it was read. Python's ``struct`` writes in order.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.machinery
+import itertools
+import json
+import mmap
+import os
+import stat
+import struct
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+MAGIC = b"FHRING\x00\x01"
+HEADER = struct.Struct("<8s6I9q4i2I36s")
+"""Magic; bytes of header, groups and names; slots of steps, timings, entries; pid, start ticks, UTC and monotonic ns of
+one instant, entries written, swallowed failures, step, steps written, timings written; rank, world size, phase, role;
+bytes of groups and of names in use; boot id."""
+BASE_AT, WRITTEN_AT, SWALLOWED_AT, STEP_AT, STEPS_AT, TIMINGS_AT, PHASE_AT, ROLE_AT, GROUPS_AT, NAMES_AT = (
+    48, 64, 72, 80, 88, 96, 112, 116, 120, 124,
+)  # fmt: skip
+UNSEEN_AT, MOST_GROUPS = 1024, 2048  # a byte a group: 1, collectives went by that Python does not see
+HEADER_BYTES, GROUPS_BYTES, NAMES_BYTES = 4096, 1 << 16, 1 << 16
+STEPS, TIMINGS, ENTRIES = 512, 512, 4096
+STEP = struct.Struct("<QqqQ")  # number, step, monotonic ns, number
+TIMING = struct.Struct("<QiiqqQ")  # number, name, 0, step, device ns, number
+ENTRY = struct.Struct("<QiiiiqqqqqqQ")
+"""Number; group, operation, phase, failed; collective and p2p sequence, bytes, entered, left (monotonic ns; -1), step;
+number."""
+LENGTH = struct.Struct("<H")  # before every group and name
+LEFT_AT, FAILED_AT = 56, 20
+
+OPERATIONS = {
+    "allreduce": ("all_reduce", 0), "allreduce_coalesced": ("all_reduce", 0), "broadcast": ("broadcast", 0),
+    "reduce": ("reduce", 0), "allgather": ("all_gather", 1), "all_gather_single": ("_all_gather_base", 1),
+    "_allgather_base": ("_all_gather_base", 1), "allgather_coalesced": ("all_gather", 1),
+    "all_gather_single_coalesced": ("_all_gather_base", 1), "allgather_into_tensor_coalesced": ("_all_gather_base", 1),
+    "reduce_scatter": ("reduce_scatter", 1), "reduce_scatter_single": ("_reduce_scatter_base", 1),
+    "_reduce_scatter_base": ("_reduce_scatter_base", 1), "reduce_scatter_single_coalesced": ("_reduce_scatter_base", 1),
+    "reduce_scatter_tensor_coalesced": ("_reduce_scatter_base", 1), "gather": ("gather", 1), "scatter": ("scatter", 0),
+    "alltoall": ("all_to_all", 1), "all_to_all_single": ("all_to_all", 1), "alltoall_base": ("all_to_all", 1),
+    "barrier": ("barrier", -1), "monitored_barrier": ("barrier", -1),
+    "send": ("send", 0), "recv": ("recv", 0), "recv_anysource": ("recv", 0),
+}  # fmt: skip
+"""Methods of ProcessGroup: what the flight recorder calls them, and which argument holds this rank's tensors."""
+MOST_FAILURES = 100  # after which the probe leaves the job alone
+MOST_DEVICE_PAIRS = 256
+
+
+def _folder() -> str:
+    """Return this user's folder of rings, made if need be; one that another user could write into is refused."""
+    root = os.environ.get("FAULTHOUND_PROBE_DIR", "/dev/shm")  # noqa: S108 the folder below is checked
+    path = f"{root}/faulthound-{os.geteuid()}"
+    Path(path).mkdir(0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not a folder of user {os.geteuid()} alone: remove it")
+    return path
+
+
+def spans(ranks: Sequence[int]) -> str:
+    """Write ranks as ``0-7,16`` or, a step apart, ``0-24:8``: a world of 16,384 in a few characters."""
+    parts, first = [], 0
+    while first < len(ranks):
+        last = first + 1
+        step = ranks[last] - ranks[first] if last < len(ranks) else 0
+        while last < len(ranks) and step > 0 and ranks[last] - ranks[last - 1] == step:
+            last += 1
+        if last - first < 3:
+            last = first + 1
+        start, end = ranks[first], ranks[last - 1]
+        parts.append(str(start) if start == end else f"{start}-{end}" if step == 1 else f"{start}-{end}:{step}")
+        first = last
+    return ",".join(parts)
+
+
+class Ring:
+    """The file in shared memory. It is reserved in full when it is made: a full /dev/shm must not end a job by SIGBUS."""
+
+    def __init__(self, path: str, rank: int, world_size: int, entries: int = ENTRIES) -> None:
+        self.path, self.entries = path, entries
+        self.steps_offset = HEADER_BYTES + GROUPS_BYTES + NAMES_BYTES
+        self.timings_offset = self.steps_offset + STEPS * STEP.size
+        self.entries_offset = self.timings_offset + TIMINGS * TIMING.size
+        size = self.entries_offset + entries * ENTRY.size
+        Path(path).unlink(missing_ok=True)  # of a dead process that had our number
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, size)
+            self.memory = mmap.mmap(file, size)
+        except OSError:
+            Path(path).unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+        self.numbers, self.step_numbers, self.timing_numbers = itertools.count(), itertools.count(), itertools.count()
+        self.names: dict[str, int] = {}
+        self.groups: dict[str, int] = {}
+        self.names_used = self.groups_used = 0
+        self.step, self.phase, self.failed = -1, -1, False
+        ticks = int(
+            Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
+        )
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip().encode()
+        sizes = (HEADER_BYTES, GROUPS_BYTES, NAMES_BYTES, STEPS, TIMINGS, entries)
+        instants = (time.time_ns(), time.monotonic_ns())
+        fields = (os.getpid(), ticks, *instants, 0, 0, -1, 0, 0, rank, world_size, -1, -1, 0, 0, boot)
+        HEADER.pack_into(self.memory, 0, bytes(8), *sizes, *fields)
+        self.memory[:8] = MAGIC  # last: a reader never sees half a header
+
+    def put(self, offset: int, value: int, kind: str = "<q") -> None:
+        """Write one number."""
+        struct.pack_into(kind, self.memory, offset, value)
+
+    def name(self, text: str) -> int:
+        """Return a text's number, -1 where the table is full."""
+        found = self.names.get(text)
+        if found is None:
+            found = -1
+            if self._append(HEADER_BYTES + GROUPS_BYTES, NAMES_BYTES, self.names_used, text.encode()[:512]):
+                self.names_used += LENGTH.size + len(text.encode()[:512])
+                self.put(NAMES_AT, self.names_used, "<I")
+                found = len(self.names)
+            self.names[text] = found
+        return found
+
+    def group(self, name: str, description: str, backend: str, members: Sequence[int]) -> int:
+        """Return a group's number, -1 where the table is full. A name that comes back with other members is new."""
+        body = json.dumps([name, description, backend, spans(members)]).encode()
+        found = self.groups.get(body.decode())
+        if found is None:
+            found = -1
+            fits = len(self.groups) < MOST_GROUPS and len(body) < 1 << 16
+            if fits and self._append(HEADER_BYTES, GROUPS_BYTES, self.groups_used, body):
+                self.groups_used += LENGTH.size + len(body)
+                self.put(GROUPS_AT, self.groups_used, "<I")
+                found = len(self.groups)
+            self.groups[body.decode()] = found
+        return found
+
+    def _append(self, table: int, size: int, used: int, body: bytes) -> bool:
+        if used + LENGTH.size + len(body) > size:
+            return False
+        self.memory[table + used : table + used + LENGTH.size + len(body)] = LENGTH.pack(len(body)) + body
+        return True
+
+    def enter(self, group: int, operation: int, collective: int, p2p: int, size: int) -> int:
+        """Write an entry that is still inside and return its index."""
+        index = next(self.numbers)
+        if not index & 63:  # wall clocks are set now and then: the newest pair dates the entries
+            struct.pack_into("<qq", self.memory, BASE_AT, time.time_ns(), time.monotonic_ns())
+        ENTRY.pack_into(
+            self.memory, self.entries_offset + index % self.entries * ENTRY.size,
+            index + 1, group, operation, self.phase, 0, collective, p2p, size, time.monotonic_ns(), -1, self.step, index + 1,
+        )  # fmt: skip
+        self.put(WRITTEN_AT, index + 1)
+        return index
+
+    def leave(self, index: int, *, failed: bool = False) -> None:
+        """Note that an entry's operation was left, unless its slot has been taken since."""
+        offset = self.entries_offset + index % self.entries * ENTRY.size
+        if struct.unpack_from("<Q", self.memory, offset)[0] == index + 1:
+            if failed:
+                self.failed = True
+                self.put(offset + FAILED_AT, 1, "<i")
+            self.put(offset + LEFT_AT, time.monotonic_ns())
+
+    def end_step(self, step: int) -> None:
+        """Note that a step ended."""
+        number = next(self.step_numbers)
+        self.step = step
+        where = self.steps_offset + number % STEPS * STEP.size
+        STEP.pack_into(self.memory, where, number + 1, step, time.monotonic_ns(), number + 1)
+        self.put(STEP_AT, step)
+        self.put(STEPS_AT, number + 1)
+
+    def timing(self, name: int, step: int, nanoseconds: int) -> None:
+        """Note what the device took for a phase."""
+        number = next(self.timing_numbers)
+        where = self.timings_offset + number % TIMINGS * TIMING.size
+        TIMING.pack_into(self.memory, where, number + 1, name, 0, step, nanoseconds, number + 1)
+        self.put(TIMINGS_AT, number + 1)
+
+
+class _Group:
+    """What is counted of one process group. ``offset``: by how much its sequence number runs ahead of the recorder's."""
+
+    __slots__ = ("expected", "lanes", "number", "offset", "rank")
+
+    def __init__(self, number: int, rank: int) -> None:
+        self.number, self.rank, self.offset, self.expected = number, rank, 0, -1
+        self.lanes: dict[tuple[str, int], list[int]] = {}  # (kind, peer) → [name, count]
+
+
+class _Device:
+    """Event pairs on the current CUDA stream; they are read once the device has passed them, so nothing ever waits."""
+
+    def __init__(self, cuda: Any, ring: Ring) -> None:
+        self.cuda, self.ring = cuda, ring
+        self.phase: tuple[str, Any] | None = None
+        self.passed: deque[tuple[str, int, Any, Any]] = deque(maxlen=MOST_DEVICE_PAIRS)
+        self.free: list[Any] = []
+
+    def event(self) -> Any:
+        """Record an event, None while a graph is being captured: what is recorded then would become part of it."""
+        if self.cuda.is_current_stream_capturing():
+            return None
+        event = self.free.pop() if self.free else self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def change(self, phase: str) -> None:
+        """End the phase before and begin another; "" begins none."""
+        before, event = self.phase, self.event()
+        if before is not None:
+            self.pair(before[0], before[1], event)
+        self.phase = (phase, event) if phase and event is not None else None
+
+    def pair(self, name: str, start: Any, end: Any) -> None:
+        """Keep two events until the device has passed them."""
+        if start is not None and end is not None:
+            self.passed.append((name, self.ring.step, start, end))
+
+    def read(self) -> None:
+        """Note the pairs that the device has passed. One event may end a pair and begin the next: those are not reused."""
+        while self.passed and self.passed[0][3].query():
+            name, step, start, end = self.passed.popleft()
+            self.ring.timing(self.ring.name(name), step, int(start.elapsed_time(end) * 1e6))
+            if name == "communication":
+                self.free += [start, end]
+
+
+class _Probe:
+    """What the probe holds in this process. A child that is forked off begins anew, with a ring of its own."""
+
+    def __init__(self) -> None:
+        self.ring: Ring | None = None
+        self.device: _Device | None = None
+        self.groups: dict[str, _Group] = {}
+        self.pending: dict[int, tuple[Any, tuple[int, ...], Any]] = {}  # id of a Work → itself (weak), entries, event
+        self.batch: list[int] | None = None
+        self.steps: dict[int, int] = {}  # id of an optimizer → its steps
+        self.known_groups = -1
+        self.failures = 0
+        self.off = self.counted_by_hand = self.crashed = False
+        self.server_path = self.phase = ""
+
+    def swallow(self) -> None:
+        """Count a failure of ours; after too many the job is left alone."""
+        self.failures += 1
+        self.off = self.off or self.failures >= MOST_FAILURES
+        if self.ring is not None:
+            self.ring.put(SWALLOWED_AT, self.failures)
+
+    def open(self) -> Ring:
+        """Make this process's ring, once its rank is known, and what comes with it."""
+        import torch
+
+        world = sys.modules.get("torch.distributed.distributed_c10d")
+        ready = world is not None and world.is_initialized()
+        rank = world.get_rank() if world and ready else int(os.environ.get("RANK", "-1"))
+        size = world.get_world_size() if world and ready else int(os.environ.get("WORLD_SIZE", "-1"))
+        try:
+            entries = min(max(int(os.environ.get("FAULTHOUND_PROBE_ENTRIES", ENTRIES)), 64), 1 << 16)
+            ring = self.ring = Ring(f"{_folder()}/{os.getpid()}.ring", rank, size, entries)
+        except Exception:
+            self.off = True  # there is no room or no right: it would fail at every operation
+            raise
+        if os.environ.get("FAULTHOUND_ROLE"):
+            ring.put(ROLE_AT, ring.name(os.environ["FAULTHOUND_ROLE"]), "<i")
+        if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch.cuda.is_available():
+            self.device = _Device(torch.cuda, ring)
+        _attempt(self.serve)
+        if not _hooked:  # a forked child has them from its parent
+            _hooked.append(True)
+            _attempt(_hook_optimizers)
+            _attempt(_hook_backward)
+        return ring
+
+    def serve(self) -> None:
+        """Open torch's worker server, which answers from a C++ thread even while the interpreter's lock is held."""
+        c10d = sys.modules.get("torch._C._distributed_c10d")
+        if self.ring is None or os.environ.get("FAULTHOUND_PROBE_SERVER") == "0" or not hasattr(c10d, "_WorkerServer"):
+            return
+        path = self.ring.path.removesuffix("ring") + "sock"
+        Path(path).unlink(missing_ok=True)
+        server = c10d._WorkerServer(path)  # type: ignore[union-attr]
+        # Never destroyed: in a forked child, which has no such thread, its destructor would wait for one for ever.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+        self.server_path = path
+
+    def group_of(self, pg: Any, name: str) -> _Group:
+        """Register every group of this rank that is new, and return one."""
+        world = sys.modules["torch.distributed.distributed_c10d"]
+        ring = self.ring or self.open()
+        for each in [pg, *world._world.pg_map]:
+            known = self.groups.get(each.group_name)
+            if known is None or each is pg:
+                members = list(world.get_process_group_ranks(each))
+                number = ring.group(each.group_name, each.group_desc, str(world.get_backend(each)), members)
+                if known is None or known.number != number:
+                    self.groups[each.group_name] = _Group(number, each.rank())
+        self.known_groups = len(world._world.pg_map)
+        return self.groups[name]
+
+    def enter(self, pg: Any, method: str, arguments: tuple[Any, ...]) -> tuple[_Group, int, int, bool]:
+        """Write the entry of one call. Its sequence number is the group's own, so that C++'s collectives count too."""
+        ring = self.ring or self.open()
+        group = self.groups.get(pg.group_name) or self.group_of(pg, pg.group_name)
+        before = pg._get_sequence_number_for_group()
+        if before < group.expected:  # the group was destroyed and another made with its name
+            del self.groups[pg.group_name]
+            group = self.group_of(pg, pg.group_name)
+        elif before > max(group.expected, 0) and group.number >= 0:
+            ring.put(UNSEEN_AT + group.number, 1, "<B")
+        kind, place = OPERATIONS[method]
+        size = _bytes(arguments[place]) if 0 <= place < len(arguments) else 0
+        p2p = kind in ("send", "recv")
+        if p2p:
+            peer = int(arguments[1]) if method != "recv_anysource" and len(arguments) > 1 else -1
+            lane = group.lanes.get((kind, peer))
+            if lane is None:
+                arrow = "->" if kind == "send" else "<-"
+                name = ring.name(f"{kind} {group.rank}{arrow}{peer if peer >= 0 else '?'}")
+                lane = group.lanes[kind, peer] = [name, 0]
+            lane[1] += 1
+            index = ring.enter(group.number, lane[0], 0, lane[1], size)
+        else:
+            index = ring.enter(group.number, ring.name(kind), before - group.offset + 1, 0, size)
+        return group, index, before, p2p
+
+    def entered(self, pg: Any, work: Any, token: tuple[_Group, int, int, bool], event: Any) -> None:
+        """Keep the call's Work, weakly, to see it left. Gloo's number counts sends and receives, its recorder does not."""
+        group, index, before, p2p = token
+        group.expected = pg._get_sequence_number_for_group()
+        if p2p:
+            group.offset += group.expected - before
+        if self.batch is not None:
+            self.batch.append(index)
+        elif work is None:
+            self.leave((index,), event)
+        else:
+            self.watch(work, (index,), event)
+
+    def watch(self, work: Any, entries: tuple[int, ...], event: Any) -> None:
+        """See a Work left when it is waited for, found complete, or dropped: then nobody will ever wait for it."""
+        key = id(work)
+        self.pending[key] = weakref.ref(work, lambda _: _attempt(self.left, key)), entries, event
+
+    def left(self, key: int, *, failed: bool = False) -> None:
+        """Note that a Work was left."""
+        found = self.pending.pop(key, None)
+        if found is not None:
+            self.leave(found[1], found[2], failed=failed)
+
+    def leave(self, entries: tuple[int, ...], event: Any = None, *, failed: bool = False) -> None:
+        """Note that these entries were left."""
+        ring, device = self.ring, self.device
+        if ring is not None:
+            for index in entries:
+                ring.leave(index, failed=failed)
+        if event is not None and device is not None:
+            device.pair("communication", event, device.event())
+
+    def end_step(self, step: int) -> None:
+        """Note a step, and do what is cheap once a step."""
+        ring = self.ring or self.open()
+        ring.end_step(step)
+        world = sys.modules.get("torch.distributed.distributed_c10d")
+        if world is None:
+            return
+        if len(world._world.pg_map) != self.known_groups and world._world.pg_map:
+            first = next(iter(world._world.pg_map))
+            self.group_of(first, first.group_name)
+        for pg in world._world.pg_map:
+            group = self.groups.get(pg.group_name)
+            if group is not None and group.number >= 0 and pg._get_sequence_number_for_group() > max(group.expected, 0):
+                ring.put(UNSEEN_AT + group.number, 1, "<B")  # DDP's buckets: C++ issues them
+        for key, (work, _, _) in list(self.pending.items())[:64]:
+            if (alive := work()) is not None and alive.is_completed():
+                self.left(key)
+        if self.device is not None:
+            self.device.read()
+
+    def set_phase(self, phase: str) -> str:
+        """Change the phase and return the one before."""
+        ring = self.ring or self.open()
+        before, self.phase = self.phase, phase
+        ring.phase = ring.name(phase) if phase else -1
+        ring.put(PHASE_AT, ring.phase, "<i")
+        if self.device is not None:
+            self.device.change(phase)
+        return before
+
+    def close(self) -> None:
+        """Remove the file of a process that ends as it should; what a crash leaves is for the agent to read."""
+        if self.ring is not None:
+            if self.server_path:
+                Path(self.server_path).unlink(missing_ok=True)
+            if not self.crashed and not self.ring.failed:
+                Path(self.ring.path).unlink(missing_ok=True)
+
+
+_probe = _Probe()
+_hooked: list[bool] = []
+
+
+def _attempt(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call, and swallow what fails: whatever is wrong in here, the job goes on."""
+    try:
+        return act(*arguments, **named)
+    except Exception:  # noqa: BLE001 the probe's one rule
+        try:
+            _probe.swallow()
+        except Exception:  # noqa: BLE001 not even counting may hurt
+            _probe.off = True
+        return None
+
+
+def _bytes(tensors: Any) -> int:
+    if isinstance(tensors, list | tuple):
+        return sum(map(_bytes, tensors))
+    return int(tensors.numel() * tensors.element_size())
+
+
+def _wrapped(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of ProcessGroup that writes its entry and then is what it was."""
+
+    @wraps(original)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        probe = _probe
+        if probe.off:
+            return original(self, *arguments, **named)
+        token = _attempt(probe.enter, self, method, arguments)
+        event = _attempt(probe.device.event) if probe.device is not None else None
+        try:
+            work = original(self, *arguments, **named)
+        except BaseException:
+            if token is not None:
+                _attempt(probe.leave, (token[1],), failed=True)
+            raise
+        if token is not None:
+            _attempt(probe.entered, self, work, token, event)
+        return work
+
+    return call
+
+
+def _wrapped_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def wait(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            result = original(self, *arguments, **named)
+        except BaseException:
+            _attempt(_probe.left, id(self), failed=True)
+            raise
+        if id(self) in _probe.pending:
+            _attempt(_probe.left, id(self))
+        return result
+
+    return wait
+
+
+def _wrapped_is_completed(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def is_completed(self: Any) -> Any:
+        completed = original(self)
+        if completed and id(self) in _probe.pending:
+            _attempt(_probe.left, id(self))
+        return completed
+
+    return is_completed
+
+
+def _wrapped_batch(original: Callable[..., Any], *, begins: bool) -> Callable[..., Any]:
+    """Wrap the calls around a coalesced batch: its operations are left with the one Work that the end gives."""
+
+    @wraps(original)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        entries, _probe.batch = _probe.batch, [] if begins else None
+        work = original(self, *arguments, **named)
+        if entries and not begins:
+            _attempt(_probe.leave if work is None else partial(_probe.watch, work), tuple(entries), None)
+        return work
+
+    return call
+
+
+def _hook_optimizers() -> None:
+    """Take optimizer steps for the phase "optimizer", and those of the first optimizer for steps."""
+    from torch.optim import optimizer
+
+    before: list[str] = []
+
+    def begin(*_: Any) -> None:
+        before.append(_attempt(_probe.set_phase, "optimizer") or "")
+
+    def end(which: Any, *_: Any) -> None:
+        _attempt(_probe.set_phase, before.pop() if before else "")
+        count = _probe.steps[id(which)] = _probe.steps.get(id(which), 0) + 1
+        if not _probe.counted_by_hand and next(iter(_probe.steps)) == id(which):
+            _attempt(_probe.end_step, count)
+
+    optimizer.register_optimizer_step_pre_hook(begin)
+    optimizer.register_optimizer_step_post_hook(end)
+
+
+def _hook_backward() -> None:
+    """Take ``torch.autograd.backward`` for the phase "backward"."""
+    import torch
+
+    original = torch.autograd.backward
+
+    @wraps(original)
+    def backward(*arguments: Any, **named: Any) -> Any:
+        before = _attempt(_probe.set_phase, "backward")
+        try:
+            return original(*arguments, **named)
+        finally:
+            _attempt(_probe.set_phase, before or "")
+
+    torch.autograd.backward = backward
+
+
+def _patch() -> None:
+    """Wrap the methods of torch's classes, each that this version has."""
+    c10d = sys.modules["torch._C._distributed_c10d"]
+    group, work = c10d.ProcessGroup, c10d.Work
+    for method in OPERATIONS:
+        if hasattr(group, method):
+            setattr(group, method, _wrapped(method, getattr(group, method)))
+    for method, begins in (("_start_coalescing", True), ("_end_coalescing", False)):
+        if hasattr(group, method):
+            setattr(group, method, _wrapped_batch(getattr(group, method), begins=begins))
+    work.wait = _wrapped_wait(work.wait)
+    work.is_completed = _wrapped_is_completed(work.is_completed)
+    atexit.register(lambda: _attempt(_probe.close))
+    os.register_at_fork(after_in_child=_begin_anew)
+    previous = sys.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        _probe.crashed = True
+        previous(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+
+def _begin_anew() -> None:
+    """In a forked child: the ring is its parent's, which must not be written to."""
+    global _probe  # noqa: PLW0603 one process, one probe
+    _probe.ring, _probe.pending, _probe.device = None, {}, None
+    _probe = _Probe()
+
+
+class _Waiting:
+    """Wraps torch.distributed as soon as the job has imported it."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """Find the module as Python does, and have it wrapped once it has run."""
+        del target
+        if name != "torch.distributed.distributed_c10d":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                _attempt(_patch)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Wrap torch.distributed now, or when it is imported. Importing this module does it."""
+    if os.environ.get("FAULTHOUND_PROBE") == "0" or _probe.failures or hasattr(sys, "_faulthound_probe"):
+        return
+    sys._faulthound_probe = True  # type: ignore[attr-defined]  # one a process, however often the file was copied
+    if "torch.distributed.distributed_c10d" in sys.modules:
+        _attempt(_patch)
+    else:
+        sys.meta_path.insert(0, _Waiting())
+
+
+class phase:  # noqa: N801 it is used like a function: phase("forward"), or with phase("forward"): …
+    """Say what the rank is doing from here on; as a context manager, until its end."""
+
+    def __init__(self, name: str) -> None:
+        self.before = "" if _probe.off else _attempt(_probe.set_phase, name) or ""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        _attempt(_probe.set_phase, self.before)
+
+
+def step(number: int) -> None:
+    """Say that a step ended; without it the steps of the first optimizer are counted."""
+    _probe.counted_by_hand = True
+    if not _probe.off:
+        _attempt(_probe.end_step, number)
+
+
+def role(name: str) -> None:
+    """Say what this rank is for, in a job that has roles: trainer, rollout, reward and so on."""
+    if not _probe.off:
+        _attempt(lambda: (_probe.ring or _probe.open()).put(ROLE_AT, (_probe.ring or _probe.open()).name(name), "<i"))
+
+
+def main() -> None:
+    """Run a script, or ``-m`` a module, with the probe installed."""
+    import runpy
+
+    if len(sys.argv) < 2 or sys.argv[1:] == ["-m"]:
+        sys.exit("usage: python -m faulthound_probe SCRIPT [ARGUMENTS], or -m MODULE [ARGUMENTS]")
+    if sys.argv[1] == "-m":
+        sys.argv = sys.argv[2:]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = sys.argv[1:]
+        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "faulthound_probe":  # copied beside a script; the agent imports the layout only
+    install()
+elif __name__ == "__main__":
+    import faulthound_probe  # type: ignore[import-not-found]  # the copy with this process's state
+
+    faulthound_probe.main()
