@@ -36,12 +36,12 @@ class HostLoad:
         self._mount_states: dict[str, str] = {}
         self._slow_at = 0.0  # seconds since boot
 
-    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
-        """Yield one tick of each part that is due; a run that was asked for reads them all."""
+    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+        """Yield one tick of each part that is due."""
         if not (self._host.roots.proc / "stat").exists():
             raise NothingToCollect(f"there is no {self._host.roots.proc}/stat")
         parts, now = list(self._quick()), self._host.clock.monotonic()
-        if asked is not None or now >= self._slow_at:
+        if now >= self._slow_at:
             self._slow_at = now + SLOW_SECONDS
             parts += self._slow()
         failures = []

@@ -42,7 +42,7 @@ class DeviceState(Record, frozen=True, kw_only=True, tag="device_state"):
     """A device changed how it answers, or was asked for the first time."""
 
     device: str
-    state: str  # ok lost reset_required unreadable no_permission absent (was here since boot, is no longer enumerated)
+    state: str  # ok lost reset_required unreadable no_permission no_answer absent (was here since boot, is no longer enumerated)
     index: int | None = None
     pci: str | None = None
     text: str = ""  # the library's own words
