@@ -171,8 +171,9 @@ def _attempt(told: Mapping[str, str]) -> int:
 
 
 def _role(told: Mapping[str, str]) -> str | None:
-    role = told.get("FAULTHOUND_ROLE") or told.get("ROLE_NAME")
-    return role[:64] if role and role != "default" else None
+    """Return the role. A group of Ray workers (verl) numbers its ranks from 0, so that its name must tell it apart."""
+    named = (told.get(name, "") for name in ("FAULTHOUND_ROLE", "ROLE_NAME", "WG_PREFIX"))
+    return next((role[:64] for role in named if role not in {"", "default"}), None)
 
 
 def _device(told: Mapping[str, str], local_rank: int | None) -> str | None:

@@ -2,7 +2,8 @@
 
 A look costs some hundredths of a CPU second and the job nothing measurable (docs/agent.md). Ordinary runs look at each
 rank once a minute, one after the other, and at its children ten times more seldom; what py-spy's own processes have used
-is counted, and no look begins before the share of a core that is theirs has been earned. When asked, all are looked at.
+is counted, and no look begins before the share of a core that is theirs has been earned. When asked, all are looked at,
+twice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -32,6 +34,7 @@ SAVED_SECONDS = 0.2  # of CPU time: what may be saved up, and spent at once
 LOOK_SECONDS = 5.0  # of one process
 NATIVE_SECONDS = 20.0  # --native reads the symbols of all its libraries
 ANSWER_SECONDS = 45.0  # of all processes together; what is not looked at by then is told
+BETWEEN_SECONDS = 3.0  # the two looks of an answer
 MOST_AT_ONCE = 4
 MOST_PROCESSES_A_RANK = 64
 MOST_PROCESSES = 1_024  # of one answer
@@ -112,21 +115,25 @@ class Stacks:
 
     def _answer(self, asked: Asked, targets: Sequence[_Target]) -> Iterator[Record]:
         ranks = asked.arguments.get("ranks")
-        native = asked.arguments.get("native") is True
         wanted = [one for one in targets if ranks is None or one.owner.rank in ranks]
         if not wanted:
             raise NothingToCollect(f"none of the ranks {ranks} runs here")
-        until = time.monotonic() + ANSWER_SECONDS
+        began_at = time.monotonic()
 
-        def look(target: _Target) -> _Look:
-            seconds = min(NATIVE_SECONDS if native else LOOK_SECONDS, until - time.monotonic())
-            found = self._look(target, seconds, native=native)
+        def look(target: _Target, *, native: bool) -> _Look:
+            left = began_at + ANSWER_SECONDS - time.monotonic()
+            found = self._look(target, min(NATIVE_SECONDS if native else LOOK_SECONDS, left), native=native)
             # A stopped process cannot be paused, and C frames need a pause.
-            return self._look(target, LOOK_SECONDS, native=False) if native and not found.output else found
+            return look(target, native=False) if native and not found.output else found
 
+        looking = partial(look, native=asked.arguments.get("native") is True)
         with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
-            for found in threads.map(look, wanted):
+            for found in threads.map(looking, wanted):
                 yield from _records(found)
+            # Only a second look, of the same kind, tells who stands still; what could not be looked at is told once.
+            time.sleep(max(0.0, began_at + BETWEEN_SECONDS - time.monotonic()))
+            for found in threads.map(looking, wanted):
+                yield from _records(found) if found.output else ()
 
     def _ordinary(self, targets: Sequence[_Target]) -> Iterator[Record]:
         """Look at what is due, the longest waiting first, while CPU time is left that was earned since the last look."""
