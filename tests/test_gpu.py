@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import select
+import dataclasses
+import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.nvml_stub import Worker, build, column, of
+from collectors import block
+from collectors.agent.runner import Overran
+from collectors.agent.worker import Failed
+from collectors.agent.worker import Worker as AgentWorker
+from collectors.live import registry
+from collectors.live.host import Host, Roots
+from collectors.records import Device, Record
+from tests.nvml_stub import REPOSITORY, Worker, build, column, of
 
 if sys.platform != "linux":
     pytest.skip("the stub is an ELF library", allow_module_level=True)
@@ -253,8 +264,7 @@ def test_a_driver_that_does_not_start_is_said_so(worker: Worker, code: int, kind
 def test_an_exchanged_driver_is_opened_anew(worker: Worker) -> None:
     """When every call says that the library is not initialised, the next run starts it again."""
     worker.run()
-    calls = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates")
-    worker.says("* gpus 8", *(f"* fails:{call} 9" for call in calls), *(f"* fails:{call} 9" for call in EVERY_CALL))
+    worker.says("* gpus 8", *(f"* fails:{call} 9" for call in EVERY_CALL))
     assert set(states(worker.run()).values()) == {"unreadable"}
     worker.says("* gpus 8")
 
@@ -300,21 +310,70 @@ def test_a_library_elsewhere_is_found_by_option(library: Path, tmp_path: Path, p
     assert "gone.so" in said[0]["why"]
 
 
-def test_a_call_that_never_returns_is_ended_from_outside(worker: Worker) -> None:
-    """A driver that hangs holds the run for ever, and its process dies of a kill: nothing it holds needs its consent."""
-    worker.run()
-    worker.says("* gpus 8", "4 hangs:nvmlDeviceGetPowerUsage 1")
+@pytest.fixture
+def agents(library: Path, tmp_path: Path, proc: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentWorker]:
+    """The agent's own end of the collector's process, with a bound of two seconds."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setenv("NVML_STUB_SCENARIO", str(tmp_path / "scenario"))
+    host = Host("gpu-0001", Roots(proc=proc))
+    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=2.0), host)
+    yield end
+    end.close()
 
-    answer = worker.begin()
 
-    ready, _, _ = select.select([answer], [], [], 1.5)
-    assert ready == []
-    assert worker._process
-    worker._process.kill()
-    assert worker._process.wait(timeout=5) == -9
+def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, tmp_path: Path) -> None:
+    """A driver that hangs overruns the run's bound, its process is killed, and once it answers again a new one reads it."""
+    scenario = tmp_path / "scenario"
+    scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
+
+    with pytest.raises(Overran, match="2 s"):
+        list(agents(None))
+
+    scenario.write_text("* gpus 8\n")
+    assert len([one for one in until_it_runs(agents) if isinstance(one, Device)]) == 8
+
+
+def until_it_runs(agents: AgentWorker) -> list[object]:
+    """Run again until the wait after a killed process is over."""
+    for _ in range(50):
+        try:
+            return list(agents(None))
+        except Failed:
+            time.sleep(0.2)
+    raise AssertionError("no run succeeded within ten seconds")
+
+
+def test_a_lost_gpu_goes_all_the_way(agents: AgentWorker, tmp_path: Path) -> None:
+    """What the agent's process reads of a GPU that becomes lost, shipped as a block, is the verdict of `diagnose`."""
+    scenario = tmp_path / "scenario"
+    scenario.write_text("* gpus 8\n")
+    yielded = list(agents(None))
+    scenario.write_text("* gpus 8\n5 lost 1\n")
+    yielded += list(agents(None))
+    shipped = [
+        msgspec.structs.replace(one, node="gpu-0001", at=1_790_000_000.0 + place)
+        for place, one in enumerate(yielded)
+        if isinstance(one, Record)
+    ]
+    file = tmp_path / "records.fhblock"
+    file.write_bytes(block.encode(shipped, pack=True))
+
+    program = "from service.commands import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "diagnose", "--json", str(file)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+    )
+
+    verdict = json.loads(done.stdout)
+    assert (verdict["symptom"], verdict["cause"]) == ("hardware", "machine")
+    (culprit,) = verdict["culprits"]
+    assert (culprit["id"], culprit["devices"]) == ("gpu-0001", ["0000:68:00"])
 
 
 EVERY_CALL = (
+    "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo", "nvmlDeviceGetPowerState", "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTotalEccErrors",
