@@ -81,11 +81,14 @@ class Node:
         self.host.processes = (*self.host.processes, process)
         return process
 
-    def process(self, pid: int, parent: int = 1, output: Path | None = None) -> None:
-        """Write what a process's /proc entry shows: its parent and what its output goes to."""
+    def process(
+        self, pid: int, parent: int = 1, output: Path | None = None, command: str = "python\0train.py\0"
+    ) -> None:
+        """Write what a process's /proc entry shows: its parent, its command and what its output goes to."""
         entry = self.folder / "proc" / str(pid)
         (entry / "fd").mkdir(parents=True)
         (entry / "status").write_text(f"Name:\tpython\nPPid:\t{parent}\nNSpid:\t{pid}\t{pid % 100}\n")
+        (entry / "cmdline").write_text(command)
         (entry / "cwd").symlink_to(self.folder / "files")
         for number in (1, 2) if output else ():
             (entry / "fd" / str(number)).symlink_to(output)

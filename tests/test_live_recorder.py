@@ -148,7 +148,7 @@ def test_listening_sockets_are_found(node: Node, trainer: tuple[subprocess.Popen
     node.rank(0, pid=process.pid, real=True)
 
     (found,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
-    assert found.source.endswith(f"{path}/handler/fr_trace_json")
+    assert found.source == f"rank 0: worker server {path}/handler/fr_trace_json"
 
     node.options["recorder"] = {"listening": True}
     assert f"127.0.0.1:{port}" in [door.address for door in doors(node.host, node.host.processes[0])]
@@ -161,7 +161,7 @@ def test_a_port_gives_the_dump(node: Node, trainer: tuple[subprocess.Popen[str],
 
     (dump,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
 
-    assert dump.source == f"127.0.0.1:{port}/handler/fr_trace_json"
+    assert dump.source == f"rank 0: worker server 127.0.0.1:{port}/handler/fr_trace_json"
 
 
 def test_a_stopped_rank_is_told(node: Node, trainer: tuple[subprocess.Popen[str], Path, int], tmp_path: Path) -> None:

@@ -230,13 +230,25 @@ def test_a_launchers_word_names_the_rank_by_pid(node: Node, tmp_path: Path) -> N
     log = tmp_path / "job.out"
     append(log, "E1121 10:00:00.500000 4000 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
            "local_rank: 1 (pid: 4003) of binary: /usr/bin/python\n")  # fmt: skip
-    node.process(3999, output=log)
+    node.process(3999, output=log, command="python\0-m\0torch.distributed.run\0train.py\0")
     for rank in (2, 3):
-        node.rank(rank, parent=3999, output=log)
+        node.rank(rank, parent=3999)
 
     (event,) = of(node.run(JobLogs(node.host), "steps"), LogEvent)
 
     assert (event.event, event.signal, event.rank, event.local_rank) == ("exit", 9, 3, 1)
+
+
+def test_only_launchers_are_heard_beside_the_ranks(node: Node, tmp_path: Path) -> None:
+    """What a daemon that started the ranks writes about others is not taken for the job's log."""
+    log = tmp_path / "daemon.log"
+    append(log, TRACEBACK)
+    node.process(3999, output=log, command="/usr/bin/supervisord\0")
+    node.rank(2, parent=3999)
+    collector = JobLogs(node.host)
+
+    with pytest.raises(NothingToCollect):
+        node.run(collector, "steps")
 
 
 def test_another_nodes_end_is_not_laid_on_this_one(node: Node, tmp_path: Path) -> None:

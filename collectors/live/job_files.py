@@ -11,7 +11,11 @@ from pathlib import Path
 from collectors.live.host import Host
 from collectors.live.training import TrainingProcess
 
+COMMAND_BYTES = 4096  # of a command line
 _PARENT = re.compile(rb"^PPid:\s+(\d+)", re.MULTILINE)
+_LAUNCHER = re.compile(
+    rb"torchrun|torch[./]distributed[./](?:run|launch)|accelerate|deepspeed|(?:\A|[\0/])(?:srun|mpirun|mpiexec|prterun)\0"
+)
 _NAMESPACED = re.compile(rb"^NSpid:\s+([\d\t ]+)", re.MULTILINE)
 
 
@@ -27,6 +31,15 @@ def parent(host: Host, pid: int) -> int | None:
     found = _PARENT.search(_status(host, pid))
     number = int(found[1]) if found else 0
     return number if number > 1 else None
+
+
+def launcher(host: Host, pid: int) -> int | None:
+    """Return the launcher that started a process; a shell, a daemon or whatever else did is nobody's launcher."""
+    starter = parent(host, pid)
+    with suppress(OSError):
+        if starter and _LAUNCHER.search((host.roots.proc / str(starter) / "cmdline").read_bytes()[:COMMAND_BYTES]):
+            return starter
+    return None
 
 
 def inner_pid(host: Host, pid: int) -> int:

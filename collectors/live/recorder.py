@@ -124,7 +124,7 @@ class Recorders:
                     dumps = opened(door, process, question.deadline, self.host.clock.now, spend)
             except NoAnswer as error:
                 silent |= isinstance(error, Silent)
-                question.tried.append(f"{door.kind} {door.address}: {error}")
+                question.tried.append(f"{door}: {error}")
             else:
                 yield from (_placed(record, process) for record in dumps)
                 return

@@ -45,11 +45,11 @@ def opened(
         written = _written_before(door.dump)
         _knock(door.address)
         body = _appeared(door.dump, written, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
-        return _read(body, door.dump, process, now())
+        return _read(body, f"rank {process.rank}: {door}", process, now())
     body, written_at = _file(door.address, spend)
     if process.started_at is not None and written_at < process.started_at - STAT_SECONDS:
         raise NoAnswer("it was written before this process began")
-    return _read(body, door.address, process, written_at)
+    return _read(body, f"rank {process.rank}: {door}", process, written_at)
 
 
 def _served(
@@ -62,7 +62,7 @@ def _served(
     for handler in HANDLERS:
         try:
             body = post(door.address, handler, DUMP_BYTES, deadline, pid=pid, spend=spend)
-            found = _read(body, f"{door.address}{handler}", process, now())
+            found = _read(body, f"rank {process.rank}: {door}{handler}", process, now())
         except Silent:
             raise
         except NoAnswer as error:

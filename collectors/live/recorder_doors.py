@@ -26,6 +26,7 @@ MOST_LISTENING = 16  # sockets of one process that are asked
 MOST_NET_BYTES = 4 << 20  # of /proc/PID/net/unix or tcp
 # Listeners of multiprocessing and of torch's tensor sharing, which know no HTTP and are not to be disturbed.
 _NO_SERVER = re.compile(r"pymp-|torch-shm|listener-|torch_\d")
+_INSIDE = re.compile(r"^.*/proc/\d+/root(?=/)")  # where the agent finds it is of no interest to whoever reads the path
 _LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d{1,5}\Z")
 _LISTENING_UNIX = re.compile(rb"^\S+: \S+ \S+ 00010000 0001 01 +(\d+) +(/\S+)$", re.MULTILINE)
 _LISTENING_TCP = re.compile(rb"^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ 0A (?:\S+ +){5}(\d+) ", re.MULTILINE)
@@ -38,6 +39,9 @@ class Door:
     kind: Literal["worker server", "pipe", "dump file"]
     address: str
     dump: str = ""  # of a pipe: the file that the rank will write
+
+    def __str__(self) -> str:
+        return f"{self.kind} {_INSIDE.sub('', self.address)}"
 
 
 def doors(host: Host, process: TrainingProcess) -> list[Door]:

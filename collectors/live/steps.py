@@ -1,7 +1,7 @@
 """The job's own logs, as they grow: the steps they tell of, and the exceptions, timeouts and exits.
 
-The logs are those that the configuration names and, without any, the files that the training processes and what started
-them write their output into. A line's rank is the prefix's, or that of the one process that writes the file.
+The logs are the files that the training processes and their launcher write their output into, and those that the
+configuration names. A line's rank is the prefix's, or that of the one process that writes the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from collectors.job_lines import Line, is_numbered, peel
 from collectors.live import Asked, Cursor, NothingToCollect, Yielded, collector
 from collectors.live.host import Host
-from collectors.live.job_files import inner_pid, parent
+from collectors.live.job_files import inner_pid, launcher
 from collectors.live.tailing import Chunk, Tails, key_of
 from collectors.live.training import TrainingProcess
 from collectors.naming import whose
@@ -87,7 +87,7 @@ class JobLogs:
         writers: dict[str, list[TrainingProcess]] = {}
         launchers: dict[str, list[TrainingProcess]] = {}
         for process in self.host.training():
-            for pid, heads in ((process.pid, writers), (parent(self.host, process.pid), launchers)):
+            for pid, heads in ((process.pid, writers), (launcher(self.host, process.pid), launchers)):
                 for key, name, path in self._outputs(pid):
                     found.setdefault(key, (name, path))
                     heads.setdefault(key, []).append(process)
