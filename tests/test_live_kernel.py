@@ -150,7 +150,10 @@ def test_a_new_boot_begins_at_its_first_line(tmp_path: Path, log: Log) -> None:
     assert counted(found)["records_overwritten_total"] == 0
 
 
-@pytest.mark.parametrize("kept", ["x", 7, [], {}, {"boot_id": BOOT, "position": "x"}, {"boot_id": BOOT, "source": 1}])
+@pytest.mark.parametrize(
+    "kept",
+    ["x", 7, [], {}, {"boot_id": BOOT, "position": "x"}, {"boot_id": BOOT, "source": 1, "event_monotonic_at": "x"}],
+)
 def test_a_spoilt_cursor_is_as_none(tmp_path: Path, log: Log, kept: object) -> None:
     """A state file of another version costs a repetition at most."""
     log.say(XID)

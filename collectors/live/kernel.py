@@ -118,7 +118,8 @@ class Kernel:
                 self._expected = self._seen_below = position + 1
         except OSError as error:
             source = self._journal(position if name == Journal.name else None, f"{kmsg}: {error.strerror}")
-        self._told_until = self._cursor.get("event_monotonic_at") if name != source.name else None
+        told_until = self._cursor.get("event_monotonic_at")
+        self._told_until = told_until if name != source.name and isinstance(told_until, float) else None
         self._parser = self._new_parser(source.name)
         self._source = source
         return source
