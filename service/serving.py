@@ -12,13 +12,12 @@ from typing import Any
 import structlog
 import uvicorn
 from fastapi import FastAPI
-from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.commands.endings import Refused
-from service.settings import Settings
+from service.settings import Settings, load
 from service.store.database import Database, WrongDatabase
 from service.store.tokens import Tokens
 
@@ -29,7 +28,10 @@ IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer t
 
 def run(given: Mapping[str, Any], *, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. Raise ``Refused`` where it cannot begin."""
-    settings = _settings(given)
+    try:
+        settings = load(given)
+    except ValueError as error:
+        raise Refused(str(error)) from None
     _write_logs(settings)
     bound = _bound(settings)
     try:
@@ -64,22 +66,6 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
-
-
-def _settings(given: Mapping[str, Any]) -> Settings:
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        name = "FAULTHOUND_" + "_".join(map(str, wrong["loc"])).upper()
-        raise Refused(f"{name}: {wrong['msg']}: docs/settings.md has every setting and its bound") from None
-    for name in ("tls_certificate", "tls_key"):
-        path = getattr(settings, name)
-        if path is not None and not path.is_file():
-            raise Refused(f"FAULTHOUND_{name.upper()} names {path}, which is no file: give a PEM file")
-    if (settings.tls_certificate is None) != (settings.tls_key is None):
-        raise Refused("TLS needs both: set FAULTHOUND_TLS_CERTIFICATE and FAULTHOUND_TLS_KEY, or neither")
-    return settings
 
 
 def _bound(settings: Settings) -> socket.socket:

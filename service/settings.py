@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -45,3 +47,20 @@ class Settings(BaseSettings):
     def url(self) -> str:
         """Return the database's URL: the one that was set, or SQLite in the data folder."""
         return self.database_url or f"sqlite:///{(self.data / 'faulthound.db').absolute()}"
+
+
+def load(given: Mapping[str, Any] | None = None) -> Settings:
+    """Return the environment's settings and what is given; raise ``ValueError`` that names the setting and its bound."""
+    try:
+        settings = Settings(**{name: value for name, value in (given or {}).items() if value is not None})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = "FAULTHOUND_" + "_".join(map(str, wrong["loc"])).upper()
+        raise ValueError(f"{name}: {wrong['msg']}: docs/settings.md has every setting and its bound") from None
+    for name in ("tls_certificate", "tls_key"):
+        path = getattr(settings, name)
+        if path is not None and not path.is_file():
+            raise ValueError(f"FAULTHOUND_{name.upper()} names {path}, which is no file: give a PEM file")
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        raise ValueError("TLS needs both: set FAULTHOUND_TLS_CERTIFICATE and FAULTHOUND_TLS_KEY, or neither")
+    return settings

@@ -171,7 +171,7 @@ def _parsed(data: bytes, node: str, most_records: int) -> tuple[list[Record], li
             continue
         placed_on = getattr(record, "nodes", ()) if record.__struct_config__.tag == "placement" else ()
         check_claims(index, str(record.__struct_config__.tag), record.node, placed_on, node)
-        records.append(record)
+        records.append(record if record.node else msgspec.structs.replace(record, node=node))
     if rejected and not records:
         errors = [{"pointer": f"/{one['index']}", "detail": one["detail"]} for one in rejected[:MOST_ERRORS]]
         raise Problem(

@@ -9,7 +9,11 @@ from typing import Any
 
 from service.commands.endings import BROKEN_PIPE, INTERRUPTED, USAGE
 
-_EXTRAS = {"typer": "diagnose", "rich": "diagnose", "numpy": "diagnose", "jinja2": "diagnose"}
+_EXTRAS = dict.fromkeys(("typer", "rich", "numpy", "jinja2", "ClusterShell"), "diagnose") | dict.fromkeys(
+    ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "sqlalchemy", "alembic", "psycopg", "pydantic",
+     "pydantic_core", "pydantic_settings", "structlog"),
+    "service",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

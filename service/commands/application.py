@@ -7,9 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from service.commands.diagnose import diagnose
+from service.commands.export import export
 from service.commands.formats import formats
+from service.commands.jobs import jobs
+from service.commands.nodes import nodes
 from service.commands.read import read
 from service.commands.serve import serve
+from service.commands.tokens import tokens
 
 
 def command() -> Any:
@@ -23,8 +27,10 @@ def command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_faulthound)
-    for verb in (diagnose, read, formats, serve):
+    for verb in (diagnose, read, formats, serve, export):
         app.command()(verb)
+    for noun, group in (("jobs", jobs), ("nodes", nodes), ("tokens", tokens)):
+        app.add_typer(group, name=noun)
     return typer.main.get_command(app)
 
 
@@ -48,6 +54,7 @@ def _faulthound(
     """Name what stalls, slows, crashes or corrupts a distributed GPU job: a machine, a link, or not a machine at all.
 
     \b
-    Exit codes: 0 a verdict (a healthy job too), 1 an expectation failed, 2 bad usage or nothing
-    readable, 3 abstained: the evidence does not decide.
+    Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed or a node did not
+    answer, 2 bad usage or nothing readable, 3 abstained: the evidence does not decide, 4 the service
+    does not answer, 5 it refuses.
     """
