@@ -86,8 +86,7 @@ class Processes:
 
     def _missed(self) -> Iterator[ProcessState]:
         """Yield the ranks that ended while no agent was looking; nobody can tell any more how."""
-        kept = self._host.cursor("process")
-        self._kept = kept["ranks"] if isinstance(kept, dict) and kept.get("boot_id") == self._host.boot_id else []
+        self._kept = _kept(self._host)
         for pid, start_ticks, rank, job, attempt, role in self._kept:
             stat = stat_of(self._proc, pid)
             if stat is None or stat.start_ticks != start_ticks:
@@ -198,6 +197,16 @@ class Processes:
         if kept != self._kept:
             self._kept = kept
             yield Cursor({"boot_id": self._host.boot_id, "ranks": kept})
+
+
+def _kept(host: Host) -> list[list[Any]]:
+    """Return the ranks that the last agent of this boot followed; what it kept in another shape is passed over."""
+    cursor = host.cursor("process")
+    if not isinstance(cursor, dict) or cursor.get("boot_id") != host.boot_id:
+        return []
+    ranks = cursor.get("ranks")
+    rows = ranks if isinstance(ranks, list) else []
+    return [row for row in rows if isinstance(row, list) and len(row) == 6 and all(isinstance(n, int) for n in row[:3])]
 
 
 def _zombie_status(stat: Stat | None, one: _Followed) -> int | None:
