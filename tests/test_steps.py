@@ -153,6 +153,33 @@ def test_rotation_and_truncation_lose_nothing(node: Node) -> None:
     assert steps == [1, 2, 3, 4]
 
 
+def test_an_idle_run_keeps_nothing(node: Node, tmp_path: Path) -> None:
+    """Where no log has grown the run yields nothing at all, so that the agent writes nothing to its disk."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+
+    assert list(collector(None)) == []
+
+
+def test_a_truncation_between_looks_is_kept(node: Node, tmp_path: Path) -> None:
+    """A log that was emptied, and has grown past its old end by the next look, is read from its beginning."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+    log.write_text("")
+    node.run(collector, "steps")
+    append(log, "step 2 loss 0.5\nstep 3 loss 0.5\n")
+
+    (found,) = of(node.run(collector, "steps"), Steps)
+
+    assert column(found, "step", STEP_COLUMNS) == [2, 3]
+
+
 def test_a_flooding_log_is_bounded_and_told(node: Node, tmp_path: Path) -> None:
     """Of twenty megabytes at once only the newest are read, and a record says how many bytes were not."""
     log = tmp_path / "out.txt"

@@ -53,7 +53,9 @@ class Inspector:
             raise NothingToCollect("no training process here runs NCCL Inspector, and no folders are given")
         for chunk in self.tails.read(files):
             yield from self._timings(chunk)
-        yield Cursor(self.tails.cursor())
+            yield Cursor(self.tails.cursor())
+        if (cursor := self.tails.cursor()) != self.host.cursor("inspector"):
+            yield Cursor(cursor)  # a file was truncated, and nothing has been written to it since
         for key in self.owners.keys() - self.tails.files.keys():
             del self.owners[key]
         yield from self._means(folders)

@@ -76,11 +76,18 @@ class JobLogs:
         if not files and not self.tails.files:
             raise NothingToCollect("no training process here writes its output into a file, and no paths are given")
         for chunk in self.tails.read(files):
-            yield from self._records(chunk, self.owners.get(chunk.key, _Whose()))
+            owner = self.owners.get(chunk.key, _Whose())
+            try:
+                yield from list(self._records(chunk, owner))
+            except Exception as error:  # noqa: BLE001 - lines that no parser survives cost themselves, not all that follows
+                reason = f"reading it failed: {type(error).__name__}: {str(error)[:500]}"
+                yield self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner)
+            yield Cursor(self.tails.cursor())
+        if (cursor := self.tails.cursor()) != self.host.cursor("steps"):
+            yield Cursor(cursor)  # a file was truncated, and nothing has been written to it since
         for kept in (self.owners, self.shifts):
             for key in kept.keys() - self.tails.files.keys():
                 del kept[key]
-        yield Cursor(self.tails.cursor())
 
     def _files(self) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}
