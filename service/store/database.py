@@ -28,13 +28,12 @@ POOL_CONNECTIONS = 64  # beyond the threads of the API (40), the appender, the f
 MIGRATION_LOCK = 0x46484D  # "FHM": the number of PostgreSQL's advisory lock
 
 _SQLITE = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # first: it is part of a new file's header, and retention shrinks the file
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # in WAL mode the default does not sync at commit: power loss takes what was promised
+    "PRAGMA synchronous = FULL",  # said aloud, for a build may default to less: then power loss takes what was promised
     "PRAGMA foreign_keys = ON",
-    f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}",
     "PRAGMA journal_size_limit = 67108864",
 )
+_INCREMENTAL = 2  # of PRAGMA auto_vacuum
 _POSTGRESQL = (
     f"SET lock_timeout = {BUSY_MILLISECONDS}",
     "SET idle_in_transaction_session_timeout = 60000",
@@ -80,6 +79,15 @@ class Database:
         """Yield a session that writes; committed, and so durable, at the end of the block, undone if it raises."""
         with self._writer, self._write(expire_on_commit=False) as session, session.begin():
             yield session
+
+    def shrink(self, pages: int) -> None:
+        """Give up to so many of a SQLite file's free pages back to the file system."""
+        with self._writer, self.engine.connect() as connection:
+            driver: Any = connection.connection.dbapi_connection
+            # As a script: executed as a statement it ends after its first page, and as a query it has no rows.
+            driver.executescript(
+                f"PRAGMA query_only = 0; PRAGMA incremental_vacuum({pages}); PRAGMA wal_checkpoint(PASSIVE)"
+            )
 
     def close(self) -> None:
         """Close the connections."""
@@ -145,6 +153,11 @@ def _engine(url: str, *, is_sqlite: bool) -> Engine:
 
 def _connected_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver's own BEGIN comes too late and spares statements that change tables
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+    # Retention shrinks the file. That it can is written into a new file's header, before anything else; asked for again
+    # it would wait for the writer, and so would whoever wants to read.
+    if connection.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
+        connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
     for statement in _SQLITE:
         connection.execute(statement).fetchall()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import Row, delete, exists, func, select, text, tuple_
+from sqlalchemy import Row, delete, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -165,16 +165,15 @@ class Retention:
     def _shrink(self) -> None:
         """Give free pages back to the file system; the file is cut at the next checkpoint."""
         while True:
-            with self._database.transaction() as session:
-                connection = session.connection()
+            with self._database.session() as session:
                 free, pages, size = (
-                    int(connection.execute(text(f"PRAGMA {name}")).scalar_one())
+                    int(session.connection().exec_driver_sql(f"PRAGMA {name}").scalar_one())
                     for name in ("freelist_count", "page_count", "page_size")
                 )
-                spare = max(SPARE_BYTES // size, pages // 20)
-                if free <= spare:
-                    return
-                connection.exec_driver_sql(f"PRAGMA incremental_vacuum({min(VACUUM_PAGES, free - spare)})").fetchall()
+            spare = max(SPARE_BYTES // size, pages // 20)
+            if free <= spare:
+                return
+            self._database.shrink(min(VACUUM_PAGES, free - spare))
 
 
 def _kept(session: Session) -> list[_Kept]:
