@@ -18,9 +18,9 @@ from collectors import block
 from collectors.agent.runner import Overran
 from collectors.agent.worker import Failed
 from collectors.agent.worker import Worker as AgentWorker
-from collectors.live import registry
+from collectors.live import Cursor, Readings, registry
 from collectors.live.host import Host, Roots
-from collectors.records import Device, Record
+from collectors.records import Device, DeviceState, Record
 from tests.nvml_stub import REPOSITORY, Worker, build, column, of
 
 if sys.platform != "linux":
@@ -306,38 +306,87 @@ def test_a_library_elsewhere_is_found_by_option(library: Path, tmp_path: Path, p
         with Worker(tmp_path / "scenario", None, proc, options={"library": str(path)}) as worker:
             worker.says("* gpus 1")
             said = worker.run()
-        assert said[0]["kind"] == kind
+        assert of(said, kind)
     assert "gone.so" in said[0]["why"]
 
 
 @pytest.fixture
-def agents(library: Path, tmp_path: Path, proc: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentWorker]:
-    """The agent's own end of the collector's process, with a bound of two seconds."""
+def host(proc: Path) -> Host:
+    """The node, with the cursors that its agent keeps."""
+    return Host("gpu-0001", Roots(proc=proc))
+
+
+@pytest.fixture
+def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentWorker]:
+    """The agent's own end of the collector's process, with a short bound."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
     monkeypatch.setenv("NVML_STUB_SCENARIO", str(tmp_path / "scenario"))
-    host = Host("gpu-0001", Roots(proc=proc))
-    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=2.0), host)
+    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=1.5), host)
     yield end
     end.close()
 
 
-def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, tmp_path: Path) -> None:
+def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: Host, tmp_path: Path) -> None:
     """A driver that hangs overruns the run's bound, its process is killed, and once it answers again a new one reads it."""
     scenario = tmp_path / "scenario"
     scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
 
-    with pytest.raises(Overran, match="2 s"):
+    with pytest.raises(Overran, match="1.5 s"):
         list(agents(None))
 
     scenario.write_text("* gpus 8\n")
-    assert len([one for one in until_it_runs(agents) if isinstance(one, Device)]) == 8
+    assert len([one for one in until_it_runs(agents, host) if isinstance(one, Device)]) == 8
 
 
-def until_it_runs(agents: AgentWorker) -> list[object]:
+def test_a_gpu_that_never_answers_is_left_out(agents: AgentWorker, host: Host, tmp_path: Path) -> None:
+    """Where GPU 4 begins to hang, the second process ends at it too, and the third reads the other seven without it."""
+    scenario = tmp_path / "scenario"
+    scenario.write_text("* gpus 8\n")
+    kept(agents, host)
+    scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
+
+    assert [overran(agents, host) for _ in range(2)] == [True, True]
+    yielded = until_it_runs(agents, host)
+
+    (state,) = [one for one in yielded if isinstance(one, DeviceState) and one.state != "ok"]
+    assert (state.device, state.pci, state.state) == (uuid(4), "0000:58:00", "unreadable")
+    assert "did not return" in state.text
+    gauges = next(one for one in yielded if isinstance(one, Readings))
+    power = dict(
+        zip(gauges.devices, (row[gauges.metrics.index("power_milliwatts")] for row in gauges.values), strict=True)
+    )
+    assert power == {uuid(index): None if index == 4 else 70050 for index in range(8)}
+
+
+def overran(agents: AgentWorker, host: Host) -> bool:
+    """Run, keeping cursors as the agent does, until a run overruns; False where one ends well."""
+    for _ in range(50):
+        try:
+            kept(agents, host)
+        except Overran:
+            return True
+        except Failed:
+            time.sleep(0.2)
+        else:
+            return False
+    raise AssertionError("no run came to anything within ten seconds")
+
+
+def kept(agents: AgentWorker, host: Host) -> list[object]:
+    """Run once, keeping every cursor at once, as the agent does."""
+    yielded: list[object] = []
+    for one in agents(None):
+        yielded.append(one)
+        if isinstance(one, Cursor):
+            host.cursors["gpu"] = one.value
+    return yielded
+
+
+def until_it_runs(agents: AgentWorker, host: Host) -> list[object]:
     """Run again until the wait after a killed process is over."""
     for _ in range(50):
         try:
-            return list(agents(None))
+            return kept(agents, host)
         except Failed:
             time.sleep(0.2)
     raise AssertionError("no run succeeded within ten seconds")

@@ -2,22 +2,27 @@
 
 The library is held open, for opening it takes long. A reset of a GPU (``nvidia-smi --gpu-reset``) needs it closed: stop
 the agent for that.
+
+A call may never return. Then the agent ends this process, and the next one would hang at the same GPU. So the first run
+of a process, and each that asks for all names anew, says through the cursor whom it asks: where a process finds that its
+predecessor ended at a GPU, it leaves that one out for ten minutes.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
 from collectors.live.host import Host
-from collectors.live.nvml_identity import Gpu, found
+from collectors.live.nvml_identity import Gpu, Naming
 from collectors.live.nvml_library import ABSENT, UNINITIALIZED, Asking, Nvml
 from collectors.live.nvml_values import COUNTER_METRICS, GAUGE_METRICS, LINK_METRICS, read, read_link
 from collectors.records import DeviceState, KernelEvent
 
 DEVICES_SECONDS = 3600.0
+RETRY_SECONDS = 600.0  # after which a GPU that a process hung at is asked again: at worst it costs another process
 LINKS_SECONDS = 60.0  # an NVLink is a device of its own, and a node has up to 144
 EVENTS_LIMIT = 1000  # of one run
 EVENTS_WAIT_MS = 1
@@ -39,6 +44,7 @@ class GpuCollector:
         self._host = host
         self._nvml: Nvml | None = None
         self._gpus: list[Gpu] = []
+        self._avoided: set[int] = set()  # by number: where the process before this one never came back from
         self._events: Any = None
         self._devices_at = self._links_at = float("-inf")
 
@@ -57,63 +63,89 @@ class GpuCollector:
             raise RuntimeError(f"NVML fails as a whole: {said}; the next run starts it anew") from error
 
     def _run(self, nvml: Nvml, now: float) -> Iterator[Yielded]:
-        if now - self._devices_at >= DEVICES_SECONDS:
+        careful = now - self._devices_at >= (RETRY_SECONDS if self._avoided else DEVICES_SECONDS)
+        if careful:
             yield from self._devices(nvml)
-            self._devices_at = now
         links_due = now - self._links_at >= LINKS_SECONDS
-        yield from self._values(nvml, with_links=links_due)
+        yield from self._values(nvml, careful=careful, with_links=links_due)
+        if careful:
+            self._devices_at = now
         if links_due:
             self._links_at = now
         yield from self._xids(nvml)
 
     def _devices(self, nvml: Nvml) -> Iterator[Yielded]:
-        known = self._gpus or self._from_cursor()
-        gpus = found(nvml, known, self._host.roots.proc)
-        if not gpus and not known:
+        if not self._gpus:
+            self._resume()
+        else:
+            self._avoided.clear()  # they have had their time
+        known, count = self._gpus, nvml.count()
+        if not count and not known:
             self._close()
             raise NothingToCollect("the NVIDIA driver knows no GPU")
-        states = {gpu.id: gpu.state for gpu in known}
-        self._gpus = [gpu for gpu, _ in gpus]
-        for gpu, device in gpus:
+        naming, states = Naming.of(nvml, known, self._host.roots.proc), {gpu.id: gpu.state for gpu in known}
+        gpus = []
+        for index in range(count):
+            if index in self._avoided:
+                gpu = naming.remember(Gpu(index))
+            else:
+                yield self._cursor(asking=index)
+                gpu, device = naming.ask(nvml, index)
+                if device is not None:
+                    yield device
             gpu.state = states.get(gpu.id, "")
-            if device is not None:
-                yield device
+            gpus.append(gpu)
+        self._gpus = gpus
+        yield from self._gone(known)
+        self._listen(nvml)
+        yield self._cursor()
+
+    def _gone(self, known: list[Gpu]) -> Iterator[DeviceState]:
         here = {gpu.id for gpu in self._gpus}
         for gone in (gpu for gpu in known if gpu.id not in here):
             text = "it was here since this boot, and the driver no longer enumerates it"
             yield DeviceState(source=SOURCE, device=gone.id, index=gone.index, pci=gone.pci, state="absent", text=text)
-        self._listen(nvml)
-        yield Cursor({"boot_id": self._host.boot_id, "gpus": [[gpu.index, gpu.id, gpu.pci] for gpu in self._gpus]})
 
-    def _from_cursor(self) -> list[Gpu]:
-        """Return the GPUs by their names from before a restart, if that was in this boot."""
+    def _cursor(self, asking: int | None = None) -> Cursor:
+        """Keep the GPUs' names for a time when they say none, and who is being asked."""
+        names = [[gpu.index, gpu.id, gpu.pci] for gpu in self._gpus]
+        value = {"boot_id": self._host.boot_id, "gpus": names, "asking": asking, "avoided": sorted(self._avoided)}
+        return Cursor(value)
+
+    def _resume(self) -> None:
+        """Take up the names from before a restart, and who did not answer then, if that was in this boot."""
         kept = self._host.cursor("gpu")
         if not isinstance(kept, dict) or kept.get("boot_id") is None or kept["boot_id"] != self._host.boot_id:
-            return []
-        return [Gpu(index, id, pci) for index, id, pci in kept["gpus"]]
+            return
+        self._gpus = [Gpu(index, id, pci) for index, id, pci in kept.get("gpus", ())]
+        self._avoided = set(kept.get("avoided", ()))
+        if kept.get("asking") is not None:
+            self._avoided.add(kept["asking"])
 
-    def _values(self, nvml: Nvml, *, with_links: bool) -> Iterator[Yielded]:
+    def _values(self, nvml: Nvml, *, careful: bool, with_links: bool) -> Iterator[Yielded]:
         rows: list[dict[str, int | None]] = []
         links: dict[str, list[int | None]] = {}
         processes: dict[str, int | None] = {}
         unusable = 0
         for gpu in self._gpus:
+            if gpu.index in self._avoided:
+                rows.append({})
+                yield from self._state(gpu, "unreadable", "a call to it did not return; it is left out for ten minutes")
+                continue
+            if careful:
+                yield self._cursor(asking=gpu.index)
             asking = Asking(nvml, gpu.index, gpu.handle)
             asking.open()
             gpu.handle = asking.handle
             rows.append(read(asking))
-            for process in _processes(asking):
-                processes[f"{gpu.id}/{process.pid}"] = process.usedGpuMemory
+            processes |= {f"{gpu.id}/{process.pid}": process.usedGpuMemory for process in _processes(asking)}
             if with_links:
                 links |= {f"{gpu.id}/{link}": read_link(asking, link) for link in gpu.links}
             unusable += not asking.answered and bool(asking.errors.keys() & {UNINITIALIZED, *ABSENT})
             yield from self._state(gpu, *asking.state())
-        yield from _readings([gpu.id for gpu in self._gpus], rows)
-        if links:
-            yield Readings("nvlink", tuple(links), LINK_METRICS, tuple(links.values()), "<i8")
-        if processes:
-            values = [[memory] for memory in processes.values()]
-            yield Readings("gpu_process", tuple(processes), ("memory_used_bytes",), values, "<i8")
+        if careful:
+            yield self._cursor()
+        yield from _tables([gpu.id for gpu in self._gpus], rows, links, processes)
         if unusable == len(self._gpus):
             self._close()  # the driver went away or was exchanged: the next run begins anew
 
@@ -175,9 +207,19 @@ def _address(handle: Any) -> int | None:
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
-def _readings(devices: list[str], rows: list[dict[str, int | None]]) -> Iterable[Readings]:
-    """Give gauges and counters as two tables; a lost GPU keeps its row, without values."""
+def _tables(
+    devices: list[str],
+    rows: list[dict[str, int | None]],
+    links: dict[str, list[int | None]],
+    processes: dict[str, int | None],
+) -> Iterator[Readings]:
+    """Give gauges and counters apart; a GPU that did not answer keeps its row, without values."""
     gauges = [[row.get(metric) for metric in GAUGE_METRICS] for row in rows]
     yield Readings("gpu", devices, GAUGE_METRICS, gauges, "<f4")
     counters = [[row.get(metric) for metric in COUNTER_METRICS] for row in rows]
     yield Readings("gpu", devices, COUNTER_METRICS, counters, "<i8")
+    if links:
+        yield Readings("nvlink", tuple(links), LINK_METRICS, tuple(links.values()), "<i8")
+    if processes:
+        used = [[memory] for memory in processes.values()]
+        yield Readings("gpu_process", tuple(processes), ("memory_used_bytes",), used, "<i8")

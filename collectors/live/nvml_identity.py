@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,26 +24,44 @@ class Gpu:
     handle: Any = None
 
 
-def found(nvml: Nvml, known: list[Gpu], proc: Path) -> list[tuple[Gpu, Device | None]]:
-    """Return every GPU that the driver enumerates, with what it says of itself; ``known``: names from before."""
-    count = nvml.count()
-    addresses = _addresses(proc)
-    system = {
-        "driver_version": nvml.system("nvmlSystemGetDriverVersion"),
-        "nvml_version": nvml.system("nvmlSystemGetNVMLVersion"),
-    }
-    gpus = []
-    for index in range(count):
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What helps to name a GPU: the names from before, what the driver lists under /proc, and its versions."""
+
+    known: tuple[Gpu, ...]
+    addresses: tuple[str, ...]  # in order, of every GPU; empty where the list is not whole
+    system: dict[str, Any]
+
+    @classmethod
+    def of(cls, nvml: Nvml, known: Iterable[Gpu], proc: Path) -> Naming:
+        """Gather it, once for all GPUs."""
+        addresses = _addresses(proc)
+        system = {
+            "driver_version": nvml.system("nvmlSystemGetDriverVersion"),
+            "nvml_version": nvml.system("nvmlSystemGetNVMLVersion"),
+        }
+        return cls(tuple(known), addresses if len(addresses) == nvml.count() else (), system)
+
+    def ask(self, nvml: Nvml, index: int) -> tuple[Gpu, Device | None]:
+        """Return a GPU with what it says of itself; without that, under the names that it had."""
         asking = Asking(nvml, index)
         asking.open()
         gpu = Gpu(index, handle=asking.handle)
-        device = _device(asking, gpu, system)
-        if device is None:
-            # NVML numbers GPUs in the order of their PCI addresses, which the driver lists elsewhere too.
-            gpu.pci = addresses[index] if len(addresses) == count else None
-            _remember(gpu, known)
-        gpus.append((gpu, device))
-    return gpus
+        device = _device(asking, gpu, self.system)
+        return (gpu, device) if device is not None else (self.remember(gpu), None)
+
+    def remember(self, gpu: Gpu) -> Gpu:
+        """Give a GPU that says no name the names it had: by its address, else by its number."""
+        if self.addresses:
+            # NVML numbers GPUs in the order of their PCI addresses.
+            gpu.pci = self.addresses[gpu.index]
+            same = next((one for one in self.known if one.pci == gpu.pci), None)
+        else:
+            same = next((one for one in self.known if one.index == gpu.index), None)
+        if same is not None:
+            gpu.id, gpu.pci, gpu.links = same.id, same.pci, same.links
+        gpu.id = gpu.id or gpu.pci or f"gpu{gpu.index}"
+        return gpu
 
 
 def _device(asking: Asking, gpu: Gpu, system: dict[str, Any]) -> Device | None:
@@ -94,18 +113,9 @@ def _pci(place: Any) -> str | None:
         return None
 
 
-def _addresses(proc: Path) -> list[str]:
+def _addresses(proc: Path) -> tuple[str, ...]:
     """Return the PCI addresses that the driver lists under /proc, in their order."""
     try:
-        return sorted(pci_address(entry.name) for entry in (proc / "driver/nvidia/gpus").iterdir())
+        return tuple(sorted(pci_address(entry.name) for entry in (proc / "driver/nvidia/gpus").iterdir()))
     except (OSError, ValueError):
-        return []
-
-
-def _remember(gpu: Gpu, known: list[Gpu]) -> None:
-    """Give a GPU that says no name the names it had: by its address, else by its number."""
-    same = next((one for one in known if one.pci == gpu.pci and gpu.pci), None)
-    same = same or next((one for one in known if one.index == gpu.index and not gpu.pci), None)
-    if same is not None:
-        gpu.id, gpu.pci, gpu.links = same.id, same.pci, same.links
-    gpu.id = gpu.id or gpu.pci or f"gpu{gpu.index}"
+        return ()
