@@ -78,8 +78,9 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
         return by_rank
     alive = (row.at for row in window.of(ProcessState) if row.rank is not None and row.boot_id and row.at is not None)
     last = max(newest.values())
-    asked = [rank for rank, at in newest.items() if at >= last - ROUND_SECONDS]
-    since = last - ROUND_SECONDS if 2 * len(asked) > len(newest) else max((last, *alive)) - OUT_OF_DATE_SECONDS
+    since = max((last, *alive)) - OUT_OF_DATE_SECONDS
+    if 2 * sum(at >= last - ROUND_SECONDS for at in newest.values()) > len(newest):
+        since = max(since, last - ROUND_SECONDS)
     return {rank: dumps for rank, dumps in by_rank.items() if newest.get(rank, since) >= since}
 
 

@@ -14,7 +14,7 @@ from analyzers.knowledge import Knowledge, parse
 from analyzers.topology import Topology, infer
 from analyzers.window import Window
 from collectors.readers import Input, job_log
-from collectors.records import KernelEvent, LogEvent, Members, Placement, Record
+from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
 
 KNOWLEDGE: Knowledge = parse(
     {"crash": (Path(__file__).parents[1] / "analyzers" / "knowledge" / "crash.toml").read_text(encoding="utf-8")}
@@ -403,3 +403,65 @@ def test_a_printed_log_is_judged_from_text_to_name() -> None:
     records = list(job_log.read(Input("job.log", io.BytesIO(data), data)))
 
     assert named(only(records, ranks=3)) == (1,)
+
+
+def ended(rank: int, at: float, **how: object) -> ProcessState:
+    """A rank's end as an agent saw it."""
+    return ProcessState(
+        source="process", rank=rank, pid=100 + rank, node=f"node-{rank}", at=at, boot_id="b", state="X", **how  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_killed_rank_is_named_by_exits_alone_and_its_peers_aborts_are_echoes() -> None:
+    """One SIGKILL, then exit codes and SIGABRTs of those that lost it: the killed one, at its instant."""
+    story = [
+        ended(1, 100.0, signal=9),
+        ended(0, 100.8, exit_code=1),
+        ended(2, 100.9, signal=6),
+        ended(3, 101.0, signal=6),
+    ]
+    finding = only(list(story))
+    assert (finding.fault_class, finding.cause, named(finding)) == ("process_killed", "machine", (1,))
+    assert finding.onset == 100.0
+    assert set(finding.victims) == {0, 2, 3}
+
+
+def test_a_killed_rank_that_was_slow_to_go_is_still_the_killed_one() -> None:
+    """Its driver took seconds to close its GPU: its peers were gone before it, and that makes no one of them the first cause."""
+    finding = only([ended(1, 108.0, signal=9), *(ended(rank, 101.0 + rank, signal=6) for rank in (0, 2, 3))])
+    assert (finding.fault_class, named(finding)) == ("process_killed", (1,))
+
+
+def test_the_first_of_bare_exit_codes_is_a_suspect_and_no_machine() -> None:
+    """With no log the first to leave is the one to look at; ranks of several nodes within their clocks' difference are not."""
+    finding = only([ended(2, 100.0, exit_code=1), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
+    assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (2,))
+    assert "before all others" in finding.suspects[0].evidence[0].text
+    together = only([ended(rank, 100.0 + rank / 10, exit_code=1) for rank in range(4)])
+    assert together.suspects[0].kind == "code"
+
+
+def test_a_rank_that_tells_why_outranks_the_exits_of_the_others() -> None:
+    """An exception in a log and the exits around it are one story: the exception's."""
+    story: list[Record] = [raised(2, "ValueError", "bad sample", at=99.9), *(echo(rank, 100.5) for rank in (0, 1, 3))]
+    story += [ended(2, 100.0, exit_code=1), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))]
+    finding = only(story)
+    assert (finding.fault_class, finding.suspects[0].ranks) == ("exception_one_rank", (2,))
+
+
+@pytest.mark.parametrize("how", [{"signal": 15}, {"signal": 9}, {"exit_code": 143}])
+def test_a_job_that_somebody_ended_has_no_culprit(how: dict[str, int]) -> None:
+    """All ranks at once by SIGTERM or SIGKILL: why somebody did that does not show in how they ended."""
+    assert judged([ended(rank, 100.0 + rank / 10, **how) for rank in range(4)]) == []
+
+
+def test_what_a_launcher_killed_long_after_is_a_victim() -> None:
+    """One rank crashed; half a minute later its launcher killed those that would not leave."""
+    finding = only([ended(3, 100.0, signal=11), *(ended(rank, 130.0, signal=9) for rank in (0, 1, 2))])
+    assert (finding.fault_class, named(finding)) == ("process_crashed", (3,))
+
+
+def test_ends_without_a_fault_are_nothing() -> None:
+    """Clean exits, a data loader's, and those that nobody knows the code of."""
+    assert judged([ended(rank, 100.0 + rank, exit_code=0) for rank in range(4)]) == []
+    assert judged([ended(1, 100.0, signal=9, parent_pid=7), ended(2, 100.0)]) == []

@@ -155,3 +155,59 @@ def test_order_of_records_does_not_matter() -> None:
     """The same records in another order give the same findings."""
     records = [*dumps(), *(row(rank, "TSDS"[rank % 4], "nfs_wait") for rank in range(7))]
     assert findings(*records) == findings(*reversed(records))
+
+
+def live(whose: int, /, state: str = "S", at: float = 1000.0, **more: object) -> ProcessState:
+    """A row as an agent sends it: with its rank, boot and instant."""
+    return row(whose, state, **{"at": at, "rank": whose, "boot_id": "b", "source": "process", **more})
+
+
+def placed() -> list[Record]:
+    """Where an agent has seen the ranks."""
+    return [
+        Placement(ranks=Members.of(range(4 * node, 4 * node + 4)), nodes=(f"gpu-{node}",) * 4, pids=tuple(pids))
+        for node, pids in enumerate((range(100, 104), range(104, 108)))
+    ]
+
+
+def test_a_killed_rank_is_gone_and_one_that_left_with_a_code_is_not() -> None:
+    """A SIGKILL, or an end that nobody can explain, is the machine's; an exit code has a reason that the log tells."""
+    others = [live(rank) for rank in range(8) if rank != 5]
+    assert named(findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=9))) == {"gone": (5,)}
+    assert named(findings(*placed(), *others, live(5), live(5, "X", 1001.0))) == {"gone": (5,)}
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, exit_code=1)) == []
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, exit_code=0)) == []
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=6)) == []
+
+
+def test_the_end_of_a_data_loader_is_not_its_ranks() -> None:
+    """A child has its rank's number and its own end, with placements and without."""
+    rows = [*(live(rank) for rank in range(8)), live(5, "X", 1001.0, pid=900, parent_pid=105, signal=9)]
+    assert findings(*placed(), *rows) == []
+    assert findings(*rows) == []
+    assert findings(*rows, live(3, "T", 1002.0, pid=901, parent_pid=103)) == []
+
+
+def test_a_job_that_was_ended_is_judged_by_what_it_was_before() -> None:
+    """Everybody was killed in the end: the rank that was stopped until then is named, and a healthy job has nobody."""
+    ends = [live(rank, "X", 1060.0, signal=9) for rank in range(8)]
+    healthy = [live(rank, at=1050.0) for rank in range(8)]
+    assert findings(*placed(), *healthy, *ends) == []
+    assert named(findings(*placed(), *healthy, live(2, "T", 1055.0), *ends)) == {"stopped": (2,)}
+
+
+def test_a_state_that_nobody_has_confirmed_for_minutes_is_not_judged() -> None:
+    """The node stopped reporting: what its rank was then is unknown now. A file's rows have no such age."""
+    late = [live(rank, at=1500.0) for rank in range(8) if rank != 5]
+    assert findings(*placed(), *late, live(5, "T", 1000.0)) == []
+    assert named(findings(*placed(), *late, live(5, "T", 1450.0))) == {"stopped": (5,)}
+    files = [row(rank, at=1500.0) for rank in range(8) if rank != 5]
+    assert named(findings(*dumps(), *files, row(5, "T", at=1000.0))) == {"stopped": (5,)}
+
+
+def test_two_collectors_that_see_one_moment_are_one_table() -> None:
+    """The same uninterruptible wait, told twice within a second, is once; ten seconds later it is twice."""
+    healthy = [live(rank) for rank in range(8) if rank != 5]
+    once = findings(*placed(), *healthy, live(5, "D"), live(5, "D", 1000.2, source="blocked"))
+    twice = findings(*placed(), *healthy, live(5, "D"), live(5, "D", 1010.0))
+    assert once[0].suspects[0].strength < twice[0].suspects[0].strength
