@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collectors import block
@@ -116,7 +117,8 @@ def test_once_reads_this_node(tmp_path: Path) -> None:
     records = block.decode(out.read_bytes())
 
     assert as_json.returncode == as_block.returncode == 0
-    assert {json.loads(line)["kind"] for line in as_json.stdout.splitlines()} == {"samples"}
+    told = {json.loads(line)["kind"] for line in as_json.stdout.splitlines()}
+    assert told == {msgspec.to_builtins(record, builtin_types=(bytes,))["kind"] for record in records} >= {"samples"}
     assert {record.node for record in records} == {"gpu-0001"}
     assert as_block.stderr.split()[:2] == ["host", "done"]
 
@@ -221,6 +223,20 @@ def test_every_collector_has_a_row_and_every_setting_a_place() -> None:
 
     assert collectors == set(registry())
     assert settings == {*KEYS, "[path]", "[collector.NAME]"}
+
+
+def test_the_agent_is_small() -> None:
+    """The agent and all its collectors load without numpy, a web framework, a database or PyTorch."""
+    program = (
+        "import json, sys\nimport collectors.agent.agent, collectors.agent.cli, collectors.live\n"
+        "collectors.live.registry()\nprint(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+
+    assert "httpx" in loaded
+    # httpx takes rich along where it finds it, which an agent's installation does not have.
+    assert not loaded & {"numpy", "typer", "pydantic", "fastapi", "sqlalchemy", "torch", "pynvml", "psutil"}
 
 
 def _rows(page: str, heading: str) -> set[str]:

@@ -59,7 +59,7 @@ class Agent:
     def __init__(self, settings: Settings, collectors: Mapping[str, Collector] | None = None) -> None:
         """Open the state folder, which must be ours alone, and make the parts; nothing runs yet."""
         self._settings = settings
-        self._lock = _locked(settings.state)
+        self._lock = _locked(settings.state)  # until the process ends: a thread that hangs may still write
         self._host = Host(node=settings.node, roots=settings.roots, options=settings.options)
         self._clock = self._host.clock
         self._started_at = self._clock.now()
@@ -88,6 +88,10 @@ class Agent:
     def run(self) -> None:
         """Run until ``stop`` is called, then seal, ship what can be shipped in some seconds, and leave."""
         log.info("agent_started node=%s service=%s collectors=%s", *self._told())
+        if self._client.tells_the_token_in_clear():
+            log.warning(
+                "token_in_clear service=%s: use https, or anyone on the way can read it", self._settings.service
+            )
         for runner in self.runners.values():
             runner.start()
         self._shipper.start()
@@ -108,21 +112,28 @@ class Agent:
         return self._settings.node, self._settings.service, ",".join(self.runners)
 
     def _look_after(self) -> None:
-        coverage_at = time.monotonic() + COVERAGE_SECONDS
-        status_at = 0.0
+        self._coverage_at, self._status_at = time.monotonic() + COVERAGE_SECONDS, 0.0
         while not self._stopping:
             if self._spool.wake.wait(min(LOOK_SECONDS, self._spool.due_in())):
                 time.sleep(min(LOOK_SECONDS, self._spool.due_in()))  # an urgent record waits for its companions
-            self._spool.seal()
-            for runner in self.runners.values():
-                runner.look()
-            self._commands.look()
-            if (now := time.monotonic()) >= coverage_at:
-                coverage_at += COVERAGE_SECONDS
-                self._tell_coverage()
-            if now >= status_at:
-                status_at = now + STATUS_SECONDS
-                self._write_status()
+            try:
+                self._look()
+            except Exception:
+                # Whatever it was, the collectors, the shipper and the next look go on.
+                log.exception("look_failed")
+                time.sleep(LOOK_SECONDS)
+
+    def _look(self) -> None:
+        self._spool.seal()
+        for runner in self.runners.values():
+            runner.look()
+        self._commands.look()
+        if (now := time.monotonic()) >= self._coverage_at:
+            self._coverage_at += COVERAGE_SECONDS
+            self._tell_coverage()
+        if now >= self._status_at:
+            self._status_at = now + STATUS_SECONDS
+            self._write_status()
 
     def _leave(self) -> None:
         log.info("agent_stopping")
@@ -133,7 +144,6 @@ class Agent:
         self._spool.seal(now=True)
         self._shipper.finish(LEAVING_SECONDS)
         self._write_status(stopped=True)
-        self._lock.close()
 
     def _tell_coverage(self) -> None:
         coverage = coverage_of(self.runners.values(), self._spool, self._started_at)

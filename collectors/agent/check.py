@@ -77,9 +77,14 @@ def _folder(settings: Settings, findings: Findings) -> None:
 
 
 def _agent(status: Status | None, settings: Settings, now: float, findings: Findings) -> None:
-    if status is None or not is_alive(status, now):
-        since = "" if status is None else f" since {now - status.written_at:.0f} s"
-        findings.add(CRITICAL, f"no agent runs on {settings.state}{since}: start faulthound-agent run")
+    if status is None or status.stopped:
+        findings.add(CRITICAL, f"no agent runs on {settings.state}: start faulthound-agent run")
+        return
+    if not is_alive(status, now):
+        since = f"since {now - status.written_at:.0f} s"
+        findings.add(
+            CRITICAL, f"no word from the agent on {settings.state} {since}: it is gone, or its disk takes nothing"
+        )
         return
     if status.spool_trouble:
         findings.add(CRITICAL, status.spool_trouble)

@@ -21,6 +21,7 @@ SEND_SECONDS = 30.0
 ANSWER_BYTES_MAX = 1 << 20
 DETAIL_CHARACTERS = 300
 RETRY_AFTER_MOST_SECONDS = 300.0
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Unreachable(Exception):
@@ -71,6 +72,11 @@ class Client:
         """Close the connections."""
         self._http.close()
 
+    def tells_the_token_in_clear(self) -> bool:
+        """Return whether the token leaves this machine without TLS."""
+        url = self._http.base_url
+        return bool(self._token) and url.scheme == "http" and url.host not in LOOPBACK
+
     def renew_token(self) -> bool:
         """Read the token's file once more; True where it holds another one now."""
         try:
@@ -113,11 +119,11 @@ class Client:
         return Answer(response.status_code, bytes(body), retry_after, None if theirs is None else now - theirs)
 
 
-def _trust(settings: Settings) -> ssl.SSLContext | bool:
-    if settings.ca_file is None:
-        return True
+def _trust(settings: Settings) -> ssl.SSLContext:
+    if settings.service is not None and settings.service.startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used: no authority need be loaded
     try:
-        return ssl.create_default_context(cafile=str(settings.ca_file))
+        return ssl.create_default_context(cafile=None if settings.ca_file is None else str(settings.ca_file))
     except (OSError, ssl.SSLError) as error:
         raise Misconfigured(f"ca_file {settings.ca_file} cannot be used: {error}: name a PEM file") from error
 

@@ -15,7 +15,7 @@ from collectors.live.host import Host
 from collectors.records import CommandResult, KernelEvent, ProcessState, Record
 
 PENDING_BYTES = 4 << 20  # that a run may yield before a Cursor; then what there is goes without one
-RECORD_BYTES_MAX = 6 << 20  # unpacked; a batch of the service's bound has 8 MiB
+RECORD_BYTES_MAX = 6 << 20  # unpacked: a segment with nothing else is still below the 8 MiB of the service's batch
 RUN_BYTES_MAX = 32 << 20  # of one run
 ENDED = frozenset("XZ")
 
@@ -76,8 +76,6 @@ class Gathering:
             raise Garbage(f"yielded a {type(yielded).__name__}: a collector yields records, Readings and Cursors")
         if self._bytes > RUN_BYTES_MAX:
             raise Garbage(f"yielded more than {RUN_BYTES_MAX:,} bytes in one run")
-        if self._pending_bytes > PENDING_BYTES:
-            self.hand_over()
 
     def hand_over(self) -> None:
         """Give the spool what has come so far."""
@@ -97,6 +95,7 @@ class Gathering:
             raise Garbage(f"a {type(record).__name__} that cannot be encoded: {error}") from error
         if len(data) > RECORD_BYTES_MAX:
             raise Garbage(f"a {type(record).__name__} of {len(data):,} bytes, more than {RECORD_BYTES_MAX:,}")
+        self._make_room(len(data))
         with self._lock:
             self._entry.records.append(data)
             self._urgent |= is_urgent(record)
@@ -109,6 +108,7 @@ class Gathering:
             tick = tick_of(readings, self._name, at, monotonic + at - now, self._stamp.boot_id)
         except (TypeError, ValueError, OverflowError) as error:
             raise Garbage(str(error)) from error
+        self._make_room(len(tick.values))
         with self._lock:
             self._entry.ticks.append(tick)
             self._count(len(tick.values))
@@ -121,6 +121,10 @@ class Gathering:
         with self._lock:
             self._entry.cursors[self._name] = value
         self.hand_over()
+
+    def _make_room(self, size_bytes: int) -> None:
+        if self._pending_bytes + size_bytes > PENDING_BYTES:
+            self.hand_over()
 
     def _count(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes

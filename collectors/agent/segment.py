@@ -39,6 +39,10 @@ class Entry(msgspec.Struct, array_like=True):
     cursors: dict[str, Any] = {}
     at: float = 0.0  # UTC seconds of the appending
 
+    def size_bytes(self) -> int:
+        """Return about how many bytes its frame has."""
+        return sum(map(len, self.records)) + sum(len(tick.values) for tick in self.ticks)
+
     def __bool__(self) -> bool:
         return bool(self.records or self.ticks or self.cursors)
 

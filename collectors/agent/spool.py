@@ -16,6 +16,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from collectors.agent.sealing import Sealed, seal
 from collectors.agent.segment import Entry, Segment, read
 from collectors.live.clock import Clock
 
-SEGMENT_BYTES = 4 << 20  # at which a segment is sealed before its time
+SEGMENT_BYTES = 4 << 20  # beyond which a segment is sealed before its time
 MEMORY_BYTES = 8 << 20  # of batches that no disk holds
 REFUSED_SHARE = 4  # of the spool's bound, as a divisor, is what the refused folder may hold
 URGENT_SECONDS = 0.5
@@ -80,14 +81,14 @@ class Spool:
         """Keep an entry. Urgent ones are on their way within a second, the others when the segment's time has come."""
         entry.at = self._clock.now()
         with self._changed:
+            if self._open is not None and self._open.bytes + entry.size_bytes() > SEGMENT_BYTES:
+                self._full.append(self._open)
+                self._open, self._due_at = None, float("inf")
             if self._open is None:
                 self._open = self._new_segment()
             self._open.append(entry)
             if urgent:
                 self._due_at = min(self._due_at, time.monotonic() + URGENT_SECONDS)
-            if self._open.bytes >= SEGMENT_BYTES:
-                self._full.append(self._open)
-                self._open, self._due_at = None, float("inf")
             if urgent or self._full:
                 self.wake.set()
 
@@ -107,7 +108,17 @@ class Spool:
         for segment in taken:
             segment.close()
             self._tell(segment.error)
-            self._publish(segment.path, seal(segment.entries(), self.node))
+            self._publish(segment.path, self._sealed(segment.path, segment.entries()))
+
+    def _sealed(self, path: Path, entries: Iterable[Entry]) -> Sealed:
+        try:
+            return seal(entries, self.node)
+        except Exception:
+            # One that cannot be sealed must not be met again at every start; it stays for a person to look at.
+            log.exception("segment_unreadable path=%s", path)
+            with contextlib.suppress(OSError):
+                path.rename(path.with_suffix(".unreadable"))
+            return Sealed()
 
     def _new_segment(self) -> Segment:
         self.state.number += 1
@@ -136,7 +147,7 @@ class Spool:
             self._changed.notify_all()
 
     def _store(self, batch: Batch, data: bytes) -> None:
-        span = f"{int(batch.from_at * 1000)}.{int(batch.until_at * 1000)}"
+        span = f"{max(0, int(batch.from_at * 1000))}.{max(0, int(batch.until_at * 1000))}"
         path = self.folder / f"{batch.id}.{batch.records}.{span}.fhb"
         try:
             states.replace(path, data)
@@ -259,7 +270,7 @@ class Spool:
             self._remove(batch)
         gone |= {batch.id for batch in self._batches}
         for path in sorted(self.folder.glob("*.seg")):
-            sealed = seal(_salvaged(path), self.node)
+            sealed = self._sealed(path, _salvaged(path))
             # Where its batch was made, or dropped and counted, only the cursors of a segment still matter.
             self._publish(path, Sealed(cursors=sealed.cursors) if path.stem in gone else sealed)
         self._batches.sort(key=lambda batch: batch.id)
