@@ -125,7 +125,7 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("OOMKilled", re.compile(r"\bOOMKilled\b"), _plain("oom_kill", signal=9)),
     ("reempt", re.compile(r"(?i)\b(?:job|pod|node|instance|\w*vm) (?:\S+ )?(?:was|is being|has been|will be) preempted"),
      _plain("preempted")),
-    ("reempt", re.compile(r"\bReason: (?:Preempted|Preempting)\b|DisruptionTarget.*[Pp]reempt|spot instance interruption"),
+    ("reempt", re.compile(r"\bReason: (?:Preempted|Preempting)\b|DisruptionTarget.{0,400}[Pp]reempt|spot instance interruption"),
      _plain("preempted")),
     ("local_rank", re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)"), _agent_failure),
     ("closing signal", re.compile(r"Sending process (?P<pid>\d+) closing signal (?:SIGTERM|SIGINT|SIGKILL)"),

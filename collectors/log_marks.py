@@ -21,7 +21,7 @@ _GROUP = re.compile(
     r"|\[PG (?:ID )?(?P<old>\d+)(?: \((?P<old_desc>[^)]*)\))? Rank (?P<old_rank>\d+)\]"
 )
 _IN_GROUP = re.compile(r"\[Rank (\d+)\]")
-_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:[^()]*Timeout\(ms\)=(\d+))?\)")
+_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d{1,19}), OpType=(\w{1,64})(?:[^()]{0,400}Timeout\(ms\)=(\d+))?\)")
 _RAN = re.compile(r"\) ran for (\d+) milliseconds")
 _PROGRESS = re.compile(
     r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+),(?: last started (?:NCCL )?work: -?\d+,)? last completed (?:NCCL )?work: (-?\d+)"

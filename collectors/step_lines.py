@@ -64,7 +64,6 @@ def columns(steps: Iterable[Step], shift_seconds: float = 0.0, written_at: float
 
 _NUMBER = r"(?:np\.\w+\()?([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\)?"
 _MEGATRON = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
-_MEGATRON_FIELD = re.compile(r"^\s*(.+?):?\s+([-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|nan|inf))\s*$", re.IGNORECASE)
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
@@ -128,10 +127,11 @@ def _megatron(text: str) -> Step | None:
     values: dict[str, float] = {}
     skipped = False
     for part in text[found.end() :].split("|"):
-        field = _MEGATRON_FIELD.match(part)
-        if field is None:
+        name, _, told = part.strip().rpartition(" ")
+        name = name.rstrip(" :").lower()
+        if _WHOLE_NUMBER.match(told) is None:
             continue
-        name, value = field[1].lower(), _number(field[2])
+        value = _number(told)
         if name == "elapsed time per iteration (ms)":
             values["seconds"] = value / 1000
         elif name == "grad norm":

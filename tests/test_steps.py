@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,28 @@ def test_noise_is_survived(node: Node, tmp_path: Path) -> None:
     (found,) = of(node.run(JobLogs(node.host), "steps"), Steps)
 
     assert column(found, "step", STEP_COLUMNS) == [5]
+
+
+@pytest.mark.parametrize(
+    ("begin", "repeated"),
+    [
+        ("iteration 1/ 2 |", " "), ("iteration 1/ 2 |", " a: "), ("iteration 1/ 2 | loss", "1 "), ("step: 1  loss:", " "),
+        ("step:1 - ", "a:"), ("step 1 loss", " "), ("step 1 loss ", "1,"), ("step 1 loss np.", "a"), ("", "step 1 "),
+        ("", '{"step": 1, '), ("", "WorkNCCL(SeqNum=1, OpType=A"), ("WorkNCCL(SeqNum=1, OpType=A", "a"),
+        ("", "DisruptionTarget"), ("reempt", "DisruptionTarget"),
+    ],
+)  # fmt: skip
+def test_no_line_is_slow(node: Node, tmp_path: Path, begin: str, repeated: str) -> None:
+    """A log whose lines are built to make patterns go back and forth is read within a second: it is read in the agent."""
+    log = tmp_path / "out.txt"
+    line = begin + repeated * ((8000 - len(begin)) // len(repeated)) + "\n"
+    append(log, line * 60)
+    node.rank(0, output=log)
+    begun = time.process_time()
+
+    node.run(JobLogs(node.host), "steps")
+
+    assert time.process_time() - begun < 1
 
 
 def test_a_lying_cursor_is_survived(node: Node, tmp_path: Path) -> None:

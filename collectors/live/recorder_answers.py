@@ -27,6 +27,7 @@ SETTLED_SECONDS = 0.1  # a dump that has not grown for so long, and has its end,
 POLL_SECONDS = 0.05
 READING_SECONDS = 5.0  # a pickle; its process outlives the asking rather than the dump being lost to a busy machine
 DUMP_BYTES = 16 << 20  # 2,000 entries are 1 MB
+APART_BYTES = 4 << 20  # JSON above it is read in a process of its own, as every pickle is
 STAT_SECONDS = 1.0  # a file's clock against the process table's
 # NCCL's recorder before the CPU's: a build without NCCL answers 404 to the first.
 HANDLERS = ("/handler/dump_nccl_trace_json", "/handler/fr_trace_json")
@@ -78,7 +79,7 @@ def _served(
 
 def _read(body: bytes, source: str, process: TrainingProcess, at: float) -> list[Record]:
     """Return the dump in these bytes; whatever else they may be is no answer."""
-    if body[:1] in {b"{", b"["} or not body:
+    if body[:1] in {b"{", b""} and len(body) <= APART_BYTES:
         with _reading:
             input = Input(source, io.BytesIO(body), body[: 1 << 16], rank=process.rank)
             found: list[Record] = list(flight_recorder_json.read(input))
