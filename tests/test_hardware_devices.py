@@ -118,6 +118,16 @@ def test_all_gpus_lost_together_are_the_node() -> None:
     assert (finding.suspects[0].kind, finding.suspects[0].node, len(finding.suspects)) == ("node", "gpu-0001", 1)
 
 
+def test_two_lost_gpus_without_an_address_are_two() -> None:
+    """GPUs that were lost before anybody knew their addresses are told apart: two of them are the node's fault."""
+    lost = [state(index, "lost", device=f"gpu{index}", pci=None) for index in (2, 5)]
+
+    (finding,) = judged(lost)
+
+    assert (finding.fault_class, finding.suspects[0].kind) == ("off_bus_many", "node")
+    assert "2 GPUs" in finding.suspects[0].why
+
+
 @pytest.mark.parametrize("by", ["uuid", "index", "process", "order"])
 def test_the_rank_of_a_lost_gpu_is_known(by: str) -> None:
     """The placement's device, the process that NVML saw on the GPU, or the order of the GPUs say whose GPU was lost."""

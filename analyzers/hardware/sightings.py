@@ -38,6 +38,7 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
                 code=OFF_BUS_XID,
                 pci=state.pci or pci.get(key),
                 gpu_uuid=state.device,
+                device=state.device,  # what tells two of them apart that have no address
                 text=f"the driver's library says of GPU {state.device}: {state.text or 'lost'}",
                 source=state.source,
                 node=state.node,
