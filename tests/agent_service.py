@@ -18,6 +18,13 @@ from collectors import block
 from collectors.records import Record
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        pass  # an agent was killed
+
+
 @dataclass
 class Reply:
     """One scripted answer: to be given instead of taking the batch, or after taking it."""
@@ -39,8 +46,7 @@ class AgentService:
         self.token: str | None = None
         self.commands: deque[dict[str, Any]] = deque()
         self._changed = threading.Condition()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", port), self._handler())
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]

@@ -40,6 +40,7 @@ from collectors.live.host import Host
 LOOK_SECONDS = 1.0
 STATUS_SECONDS = 10.0
 COVERAGE_SECONDS = 60.0
+FIRST_COVERAGE_SECONDS = 10.0  # who starts an agent wants to see what it sees
 LEAVING_SECONDS = 3.0
 NICENESS = 10
 FIRST_TO_BE_KILLED = "500"  # of 1000: where memory runs out, the agent goes before the job
@@ -112,7 +113,7 @@ class Agent:
         return self._settings.node, self._settings.service, ",".join(self.runners)
 
     def _look_after(self) -> None:
-        self._coverage_at, self._status_at = time.monotonic() + COVERAGE_SECONDS, 0.0
+        self._coverage_at, self._status_at = time.monotonic() + FIRST_COVERAGE_SECONDS, 0.0
         while not self._stopping:
             if self._spool.wake.wait(min(LOOK_SECONDS, self._spool.due_in())):
                 time.sleep(min(LOOK_SECONDS, self._spool.due_in()))  # an urgent record waits for its companions
