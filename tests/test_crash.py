@@ -465,3 +465,9 @@ def test_ends_without_a_fault_are_nothing() -> None:
     """Clean exits, a data loader's, and those that nobody knows the code of."""
     assert judged([ended(rank, 100.0 + rank, exit_code=0) for rank in range(4)]) == []
     assert judged([ended(1, 100.0, signal=9, parent_pid=7), ended(2, 100.0)]) == []
+
+
+def test_a_killed_rank_whose_launcher_asked_the_others_to_leave_is_named() -> None:
+    """torchrun answers one death with SIGTERM to all others, within a second: nobody took the job away."""
+    finding = only([ended(1, 100.0, signal=9), *(ended(rank, 100.3, signal=15) for rank in (0, 2, 3))])
+    assert (finding.fault_class, named(finding)) == ("process_killed", (1,))

@@ -15,10 +15,9 @@ from collectors.records import LogEvent, ProcessState
 
 CLEANUP_SECONDS = 15.0
 """So long after the first failure a SIGKILL is its launcher's: torchrun and srun ask for 30 s before they kill."""
-TOGETHER_SECONDS = 2.0  # ended within this, all of them, by SIGTERM or SIGKILL: somebody ended the job
+TOGETHER_SECONDS = 2.0  # ended within this, all of them, all by SIGTERM or all by SIGKILL: somebody ended the job
 FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
 FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
-_ENDED_FROM_OUTSIDE = frozenset({9, 15})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,10 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
 
 
 def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
-    outside = all(one.signal in _ENDED_FROM_OUTSIDE for one in exits)
+    """Whether one signal ended them all; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
+    signals = {one.signal for one in exits}
     all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
-    return outside and all_of_them and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
+    return all_of_them and signals in ({9}, {15}) and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
 
 
 def _first(exits: Sequence[_Exit]) -> bool:
