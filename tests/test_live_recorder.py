@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+import pwd
 import signal
 import socket
 import subprocess
@@ -330,6 +331,28 @@ def test_the_dead_leave_their_dumps(node: Node, tmp_path: Path) -> None:
 
     assert [dump.rank for dump in of(found, FlightRecorderDump)] == [0]
     assert [(told.rank, "before this process began" in told.reason) for told in of(found, Unread)] == [(1, True)]
+
+
+def test_dumps_are_found_where_pytorch_writes_by_itself(node: Node) -> None:
+    """Without any variable the user's cache is looked into, then /tmp, as PyTorch's releases do; also behind a pipe."""
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    files = node.folder / "files"
+    for rank, folder, name in ((0, home, ".cache/torch/comm_lib_trace_rank_0"), (1, "/tmp", "nccl_trace_rank_1")):
+        path = files / folder.lstrip("/") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(DUMP))
+        node.rank(rank)
+    named, stem = stem_of(node, "pipe_")
+    os.mkfifo(f"{stem}2.pipe")
+    (files / "tmp" / "nccl_trace_rank_2.pipe").symlink_to(f"{stem}2.pipe")
+    monitor = write_dump_when_asked(f"{files}/tmp/nccl_trace_rank_", 2)
+    node.rank(2, labels={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": named})
+    time.sleep(0.1)
+
+    found = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+    monitor.join(5)
+
+    assert sorted(dump.rank or 0 for dump in found) == [0, 1, 2]
 
 
 def test_only_the_named_ranks_are_asked(node: Node, tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def opened(
     if door.kind == "worker server":
         return _served(door, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend)
     if door.kind == "pipe":
-        written = _written_before(door.dump)
+        written = {path: _written(path) for path in door.dumps}
         _knock(door.address)
-        body = _appeared(door.dump, written, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
+        body = _appeared(written, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
         return _read(body, f"rank {process.rank}: {door}", process, now())
     body, written_at = _file(door.address, spend)
     if process.started_at is not None and written_at < process.started_at - STAT_SECONDS:
@@ -112,28 +112,29 @@ def _knock(path: str) -> None:
         os.close(pipe)
 
 
-def _written_before(path: str) -> tuple[int, int]:
+def _written(path: str) -> tuple[int, int]:
     """Return what tells a file from its successor: its modification time and size; zeros where there is none."""
     with suppress(OSError):
-        status = os.stat(path)  # noqa: PTH116 - also called twenty times a second
+        status = os.stat(path)  # noqa: PTH116 - called twenty times a second
         return status.st_mtime_ns, status.st_size
     return 0, 0
 
 
-def _appeared(path: str, before: tuple[int, int], deadline: float, spend: Spend) -> bytes:
-    """Wait for a new dump at a path, until it has its end and has stopped growing."""
+def _appeared(before: dict[str, tuple[int, int]], deadline: float, spend: Spend) -> bytes:
+    """Wait for a new dump at any of these paths, until it has its end and has stopped growing."""
     last, since = before, time.monotonic()
     while True:
         seconds_left(deadline)
         time.sleep(POLL_SECONDS)
-        newest = _written_before(path)
+        newest = {path: _written(path) for path in before}
         if newest != last:
             last, since = newest, time.monotonic()
-        elif newest not in {before, (0, 0)} and time.monotonic() - since >= SETTLED_SECONDS:
-            with _regular(path) as file:
-                file.seek(-1, io.SEEK_END)
-                if file.read() in ENDS:
-                    return _bytes_of(file, spend)
+        elif time.monotonic() - since >= SETTLED_SECONDS:
+            for path in [path for path, written in newest.items() if written not in {before[path], (0, 0)}]:
+                with _regular(path) as file:
+                    file.seek(-1, io.SEEK_END)
+                    if file.read() in ENDS:
+                        return _bytes_of(file, spend)
 
 
 def _file(path: str, spend: Spend) -> tuple[bytes, float]:

@@ -7,6 +7,7 @@ takes a monitor's next round; a dump that is already there is of a moment that h
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import stat
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from collectors.live.host import Host
-from collectors.live.job_files import inner_pid, open_files, seen_by
+from collectors.live.job_files import inner_pid, open_files, owner, seen_by
 from collectors.live.training import TrainingProcess
 
 SERVER_LABELS = ("FAULTHOUND_WORKER_SERVER", "TORCH_WORKER_SERVER_SOCKET")
@@ -38,7 +39,7 @@ class Door:
 
     kind: Literal["worker server", "pipe", "dump file"]
     address: str
-    dump: str = ""  # of a pipe: the file that the rank will write
+    dumps: tuple[str, ...] = ()  # of a pipe: where the rank may write its dump
 
     def __str__(self) -> str:
         return f"{self.kind} {_INSIDE.sub('', self.address)}"
@@ -49,8 +50,8 @@ def doors(host: Host, process: TrainingProcess) -> list[Door]:
     found = [Door("worker server", address) for address in dict.fromkeys(_servers(host, process))]
     dumps = [str(path) for path in _dumps(host, process)]
     if pipe := _pipe(host, process):
-        found += [Door("pipe", pipe, dump) for dump in dumps[:1]]
-    return found + [Door("dump file", path) for path in dumps if _is(path, stat.S_ISREG)]
+        found.append(Door("pipe", pipe, tuple(dumps)))
+    return found + [Door("dump file", path) for path in dumps if _is_own(path, owner(host, process.pid))]
 
 
 def _servers(host: Host, process: TrainingProcess) -> Iterator[str]:
@@ -79,6 +80,14 @@ def _filled(template: str, process: TrainingProcess) -> str:
 def _is(path: str, kind: object) -> bool:
     with suppress(OSError):
         return callable(kind) and bool(kind(os.stat(path).st_mode))  # noqa: PTH116 - one call, many files
+    return False
+
+
+def _is_own(path: str, uid: int | None) -> bool:
+    """Tell whether a file is there and the process's own: in /tmp another job's may have the same name."""
+    with suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 - as above
+        return stat.S_ISREG(status.st_mode) and uid in {None, status.st_uid}
     return False
 
 
@@ -130,9 +139,18 @@ def _pipe(host: Host, process: TrainingProcess) -> str | None:
 
 
 def _dumps(host: Host, process: TrainingProcess) -> Iterator[Path]:
-    """The files that the rank writes its dump into, whether they are there yet or not."""
+    """The files that the rank may write its dump into, whether they are there yet or not."""
     stems = [process.labels[label] for label in DUMP_LABELS if process.labels.get(label)]
     if option := host.option("recorder", "dump_stem", ""):
         stems.append(_filled(str(option), process))
-    for stem in dict.fromkeys(stems):
+    for stem in dict.fromkeys(stems or _default_stems(host, process)):
         yield seen_by(host, process, f"{stem}{process.rank}")
+
+
+def _default_stems(host: Host, process: TrainingProcess) -> list[str]:
+    """Where PyTorch writes without being told: into the user's cache, older releases into /tmp."""
+    stems = ["/tmp/nccl_trace_rank_"]  # noqa: S108 - it is where PyTorch writes
+    with suppress(KeyError, TypeError):
+        home = pwd.getpwuid(owner(host, process.pid)).pw_dir  # type: ignore[arg-type]
+        stems.insert(0, f"{home}/.cache/torch/comm_lib_trace_rank_")
+    return stems
