@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -146,6 +147,7 @@ def _unpack(body: memoryview, largest_bytes: int) -> bytes:
     return data
 
 
+@cache  # an import that fails is tried anew each time, through every folder of the path
 def _zstd() -> Any:
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # standard library from 3.14
