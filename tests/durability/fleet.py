@@ -76,6 +76,12 @@ class Agent:
         self.spool.add(Entry([block.encode([Coverage(node=self.node, dropped_records=dropped.records)])]))
 
 
+def _drain(agents: list[Agent]) -> None:
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while time.monotonic() < deadline and sum(not agent.drained() for agent in agents):
+        time.sleep(0.2)
+
+
 def main() -> None:
     """Count until SIGTERM, drain, print."""
     parser = argparse.ArgumentParser()
@@ -96,11 +102,10 @@ def main() -> None:
     while not ended.wait(PAUSE_SECONDS):
         for agent in agents:
             agent.count()
+    _drain(agents)
     for agent in agents:
-        agent.tell_dropped()
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < deadline and sum(not agent.drained() for agent in agents):
-        time.sleep(0.2)
+        agent.tell_dropped()  # when everything else is delivered: no bound can drop anything any more
+    _drain(agents)
     left = sum(agent.spool.held()[0] for agent in agents)
     refused = sum(agent.spool.state.refused_batches for agent in agents)
     print(

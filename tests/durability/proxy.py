@@ -18,7 +18,8 @@ class Proxy:
         self._target_port, self._random, self._rate = target_port, random.Random(seed), rate
         self._loop = asyncio.new_event_loop()
         ready = threading.Event()
-        threading.Thread(target=self._run, args=(ready,), daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(ready,), daemon=True)
+        self._thread.start()
         ready.wait()
 
     def _run(self, ready: threading.Event) -> None:
@@ -27,10 +28,16 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         ready.set()
         self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.1))
+        self._loop.close()
 
     def close(self) -> None:
         """Stop forwarding."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

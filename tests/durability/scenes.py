@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys
@@ -115,7 +114,7 @@ class Fleet:
         """Kill all agents at once."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
 
     def finish(self) -> dict[str, Any]:
         """Let the agents ship what they have, and return what they had."""
@@ -159,10 +158,10 @@ def _ended(service: Service, fleet: Fleet) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in (fleet.process, service.process):
-            if process is not None and process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
+        if fleet.process is not None and fleet.process.poll() is None:
+            fleet.kill()
+        if service.process is not None and service.process.poll() is None:
+            service.kill()
 
 
 def scene(
