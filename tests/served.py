@@ -36,6 +36,7 @@ class Client(httpx.Client):
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         super().__init__(base_url=url, headers=headers, timeout=30)
         self.app, self.url = app, url
+        self._others: dict[str, Client] = {}
 
     @property
     def service(self) -> Service:
@@ -44,8 +45,19 @@ class Client(httpx.Client):
         return service
 
     def as_(self, token: str) -> Client:
-        """Return another client of the same service, with this token."""
-        return Client(self.app, self.url, token)
+        """Return another client of the same service, with this token; it closes with this one."""
+        if token not in self._others:
+            self._others[token] = Client(self.app, self.url, token)
+        return self._others[token]
+
+    def close(self) -> None:
+        """Close the connections, those of the others too."""
+        for other in self._others.values():
+            other.close()
+        super().close()
+
+    def __exit__(self, *raised: Any) -> None:
+        self.close()
 
     def get_from(self, address: str, path: str, **headers: str) -> httpx.Response:
         """Return the answer to a GET that comes from another address."""

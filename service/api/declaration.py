@@ -63,15 +63,17 @@ class Declaration(BaseModel):
         return []
 
     def _of_roles(self, job: str) -> list[dict[str, str]]:
-        return [
-            {
-                "pointer": f"/roles/{role}",
-                "detail": f"rank {last} of role {role} is outside job {job} (world size {self.world_size}): "
-                "declare the new world size with it",
-            }
-            for role, ranks in self.roles.items()
-            if (last := max(int(part.rpartition("-")[2]) for part in ranks.split(","))) >= self.world_size
-        ]
+        errors = []
+        for role, text in self.roles.items():
+            try:
+                last = max(parse_ranks(text))
+            except ValueError as error:
+                errors.append({"pointer": f"/roles/{role}", "detail": str(error)})
+                continue
+            if last >= self.world_size:
+                told = f"rank {last} of role {role} is outside job {job} (world size {self.world_size})"
+                errors.append({"pointer": f"/roles/{role}", "detail": f"{told}: declare the new world size with it"})
+        return errors
 
     def _of_parallel(self, job: str) -> list[dict[str, str]]:
         product = 1
