@@ -11,7 +11,7 @@ import pytest
 
 from collectors.job_lines import peel
 from collectors.live import NothingToCollect
-from collectors.live.steps import FILE_BYTES, JobLogs
+from collectors.live.steps import FILE_BYTES, MOST_EVENTS, JobLogs
 from collectors.records import STEP_COLUMNS, LogEvent, Steps, Unread
 from collectors.step_lines import Step, read_step
 from tests.tailed_jobs import Node, column, of
@@ -286,9 +286,23 @@ def test_another_nodes_end_is_not_laid_on_this_one(node: Node, tmp_path: Path) -
            "NODE FAILURE ***\n")  # fmt: skip
     node.rank(0, output=log)
 
-    events = of(node.run(JobLogs(node.host), "steps"), LogEvent)
+    found = node.run(JobLogs(node.host), "steps")
 
-    assert [(event.rank, event.signal, event.node) for event in events] == [(9, 9, None)]
+    assert [(event.rank, event.signal, event.node) for event in of(found, LogEvent)] == [(9, 9, None)]
+    assert "1 events are of other nodes" in of(found, Unread)[0].reason
+
+
+def test_a_flood_of_exceptions_is_told(node: Node, tmp_path: Path) -> None:
+    """Of a thousand different exceptions at once a bounded number is sent, and how many are not is told."""
+    log = tmp_path / "out.txt"
+    functions = [f"main{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{n // 676}" for n in range(1000)]
+    append(log, "".join(TRACEBACK.replace("main", function) for function in functions), node.clock.at - 60)
+    node.rank(0, output=log)
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    assert len(of(found, LogEvent)) == MOST_EVENTS
+    assert f"{1000 - MOST_EVENTS} events are beyond" in of(found, Unread)[0].reason
 
 
 def test_logs_of_other_ranks_are_left_to_their_node(node: Node) -> None:

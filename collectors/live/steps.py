@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -108,8 +109,9 @@ class JobLogs:
     def _outputs(self, pid: int | None) -> Iterator[tuple[str, str, str]]:
         for number in (1, 2) if pid else ():
             path = self.host.roots.proc / str(pid) / "fd" / str(number)
-            if (key := key_of(str(path))) is not None:
-                yield key, str(path.readlink()), str(path)
+            with suppress(OSError):  # it has ended since
+                if (key := key_of(str(path))) is not None:
+                    yield key, str(path.readlink()), str(path)
 
     def _configured(self, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
         here = {process.rank for process in self.processes.values()}
@@ -133,7 +135,9 @@ class JobLogs:
         if chunk.left_out_bytes:
             yield self._placed(_left_out(chunk), owner)
         told = list(_steps(chunk, owner))
-        events = list(self._events(chunk, owner))
+        events, elsewhere, over = self._events(chunk, owner)
+        if elsewhere or over:
+            yield self._placed(_not_sent(chunk, elsewhere, over), owner)
         shift = self._shift(chunk, [step.at for step in told] + [event.at for event in events if event.at is not None])
         yield from self._step_records(chunk, owner, told, shift)
         for event in events:
@@ -159,17 +163,23 @@ class JobLogs:
         self.tails.hold(chunk, offset)
         return replace(chunk, data=chunk.data[:offset])
 
-    def _events(self, chunk: Chunk, owner: _Whose) -> Iterator[LogEvent]:
+    def _events(self, chunk: Chunk, owner: _Whose) -> tuple[list[LogEvent], int, int]:
+        """Return the events, and how many are not sent: a launcher's on other nodes, and those beyond the bound.
+
+        What a launcher says of a process elsewhere would accuse this node, unless the process's rank is known.
+        """
         input = Input(
             chunk.path, io.BytesIO(chunk.data), chunk.data[: 1 << 16], owner.rank, self.host.node, chunk.written_at
         )
-        found = [record for record in job_log.read(input) if isinstance(record, LogEvent)]
-        for event in found[-MOST_EVENTS:]:
+        found, elsewhere = [], 0
+        for event in [record for record in job_log.read(input) if isinstance(record, LogEvent)]:
             rank = self._rank(event, owner)
             if event.node not in {None, self.host.node} and rank is None:
-                continue  # a launcher's word on another node: sent from here it would accuse this one
+                elsewhere += 1
+                continue
             line = int(event.source.rpartition(":")[2]) + chunk.first_line - 1
-            yield msgspec.structs.replace(event, source=f"{chunk.path}:{line}", rank=rank, node=None)
+            found.append(msgspec.structs.replace(event, source=f"{chunk.path}:{line}", rank=rank, node=None))
+        return found[:MOST_EVENTS], elsewhere, max(0, len(found) - MOST_EVENTS)
 
     def _rank(self, event: LogEvent, owner: _Whose) -> int | None:
         """Return the event's rank, by the pid or the local rank that its line names where it names no rank."""
@@ -224,6 +234,13 @@ def _left_out(chunk: Chunk) -> Unread:
         f"{chunk.left_out_bytes:,} bytes before line {chunk.first_line:,} were not read: more than {BEHIND_BYTES:,} had come; "
         "read the file itself with `faulthound diagnose`"
     )
+    return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
+
+
+def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
+    told = [f"{elsewhere:,} events are of other nodes and name no rank"] if elsewhere else []
+    told += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
+    reason = f"not sent: {'; '.join(told)}; read the file itself with `faulthound diagnose`"
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
 
 
