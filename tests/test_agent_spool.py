@@ -16,6 +16,7 @@ import pytest
 
 from collectors import block
 from collectors.agent import segment as segments
+from collectors.agent import state as states
 from collectors.agent.segment import Entry
 from collectors.agent.spool import Spool
 from collectors.live.clock import NodeClock
@@ -127,8 +128,60 @@ def test_a_batch_on_its_way_is_not_dropped(tmp_path: Path) -> None:
     assert shipped(spool) == [0]
 
 
-def test_a_kill_amid_dropping_counts_once(tmp_path: Path) -> None:
-    """A batch that is counted as dropped and still lies there is deleted at the next start and not counted again."""
+class Killed(BaseException):
+    """Stands for a kill -9 at this very instruction."""
+
+
+def add_until_killed(spool: Spool) -> int:
+    """Add batches of a record until the agent is killed; return how many."""
+    for number in range(60):
+        spool.add(entry(number, size=40_000))
+        try:
+            spool.seal(now=True)
+        except Killed:
+            return number + 1
+    raise AssertionError("it was never killed")
+
+
+def test_a_kill_amid_dropping_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the counting and the deleting, a dropped batch is neither shipped nor counted again."""
+
+    def killed(_batch: object) -> None:
+        raise Killed
+
+    spool = opened(tmp_path, bytes_max=MEGABYTE)
+    monkeypatch.setattr(spool, "_remove", killed)
+    added = add_until_killed(spool)
+
+    again = opened(tmp_path, bytes_max=MEGABYTE)
+    kept = shipped(again)
+
+    assert kept == list(range(added - len(kept), added))
+    assert again.state.dropped.records == added - len(kept) == 1
+
+
+def test_a_batch_that_only_memory_holds_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk had room for the segment and none for the batch, the segment stays until the batch is delivered."""
+    real = states.replace
+
+    def full(path: Path, data: bytes, *, durable: bool = True) -> None:
+        if path.suffix == ".fhb":
+            raise OSError(28, "No space left on device")
+        real(path, data, durable=durable)
+
+    monkeypatch.setattr(states, "replace", full)
+    spool = opened(tmp_path)
+    spool.add(entry(1, steps=1))
+    spool.seal(now=True)
+
+    assert len(list(tmp_path.glob("*.seg"))) == 1
+    assert shipped(opened(tmp_path)) == [1]
+    assert shipped(spool) == [1]
+    assert list(tmp_path.glob("*.seg")) == []
+
+
+def test_a_batch_counted_before_the_kill_is_deleted_after_it(tmp_path: Path) -> None:
+    """A batch that the state names as dropped and that still lies there is deleted at the next start."""
     spool = opened(tmp_path)
     spool.add(entry(1))
     spool.seal(now=True)

@@ -62,7 +62,6 @@ class Segment:
         self._file: int | None = None
         try:
             self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            self._written = 0
             self._write(MAGIC)
         except OSError as error:
             self._give_up(error)
@@ -103,14 +102,11 @@ class Segment:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._file, rest) :]
-        self._written += len(data)
 
     def _give_up(self, error: OSError) -> None:
         self.error = error
         if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._written)  # no half frame before what comes from memory
-            self.close()
+            self.close()  # a half frame at its end is not read: nothing is appended behind it
 
 
 def read(path: Path) -> Iterator[Entry]:
