@@ -1,4 +1,4 @@
-"""A process that appends to a log until it is killed, and tells through a pipe what it was promised."""
+"""Processes that write the log, or read it, until they are killed, and tell through a pipe how far they have come."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from service.store import follower as follower_module
 from service.store.appender import Appender
 from service.store.database import Database
 from service.store.log import Incoming, Log
+from service.store.models import Cursor
 
 SENDERS = 6
 
@@ -59,3 +61,15 @@ def write_until_killed(url: str, name: str, again: Sequence[str], pipe: Connecti
     for number in range(1, SENDERS):
         threading.Thread(target=sender, args=(number,), daemon=True).start()
     sender(0)
+
+
+def follow_until_killed(url: str, pipe: Connection) -> None:
+    """Read the log three batches at a time, and tell how far it has come."""
+    follower_module.TURN_BATCHES = 3
+    database = Database(url)
+    with database.session() as session:
+        cursor = session.get(Cursor, follower_module.READER)
+    follower = follower_module.Follower(database, Log(database))
+    follower.sequence = cursor.sequence if cursor else 0
+    while follower.turn():
+        pipe.send(follower.sequence)

@@ -162,10 +162,10 @@ def test_pickle_is_loaded_in_one_place_only() -> None:
 
 
 def test_a_wheel_carries_knowledge_and_templates(tmp_path: Path) -> None:
-    """What `pip install` puts on a machine holds every knowledge table and page template, and no test."""
+    """What `pip install` puts on a machine holds every knowledge table, page template and migration, and no test."""
     tree, wheels = tmp_path / "tree", tmp_path / "wheels"
     tracked = subprocess.run(
-        ["git", "ls-files", *PACKAGES, "pyproject.toml", "README.md", "LICENSE"],
+        ["git", "ls-files", *PACKAGES, "migrations", "pyproject.toml", "README.md", "LICENSE"],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
     for name in tracked:
@@ -180,4 +180,7 @@ def test_a_wheel_carries_knowledge_and_templates(tmp_path: Path) -> None:
     data = {name for name in tracked if name.startswith(PACKAGES) and not name.endswith(".py")}
     assert any(name.endswith(".toml") for name in data)
     assert data <= inside
+    migrations = {name for name in tracked if name.startswith("migrations/")}
+    assert any(name.startswith("migrations/versions/") for name in migrations)
+    assert migrations <= {name.partition("/data/share/faulthound/")[2] for name in inside}
     assert not [name for name in inside if name.startswith(("tests/", "examples/"))]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from service.store.models import Attempt, Cursor, Event, Job, Node
 from service.store.models import Placement as PlacementRow
 from service.store.registry import is_newest, job_nodes
 from tests.postgres import database, postgres, url
+from tests.store_writer import follow_until_killed
 
 __all__ = ["database", "postgres", "url"]  # fixtures
 
@@ -253,3 +257,76 @@ def test_consumers_hear_every_batch_once(database: Database) -> None:
     assert waits.sequences == [1, 2, 3]
     assert follower.counts.consumer_failures == 1
     assert breaks.sequences == [2, 3]
+
+
+def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> None:
+    """A follower that is killed ten times has derived every batch, and told of each poisonous one exactly once."""
+    log = Log(database)
+    for number in range(400):
+        if number % 10:
+            send(log, number, [placed([number], f"gpu-{number % 7:04}")], f"gpu-{number % 7:04}")
+        else:
+            log.append([Incoming("gpu-0001", f"b{number}", None, 1_000.0, 1, b"noise")])
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.store_writer", "sqlalchemy.dialects.sqlite", "psycopg"])
+    lots = random.Random(11)
+    kills = 0
+    while True:
+        hears, tells = context.Pipe(duplex=False)
+        process = context.Process(target=follow_until_killed, args=(url, tells), daemon=True)
+        process.start()
+        tells.close()
+        until = lots.randrange(1, 12) if kills < 10 else 10_000
+        try:
+            for _ in range(until):
+                hears.recv()
+        except EOFError:
+            break
+        process.kill()
+        process.join()
+        kills += 1
+
+    with database.session() as session:
+        told = session.scalars(select(Event)).all()
+        ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
+        cursor = session.get_one(Cursor, "follower").sequence
+    assert kills == 10
+    assert sorted(event.details["batch"] for event in told) == sorted(f"b{number}" for number in range(0, 400, 10))
+    assert ranks == [number for number in range(400) if number % 10]
+    assert cursor == log.read_from(399, 10)[-1].sequence
+
+
+def test_the_thread_outlives_its_database(url: str) -> None:
+    """A follower whose tables are not there yet waits, says how far behind it is, and goes on once they are."""
+    database = Database(url)
+    heard = Heard()
+    follower = Follower(database, Log(database), [heard], window_seconds=60.0, clock=lambda: 2_000.0)
+    follower.start()
+    time.sleep(0.3)
+    database.migrate()
+    send(Log(database), 1, [placed([0], "gpu-0001")], at=1_990.0)
+    follower.wake()
+    ends_at = time.monotonic() + 10
+    while not heard.sequences and time.monotonic() < ends_at:
+        time.sleep(0.01)
+    alive = follower.alive
+    time.sleep(0.3)
+    lag_seconds = follower.lag_seconds
+    follower.close()
+    database.close()
+
+    assert (alive, heard.sequences, heard.resumed, lag_seconds) == (True, [1], [(0, 1_940.0)], 0.0)
+    assert not follower.alive
+
+
+def test_memory_forgets_what_is_long_gone(database: Database) -> None:
+    """What was not seen for long leaves the memory, and comes back from the table when it is seen again."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [Device(type="gpu", id="GPU-1")], at=1_000.0)
+    drain(follower)
+    follower.sightings.forget(9_000.0)
+    send(log, 2, [Device(type="gpu", id="GPU-2")], at=9_000.0)
+    drain(follower)
+
+    with database.session() as session:
+        assert sorted(session.get_one(Node, "gpu-0001").devices) == ["GPU-1", "GPU-2"]
