@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from collectors.block import encode
 from collectors.live import Asked, NothingToCollect
+from collectors.live.bounded_reading import MOST_STUCK, WAIT_SECONDS
 from collectors.live.host import Host, Roots
 from collectors.live.placement import Placed
 from collectors.live.proc_stat import parse
@@ -336,6 +337,32 @@ def test_a_leftover_of_an_earlier_start_does_not_take_its_ranks_place(tree: Proc
     (placement,) = Placed(Host("gpu-7", Roots(proc=tree.root)))(None)
     assert isinstance(placement, Placement)
     assert placement.pids == (20,)
+
+
+def test_a_process_that_is_stuck_is_given_up_and_hides_nobody(tree: ProcessTree) -> None:
+    """Its environment never comes: the others are found, it is not asked again, and so many of them end the reading."""
+    for number in range(MOST_STUCK + 2):
+        tree.add(20 + number, 1)
+        (tree.root / str(20 + number) / "environ").unlink()
+        os.mkfifo(tree.root / str(20 + number) / "environ")
+    tree.add(10, 1, torchrun(0))
+    census = Census(tree.root)
+    assert pids(census.look()) == {0: 10}
+    began_at = time.monotonic()
+    assert pids(census.look()) == {0: 10}
+    assert time.monotonic() - began_at < WAIT_SECONDS
+    tree.add(11, 1, torchrun(1))
+    assert pids(census.look()) == {0: 10}, "no further read is begun while so many have not returned"
+    for number in range(MOST_STUCK):
+        os.close(os.open(tree.root / str(20 + number) / "environ", os.O_WRONLY))
+        (tree.root / str(20 + number) / "environ").unlink()
+        (tree.root / str(20 + number) / "environ").write_bytes(b"RANK=7" if number == 0 else b"")
+    for number in range(MOST_STUCK, MOST_STUCK + 2):
+        (tree.root / str(20 + number) / "environ").unlink()
+    until = time.monotonic() + 5
+    while (found := pids(census.look())) != {0: 10, 1: 11, 7: 20} and time.monotonic() < until:
+        time.sleep(0.05)
+    assert found == {0: 10, 1: 11, 7: 20}
 
 
 def test_a_broken_tree_gives_what_it_has(tree: ProcessTree) -> None:

@@ -38,7 +38,7 @@ class Stat:
 
 def read(path: str, most_bytes: int = 4096) -> bytes:
     """Return the beginning of a file of /proc or /sys; raise OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(descriptor, most_bytes)
         while data and len(data) < most_bytes and (more := os.read(descriptor, most_bytes - len(data))):

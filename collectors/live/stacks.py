@@ -1,9 +1,8 @@
 """Where every rank stands: py-spy on its process and on those below it, never pausing them unless somebody asks for that.
 
-A look costs some hundredths of a CPU second and the job nothing measurable (docs/agent.md). Ordinary runs look at each
-rank once a minute, one after the other, and at its children ten times more seldom; what py-spy's own processes have used
-is counted, and no look begins before the share of a core that is theirs has been earned. When asked, all are looked at,
-twice.
+A look costs some hundredths of a CPU second of py-spy's, and pauses nothing. Ordinary runs look at each rank once a minute,
+one after the other, and at its children ten times more seldom; what py-spy's own processes have used is counted, and no
+look begins before the share of a core that is theirs has been earned. When asked, all are looked at, twice.
 """
 
 from __future__ import annotations
@@ -115,7 +114,12 @@ class Stacks:
 
     def _answer(self, asked: Asked, targets: Sequence[_Target]) -> Iterator[Record]:
         ranks = asked.arguments.get("ranks")
-        wanted = [one for one in targets if ranks is None or one.owner.rank in ranks]
+        job = asked.arguments.get("job")  # two jobs on a node have the same ranks
+        wanted = [
+            one
+            for one in targets
+            if (ranks is None or one.owner.rank in ranks) and (job is None or one.owner.job == job)
+        ]
         if not wanted:
             raise NothingToCollect(f"none of the ranks {ranks} runs here")
         began_at = time.monotonic()

@@ -7,7 +7,8 @@ inherited by everything below its process, and often held by what stands above i
     wrapper   launcher: others' ranks below  the process        children, also after their parent has died
 
 An environment is read once in a process's life, and again when it executes another program: it may be overwritten later
-(setproctitle does), and reading it waits for the process's memory lock, which a stuck process may hold.
+(setproctitle does), and reading it waits for the process's memory lock, which a stuck process may hold: such a one is
+given up.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collectors.live.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, read, stat_of
+from collectors.live.bounded_reading import MOST_STUCK, BoundedReader, Refused
+from collectors.live.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, stat_of
 from collectors.live.rank_variables import Claim, claim_of
 
 MOST_PROCESSES = 65_536  # of a node; those with the highest numbers are not looked at
@@ -76,6 +78,7 @@ class _Known:
     claim: Claim | None = None
     launches: bool = False  # its command is a launcher's
     looks: int = 0
+    again_below: int = 0  # it could not be read: it is tried again once fewer reads than this are stuck
     below: bool = False  # it was seen below a rank's process: it is none, not even once that has died
 
 
@@ -89,6 +92,7 @@ class Census:
         self._children: dict[int, list[int]] = {}
         self._unreadable: set[int] = set()
         self._looks = 0
+        self._reader = BoundedReader()
         self._newest: tuple[float, tuple[TrainingProcess, ...]] | None = None
         self._lock = threading.Lock()  # every collector has its own thread
 
@@ -145,7 +149,7 @@ class Census:
         old = self._known.get(pid)
         if old is not None and old.stat.start_ticks == stat.start_ticks:
             old.looks += 1
-            if old.stat.image == stat.image or stat.ended:
+            if stat.ended or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
                 old.stat = stat
                 return old
         new = _Known(stat, below=old is not None and old.below and old.stat.start_ticks == stat.start_ticks)
@@ -157,17 +161,26 @@ class Census:
         pid = process.stat.pid
         self._unreadable.discard(pid)
         try:
-            environment = read(f"{proc}/{pid}/environ", MOST_ENVIRONMENT_BYTES)
+            environment = self._reader.read(f"{proc}/{pid}/environ", MOST_ENVIRONMENT_BYTES)
         except PermissionError:
             if process.stat.name.startswith(_PYTHON):
                 self._unreadable.add(pid)
+            return
+        except TimeoutError as error:
+            process.again_below = MOST_STUCK if isinstance(error, Refused) else 1
             return
         except OSError:
             return  # it ended meanwhile
         if claim_of(environment) is None:
             return
-        process.claim = claim_of(environment, _quietly(f"{proc}/{pid}/cgroup"), self._node)
-        process.launches = _LAUNCHER.search(_first_words(_quietly(f"{proc}/{pid}/cmdline"))) is not None
+        process.claim = claim_of(environment, self._quietly(f"{proc}/{pid}/cgroup"), self._node)
+        process.launches = _LAUNCHER.search(_first_words(self._quietly(f"{proc}/{pid}/cmdline"))) is not None
+
+    def _quietly(self, path: str) -> bytes:
+        try:
+            return self._reader.read(path, MOST_COMMAND_BYTES)
+        except OSError:
+            return b""
 
     def _topmost(self, own_pid: int) -> Iterator[int]:
         """Yield the process of each rank, and mark everything below it."""
@@ -226,13 +239,6 @@ def _below(pid: int, children: Mapping[int, list[int]]) -> Iterator[int]:
 def _pids(proc: str) -> Iterator[int]:
     with os.scandir(proc) as entries:
         yield from (int(entry.name) for entry in entries if entry.name.isdigit())
-
-
-def _quietly(path: str) -> bytes:
-    try:
-        return read(path, MOST_COMMAND_BYTES)
-    except OSError:
-        return b""
 
 
 def _first_words(command: bytes) -> bytes:
