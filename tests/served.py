@@ -136,6 +136,7 @@ def serving(
             process.wait(timeout=30)
         finally:
             process.kill()
+            process.stdout.close()  # type: ignore[union-attr]
 
 
 def _wait_ready(url: str) -> None:
