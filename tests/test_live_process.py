@@ -254,6 +254,23 @@ def test_without_a_pidfd_the_table_tells_of_the_end(tmp_path: Path) -> None:
         list(collect(None))
 
 
+def test_a_launchers_end_is_not_its_first_ranks(tmp_path: Path) -> None:
+    """It looked like rank 0 before it had started its ranks: from then on they are followed, and it no more."""
+    tree = ProcessTree(tmp_path / "proc")
+    step = {"SLURM_PROCID": 0, "SLURM_STEP_ID": 0, "SLURM_JOB_ID": 1}
+    tree.add(2_000_000_010, 1, step, command="python my_launcher.py")
+    clock = Clock()
+    collect = Processes(Host("gpu-7", Roots(proc=tree.root), clock))
+    assert [one.pid for one in states(list(collect(None)))] == [2_000_000_010]
+    for rank in range(2):
+        tree.add(2_000_000_020 + rank, 2_000_000_010, {**step, "RANK": rank})
+    clock.seconds += 11
+    assert {one.rank: one.pid for one in states(list(collect(None)))} == {0: 2_000_000_020, 1: 2_000_000_021}
+    tree.remove(2_000_000_010)
+    clock.seconds += 11
+    assert all(one.state == "S" for one in states(list(collect(None))))
+
+
 def test_what_ended_while_no_agent_looked_is_told_by_the_next(tmp_path: Path) -> None:
     """The ranks that were followed are kept: of those that are gone the next agent says so, once, on the same boot."""
     tree = ProcessTree(tmp_path / "proc")

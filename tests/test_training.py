@@ -251,6 +251,23 @@ def test_the_dead_are_no_ranks_and_their_orphans_do_not_take_their_place(tree: P
     assert pids(census.look()) == {0: 20}
 
 
+def test_a_launcher_that_was_seen_too_early_hides_no_rank(tree: ProcessTree) -> None:
+    """At first it has no children and looks like rank 0, then one child of that rank, then all: the children are the ranks."""
+    step = {**SLURM, "SLURM_PROCID": 0, "SLURM_STEP_ID": 0}
+    tree.add(10, 1, step, command="python my_launcher.py")
+    census = Census(tree.root)
+    assert pids(census.look()) == {0: 10}
+    tree.add(20, 10, {**step, "RANK": 0, "LOCAL_RANK": 0})
+    tree.add(21, 10, step, image=1)
+    assert pids(census.look()) == {0: 10}
+    tree.add(21, 10, {**step, "RANK": 1, "LOCAL_RANK": 1}, image=2)
+    assert pids(census.look()) == {0: 20, 1: 21}
+    tree.remove(10)
+    tree.add(20, 1, {**step, "RANK": 0, "LOCAL_RANK": 0})
+    tree.add(21, 1, {**step, "RANK": 1, "LOCAL_RANK": 1}, image=2)
+    assert pids(census.look()) == {0: 20, 1: 21}
+
+
 def test_a_number_that_was_given_to_another_process_is_another_process(tree: ProcessTree) -> None:
     """The start time tells them apart: the new one's environment is read."""
     tree.add(20, 1, torchrun(0), start=1000)

@@ -120,6 +120,7 @@ class Processes:
         if (found := self._host.training()) is self._seen:
             return
         self._seen = found
+        self._leave({(one.pid, one.start_ticks) for one in found})
         for owner in found:
             stat = stat_of(self._proc, owner.pid)
             if stat is not None and stat.start_ticks == owner.start_ticks:
@@ -128,6 +129,15 @@ class Processes:
         for owner in found:
             for stat in self._host.census.below(owner.pid)[: max(0, MOST_CHILDREN - children)]:
                 children += self._begin(owner, stat, child=True)
+
+    def _leave(self, ranks: set[tuple[int, int]]) -> None:
+        """Let go of what was taken for a rank too early, a launcher, and lives on; its end is nothing to a rank."""
+        for one in tuple(self._followed.values()):
+            if (one.owner.pid, one.owner.start_ticks) not in ranks and _alive(
+                stat_of(self._proc, one.owner.pid), one.owner
+            ):
+                self._exits.forget(one.stat.pid)
+                del self._followed[one.stat.pid]
 
     def _begin(self, owner: TrainingProcess, stat: Stat, *, child: bool) -> bool:
         old = self._followed.get(stat.pid)
@@ -197,6 +207,10 @@ class Processes:
         if kept != self._kept:
             self._kept = kept
             yield Cursor({"boot_id": self._host.boot_id, "ranks": kept})
+
+
+def _alive(stat: Stat | None, process: TrainingProcess) -> bool:
+    return stat is not None and stat.start_ticks == process.start_ticks and not stat.ended
 
 
 def _kept(host: Host) -> list[list[Any]]:

@@ -79,7 +79,12 @@ class _Known:
     launches: bool = False  # its command is a launcher's
     looks: int = 0
     again_below: int = 0  # it could not be read: it is tried again once fewer reads than this are stuck
-    below: bool = False  # it was seen below a rank's process: it is none, not even once that has died
+    owner: tuple[int, int] | None = None  # pid and start of the rank's process that it was last seen below
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Return what no other process of this boot has: numbers are given again, and not within a hundredth of a second."""
+        return self.stat.pid, self.stat.start_ticks
 
 
 class Census:
@@ -137,7 +142,7 @@ class Census:
     def _settled(self, pid: int) -> _Known | None:
         """Return what is known of a process that need not be looked at this time."""
         old = self._known.get(pid)
-        if old is None or old.claim is not None or old.below or old.looks < LOOKS_OF_THE_YOUNG:
+        if old is None or old.claim is not None or old.owner is not None or old.looks < LOOKS_OF_THE_YOUNG:
             return None
         return None if (pid + self._looks) % LOOKS_OF_THE_YOUNG == 0 else old
 
@@ -152,7 +157,7 @@ class Census:
             if stat.ended or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
                 old.stat = stat
                 return old
-        new = _Known(stat, below=old is not None and old.below and old.stat.start_ticks == stat.start_ticks)
+        new = _Known(stat)
         if not stat.ended:
             self._read(proc, new)
         return new
@@ -183,22 +188,35 @@ class Census:
             return b""
 
     def _topmost(self, own_pid: int) -> Iterator[int]:
-        """Yield the process of each rank, and mark everything below it."""
+        """Yield the process of each rank, and remember whose everything below it is."""
         waiting = [pid for pid, one in self._known.items() if one.stat.parent_pid not in self._known]
         while waiting:
             pid = waiting.pop()
+            one = self._known[pid]
             if pid != own_pid and self._trains(pid):
                 yield pid
-                for child in _below(pid, self._children):
-                    self._known[child].below = True
+                self._own(pid, one.identity)
                 continue
-            for child in self._children.get(pid, ()):
-                self._known[child].below |= self._known[pid].below
-                waiting.append(child)
+            if one.claim is not None and not one.stat.ended:
+                self._own(pid, one.owner if self._orphaned(one) else None)
+            waiting += self._children.get(pid, ())
+
+    def _own(self, pid: int, owner: tuple[int, int] | None) -> None:
+        for child in _below(pid, self._children):
+            # What is no rank after all, a launcher that had started one process yet, owns nothing.
+            if owner is not None or self._known[child].owner == self._known[pid].identity:
+                self._known[child].owner = owner
+
+    def _orphaned(self, one: _Known) -> bool:
+        """Whether the rank's process that it was below has ended: it has that rank's variables and is not the rank."""
+        if one.owner is None:
+            return False
+        owner = self._known.get(one.owner[0])
+        return owner is None or owner.identity != one.owner or owner.stat.ended
 
     def _trains(self, pid: int) -> bool:
         one = self._known[pid]
-        if one.claim is None or one.below or one.launches or one.stat.ended or one.stat.name in _WRAPPERS:
+        if one.claim is None or one.launches or one.stat.ended or one.stat.name in _WRAPPERS or self._orphaned(one):
             return False
         if one.claim.elastic:
             return True  # what it starts, an evaluation under torchrun for example, is its own affair
