@@ -157,7 +157,9 @@ def _with_transfers(dump: FlightRecorderDump, rings: Sequence[Ring], at: float) 
     if rows is None or not rows.whole or len(created) != dump.count:
         return dump
     texts = _Texts(dump.strings)
-    added = _recorder_columns(rows.only(rows.is_p2p), texts)
+    # Both then tell of one span: what a job does while it starts is no part of the rhythm that a hang is held against.
+    recent = (rows.columns["entered_ns"] >= created.min(initial=np.iinfo(np.int64).max)) | (rows.columns["left_ns"] < 0)
+    added = _recorder_columns(rows.only(rows.is_p2p & recent), texts)
     count = dump.count + len(added["created_ns"])
     order = np.concatenate((np.maximum.accumulate(created), added["created_ns"]))
     place = np.empty(count, np.int64)

@@ -29,6 +29,7 @@ from collectors.ring import LARGEST_RING_BYTES, Image, parse
 NEWEST_ENTRIES = 64  # of an ordinary look
 KEPT_SECONDS = 3600.0  # a dead process's file is removed after that
 MOST_FOLDERS = 64
+SHM = "/dev/shm"  # noqa: S108 anybody may write there: what is in it is checked
 FOLDERS = "faulthound-"
 _KEPT = ("pid", "start_ticks", "rank", "job", "attempt", "role")
 
@@ -92,6 +93,12 @@ class RingCollector:
                 yield from self._read(known, whole=asked is not None or known.died_at is not None)
         yield Cursor([self.known[name].kept() for name in sorted(self.known)])
 
+    def close(self) -> None:
+        """Let go of every ring; their files stay where they are."""
+        for known in self.known.values():
+            known.file.close()
+        self.known.clear()
+
     def _look(self, now: float) -> Iterator[Unread]:
         """Find the rings of new processes, take up what an agent before us saw alive, and notice which have died."""
         running = {f"{process.pid}.{process.start_ticks}": process for process in self.host.training()}
@@ -123,16 +130,37 @@ class RingCollector:
         for path in paths:
             try:
                 known = _Known(process, path, opened(path, user), pid)
-                self._image(known, 1)
             except FileNotFoundError:
                 continue
-            except (OSError, Refused, Damaged) as error:
-                if self.refused.get(str(path)) != str(error):
-                    self.refused[str(path)] = str(error)
-                    yield Unread(source=str(path), reason=str(error), outcome="refused", rank=process.rank)
+            except (OSError, Refused) as error:
+                yield from self._refuse(path, process, error)
                 continue
+            try:
+                self._image(known, 1)
+            except (OSError, Refused, Damaged) as error:
+                known.file.close()
+                yield from self._refuse(path, process, error)
+                continue
+            known.path = self._lasting(known)
             self.known[known.name] = known
             return
+
+    def _refuse(self, path: Path, process: TrainingProcess, error: Exception) -> Iterator[Unread]:
+        """Tell once why a file is not used."""
+        if self.refused.get(str(path)) != str(error):
+            self.refused[str(path)] = str(error)
+            yield Unread(source=str(path), reason=str(error), outcome="refused", rank=process.rank)
+
+    def _lasting(self, known: _Known) -> Path:
+        """Return the ring's path on the node, if it has one: the one behind /proc/PID ends with the process."""
+        folder = str(self.host.option("ring", "folder", SHM)).lstrip("/")
+        path = self.host.roots.files / folder / known.path.parent.name / known.path.name
+        own = os.fstat(known.file.fileno())
+        try:
+            found = path.lstat()
+        except OSError:
+            return known.path
+        return path if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino) else known.path
 
     def _image(self, known: _Known, most: int | None) -> Image:
         image = parse(_content(known.file), most)
@@ -201,7 +229,7 @@ def _content(file: BinaryIO) -> bytes:
 def _beside(host: Host, process: TrainingProcess) -> tuple[int, list[Path], int | None]:
     """Return a process's own pid, where its ring may be, and its user."""
     pid, user = inner_pid(host, process.pid), owner(host, process.pid)
-    shm = seen_by(host, process, str(host.option("ring", "folder", "/dev/shm")))  # noqa: S108 what is in it is checked
+    shm = seen_by(host, process, str(host.option("ring", "folder", SHM)))
     return pid, [folder / f"{pid}.ring" for folder in _folders(shm)], user
 
 
