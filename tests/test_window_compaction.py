@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,27 @@ def test_a_crash_between_transactions_changes_nothing(
 
     assert sorted(on_disk(database)) == [(node, START + 60 * end) for node in NODES for end in (1, 2, 3)]
     assert all(len(values) == 6 for values in on_disk(database).values())
+
+
+def test_the_same_batch_again_is_taken_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch whose taking up failed on the database is handed over again; its samples are there once."""
+    log = Log(database)
+    filled(log, 3)
+    one, transaction = Compaction(database), database.transaction
+    for stored in log.read_from(0, 10_000):
+        monkeypatch.setattr(database, "transaction", _closed)
+        with suppress(OSError):
+            one.add(stored.sequence, stored.node, stored.received_at, block.decode(stored.block))
+            continue
+        monkeypatch.setattr(database, "transaction", transaction)
+        one.add(stored.sequence, stored.node, stored.received_at, block.decode(stored.block))
+
+    assert sorted(on_disk(database)) == [(node, START + 60 * end) for node in NODES for end in (1, 2)]
+    assert all(len(values) == 6 for values in on_disk(database).values())
+
+
+def _closed() -> None:
+    raise OSError("the database is away")
 
 
 def test_a_clock_that_steps_back_overwrites_nothing(database: Database) -> None:

@@ -1,14 +1,15 @@
 """Samples by node, minute and scope, written from the log: ten minutes of a fleet are read without touching its batches.
 
 A minute is one of receipt and never goes back, so that it ends at a place of the log: everything up to that place is in
-the blocks, and everything after it is not. The blocks of a minute and the place are written in several small
-transactions, the place in the last; a crash between them writes the same blocks again.
+the blocks, and everything after it is not. The blocks of a minute are written a few at a time while the next one is
+gathered, so that the log waits for none of it, and the place with the last; a crash between writes the same blocks again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,33 +19,51 @@ from collectors import block
 from collectors.records import Record, Samples
 from service.store.database import Database
 from service.store.models import Block, Cursor
+from service.store.upserts import upsert
 from service.window.grid import unpacked
 from service.window.merging import merged
 
 PLACE, MINUTE = "compaction", "compaction_minute"  # rows of the cursors: the log's sequence, the last whole minute
-ROWS_AT_ONCE = 256  # of one transaction: the log's own waits no longer than for that
+ROWS_AT_ONCE = 64  # of one transaction
+
+_Gathered = dict[tuple[str, str], list[Samples]]  # by node and scope
+
+
+@dataclass(slots=True)
+class _Closed:
+    """A whole minute on its way to the blocks."""
+
+    minute: int
+    last: int  # the log's place at its end
+    rows: _Gathered
 
 
 class Compaction:
-    """The minute that is being gathered, and how far the blocks are complete."""
+    """The minute that is being gathered, the one before it that is being written, and how far the blocks are complete."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         with database.session() as session:
             kept = {row.reader: row.sequence for row in session.scalars(select(Cursor))}
         self.place: int = kept.get(PLACE, 0)  # every batch up to here is in the blocks
-        self._complete: int = kept.get(MINUTE, -1)
-        self._minute = -1
-        self._last = self.place
-        self._gathered: dict[tuple[str, str], list[Samples]] = defaultdict(list)
         self.left_out = 0
+        self._complete: int = kept.get(MINUTE, -1)
+        self._closed: _Closed | None = None
+        self._minute = -1  # the open one
+        self._last = self.place
+        self._gathered: _Gathered = defaultdict(list)
 
     def add(self, sequence: int, node: str, received_at: float, records: Iterable[Record]) -> None:
-        """Take up a batch, in the log's order; write the minute before it if this one begins another."""
-        minute = max(int(received_at // 60), self._minute, self._complete + 1)
-        if minute > self._minute and self._minute >= 0:
-            self._write()
+        """Take up a batch, in the log's order; the same one again after an error of the database."""
+        before = self._closed.minute if self._closed else self._complete
+        minute = max(int(received_at // 60), self._minute, before + 1)
+        if minute > self._minute >= 0:
+            while self._closed:
+                self._write_some()
+            self._closed, self._gathered = _Closed(self._minute, self._last, self._gathered), defaultdict(list)
         self._minute, self._last = minute, sequence
+        if self._closed:
+            self._write_some()
         for record in records:
             if isinstance(record, Samples):
                 self._gather(node, record)
@@ -57,22 +76,27 @@ class Compaction:
         else:
             self._gathered[node, samples.scope].append(samples)
 
-    def _write(self) -> None:
-        rows = iter(self._gathered.items())
-        while some := dict(islice(rows, ROWS_AT_ONCE)):
-            with self.database.transaction() as session:
-                for row in _blocks(some, self._minute):
-                    session.merge(row)
+    def _write_some(self) -> None:
+        """Write some rows of the closed minute; after the last ones, that it is complete."""
+        closed = self._closed
+        assert closed is not None
+        some = list(islice(closed.rows, ROWS_AT_ONCE))
+        rows = [_row(node, closed.minute, scope, closed.rows[node, scope]) for node, scope in some]
+        ends = len(some) == len(closed.rows)
         with self.database.transaction() as session:
-            session.merge(Cursor(reader=PLACE, sequence=self._last))
-            session.merge(Cursor(reader=MINUTE, sequence=self._minute))
-        self.place, self._complete = self._last, self._minute
-        self._gathered.clear()
+            upsert(session, Block, rows)
+            if ends:
+                places = {PLACE: closed.last, MINUTE: closed.minute}
+                upsert(session, Cursor, [{"reader": name, "sequence": value} for name, value in places.items()])
+        for key in some:
+            del closed.rows[key]
+        if ends:
+            self.place, self._complete, self._closed = closed.last, closed.minute, None
 
 
-def _blocks(gathered: Mapping[tuple[str, str], list[Samples]], minute: int) -> Iterator[Block]:
-    for (node, scope), samples in gathered.items():
-        yield Block(node=node, minute=minute, scope=scope, part=0, block=block.encode(merged(samples), pack=True))
+def _row(node: str, minute: int, scope: str, samples: list[Samples]) -> dict[str, Any]:
+    data = block.encode(merged(samples), pack=True)
+    return {"node": node, "minute": minute, "scope": scope, "part": 0, "block": data}
 
 
 def blocks(

@@ -164,7 +164,7 @@ class Connection:
             self.streams = await asyncio.open_connection(self.host, self.port)
         reader, writer = self.streams
         try:
-            writer.write(f"{head}\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            writer.write(f"{head}\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = await reader.readuntil(b"\r\n\r\n")
             length = next(
                 int(line[15:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:")

@@ -46,4 +46,4 @@ def application(folder: Path) -> FastAPI:
 
 
 if __name__ == "__main__":
-    uvicorn.run(application(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning")
+    uvicorn.run(application(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning", timeout_keep_alive=60)
