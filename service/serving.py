@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.commands.endings import Refused
-from service.settings import Settings, load
+from service.settings import Settings
 from service.store.database import Database, WrongDatabase
 from service.store.tokens import Tokens
 
@@ -26,39 +26,35 @@ BACKLOG = 2_048  # connections that wait to be accepted: a fleet that comes back
 IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer than an agent's pause
 
 
-def run(given: Mapping[str, Any], *, announce: Callable[[str], None]) -> None:
+def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. Raise ``Refused`` where it cannot begin."""
-    try:
-        settings = load(given)
-    except ValueError as error:
-        raise Refused(str(error)) from None
     _write_logs(settings)
     bound = _bound(settings)
     try:
-        _check_exposure(settings, bound)
+        _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
         _raise_file_limit()
         app = create_app(settings)
-        server = _Server(_configuration(settings, app), app)
-        announce(f"Faulthound listens on {_address(settings, bound)}")
+        server = _Server(_configuration(settings, app), app, lambda: announce(_address(settings, bound)))
         server.run(sockets=[bound])
-        if not server.started:
-            raise Refused("the service did not start: the log above says why")
-    except (WrongDatabase, SQLAlchemyError) as error:
-        raise Refused(f"the database cannot be used: {str(error).splitlines()[0]}") from None
+    except SystemExit:  # uvicorn's way to say that the application did not start
+        raise Refused("the service did not start: the log above says why") from None
     finally:
         bound.close()
 
 
 class _Server(uvicorn.Server):
-    """Ends the agents' long polls as soon as it is told to stop: they would hold it up for half a minute."""
+    """Says when it listens, and ends the agents' long polls when it is told to stop: they would hold it up."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, listening: Callable[[], None]) -> None:
         super().__init__(config)
-        self._app = app
+        self._app, self._listening = app, listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if (service := self._app.state.service) is not None:
-            service.waiting.let_go()
+        self._app.state.service.waiting.let_go()
         await super().shutdown(sockets)
 
     def handle_exit(self, _sig: int, _frame: Any) -> None:
@@ -84,20 +80,24 @@ def _bound(settings: Settings) -> socket.socket:
     return bound
 
 
-def _check_exposure(settings: Settings, bound: socket.socket) -> None:
-    """Refuse to be reached from other machines while anybody may do anything."""
-    if is_loopback(bound.getsockname()[0]):
-        return
-    database = Database(settings.url())
+def _check_database(settings: Settings, *, exposed: bool) -> None:
+    """Refuse a database that cannot be used, and to be reached from other machines while anybody may do anything."""
     try:
-        database.migrate()
-        if not Tokens(database).any():
-            raise Refused(
-                f"{settings.host!r} is reached from other machines, and there is no token: make one with "
-                "`faulthound tokens create NAME --scope admin --local`, or listen on 127.0.0.1"
-            )
-    finally:
-        database.close()
+        database = Database(settings.url())
+        try:
+            database.migrate()
+            closed = not exposed or Tokens(database).any()
+        finally:
+            database.close()
+    except (WrongDatabase, SQLAlchemyError, OSError) as error:
+        raise Refused(
+            f"the database cannot be used: {str(error).splitlines()[0]}: FAULTHOUND_DATA or FAULTHOUND_DATABASE_URL names it"
+        ) from None
+    if not closed:
+        raise Refused(
+            f"{settings.host!r} is reached from other machines, and there is no token: make one with "
+            "`faulthound tokens create NAME --scope admin --local`, or listen on 127.0.0.1"
+        )
 
 
 def _raise_file_limit() -> None:
@@ -110,7 +110,7 @@ def _raise_file_limit() -> None:
 def _address(settings: Settings, bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     scheme = "https" if settings.tls_key else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"Faulthound listens on {scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:

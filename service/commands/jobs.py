@@ -163,7 +163,7 @@ def _awaited(connection: Connection, asked: Sequence[Any], wait_seconds: float, 
             if progress is not None:
                 progress(len(commands) - open_, len(commands))
             if not open_ or time.monotonic() >= until:
-                return commands
+                return sorted(commands, key=lambda command: (command["node"], command["verb"]))
             time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
 
 

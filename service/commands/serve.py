@@ -36,9 +36,15 @@ def serve(
     """
     speech = Speech()
     try:
+        from service.settings import load
+
+        try:
+            settings = load({"host": host, "port": port, "data": data})
+        except ValueError as error:
+            raise endings.Refused(str(error)) from None
         from service.serving import run
 
-        run({"host": host, "port": port, "data": data}, announce=lambda text: print(text, flush=True))
+        run(settings, announce=lambda text: print(text, flush=True))
     except endings.Refused as problem:
         speech.error(str(problem))
         raise typer.Exit(problem.code) from None
