@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -26,11 +27,20 @@ def started(state: Path, service: AgentService) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=REPOSITORY)
 
 
+def status_of(state: Path) -> int | None:
+    """Return the process id of the agent that last wrote its status: it runs, and hears SIGTERM."""
+    try:
+        return int(json.loads((state / "status.json").read_bytes())["pid"])
+    except FileNotFoundError:
+        return None
+
+
 @contextmanager
 def agent(state: Path, service: AgentService) -> Iterator[subprocess.Popen[bytes]]:
     """Run an agent for a ``with`` block, and end it as an init system does."""
     with started(state, service) as process:
         try:
+            assert service.wait(lambda: status_of(state) == process.pid)
             yield process
             process.send_signal(signal.SIGTERM)
             assert process.wait(15) == 0
@@ -65,7 +75,7 @@ def test_sigterm_ships_what_there_is(tmp_path: Path) -> None:
     """An agent that is asked to stop seals and ships the rest with its last account, and leaves within seconds."""
     with agent_service() as service:
         process = started(tmp_path, service)
-        assert service.wait(lambda: len(service.batches) >= 2)
+        assert service.wait(lambda: len(service.batches) >= 2 and status_of(tmp_path) == process.pid)
         began_at = time.monotonic()
         process.send_signal(signal.SIGTERM)
         code = process.wait(10)
