@@ -20,7 +20,7 @@ from collectors.records import Record, Samples
 from service.store.database import Database
 from service.store.models import Block, Cursor
 from service.store.upserts import upsert
-from service.window.grid import unpacked
+from service.window.grid import check
 from service.window.merging import merged
 
 PLACE, MINUTE = "compaction", "compaction_minute"  # rows of the cursors: the log's sequence, the last whole minute
@@ -70,7 +70,7 @@ class Compaction:
 
     def _gather(self, node: str, samples: Samples) -> None:
         try:
-            unpacked(samples)
+            check(samples)
         except ValueError:
             self.left_out += 1
         else:
