@@ -34,6 +34,7 @@ lint: .venv/installed-lint ## ruff, its formatter, mypy --strict, the import con
 bench: .venv/installed-test ## measure speed and memory into docs/measured (smallest: into out)
 	.venv/bin/python -m tests.bench.bench_torchfrtrace $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_agent $(call smallest,$(BENCH))
+	.venv/bin/python -m tests.bench.bench_probe $(call smallest,$(BENCH))
 
 acceptance: .venv/installed-test ## the full matrices, resumable, into docs/measured (smallest: into out)
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))

@@ -277,8 +277,7 @@ class _Probe:
 
     def open(self) -> Ring:
         """Make this process's ring, once its rank is known, and what comes with it."""
-        import torch
-
+        torch = sys.modules.get("torch")  # never imported here: without it there is nothing to wrap
         world = sys.modules.get("torch.distributed.distributed_c10d")
         ready = world is not None and world.is_initialized()
         rank = world.get_rank() if world and ready else int(os.environ.get("RANK", "-1"))
@@ -291,7 +290,7 @@ class _Probe:
             raise
         if os.environ.get("FAULTHOUND_ROLE"):
             ring.put(ROLE_AT, ring.name(os.environ["FAULTHOUND_ROLE"]), "<i")
-        if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch.cuda.is_available():
+        if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch and torch.cuda.is_available():
             self.device = _Device(torch.cuda, ring)
         _attempt(self.serve)
         if not _hooked:  # a forked child has them from its parent
@@ -511,8 +510,7 @@ def _wrapped_batch(original: Callable[..., Any], *, begins: bool) -> Callable[..
 
 def _hook_optimizers() -> None:
     """Take optimizer steps for the phase "optimizer", and those of the first optimizer for steps."""
-    from torch.optim import optimizer
-
+    optimizer = sys.modules["torch.optim.optimizer"]
     before: list[str] = []
 
     def begin(*_: Any) -> None:
@@ -530,9 +528,8 @@ def _hook_optimizers() -> None:
 
 def _hook_backward() -> None:
     """Take ``torch.autograd.backward`` for the phase "backward"."""
-    import torch
-
-    original = torch.autograd.backward
+    autograd = sys.modules["torch.autograd"]
+    original = autograd.backward
 
     @wraps(original)
     def backward(*arguments: Any, **named: Any) -> Any:
@@ -542,7 +539,7 @@ def _hook_backward() -> None:
         finally:
             _attempt(_probe.set_phase, before or "")
 
-    torch.autograd.backward = backward
+    autograd.backward = backward  # type: ignore[attr-defined]
 
 
 def _patch() -> None:

@@ -107,13 +107,13 @@ def test_full_tables_cost_names_only(tmp_path: Path) -> None:
 
 
 def test_noise_is_refused_or_read_and_never_more(tmp_path: Path) -> None:
-    """A thousand rings with random bytes in random places, cut or not, are damaged or give a record within the bounds."""
+    """Three hundred rings with random bytes in random places, cut or not, are damaged or give a record within the bounds."""
     ring = written(tmp_path)
     for number in range(64):
         ring.leave(ring.enter(0, ring.name("all_reduce"), number + 1, 0, 32))
     ring.end_step(1)
     good, draws, read = content(ring), random.Random(3), 0
-    for _ in range(1000):
+    for _ in range(300):
         data = bytearray(good)
         for _ in range(draws.randrange(1, 6)):
             place = draws.choice((draws.randrange(200), draws.randrange(len(data))))
@@ -126,7 +126,7 @@ def test_noise_is_refused_or_read_and_never_more(tmp_path: Path) -> None:
         read += 1
         assert image.record().count <= 64
         image.steps_since(0)
-    assert read > 100
+    assert read > 30
 
 
 @pytest.mark.parametrize(
