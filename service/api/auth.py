@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from service.api.problems import Problem
@@ -46,10 +47,14 @@ class Caller:
 def require(scope: str) -> Any:
     """Return the dependency that lets a request pass whose caller has this scope."""
 
-    def checked(
+    async def checked(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
     ) -> Caller:
-        caller = _caller(request, credentials)
+        # A thread only where the database is asked, which is once in some seconds: a fleet's batches all come by here.
+        if _is_known(of(request), credentials):
+            caller = _caller(request, credentials)
+        else:
+            caller = await run_in_threadpool(_caller, request, credentials)
         if not caller.may(scope):
             why = (
                 f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
@@ -67,6 +72,12 @@ def check_node(request: Request, caller: Caller, node: str) -> None:
         why = f"the token of {caller.actor} is bound to node {caller.node} and came for {node}"
         of(request).audit.refused("node_refused", caller.actor, node, why)
         raise Problem("not-your-node", f"{why}: give each node a token of its own")
+
+
+def _is_known(service: Service, credentials: HTTPAuthorizationCredentials | None) -> bool:
+    if credentials is None:
+        return service.door.is_fresh
+    return service.tokens.knows(credentials.credentials)
 
 
 def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
@@ -129,9 +140,14 @@ class Door:
         self._any_token = any_token
         self._closed, self._looked_at = False, -LOOK_SECONDS
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the answer is known without a look at the table."""
+        return self._closed or monotonic() - self._looked_at < LOOK_SECONDS
+
     def is_open(self) -> bool:
         """Return whether requests need no token; the table is looked at once a second until there is one."""
-        if not self._closed and monotonic() - self._looked_at >= LOOK_SECONDS:
+        if not self.is_fresh:
             self._closed = self._any_token()
             self._looked_at = monotonic()
         return not self._closed

@@ -134,7 +134,8 @@ async def take_commands(
     """Take what a node's agent is to do. Each command is handed out once; no command in time is an empty list."""
     service = of(request)
     auth.check_node(request, caller, node)
-    await service.waiting.wait(node, wait_seconds)
+    if not await service.waiting.wait(node, wait_seconds):
+        return HandedOut(commands=[])
     if await request.is_disconnected():  # what is taken for nobody is lost to everybody
         return HandedOut(commands=[])
     taken = await asyncio.to_thread(service.commands.take, node)

@@ -32,10 +32,10 @@ class WaitingRoom:
         self._task = asyncio.create_task(self._look())
         self.count = 0
 
-    async def wait(self, node: str, seconds: float) -> None:
-        """Return when there may be a command for the node, or the time is over, or the service is stopping."""
+    async def wait(self, node: str, seconds: float) -> bool:
+        """Wait for a command of the node, or until the service stops; return whether it is worth a look at the table."""
         if self._closed or seconds <= 0:
-            return
+            return True
         mine = self._waiting.get(node, set())
         if self.count >= MOST_WAITING or len(mine) >= MOST_OF_A_NODE:
             raise Problem(
@@ -50,7 +50,9 @@ class WaitingRoom:
             async with asyncio.timeout(seconds):
                 await event.wait()
         except TimeoutError:
-            pass
+            return seconds < 2 * LOOK_SECONDS  # a longer wait was looked at for it
+        else:
+            return True
         finally:
             self._leave(node, event)
 
