@@ -19,7 +19,7 @@ from collectors.agent.sealing import Sealed, seal
 from collectors.agent.segment import Entry
 from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run
 from collectors.live.host import Host, Roots
-from collectors.records import KernelEvent, LogEvent, Samples
+from collectors.records import DeviceState, KernelEvent, LogEvent, Samples
 
 EVERY_SECONDS = 0.2
 
@@ -248,13 +248,14 @@ def test_records_are_stamped_with_what_only_the_agent_knows(host: Host) -> None:
 
 
 def test_kernel_events_and_answers_are_urgent(host: Host) -> None:
-    """A kernel event and whatever was asked for is urgent; an ordinary record is not."""
+    """A kernel event, a device's change of state and whatever was asked for is urgent; an ordinary record is not."""
     kept = Kept()
     runner_of(lambda asked: [KernelEvent(event="xid")], host, kept).run_once(None)
+    runner_of(lambda asked: [DeviceState(device="GPU-1", state="lost")], host, kept).run_once(None)
     runner_of(lambda asked: [LogEvent(event="x")], host, kept).run_once(Asked("stacks"))
     runner_of(lambda asked: [LogEvent(event="x")], host, kept).run_once(None)
 
-    assert kept.urgent == [True, True, False]
+    assert kept.urgent == [True, True, True, False]
 
 
 def test_a_question_runs_at_once(host: Host) -> None:

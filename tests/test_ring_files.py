@@ -277,6 +277,23 @@ def test_the_next_agent_goes_on_where_the_last_one_ended(node: Node) -> None:
     assert (resumed, rings(node.run())) == ([(3, 101, True)], [])
 
 
+def test_the_next_agent_repeats_no_step(node: Node) -> None:
+    """The steps that one agent sent do not come again from the next, which the cursor tells how far they went."""
+    first = node.run()
+    node.collector.close()
+    node.collector = RingCollector(node.host)
+
+    assert [sum(isinstance(each, Steps) for each in run) for run in (first, node.run())] == [1, 0]
+
+
+@pytest.mark.parametrize("cursor", [["x"], [{"path": 7}], 3 * [None]])
+def test_a_ring_cursor_of_another_making_is_no_cursor(node: Node, cursor: object) -> None:
+    """What another version kept in another shape is passed over, and the ring is found all the same."""
+    node.host.cursors["ring"] = cursor
+
+    assert rings(node.run()) == [(3, NEWEST_ENTRIES, False)]
+
+
 def test_a_ring_that_its_process_removed_is_not_told(node: Node) -> None:
     """A process that ends as it should removes its file: there is nothing to tell of its end."""
     node.run()

@@ -57,10 +57,11 @@ class _Known:
         return f"{self.process.pid}.{self.process.start_ticks}"
 
     def kept(self) -> dict[str, Any]:
-        """Return what the next agent needs to go on: where the ring is and whose, and whether its end was told."""
+        """Return what the next agent needs to go on: where the ring is and whose, and what of it was told."""
         process = self.process
         whose = {name: getattr(process, name) for name in _KEPT}
-        return {"path": str(self.path), "inner_pid": self.pid, "told": self.told, **whose}
+        told = {"told": self.told, "step": self.step, "timing": self.timing}
+        return {"path": str(self.path), "inner_pid": self.pid, **told, **whose}
 
 
 @collector(
@@ -120,8 +121,9 @@ class RingCollector:
             try:
                 process = TrainingProcess(**{name: kept[name] for name in _KEPT})
                 path = Path(kept["path"])
-                known = _Known(process, path, opened(path, None), kept["inner_pid"], told=kept["told"])
-            except (OSError, Refused, KeyError, TypeError):  # gone since, or a cursor of another version
+                told = {"told": kept["told"], "step": kept.get("step", 0), "timing": kept.get("timing", 0)}
+                known = _Known(process, path, opened(path, None), kept["inner_pid"], **told)
+            except (OSError, Refused, KeyError, TypeError, AttributeError):  # gone since, or another version's cursor
                 continue
             self.known[known.name] = known
 
