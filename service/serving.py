@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.app import create_app
 from service.api.auth import is_loopback
+from service.collection import Collector
 from service.commands.endings import Refused
 from service.settings import Settings
 from service.store.database import Database, WrongDatabase
@@ -35,7 +36,8 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
         _raise_file_limit()
         app = create_app(settings)
         server = _Server(_configuration(settings, app), app, lambda: announce(_address(settings, bound)))
-        server.run(sockets=[bound])
+        with Collector():
+            server.run(sockets=[bound])
     except SystemExit:  # uvicorn's way to say that the application did not start
         raise Refused("the service did not start: the log above says why") from None
     finally:

@@ -7,6 +7,7 @@ another wrote in between. Here the writers of a process queue at a lock, and tho
 
 from __future__ import annotations
 
+import sqlite3
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -86,9 +87,9 @@ class Database:
         with self._writer, self.engine.connect() as connection:
             driver: Any = connection.connection.dbapi_connection
             # As a script: executed as a statement it ends after its first page, and as a query it has no rows.
-            driver.executescript(
-                f"PRAGMA query_only = 0; PRAGMA incremental_vacuum({pages}); PRAGMA wal_checkpoint(PASSIVE)"
-            )
+            script = f"PRAGMA query_only = 0; PRAGMA incremental_vacuum({pages}); PRAGMA wal_checkpoint(PASSIVE)"
+            with _told(script):
+                driver.executescript(script)
 
     def close(self) -> None:
         """Close the connections."""
@@ -176,7 +177,17 @@ def _begun_sqlite(connection: Connection) -> None:
     driver = connection.connection.dbapi_connection
     assert driver is not None
     for statement in (f"PRAGMA query_only = {int(not writes)}", "BEGIN IMMEDIATE" if writes else "BEGIN"):
-        driver.execute(statement)
+        with _told(statement):
+            driver.execute(statement)
+
+
+@contextmanager
+def _told(statement: str) -> Iterator[None]:
+    """Raise what the driver raises as SQLAlchemy's own, which it does not do for what it does not send itself."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise exc.OperationalError(statement, None, error) from error
 
 
 def _alembic(connection: Connection) -> tuple[Config, ScriptDirectory]:

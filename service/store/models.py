@@ -109,7 +109,6 @@ class Block(Base):
     node: Mapped[str] = mapped_column(String(255), primary_key=True)
     minute: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)  # UTC seconds // 60
     scope: Mapped[str] = mapped_column(String(64), primary_key=True)
-    part: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # 0; late samples add parts
     block: Mapped[bytes] = mapped_column(LargeBinary)
 
 

@@ -129,8 +129,8 @@ class Retention:
 
     def _sweep_blocks(self, kept: Sequence[_Kept], before_at: float) -> int:
         """Delete the blocks of the minutes whose batches are gone."""
-        order = (Block.minute, Block.node, Block.scope, Block.part)
-        after: tuple[int, str, str, int] = (-1, "", "", 0)
+        order = (Block.minute, Block.node, Block.scope)
+        after: tuple[int, str, str] = (-1, "", "")
         deleted = 0
         while True:
             with self._database.transaction() as session:
@@ -140,7 +140,7 @@ class Retention:
                 ).all()
                 if not page:
                     return deleted
-                after = (page[-1].minute, page[-1].node, page[-1].scope, page[-1].part)
+                after = (page[-1].minute, page[-1].node, page[-1].scope)
                 goes = [
                     tuple(row) for row in page
                     if not any(span.holds(row.node, row.minute * 60.0, row.minute * 60.0 + 60.0) for span in kept)
@@ -194,9 +194,9 @@ def _kept(session: Session) -> list[_Kept]:
 
 
 def _read_up_to(session: Session) -> int:
-    """Return the place of the log that every reader has passed."""
+    """Return the place of the log that every reader has passed; one that has not begun has passed none."""
     places = session.scalars(select(Cursor.sequence).where(Cursor.reader.in_(READERS))).all()
-    return min(places, default=0)
+    return min(places) if len(places) == len(READERS) else 0
 
 
 def _by_size(rows: Iterable[Row[Any]]) -> Iterator[list[Row[Any]]]:

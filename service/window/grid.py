@@ -15,7 +15,7 @@ Floats = NDArray[np.floating[Any]]
 MOST_DEVICES = 1_024  # of one node and scope in the window: GPUs are 8 or 16, edges between sockets some hundreds
 MOST_METRICS = 512
 _Names = tuple[tuple[str, ...], tuple[str, ...]]  # devices, metrics
-_KEPT_AS: dict[str, type[np.floating[Any]]] = {"<f4": np.float32, "<i8": np.float64}
+TYPES = ("<f4", "<i8")
 
 
 class Full(ValueError):
@@ -25,15 +25,17 @@ class Full(ValueError):
 class Grid:
     """Rows of ``slots`` ticks; a tick's row is its number modulo ``slots``, and ``numbers`` says which tick stands there.
 
-    Gauges are kept as float32, as they came, counters as float64: bytes keep their units up to 2^53. Both have the shape
-    (slots, devices, metrics of that type); what was not read is NaN.
+    Values are float32 of shape (slots, devices, metrics of that type), NaN where nothing was read. A gauge stands as it
+    came. A counter stands as its growth since the reading in ``first``: a float32 has no room for the bytes of a month,
+    and for those of some minutes it has. The first readings move up as the window does.
     """
 
     def __init__(self, slots: int) -> None:
         self.numbers = np.full(slots, -1, np.int64)
         self.devices: dict[str, int] = {}
-        self.metrics: dict[str, dict[str, int]] = {type: {} for type in _KEPT_AS}
-        self.values = {type: np.full((slots, 0, 0), np.nan, kept) for type, kept in _KEPT_AS.items()}
+        self.metrics: dict[str, dict[str, int]] = {type: {} for type in TYPES}
+        self.values = {type: np.full((slots, 0, 0), np.nan, np.float32) for type in TYPES}
+        self.first = np.full((0, 0), np.nan)  # (devices, counters)
         self._newest = -1
         self._placed: dict[str, tuple[_Names, Any]] = {}  # type → the names of the newest record and where they stand
 
@@ -51,8 +53,17 @@ class Grid:
             if row is None:
                 left_out += 1
             else:
-                self.values[samples.type][row][place] = cube[:, :, tick]
+                read = cube[:, :, tick]
+                self.values[samples.type][row][place] = read if samples.type == "<f4" else self._growth(place, read)
         return left_out
+
+    def _growth(self, place: Any, read: Floats) -> Floats:
+        first: Floats = self.first[place]
+        if np.isnan(first).any():
+            first = np.where(np.isnan(first), read, first)
+            self.first[place] = first
+        growth: Floats = read - first
+        return growth
 
     def _place(self, samples: Samples) -> Any:
         """Return where a record's devices and metrics stand; an agent sends the same ones again and again."""
@@ -76,10 +87,19 @@ class Grid:
             return None
         if self.numbers[row] != number:
             self.numbers[row] = number
-            self._newest = max(self._newest, number)
             for values in self.values.values():
                 values[row] = np.nan
+            if self._newest // slots < number // slots and self._newest >= 0:
+                self._move_up(self._newest % slots)
+            self._newest = max(self._newest, number)
         return row
+
+    def _move_up(self, row: int) -> None:
+        """Count from the readings of this row: once in a window's length."""
+        growth = self.values["<i8"][row].astype(np.float64)
+        growth[np.isnan(growth)] = 0.0
+        self.first += growth
+        self.values["<i8"] -= growth.astype(np.float32)
 
     def forget(self, before_number: int) -> None:
         """Drop the devices that have no reading since a tick: edges between sockets come and go."""
@@ -90,6 +110,7 @@ class Grid:
         kept = [(name, place) for name, place in self.devices.items() if alive[place]]
         places = [place for _, place in kept]
         self.values = {type: np.ascontiguousarray(values[:, places]) for type, values in self.values.items()}
+        self.first = self.first[places]
         self.devices = {name: place for place, (name, _) in enumerate(kept)}
         self._placed.clear()
 
@@ -100,6 +121,9 @@ class Grid:
                 grown = np.full(wanted, np.nan, values.dtype)
                 grown[:, : values.shape[1], : values.shape[2]] = values
                 self.values[type] = grown
+        first = np.full((len(self.devices), len(self.metrics["<i8"])), np.nan)
+        first[: self.first.shape[0], : self.first.shape[1]] = self.first
+        self.first = first
 
 
 def _run(places: list[int]) -> slice | None:

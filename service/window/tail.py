@@ -21,7 +21,10 @@ FUTURE_SECONDS = 120.0  # a node's clock may be ahead by so much; further on it 
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """Samples of many nodes: float32 values, shape (ticks, devices, metrics); ``ticks``: UTC seconds of each grid line."""
+    """Samples of many nodes: float32 values, shape (ticks, devices, metrics); ``ticks``: UTC seconds of each grid line.
+
+    A counter is told as its growth since a reading of the window, of each device its own: rates need no more.
+    """
 
     ticks: NDArray[np.float64]
     devices: tuple[tuple[str, str], ...]  # (node, device)
