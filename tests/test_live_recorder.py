@@ -370,6 +370,44 @@ def test_only_the_named_ranks_are_asked(node: Node, tmp_path: Path) -> None:
         node.run(collector, "recorder", Asked("recorders", {"ranks": [7]}))
 
 
+def test_roles_that_count_from_zero_are_all_asked(node: Node) -> None:
+    """Rank 0 of the rollouts and rank 0 of the trainers of one job are two, also beside another job's, which may be left out."""
+    for pid, role, job in ((4001, "trainer", "a"), (4002, "rollout", "a"), (4003, "trainer", "b")):
+        process = node.rank(0, pid=pid)
+        object.__setattr__(process, "role", role)
+        object.__setattr__(process, "job", job)
+    collector = Recorders(node.host)
+
+    every, of_one = (
+        of(node.run(collector, "recorder", Asked("recorders", arguments)), Unread)
+        for arguments in ({}, {"job": "a", "ranks": [0]})
+    )
+
+    assert sorted((told.job, told.role) for told in every) == [("a", "rollout"), ("a", "trainer"), ("b", "trainer")]
+    assert sorted((told.job, told.role) for told in of_one) == [("a", "rollout"), ("a", "trainer")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open what is another user's")
+def test_another_users_pipe_and_dump_are_left_alone(node: Node) -> None:
+    """A job's path that leads to another user's pipe or file, a link above it included, is neither written to nor read."""
+    elsewhere = node.folder / "files" / "elsewhere"
+    elsewhere.mkdir()
+    (node.folder / "files" / "mine").symlink_to(elsewhere)
+    os.mkfifo(elsewhere / "0.pipe")
+    (elsewhere / "0").write_text(json.dumps(DUMP))
+    for name in ("0.pipe", "0"):
+        os.chown(elsewhere / name, 12345, -1)
+    reader = os.open(elsewhere / "0.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    node.rank(0, labels={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/mine/", "TORCH_FR_DUMP_TEMP_FILE": "/mine/"})
+
+    found = node.run(Recorders(node.host), "recorder", ASKED)
+
+    (told,) = of(found, Unread)
+    assert told.reason.count("it belongs to user 12345") == 2
+    assert (of(found, FlightRecorderDump), os.read(reader, 10)) == ([], b"")
+    os.close(reader)
+
+
 def test_a_dump_that_is_a_trap_costs_its_rank(node: Node, tmp_path: Path) -> None:
     """A pickle that asks for a class or for all memory, a FIFO and a link in the dump's place are told, nothing is run."""
     named, stem = stem_of(node, "dump_")

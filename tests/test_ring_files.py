@@ -342,7 +342,7 @@ def test_a_file_that_another_could_have_made_is_refused(node: Node, spoil: objec
     first, second = node.run(Asked("recorders")), node.run()
 
     assert [each for each in first + second if isinstance(each, Ring)] == []
-    assert [path.endswith(str(node.path)) for path in node.collector.refused] == [True]
+    assert sum(path.endswith(str(node.path)) for path in node.collector.refused) == 1  # other jobs may run here
     node.path.parent.chmod(0o700)
 
 

@@ -54,6 +54,11 @@ class Asked:
     verb: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    def wants(self, rank: int | None, job: str | None) -> bool:
+        """Say whether it is about this rank: ``ranks`` and ``job`` narrow it, for two jobs on a node have the same ranks."""
+        ranks, of = self.arguments.get("ranks"), self.arguments.get("job")
+        return (not isinstance(ranks, list) or rank in ranks) and (of is None or job == of)
+
 
 Yielded = Record | Readings | Cursor
 Run = Callable[[Asked | None], Iterable[Yielded]]

@@ -55,8 +55,7 @@ class Recorders:
         processes = self._processes()
         if asked is None:
             raise NothingToCollect(self._could(processes))
-        ranks = asked.arguments.get("ranks")
-        chosen = [process for process in processes if not isinstance(ranks, list) or process.rank in ranks]
+        chosen = [process for process in processes if asked.wants(process.rank, process.job)]
         if not chosen:
             raise NothingToCollect("none of the ranks asked for trains on this node")
         yield from self._ask(chosen[:MOST_RANKS])
@@ -69,9 +68,9 @@ class Recorders:
         self.seen = {pid: known for pid, known in self.seen.items() if now - known[0] < REMEMBERED_SECONDS}
         if not self.seen:
             raise NothingToCollect("no training process on this node")
-        newest: dict[tuple[str | None, int], TrainingProcess] = {}
+        newest: dict[tuple[str | None, str | None, int], TrainingProcess] = {}
         for _, process in sorted(self.seen.values(), key=lambda known: known[0]):
-            newest[process.job, process.rank] = process
+            newest[process.job, process.role, process.rank] = process  # in a job with roles each counts from rank 0
         return sorted(newest.values(), key=lambda process: process.rank)
 
     def _could(self, processes: list[TrainingProcess]) -> str:

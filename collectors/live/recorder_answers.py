@@ -44,10 +44,10 @@ def opened(
         return _served(door, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend)
     if door.kind == "pipe":
         written = {path: _written(path) for path in door.dumps}
-        _knock(door.address)
-        body = _appeared(written, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
+        _knock(door.address, door.user)
+        body = _appeared(written, door.user, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
         return _read(body, f"rank {process.rank}: {door}", process, now())
-    body, written_at = _file(door.address, spend)
+    body, written_at = _file(door, spend)
     if process.started_at is not None and written_at < process.started_at - STAT_SECONDS:
         raise NoAnswer("it was written before this process began")
     return _read(body, f"rank {process.rank}: {door}", process, written_at)
@@ -95,7 +95,7 @@ def _dated(record: FlightRecorderDump | Unread, at: float) -> Record:
     return msgspec.structs.replace(record, at=at)
 
 
-def _knock(path: str) -> None:
+def _knock(path: str, user: int | None) -> None:
     """Write a line into a debug pipe; that nobody has it open for reading is an error at once."""
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -103,13 +103,21 @@ def _knock(path: str) -> None:
         said = "nobody reads it" if error.errno == errno.ENXIO else error.strerror
         raise NoAnswer(f"{said}") from error
     try:
-        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        status = os.fstat(pipe)
+        if not stat.S_ISFIFO(status.st_mode):
             raise NoAnswer("it is no pipe")
+        _is_of(status, user)
         os.write(pipe, b"dump\n")
     except OSError as error:
         raise NoAnswer(error.strerror or str(error)) from error
     finally:
         os.close(pipe)
+
+
+def _is_of(status: os.stat_result, user: int | None) -> None:
+    """Raise where a file is another user's: in /tmp another job's may have the name, and a link may lead anywhere."""
+    if user not in {None, status.st_uid}:
+        raise NoAnswer(f"it belongs to user {status.st_uid}, its process to {user}")
 
 
 def _written(path: str) -> tuple[int, int]:
@@ -120,7 +128,7 @@ def _written(path: str) -> tuple[int, int]:
     return 0, 0
 
 
-def _appeared(before: dict[str, tuple[int, int]], deadline: float, spend: Spend) -> bytes:
+def _appeared(before: dict[str, tuple[int, int]], user: int | None, deadline: float, spend: Spend) -> bytes:
     """Wait for a new dump at any of these paths, until it has its end and has stopped growing."""
     last, since = before, time.monotonic()
     while True:
@@ -131,27 +139,31 @@ def _appeared(before: dict[str, tuple[int, int]], deadline: float, spend: Spend)
             last, since = newest, time.monotonic()
         elif time.monotonic() - since >= SETTLED_SECONDS:
             for path in [path for path, written in newest.items() if written not in {before[path], (0, 0)}]:
-                with _regular(path) as file:
+                with _regular(path, user) as file:
                     file.seek(-1, io.SEEK_END)
                     if file.read() in ENDS:
                         return _bytes_of(file, spend)
 
 
-def _file(path: str, spend: Spend) -> tuple[bytes, float]:
-    with _regular(path) as file:
+def _file(door: Door, spend: Spend) -> tuple[bytes, float]:
+    with _regular(door.address, door.user) as file:
         return _bytes_of(file, spend), os.fstat(file.fileno()).st_mtime
 
 
-def _regular(path: str) -> BinaryIO:
+def _regular(path: str, user: int | None) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         raise NoAnswer(error.strerror or str(error)) from error
     file = os.fdopen(descriptor, "rb")
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= DUMP_BYTES:
+    try:
+        if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= DUMP_BYTES:
+            raise NoAnswer(f"it is no file of 1 to {DUMP_BYTES:,} bytes")
+        _is_of(status, user)
+    except NoAnswer:
         file.close()
-        raise NoAnswer(f"it is no file of 1 to {DUMP_BYTES:,} bytes")
+        raise
     return file
 
 

@@ -40,6 +40,7 @@ class Door:
     kind: Literal["worker server", "pipe", "dump file"]
     address: str
     dumps: tuple[str, ...] = ()  # of a pipe: where the rank may write its dump
+    user: int | None = None  # whose a pipe or a dump must be: the path is the job's word, and root may open anything
 
     def __str__(self) -> str:
         return f"{self.kind} {_INSIDE.sub('', self.address)}"
@@ -48,10 +49,10 @@ class Door:
 def doors(host: Host, process: TrainingProcess) -> list[Door]:
     """Return the ways to a rank's dump, the best first; each exists, whether it answers is not known."""
     found = [Door("worker server", address) for address in dict.fromkeys(_servers(host, process))]
-    dumps = [str(path) for path in _dumps(host, process)]
+    dumps, user = [str(path) for path in _dumps(host, process)], owner(host, process.pid)
     if pipe := _pipe(host, process):
-        found.append(Door("pipe", pipe, tuple(dumps)))
-    return found + [Door("dump file", path) for path in dumps if _is_own(path, owner(host, process.pid))]
+        found.append(Door("pipe", pipe, tuple(dumps), user))
+    return found + [Door("dump file", path, user=user) for path in dumps if _is(path, stat.S_ISREG)]
 
 
 def _servers(host: Host, process: TrainingProcess) -> Iterator[str]:
@@ -80,14 +81,6 @@ def _filled(template: str, process: TrainingProcess) -> str:
 def _is(path: str, kind: object) -> bool:
     with suppress(OSError):
         return callable(kind) and bool(kind(os.stat(path).st_mode))  # noqa: PTH116 - one call, many files
-    return False
-
-
-def _is_own(path: str, uid: int | None) -> bool:
-    """Tell whether a file is there and the process's own: in /tmp another job's may have the same name."""
-    with suppress(OSError):
-        status = os.stat(path)  # noqa: PTH116 - as above
-        return stat.S_ISREG(status.st_mode) and uid in {None, status.st_uid}
     return False
 
 

@@ -86,11 +86,10 @@ class RingCollector:
         yield from self._look(now)
         if not self.known:
             raise NothingToCollect("no training process of this node has the probe (docs/probe.md)")
-        ranks = asked.arguments.get("ranks") if asked else None
         for known in [self.known[name] for name in sorted(self.known)]:
             if known.died_at is not None and now - known.died_at > KEPT_SECONDS:
                 self._forget(known)
-            elif (ranks is None or known.process.rank in ranks) and (asked or not known.told):
+            elif asked.wants(known.process.rank, known.process.job) if asked else not known.told:
                 yield from self._read(known, whole=asked is not None or known.died_at is not None)
         yield Cursor([self.known[name].kept() for name in sorted(self.known)])
 

@@ -113,15 +113,9 @@ class Stacks:
         return targets[:MOST_PROCESSES]
 
     def _answer(self, asked: Asked, targets: Sequence[_Target]) -> Iterator[Record]:
-        ranks = asked.arguments.get("ranks")
-        job = asked.arguments.get("job")  # two jobs on a node have the same ranks
-        wanted = [
-            one
-            for one in targets
-            if (ranks is None or one.owner.rank in ranks) and (job is None or one.owner.job == job)
-        ]
+        wanted = [one for one in targets if asked.wants(one.owner.rank, one.owner.job)]
         if not wanted:
-            raise NothingToCollect(f"none of the ranks {ranks} runs here")
+            raise NothingToCollect(f"none of the ranks {asked.arguments.get('ranks')} runs here")
         began_at = time.monotonic()
 
         def look(target: _Target, *, native: bool) -> _Look:
