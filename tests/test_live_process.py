@@ -153,6 +153,23 @@ def test_deaths_between_two_runs_come_in_their_order(ranks: Ranks) -> None:
     assert all(0.015 < later - earlier < 0.5 for earlier, later in itertools.pairwise(instants))
 
 
+def test_a_run_that_is_cut_costs_no_end(ranks: Ranks) -> None:
+    """Of four ranks that ended before a run which its bound ended after the first, the others come with the next run."""
+    started = [ranks.start(rank) for rank in range(4)]
+    collect = follower(ranks, events=False)
+    list(collect(None))
+    for process in started:
+        process.kill()
+        process.wait()
+
+    cut = iter(collect(None))
+    told = [next(cut)]
+    cut.close()  # type: ignore[attr-defined]
+    told += ends(collect, 3)
+
+    assert sorted(one.rank for one in states(told)) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("events", [True, False], ids=["events", "pidfd"])
 def test_a_process_that_was_long_reaped_still_tells_how_it_ended(ranks: Ranks, events: bool) -> None:
     """Its parent has waited for it: the kernel's event, or from Linux 6.15 on the pidfd, tells its code all the same."""

@@ -7,6 +7,7 @@ seconds, and of data-loader workers and other children every minute.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,7 @@ class Processes:
         self._booted_at = booted_at(host.roots.proc)
         self._exits = Exits()
         self._followed: dict[int, _Followed] = {}
+        self._untold: deque[ProcessState] = deque()  # ends: the kernel tells each once, and a run may be cut at its bound
         self._seen: tuple[TrainingProcess, ...] | None = None
         self._states_at = self._children_at = float("-inf")
         self._kept: list[list[Any]] | None = None
@@ -101,7 +103,9 @@ class Processes:
         for pid, end in sorted(ended.items(), key=lambda item: (-item[1].ago_seconds, item[0])):
             if (one := self._followed.get(pid)) is not None:
                 status = _zombie_status(stat_of(self._proc, pid), one) if end.status is None else end.status
-                yield self._end(one, End(status, end.ago_seconds))
+                self._untold.append(self._end(one, End(status, end.ago_seconds)))
+        while self._untold:
+            yield self._untold.popleft()
 
     def _end(self, one: _Followed, end: End) -> ProcessState:
         del self._followed[one.stat.pid]
