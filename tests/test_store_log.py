@@ -14,7 +14,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service.store import log as log_module
 from service.store.database import Database, WrongDatabase
@@ -179,6 +179,25 @@ def test_reading_does_not_wait_for_the_writer(database: Database, url: str) -> N
     assert len(seen) == len(others) == 1
     assert time.monotonic() - began < 3.0
     other.close()
+
+
+def test_a_lock_of_another_process_is_an_error_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write lock that another process keeps fails the transaction as every other failure, and the next one works."""
+    monkeypatch.setattr("service.store.database.BUSY_MILLISECONDS", 50)
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(OperationalError, match="database is locked"):
+        Log(database).append([batch(1)])
+    with pytest.raises(OperationalError, match="database is locked"):
+        database.shrink(1)
+    other.execute("COMMIT")
+    other.close()
+
+    assert not Log(database).append([batch(1)])[0].duplicate
+    database.close()
 
 
 def test_what_raises_is_undone(database: Database) -> None:

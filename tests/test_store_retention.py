@@ -95,9 +95,7 @@ def test_what_is_pinned_stays(database: Database) -> None:
         session.add(Placement(job="llama", attempt=0, rank=0, node="gpu-0001", **seen))
         for node in ("gpu-0001", "gpu-0002"):
             for age in (31.0, 30.0, 1.0):
-                session.add(
-                    Block(node=node, minute=int((NOW - age * DAY_SECONDS) // 60), scope="gpu", part=0, block=b"x")
-                )
+                session.add(Block(node=node, minute=int((NOW - age * DAY_SECONDS) // 60), scope="gpu", block=b"x"))
 
     swept = sweep(database)
 
@@ -132,6 +130,15 @@ def test_what_nobody_has_read_stays(database: Database) -> None:
 def test_before_the_readers_have_begun_nothing_goes(database: Database) -> None:
     """A log that nobody has read keeps everything."""
     Log(database).append([Incoming("gpu-0001", "b", None, 0.0, 1, b"x")])
+
+    assert sweep(database).batches == 0
+
+
+def test_a_reader_that_has_not_begun_has_read_nothing(database: Database) -> None:
+    """While the compaction has written no place the follower's alone lets nothing go."""
+    fill(database, [30.0, 29.0])
+    with database.transaction() as session:
+        session.delete(session.get_one(Cursor, "compaction"))
 
     assert sweep(database).batches == 0
 

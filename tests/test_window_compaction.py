@@ -7,17 +7,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from collectors import block
 from collectors.records import Record, Samples
 from service.store.database import Database
-from service.store.log import Incoming, Log
+from service.store.log import Incoming, Log, Stored
 from service.window import compaction
 from service.window.compaction import Compaction, blocks
 from service.window.feed import Feed
 from service.window.tail import Tail
+from tests.postgres import database as any_database
+from tests.postgres import postgres, url
+
+__all__ = ["any_database", "postgres", "url"]  # fixtures
 
 START = 1_763_700_000.0 // 60 * 60
 NODES = ("gpu-0", "gpu-1", "gpu-2")
@@ -173,3 +178,78 @@ def test_damaged_samples_cost_themselves(database: Database) -> None:
 
     assert one.left_out == 1
     assert on_disk(database) == {("gpu-0", START + 60): [1.0]}
+
+
+def samples(scope: str = "gpu", devices: int = 1, metrics: int = 1, ticks: int = 1) -> Samples:
+    """Return samples of this shape, all readings 0."""
+    return Samples(
+        scope=scope, devices=tuple(f"GPU-{n}" for n in range(devices)), metrics=tuple(f"m{n}" for n in range(metrics)),
+        ticks=array("d", [START] * ticks).tobytes(), values=bytes(4 * devices * metrics * ticks),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("odd", "left_out"),
+    [
+        ([samples(devices=0), samples(devices=0)], 0),
+        ([samples(metrics=0), samples(metrics=0, ticks=2)], 0),
+        ([samples(ticks=0), samples(ticks=0)], 0),
+        ([samples("x" * 65)], 1),
+        ([samples("gp\0u")], 1),
+    ],
+    ids=["no devices", "no metrics", "no ticks", "a long scope", "a scope with NUL"],
+)
+def test_no_samples_stop_the_blocks(any_database: Database, odd: list[Samples], left_out: int) -> None:
+    """Whatever one node samples, the minute is written on both databases, and the place moves on."""
+    one = Compaction(any_database)
+    one.add(1, "gpu-0", START, odd)
+    one.add(2, "gpu-1", START, tick(START, 1.0))
+
+    for sequence in (3, 4):
+        one.add(sequence, "gpu-1", START + 60 * (sequence - 2), tick(START, 2.0))
+
+    assert (one.place, one.left_out) == (3, left_out)
+    assert ("gpu-1", START + 60) in {(node, at) for node, at, _ in blocks(any_database, START, START + 60)}
+
+
+def test_a_flood_of_samples_is_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node samples past its bound is left out of the minute's block; another node's, and the next minute's, is not."""
+    monkeypatch.setattr(compaction, "MOST_NODE_BYTES", 3 * compaction.RECORD_BYTES)
+    one = Compaction(database)
+    for sequence in range(1, 6):
+        one.add(sequence, "gpu-0", START, tick(START + sequence, 1.0))
+    one.add(6, "gpu-1", START, tick(START, 1.0))
+    one.add(7, "gpu-0", START + 60, tick(START + 60, 1.0))
+    one.add(8, "gpu-0", START + 120, tick(START + 120, 1.0))
+
+    assert one.left_out == 3
+    assert {key: len(found) for key, found in on_disk(database).items()} == {
+        ("gpu-0", START + 60): 2, ("gpu-1", START + 60): 1, ("gpu-0", START + 120): 1,
+    }  # fmt: skip
+
+
+def test_boots_are_not_joined(database: Database) -> None:
+    """Samples since two boots stay two records: their monotonic ticks count from different instants."""
+    (first,) = tick(START, 1.0)
+    since = array("d", [5.0]).tobytes()
+    boots = [msgspec.structs.replace(first, boot_id=boot, monotonic_ticks=since) for boot in ("a", "a", "b")]
+    one = Compaction(database)
+    one.add(1, "gpu-0", START, [*boots, first])
+    one.add(2, "gpu-0", START + 60, [])
+
+    one.add(3, "gpu-0", START + 60, [])
+
+    ((_, _, found),) = blocks(database, START, START + 60)
+    kept = [(one.boot_id, len(one.ticks), len(one.monotonic_ticks)) for one in found if isinstance(one, Samples)]
+    assert kept == [("a", 16, 16), ("b", 8, 8), (None, 8, 0)]
+
+
+def test_a_node_that_went_leaves_the_window(database: Database) -> None:
+    """What has sent nothing for a window's length takes no memory any more, without being told to go."""
+    feed = Feed(Tail(240), Compaction(database))
+    for sequence, (node, at) in enumerate([("gone", START), ("here", START + 200), ("here", START + 500)], 1):
+        feed.add(Stored(sequence, node, f"{sequence}", None, at, 1, b""), tick(at, 1.0))
+
+    cube = feed.tail.assemble("gpu", ("gone", "here"), None, START, START + 510)
+
+    assert {node for node, _ in cube.devices} == {"here"}

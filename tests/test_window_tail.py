@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collectors.records import NOT_READ, KernelEvent, Samples
 from service.window import grid
-from service.window.tail import FUTURE_SECONDS, Tail
+from service.window.tail import FUTURE_SECONDS, MOST_SCOPES, Tail
 
 START = 1_763_700_000.0
 WINDOW_SECONDS = 120.0
@@ -172,3 +172,41 @@ def test_silent_nodes_are_dropped() -> None:
     tail.drop(START + 300)
 
     assert tail.assemble("gpu", ["gone", "here"], None, START, START + 610).devices == (("here", "GPU-0"),)
+
+
+def test_a_refused_metric_takes_no_device_along() -> None:
+    """Samples with too many metrics leave nothing behind, not even their devices: what follows is taken up."""
+    tail = Tail(WINDOW_SECONDS)
+    tail.add("n0", START, [samples([START], DEVICES[:1], NAMES[:1], [1.0])])
+    many = tuple(f"m{n}" for n in range(grid.MOST_METRICS))
+
+    tail.add("n0", START, [samples([START], DEVICES[:2], many, [1.0] * 2 * len(many))])
+    tail.add("n0", START, [samples([START], DEVICES[1:2], NAMES[:1], [2.0])])
+
+    assert tail.left_out == 1
+    assert tail.assemble("gpu", ["n0"], None, START, START + 10).values.tolist() == [[[1.0], [2.0]]]
+
+
+@pytest.mark.parametrize(("devices", "metrics", "left_out"), [(128, 128, 0), (128, 129, 1), (129, 128, 1)])
+def test_devices_times_metrics_are_bounded(devices: int, metrics: int, left_out: int) -> None:
+    """A grid has 16,384 cells at most: two legal numbers may multiply to more memory than a node is worth."""
+    tail = Tail(WINDOW_SECONDS)
+    names = tuple(f"d{n}" for n in range(devices)), tuple(f"m{n}" for n in range(metrics))
+
+    tail.add("liar", START, [samples([START], *names, [1.0] * devices * metrics)])
+
+    assert tail.left_out == left_out
+
+
+def test_scopes_are_bounded() -> None:
+    """A node that invents scopes gets 24; those that it has go on, and another node has its own."""
+    tail = Tail(WINDOW_SECONDS)
+    one = DEVICES[:1], NAMES[:1], [1.0]
+    for n in range(MOST_SCOPES + 5):
+        tail.add("liar", START, [samples([START], *one, scope=f"s{n}")])
+
+    tail.add("liar", START, [samples([START], *one, scope="s0")])
+    tail.add("n0", START, [samples([START], *one)])
+
+    assert tail.left_out == 5
+    assert tail.assemble("gpu", ["n0"], None, START, START + 10).devices == (("n0", "GPU-0"),)

@@ -38,9 +38,8 @@ def upgrade() -> None:
         sa.Column("node", sa.String(length=255), nullable=False),
         sa.Column("minute", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("scope", sa.String(length=64), nullable=False),
-        sa.Column("part", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("block", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("node", "minute", "scope", "part", name="pk_blocks"),
+        sa.PrimaryKeyConstraint("node", "minute", "scope", name="pk_blocks"),
     )
     op.create_index("ix_blocks_minute", "blocks", ["minute"])
 

@@ -20,11 +20,16 @@ from collectors.records import Record, Samples
 from service.store.database import Database
 from service.store.models import Block, Cursor
 from service.store.upserts import upsert
+from service.store.words import clean
 from service.window.grid import check
 from service.window.merging import merged
 
 PLACE, MINUTE = "compaction", "compaction_minute"  # rows of the cursors: the log's sequence, the last whole minute
 ROWS_AT_ONCE = 64  # of one transaction
+LONGEST_SCOPE = 64  # characters: the column's
+MOST_NODE_BYTES = 8 << 20  # of one node in a minute: ordinary ones send some ten thousand
+MOST_BYTES = 256 << 20  # of all nodes in a minute; two minutes are in memory at once
+RECORD_BYTES = 1_000  # that a record takes beside its values
 
 _Gathered = dict[tuple[str, str], list[Samples]]  # by node and scope
 
@@ -52,6 +57,8 @@ class Compaction:
         self._minute = -1  # the open one
         self._last = self.place
         self._gathered: _Gathered = defaultdict(list)
+        self._node_bytes: dict[str, int] = defaultdict(int)  # of the open minute
+        self._bytes = 0
 
     def add(self, sequence: int, node: str, received_at: float, records: Iterable[Record]) -> None:
         """Take up a batch, in the log's order; the same one again after an error of the database."""
@@ -61,6 +68,7 @@ class Compaction:
             while self._closed:
                 self._write_some()
             self._closed, self._gathered = _Closed(self._minute, self._last, self._gathered), defaultdict(list)
+            self._node_bytes, self._bytes = defaultdict(int), 0
         self._minute, self._last = minute, sequence
         if self._closed:
             self._write_some()
@@ -69,12 +77,20 @@ class Compaction:
                 self._gather(node, record)
 
     def _gather(self, node: str, samples: Samples) -> None:
+        """Keep samples for the minute's block; those that no block can hold are in the log all the same."""
+        size_bytes = len(samples.values) + RECORD_BYTES
         try:
             check(samples)
+            if clean(samples.scope, LONGEST_SCOPE) != samples.scope:
+                raise ValueError(f"no column holds the scope {samples.scope[:LONGEST_SCOPE]!a}")
+            if self._node_bytes[node] + size_bytes > MOST_NODE_BYTES or self._bytes + size_bytes > MOST_BYTES:
+                raise ValueError(f"{node} sends more in a minute than a block holds")
         except ValueError:
             self.left_out += 1
-        else:
-            self._gathered[node, samples.scope].append(samples)
+            return
+        self._node_bytes[node] += size_bytes
+        self._bytes += size_bytes
+        self._gathered[node, samples.scope].append(samples)
 
     def _write_some(self) -> None:
         """Write some rows of the closed minute; after the last ones, that it is complete."""
@@ -87,7 +103,8 @@ class Compaction:
             upsert(session, Block, rows)
             if ends:
                 places = {PLACE: closed.last, MINUTE: closed.minute}
-                upsert(session, Cursor, [{"reader": name, "sequence": value} for name, value in places.items()])
+                rows = [{"reader": name, "sequence": value} for name, value in places.items()]
+                upsert(session, Cursor, rows, where=lambda table, new: new.sequence > table.sequence)
         for key in some:
             del closed.rows[key]
         if ends:
@@ -96,7 +113,7 @@ class Compaction:
 
 def _row(node: str, minute: int, scope: str, samples: list[Samples]) -> dict[str, Any]:
     data = block.encode(merged(samples), pack=True)
-    return {"node": node, "minute": minute, "scope": scope, "part": 0, "block": data}
+    return {"node": node, "minute": minute, "scope": scope, "block": data}
 
 
 def blocks(

@@ -19,11 +19,15 @@ class Feed:
 
     def __init__(self, tail: Tail, compaction: Compaction) -> None:
         self.tail, self.compaction = tail, compaction
+        self._dropped_at = 0.0
 
     def add(self, stored: Stored, records: Sequence[Record]) -> None:
         """Take up one batch, in the log's order."""
         self.tail.add(stored.node, stored.received_at, records)
         self.compaction.add(stored.sequence, stored.node, stored.received_at, records)
+        if stored.received_at >= self._dropped_at + self.tail.window_seconds:
+            self.tail.drop(stored.received_at - self.tail.window_seconds)
+            self._dropped_at = stored.received_at
 
     def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
         """Fill the window from the blocks since then, and both from the batches that are not yet in the blocks."""

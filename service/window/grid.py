@@ -14,6 +14,7 @@ from collectors.records import NOT_READ, Samples
 Floats = NDArray[np.floating[Any]]
 MOST_DEVICES = 1_024  # of one node and scope in the window: GPUs are 8 or 16, edges between sockets some hundreds
 MOST_METRICS = 512
+MOST_CELLS = 16_384  # devices × metrics of one type: 4 MB in a window of ten minutes
 _Names = tuple[tuple[str, ...], tuple[str, ...]]  # devices, metrics
 TYPES = ("<f4", "<i8")
 
@@ -70,8 +71,12 @@ class Grid:
         names = samples.devices, samples.metrics
         if (known := self._placed.get(samples.type)) and known[0] == names:
             return known[1]
-        rows = _places(self.devices, samples.devices, MOST_DEVICES)
-        columns = _places(self.metrics[samples.type], samples.metrics, MOST_METRICS)
+        devices, metrics = self.devices, self.metrics[samples.type]
+        wide = _wider(devices, samples.devices, MOST_DEVICES)
+        high = _wider(metrics, samples.metrics, MOST_METRICS)
+        if wide * max(high, *(len(known) for known in self.metrics.values())) > MOST_CELLS:
+            raise Full(f"{wide:,} devices with {high:,} metrics of one node and scope: the window holds {MOST_CELLS:,}")
+        rows, columns = _places(devices, samples.devices), _places(metrics, samples.metrics)
         self._grow()
         place: Any = _run(rows), _run(columns)
         if None in place:
@@ -133,12 +138,17 @@ def _run(places: list[int]) -> slice | None:
     return None
 
 
-def _places(known: dict[str, int], names: Sequence[str], most: int) -> list[int]:
-    new = [name for name in dict.fromkeys(names) if name not in known]
-    if len(known) + len(new) > most:
-        raise Full(f"{len(known) + len(new):,} names of one node and scope: the window holds {most:,}")
-    for name in new:
-        known[name] = len(known)
+def _wider(known: dict[str, int], names: Sequence[str], most: int) -> int:
+    """Return how many names there would be with these, before any of them is taken up."""
+    count = len(known.keys() | set(names))
+    if count > most:
+        raise Full(f"{count:,} names of one node and scope: the window holds {most:,}")
+    return count
+
+
+def _places(known: dict[str, int], names: Sequence[str]) -> list[int]:
+    for name in names:
+        known.setdefault(name, len(known))
     return [known[name] for name in names]
 
 

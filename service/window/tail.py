@@ -16,6 +16,7 @@ from collectors.records import Record, Samples
 from service.window.grid import Full, Grid
 
 TICK_SECONDS = 10.0
+MOST_SCOPES = 24  # of one node: the collectors have a dozen
 FUTURE_SECONDS = 120.0  # a node's clock may be ahead by so much; further on it would push the present out of the ring
 
 
@@ -36,7 +37,7 @@ class Tail:
     """What each node sampled in the last ``window_seconds``, by scope. One writer, any number of readers."""
 
     def __init__(self, window_seconds: float, tick_seconds: float = TICK_SECONDS) -> None:
-        self.tick_seconds = tick_seconds
+        self.window_seconds, self.tick_seconds = window_seconds, tick_seconds
         self.slots = int(window_seconds / tick_seconds) + 2  # the tick that is arriving, and one that is late
         self.left_out = 0  # ticks outside the window, and samples whose bytes are not what they say
         self._grids: dict[str, dict[str, Grid]] = {}  # scope → node → grid
@@ -50,8 +51,10 @@ class Tail:
                     self._add(node, received_at, record)
 
     def _add(self, node: str, received_at: float, samples: Samples) -> None:
-        nodes = self._grids.setdefault(samples.scope, {})
-        grid = nodes.get(node) or nodes.setdefault(node, Grid(self.slots))
+        grid = self._grid(samples.scope, node)
+        if grid is None:
+            self.left_out += 1
+            return
         latest_at = received_at + FUTURE_SECONDS
         try:
             self.left_out += grid.add(samples, self.tick_seconds, latest_at)
@@ -63,6 +66,15 @@ class Tail:
                 self.left_out += 1
         except ValueError:
             self.left_out += 1
+
+    def _grid(self, scope: str, node: str) -> Grid | None:
+        """Return a node's grid, a new one where it had none; None where it has as many as a node may have."""
+        nodes = self._grids.get(scope, {})
+        if node in nodes:
+            return nodes[node]
+        if sum(node in others for others in self._grids.values()) >= MOST_SCOPES:
+            return None
+        return self._grids.setdefault(scope, {}).setdefault(node, Grid(self.slots))
 
     def assemble(
         self, scope: str, nodes: Sequence[str], metrics: Sequence[str] | None, since: float, until: float
@@ -89,6 +101,7 @@ class Tail:
             for nodes in self._grids.values():
                 for name in [name for name, grid in nodes.items() if grid.numbers.max() < number]:
                     del nodes[name]
+            self._grids = {scope: nodes for scope, nodes in self._grids.items() if nodes}
 
 
 def _all_metrics(grids: Sequence[tuple[str, Grid]]) -> tuple[str, ...]:
