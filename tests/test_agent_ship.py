@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import ssl
 import subprocess
@@ -18,7 +19,7 @@ from collectors.agent.client import Client, Unreachable
 from collectors.agent.segment import Entry
 from collectors.agent.settings import Misconfigured, Settings
 from collectors.agent.ship import Shipper
-from collectors.agent.spool import Spool
+from collectors.agent.spool import Batch, Spool
 from collectors.live.clock import NodeClock
 from collectors.records import LogEvent
 from tests.agent_service import AgentService, Reply, agent_service
@@ -190,6 +191,26 @@ def test_a_batch_that_the_disk_lost_is_counted(tmp_path: Path) -> None:
 
         assert numbers(service) == [2]
     assert (spool.state.dropped.batches, spool.state.dropped.records) == (1, 1)
+
+
+def test_a_batch_that_cannot_be_read_now_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the agent is out of descriptors or memory a batch is tried again, and none is dropped."""
+    failures = [errno.EMFILE, errno.ENOMEM]
+    read = Batch.read
+
+    def short_of_something(batch: Batch) -> bytes:
+        if failures:
+            raise OSError(failures.pop(), "short of something")
+        return read(batch)
+
+    monkeypatch.setattr(Batch, "read", short_of_something)
+    with agent_service() as service:
+        spool = spool_with(tmp_path, 1, 2)
+        with shipping(spool, settings_of(service)):
+            assert service.wait(lambda: len(service.batches) == 2)
+
+        assert numbers(service) == [1, 2]
+    assert spool.state.dropped.batches == 0
 
 
 def test_an_answer_without_end_is_cut(tmp_path: Path) -> None:

@@ -195,6 +195,20 @@ def test_this_nodes_means_are_read(node: Node) -> None:
     assert node.run(collector, "inspector") == []
 
 
+def test_a_job_cannot_lead_the_agent_elsewhere(node: Node) -> None:
+    """In a folder that the job names, a link out of it is not followed and a pipe that nobody writes not waited for."""
+    folder = node.folder / "files" / "named"
+    folder.mkdir()
+    outside = node.folder / "outside.prom"
+    outside.write_text(PROMETHEUS)
+    os.utime(outside, (node.clock.at, node.clock.at))
+    (folder / "a.prom").symlink_to(outside)
+    os.mkfifo(folder / "b.prom")
+    node.rank(0, labels={"NCCL_INSPECTOR_DUMP_DIR": "/named"})
+
+    assert node.run(Inspector(node.host), "inspector") == []
+
+
 def test_a_job_without_the_plugin_is_nothing_to_collect(tmp_path: Path) -> None:
     """Without the plugin the run is quiet, not a failure."""
     node = Node(tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +12,8 @@ from collectors.live import Readings
 from collectors.records import NOT_READ, Samples
 
 VALUES_MOST = 200_000  # of one tick
+EMPTY_SHARE = 4  # a record has at most so many times the rows that its ticks had,
+FEW_ROWS = 4_096  # or so many in all ticks together
 LARGEST = (1 << 63) - 1
 _CODES = {"<f4": "f", "<i8": "q"}
 _ABSENT = {"<f4": float("nan"), "<i8": NOT_READ}
@@ -68,11 +70,26 @@ def _counter(value: float | None) -> int:
 
 
 def samples_of(ticks: Iterable[Tick]) -> list[Samples]:
-    """Return the ticks packed: one record a source, scope, type, boot and list of metrics, in order of first coming."""
+    """Return the ticks packed: one record a source, scope, type, boot and list of metrics, in order of first coming.
+
+    Where devices come and go so fast that the columns would be mostly empty, there are several.
+    """
     series: dict[tuple[Any, ...], list[Tick]] = {}
     for tick in ticks:
         series.setdefault((tick.source, tick.scope, tick.type, tick.boot_id, tick.metrics), []).append(tick)
-    return [_packed(of_one) for of_one in series.values()]
+    return [_packed(of_one) for of_all in series.values() for of_one in _dense(of_all)]
+
+
+def _dense(ticks: list[Tick]) -> Iterator[list[Tick]]:
+    taken, devices, told = list[Tick](), set[str](), 0
+    for tick in ticks:
+        told += len(tick.devices)
+        if len(devices.union(tick.devices)) * (len(taken) + 1) > max(FEW_ROWS, EMPTY_SHARE * told):
+            yield taken
+            taken, devices, told = [], set(), len(tick.devices)
+        taken.append(tick)
+        devices.update(tick.devices)
+    yield taken
 
 
 def _packed(ticks: list[Tick]) -> Samples:

@@ -8,6 +8,7 @@ everything else            it is away, or busy: the batch stays, and Retry-After
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from collectors.live.clock import Clock
 ACKNOWLEDGED = frozenset({200, 202})
 FINAL = frozenset({400, 403, 409, 413, 415, 422})
 UNAUTHORIZED = 401
+SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # what a read fails with while the file is whole
 WAIT_SECONDS = 1.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
 
@@ -76,6 +78,8 @@ class Shipper:
         except Unreachable as error:
             return self._keep(batch, str(error))
         except OSError as error:  # the disk does not give it back
+            if error.errno in SHORT_OF:
+                return self._keep(batch, f"batch {batch.id} cannot be read: {error.strerror}")
             log.warning("batch_lost batch=%s reason=%r", batch.id, error.strerror)
             self._spool.lost(batch)
         except Exception as error:

@@ -8,9 +8,11 @@ stay whose sequence a power of two divides: the same ones on every rank.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from collectors.inspector_series import gather as gather_series
@@ -28,6 +30,7 @@ BEHIND_BYTES = 2 << 20  # what is older than the newest so many bytes is not wor
 MOST_OPERATIONS = 250  # sent of one process in one run
 MOST_FOLDERS = 64
 MOST_SERIES_FILES = 64  # of one folder
+MOST_NAMES = 65_536  # looked at in one folder
 SERIES_BYTES = 1 << 20  # of one file
 SERIES_SECONDS = 300.0  # an older file's job has ended; the plugin writes every 30 s at least
 LABEL = "NCCL_INSPECTOR_DUMP_DIR"
@@ -105,17 +108,28 @@ class Inspector:
         """Yield this node's means; a folder that nodes share holds the others' too."""
         here = {name.partition(".")[0] for name in (self.host.node, os.uname().nodename)}
         for folder in folders:
-            for path in sorted(folder.glob("*.prom"))[:MOST_SERIES_FILES]:
+            for path in _series_files(folder):
                 for table in gather_series(self._fresh(path).decode(errors="replace").split("\n")).tables:
                     if table.cells and (table.node is None or table.node.partition(".")[0] in here):
                         yield Readings("nccl", tuple(table.cells), tuple(table.metrics), list(table.rows()))
 
     def _fresh(self, path: Path) -> bytes:
         with suppress(OSError):
-            if key_of(str(path)) and self.host.clock.now() - path.stat().st_mtime < SERIES_SECONDS:
-                with path.open("rb") as file:
+            # The job names the folder: what lies in it may be a link to anything, or a pipe that nobody writes.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode) and self.host.clock.now() - status.st_mtime < SERIES_SECONDS:
                     return file.read(SERIES_BYTES)
         return b""
+
+
+def _series_files(folder: Path) -> list[Path]:
+    """Return the Prometheus files of a folder, in which a bounded number of names is looked at."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        named = sorted(entry.name for entry in islice(entries, MOST_NAMES) if entry.name.endswith(".prom"))
+        return [folder / name for name in named[:MOST_SERIES_FILES]]
+    return []
 
 
 def _is_log(folder: str, name: str) -> bool:

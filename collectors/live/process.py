@@ -54,7 +54,7 @@ class Processes:
         self._booted_at = booted_at(host.roots.proc)
         self._exits = Exits()
         self._followed: dict[int, _Followed] = {}
-        self._untold: deque[ProcessState] = deque()  # ends: the kernel tells each once, and a run may be cut at its bound
+        self._untold: deque[ProcessState] = deque()  # ends, each heard of once: a run may be cut
         self._seen: tuple[TrainingProcess, ...] | None = None
         self._states_at = self._children_at = float("-inf")
         self._kept: list[list[Any]] | None = None
