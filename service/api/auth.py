@@ -44,26 +44,33 @@ class Caller:
         return any(scope in IMPLIED.get(own, {own}) for own in self.scopes)
 
 
+async def ingest(request: Request) -> Caller:
+    """Return who sends records; raise the problem of who may not."""
+    return await _checked(request, await _scheme(request), "ingest")
+
+
 def require(scope: str) -> Any:
     """Return the dependency that lets a request pass whose caller has this scope."""
 
     async def checked(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
     ) -> Caller:
-        # A thread only where the database is asked, which is once in some seconds: a fleet's batches all come by here.
-        if _is_known(of(request), credentials):
-            caller = _caller(request, credentials)
-        else:
-            caller = await run_in_threadpool(_caller, request, credentials)
-        if not caller.may(scope):
-            why = (
-                f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
-            )
-            of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
-            raise Problem("forbidden", f"{why}: make one with `faulthound tokens create --scope {scope}`")
-        return caller
+        return await _checked(request, credentials, scope)
 
     return Depends(checked)
+
+
+async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: str) -> Caller:
+    # A thread only where the database is asked, which is once in some seconds: a fleet's batches all come by here.
+    if _is_known(of(request), credentials):
+        caller = _caller(request, credentials)
+    else:
+        caller = await run_in_threadpool(_caller, request, credentials)
+    if not caller.may(scope):
+        why = f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
+        of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
+        raise Problem("forbidden", f"{why}: make one with `faulthound tokens create --scope {scope}`")
+    return caller
 
 
 def check_node(request: Request, caller: Caller, node: str) -> None:

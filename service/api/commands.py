@@ -219,26 +219,24 @@ def _arguments(wish: Wish) -> dict[str, Any]:
 
 def _by_node(placed: Sequence[tuple[int, str]], wish: Wish, job: str) -> dict[str, dict[str, Any]]:
     """Return for each node the arguments of its command: of the ranks that were asked for, its own."""
-    wanted = getattr(wish.arguments, "ranks", None)
+    ranks = getattr(wish.arguments, "ranks", None)
+    wanted = None if ranks is None else dict.fromkeys(ranks)
     where: dict[str, list[int]] = {}
     for rank, node in placed:
         if wanted is None or rank in wanted:
             where.setdefault(node, []).append(rank)
     if not where:
-        which = "no rank" if wanted is None else f"none of the ranks {', '.join(map(str, wanted[:10]))}"
+        which = "no rank" if wanted is None else f"none of the ranks {', '.join(map(str, ranks[:10]))}"
         raise Problem("not-found", f"{which} of job {job} is placed on a node: look at /v1/jobs/{job}/ranks")
     own = _arguments(wish)
-    return {node: own if wanted is None else {**own, "ranks": ranks} for node, ranks in where.items()}
+    return {node: own if wanted is None else {**own, "ranks": its} for node, its in where.items()}
 
 
 def _check_room(service: Service, nodes: Sequence[str]) -> None:
     waiting = select(Command.node).where(Command.taken_at.is_(None), Command.expires_at > now())
     with service.database.session() as session:
-        full = session.scalar(
-            waiting.where(Command.node.in_(nodes[:1_000])).group_by(Command.node)
-            .having(func.count() >= MOST_UNTAKEN).limit(1)
-        )  # fmt: skip
-    if full is not None:
+        crowded = set(session.scalars(waiting.group_by(Command.node).having(func.count() >= MOST_UNTAKEN)))
+    if full := next((node for node in nodes if node in crowded), None):
         raise Problem(
             "too-many-requests", f"{MOST_UNTAKEN} commands wait for {full} already: is its agent running?",
             retry_after_seconds=service.settings.command_seconds,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from service.api import auth, fields, pages
@@ -42,7 +42,7 @@ class AttemptDocument(BaseModel):
     first_seen_at: float
     last_seen_at: float
     world_size: int | None
-    code_version: str | None
+    code_version: str | None = Field(description="As declared for this run, or for one before it.")
     ranks: int = Field(description="Ranks that agents have seen.")
     nodes: int = Field(description="Nodes that they ran on.")
 
@@ -146,6 +146,11 @@ def declare_job(
         details = {"version": row.version, "world_size": declaration.world_size}
         events.record(session, at, "job_declared", caller.actor, job, details)
         session.flush()
+        session.execute(
+            update(Attempt)
+            .where(Attempt.job == job, Attempt.number >= declaration.attempt)
+            .values(code_version=declaration.code_version)
+        )
         document = _document(session, row)
     response.headers["ETag"] = _etag(document.version)
     return document

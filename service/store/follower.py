@@ -184,8 +184,11 @@ class Follower:
                 read.append(_Read(stored, decoded.records, sum(decoded.skipped.values()), None))
         return read
 
-    def _derive(self, read: Sequence[_Read]) -> None:
-        """Write what the batches say and that they are done; one that cannot be written is left out, alone."""
+    def _derive(self, read: Sequence[_Read], *, again: bool = False) -> None:
+        """Write what the batches say and that they are done; one that cannot be written is left out, alone.
+
+        Each is tried twice, the second time from what the tables have: retention may have taken a row that is remembered.
+        """
         try:
             with self._database.transaction() as session:
                 self._write(session, read)
@@ -194,9 +197,9 @@ class Follower:
             raise
         except Exception as error:  # noqa: BLE001 - a batch that was acknowledged must not stop those behind it
             self.sightings.forget()
-            if len(read) > 1:
+            if not again:
                 for one in read:
-                    self._derive([one])
+                    self._derive([one], again=True)
                 return
             _log.exception("batch_underivable sequence=%d", read[0].stored.sequence)
             with self._database.transaction() as session:

@@ -1,11 +1,11 @@
-"""Where the ranks of jobs were seen."""
+"""Where the ranks of jobs were seen, and what code they ran."""
 
 from __future__ import annotations
 
 from sqlalchemy import ColumnElement, exists, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
-from service.store.models import Placement
+from service.store.models import Attempt, Job, Placement
 
 SIGHTING_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after its last sighting
 
@@ -26,3 +26,13 @@ def job_nodes(session: Session, job: str, since: float, until: float) -> list[st
         Placement.last_seen_at >= since - SIGHTING_SECONDS,
     )
     return list(session.scalars(select(Placement.node).where(*ran).distinct().order_by(Placement.node)))
+
+
+def code_version_of(session: Session, job: str, number: int) -> str | None:
+    """Return the code version of a run that is new: what was declared for it or an earlier one, or what the one before has."""
+    row = session.get(Job, job)
+    if row is not None and row.declared_at is not None and row.declared.get("attempt", 0) <= number:
+        version: str | None = row.declared.get("code_version")
+        return version
+    earlier = select(Attempt.code_version).where(Attempt.job == job, Attempt.number < number)
+    return session.scalar(earlier.order_by(Attempt.number.desc()).limit(1))

@@ -17,6 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from collectors.records import Coverage, Device, Placement, Record
+from service.store import registry
 from service.store.log import Stored
 from service.store.models import Attempt, Base, Job, Node
 from service.store.models import Placement as PlacementRow
@@ -30,6 +31,8 @@ MOST_RANKS = 4_096  # of one batch: a node's processes
 MOST_JOBS = 64  # of one batch
 MOST_DEVICES = 1_024  # of one node
 MOST_COVERAGE_BYTES = 256 << 10
+MOST_DEVICE_BYTES = 4 << 10  # of one device: its names and a dozen attributes
+AHEAD_SECONDS = 120.0  # a clock that was further ahead than this was wrong: what it dated counts as old
 LARGEST = (1 << 31) - 1  # of a column for ranks, pids and attempts
 
 
@@ -79,6 +82,10 @@ class _Sightings:
         seen.changed |= any(seen.row[name] != value for name, value in told.items())
         seen.row.update(told)
 
+    def unwritten(self) -> list[dict[str, Any]]:
+        """Return the rows that this memory has not written yet: new ones, unless the table has them already."""
+        return [seen.row for seen in self._touched.values() if seen.written_at == -math.inf]
+
     def write(self, session: Session, at_most_seen: Sequence[str] = ("last_seen_at",)) -> None:
         """Write the rows that changed, and of those that were only seen for long the columns ``at_most_seen``."""
         changed = [seen for seen in self._touched.values() if seen.changed]
@@ -105,7 +112,7 @@ class Sightings:
         self.left_out = 0  # placements and devices past the bounds of one batch
         self._nodes = _Sightings(Node, SEEN_SECONDS)
         self._jobs = _Sightings(Job, SEEN_SECONDS, kept=("declared", "version"))
-        self._attempts = _Sightings(Attempt, SEEN_SECONDS)
+        self._attempts = _Sightings(Attempt, SEEN_SECONDS, kept=("code_version",))
         self._placements = _Sightings(PlacementRow, PLACED_SECONDS)
 
     def load(self, session: Session, names: Iterable[str]) -> None:
@@ -137,6 +144,8 @@ class Sightings:
         """Write what changed, and what was not written for long."""
         self._nodes.write(session, ("last_seen_at", "clock_offset_seconds"))
         self._jobs.write(session)  # before the attempts, which refer to them
+        for row in self._attempts.unwritten():
+            row["code_version"] = registry.code_version_of(session, row["job"], row["number"])
         self._attempts.write(session)
         self._placements.write(session)
 
@@ -154,7 +163,8 @@ class Sightings:
     def _note_coverage(self, batch: Stored, coverage: Coverage) -> None:
         row = self._nodes.row(batch.node)
         told = msgspec.to_builtins(coverage)
-        if (coverage.at or batch.received_at) < (row["coverage"].get("at") or 0.0):
+        known_at = row["coverage"].get("at") or 0.0
+        if (coverage.at or batch.received_at) < known_at <= batch.received_at + AHEAD_SECONDS:
             return  # from a spool, after a newer one
         if len(msgspec.json.encode(told)) > MOST_COVERAGE_BYTES:
             told["collectors"] = []
@@ -167,6 +177,9 @@ class Sightings:
             self.left_out += 1
             return
         told = msgspec.to_builtins(device)
+        if len(msgspec.json.encode(told)) > MOST_DEVICE_BYTES:
+            self.left_out += 1
+            return
         if _without_time(told) != _without_time(known.get(device.id, {})):
             self._nodes.change(node, devices={**known, device.id: told})
 
@@ -175,7 +188,9 @@ class Sightings:
         at = _seen_at(batch, record)
         self._jobs.see(job, at, name=job, declared={}, version=1)
         size = _whole(record.world_size)
-        told = {} if size is None and (job, attempt) in self._attempts else {"world_size": size}
+        if (job, attempt) not in self._attempts:
+            self._attempts.see((job, attempt), at, job=job, number=attempt, world_size=size, code_version=None)
+        told = {} if size is None else {"world_size": size}
         self._attempts.see((job, attempt), at, job=job, number=attempt, **told)
         for rank, columns in _ranks(record):
             key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}

@@ -56,6 +56,7 @@ class Tokens:
         self._database, self._clock = database, clock
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[float, Token | None]] = {}  # hash → until when (monotonic), what the table said
+        self._changes = 0  # made and revoked here: what was read before one is not remembered after it
         self._used: dict[str, float] = {}  # id → when, not yet written
 
     def make(
@@ -77,8 +78,7 @@ class Tokens:
             session.add(token)
             details = {"name": name, "scopes": wanted, "node": node, "expires_at": expires_at}
             events.record(session, token.made_at, "token_made", by, token.id, details)
-        with self._lock:
-            self._seen.clear()  # somebody may have tried it too early
+        self._forget()  # somebody may have tried it too early
         return token, secret
 
     def check(self, secret: str) -> Bearer:
@@ -92,7 +92,8 @@ class Tokens:
         at = self._clock()
         if token.expires_at is not None and token.expires_at <= at:
             raise Refused("expired", bearer.actor)
-        self._used[token.id] = at
+        with self._lock:
+            self._used[token.id] = at
         return bearer
 
     def knows(self, secret: str) -> bool:
@@ -112,8 +113,7 @@ class Tokens:
             ).all()
             if ended:
                 events.record(session, at, "token_revoked", by, id)
-        with self._lock:
-            self._seen.clear()
+        self._forget()
         return bool(ended)
 
     def all(self) -> Sequence[Token]:
@@ -143,6 +143,7 @@ class Tokens:
     def _find(self, hash: str) -> Token | None:
         with self._lock:
             until, token = self._seen.get(hash, (0.0, None))
+            changes = self._changes
         if until > time.monotonic():
             return token
         with self._database.session() as session:
@@ -150,8 +151,14 @@ class Tokens:
         with self._lock:
             if len(self._seen) >= CACHE_TOKENS:  # a guesser fills it; who has a token comes back in
                 self._seen.clear()
-            self._seen[hash] = (time.monotonic() + CACHE_SECONDS, token)
+            if changes == self._changes:
+                self._seen[hash] = (time.monotonic() + CACHE_SECONDS, token)
         return token
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._seen.clear()
+            self._changes += 1
 
 
 def _hash(secret: str) -> str:

@@ -45,6 +45,9 @@ class Upkeep:
             except (SQLAlchemyError, OSError) as error:
                 self.failures[name] = self.failures.get(name, 0) + 1
                 _log.warning("upkeep_failed chore=%s reason=%s", name, str(error).partition("\n")[0])
+            except Exception:  # noqa: BLE001 - were the thread to end, nothing would be deleted any more and the disk fill up
+                self.failures[name] = self.failures.get(name, 0) + 1
+                _log.exception("upkeep_failed chore=%s", name)
 
     def _run(self) -> None:
         self.round()
