@@ -6,6 +6,7 @@ import io
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analyzers.crash import analyze
@@ -453,6 +454,19 @@ def test_a_rank_that_tells_why_outranks_the_exits_of_the_others() -> None:
 def test_a_job_that_somebody_ended_has_no_culprit(how: dict[str, int]) -> None:
     """All ranks at once by SIGTERM or SIGKILL: why somebody did that does not show in how they ended."""
     assert judged([ended(rank, 100.0 + rank / 10, **how) for rank in range(4)]) == []
+
+
+def test_the_end_of_a_rank_that_was_started_anew_is_past() -> None:
+    """A launcher that counts no attempts started all ranks again after a crash, and they run: nothing has crashed now."""
+    crash = [ended(rank, 100.0 + rank, signal=11 if rank == 3 else 6, started_at=50.0) for rank in range(4)]
+    again = [
+        msgspec.structs.replace(ended(rank, at, started_at=120.0), state="S", pid=200 + rank)
+        for rank in range(4)
+        for at in (130.0, 140.0)
+    ]
+
+    assert only(crash).fault_class == "process_crashed"
+    assert judged([*crash, *again]) == []
 
 
 def test_what_a_launcher_killed_long_after_is_a_victim() -> None:

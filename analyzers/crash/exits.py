@@ -20,6 +20,9 @@ FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
 FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
 
 
+_Place = tuple[str | None, int | None]  # role and rank
+
+
 @dataclass(frozen=True, slots=True)
 class _Exit:
     row: ProcessState
@@ -34,14 +37,15 @@ class _Exit:
 
 def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     """Return an event for each rank's process that did not end well; none where somebody ended the whole job."""
-    newest: dict[int, _Exit] = {}
-    for row in window.of(ProcessState):
-        # What a rank started has an end of its own, which the rank outlives or tells of.
+    # What a rank started has an end of its own, which the rank outlives or tells of.
+    rows = [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+    runs = _running_last(rows)
+    newest: dict[int | None, _Exit] = {}
+    for row in rows:
         if (
             row.state in {"X", "Z"}
-            and row.rank is not None
-            and row.parent_pid is None
             and (row.exit_code or row.signal)
+            and runs[row.role, row.rank] == (row.node, row.pid)
         ):
             newest[row.rank] = _Exit(row, row.at or 0.0)
     exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
@@ -49,6 +53,17 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
         return []
     first = exits[0] if _first(exits) else None
     return [_event(one, first=one is first, cleanup=_cleanup(one, exits[0])) for one in exits]
+
+
+def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:
+    """Return node and pid of each rank's youngest process: who started a rank anew has put up with the end before."""
+    began: dict[_Place, tuple[float, float]] = {}
+    found: dict[_Place, tuple[str | None, int | None]] = {}
+    for row in rows:
+        place, instants = (row.role, row.rank), (row.started_at or 0.0, row.at or 0.0)
+        if instants >= began.get(place, (0.0, 0.0)):
+            began[place], found[place] = instants, (row.node, row.pid)
+    return found
 
 
 def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
