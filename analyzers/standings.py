@@ -154,8 +154,11 @@ def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
     main_pid = _main_pid(candidates)
     trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
     newest: dict[int, _Look] = {}
+    since = (trainers[-1].dump.at or 0.0) - OUT_OF_DATE_SECONDS
     for look in sorted(looks, key=_order):
-        if look.dump.pid is not None and look.dump.pid != main_pid:
+        # An agent looks at children every ten minutes, and what has no parent in its looks was the rank's process before.
+        past = _live(look.dump) and ((look.dump.at or 0.0) < since or look.dump.parent_pid is None)
+        if look.dump.pid is not None and look.dump.pid != main_pid and not past:
             newest[look.dump.pid] = look
     return trainers, list(newest.values())
 

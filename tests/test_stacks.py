@@ -433,6 +433,18 @@ def test_looks_that_are_long_older_than_the_ranks_last_sign_do_not_count() -> No
     assert list(analyze(Window(records=(*looks, alive)), world, KNOWLEDGE)) == []
 
 
+def test_a_childs_old_look_is_not_of_the_hang() -> None:
+    """A worker that was seen minutes before the trainer's newest looks, or the trainer before it, is not told as its child."""
+    hang = [live(rank, "compute" if rank == 2 else "gradient", at) for at in (400, 403) for rank in range(4)]
+
+    def told(at: float, parent: int | None = 102) -> bool:
+        child = live(2, "compute", at, pid=900, parent_pid=parent, source="stacks/900")
+        (finding,) = analyzed(*hang, child)
+        return "child processes" in finding.suspects[0].why
+
+    assert (told(390.0), told(100.0), told(390.0, None)) == (True, False, False)
+
+
 def test_after_a_restart_the_new_process_stands_for_its_rank() -> None:
     """The same rank has a new process, with a higher or a lower number: the old one's looks are of the past."""
     old = [
