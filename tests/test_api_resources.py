@@ -95,6 +95,20 @@ def test_a_declaration_needs_no_tag_and_a_change_does(client: Client) -> None:
     assert [one["subject"] for one in told] == [JOB, JOB]
 
 
+def test_a_declaration_gives_its_runs_their_code(client: Client) -> None:
+    """The declared code version stands at the run that it is for and at those after it, and not at the run before."""
+    for attempt in (0, 1):
+        client.ship("gpu-0001", [placed("gpu-0001", 0, attempt=attempt)], f"b{attempt}")
+    client.eventually(f"/v1/jobs/{JOB}", lambda job: len(job["attempts"]) == 2)
+    declared = client.put(f"/v1/jobs/{JOB}", json={"world_size": 4, "attempt": 1, "code_version": "abc"})
+    client.ship("gpu-0001", [placed("gpu-0001", 0, attempt=2)], "b2")
+
+    job = client.eventually(f"/v1/jobs/{JOB}", lambda job: len(job["attempts"]) == 3)
+
+    assert {one["number"]: one["code_version"] for one in declared.json()["attempts"]} == {0: None, 1: "abc"}
+    assert {one["number"]: one["code_version"] for one in job["attempts"]} == {0: None, 1: "abc", 2: "abc"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "pointer", "said"),
     [
@@ -232,6 +246,18 @@ def test_commands_do_not_pile_up(client: Client) -> None:
     answer = client.post(f"/v1/jobs/{JOB}/commands", json={**wish, "arguments": {"ranks": [4097]}})
     assert answer.status_code == 404
     assert "none of the ranks 4097" in answer.json()["detail"]
+
+
+def test_ranks_of_a_large_job_are_asked_in_no_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of 32,768 ranks are looked for once and not once for each: a second of it would stop every other request."""
+    ranks = range(32_768)
+    monkeypatch.setattr("service.api.commands.newest_ranks", lambda *_: [(rank, f"n{rank // 8}") for rank in ranks])
+    began = time.process_time()
+
+    asked = client.post(f"/v1/jobs/{JOB}/commands", json={"verb": "stacks", "arguments": {"ranks": list(ranks[::2])}})
+
+    assert len(asked.json()["items"]) == 4_096
+    assert time.process_time() - began < 5
 
 
 def test_a_key_acts_once(client: Client) -> None:

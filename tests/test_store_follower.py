@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import OperationalError
 
 from collectors import block
@@ -170,6 +170,26 @@ def test_a_declaration_survives_sightings(database: Database) -> None:
     assert (job.declared, job.version, job.last_seen_at) == ({"code_version": "abc"}, 7, 2_000.0)
 
 
+def test_a_run_has_the_code_version_that_was_declared(database: Database) -> None:
+    """A run that is new has the code declared for it or before it, keeps it, and hands it on where nothing is declared."""
+    log = Log(database)
+    declared = {"world_size": 8, "attempt": 1, "code_version": "abc"}
+    with database.transaction() as session:
+        session.add(Job(name="llama", first_seen_at=0.0, last_seen_at=0.0, declared=declared, declared_at=0.0))
+    for number in range(3):
+        send(log, number, [placed([0], "gpu-0001", attempt=number)], at=1_000.0 + number)
+    drain(Follower(database, log))
+    with database.transaction() as session:
+        session.execute(update(Job).values(declared={**declared, "attempt": 9, "code_version": "xyz"}))
+    send(log, 3, [placed([0], "gpu-0001", attempt=number) for number in (2, 3)], at=1_003.0)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        versions = session.scalars(select(Attempt.code_version).order_by(Attempt.number)).all()
+
+    assert versions == [None, "abc", "abc", "abc"]
+
+
 def test_results_end_commands(database: Database) -> None:
     """A command ends with the outcome that its own node reports; another node's word counts for nothing."""
     log, follower, commands = Log(database), Follower(database, Log(database)), Commands(database)
@@ -214,6 +234,45 @@ def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database) -> None
         ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
 
     assert (kinds, ranks, follower.counts.underivable_batches) == (["batch_underivable"], [0, 1], 1)
+
+
+def test_a_row_that_was_taken_away_is_written_again(database: Database) -> None:
+    """A job that retention deleted while the follower remembers it is there again with its next run, and nothing is left out."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    drain(follower)
+    with database.transaction() as session:
+        session.execute(delete(Job))
+    send(log, 2, [placed([0], "gpu-0001", attempt=1)], at=1_001.0)
+    drain(follower)
+
+    with database.session() as session:
+        numbers = session.scalars(select(Attempt.number)).all()
+
+    assert (numbers, follower.counts.underivable_batches) == ([1], 0)
+
+
+def test_a_clock_that_was_ahead_is_forgiven(database: Database) -> None:
+    """An account dated a year ahead is replaced by the next one, and one that a spool brings late replaces none."""
+    log, follower = Log(database), Follower(database, Log(database))
+    for number, at in enumerate((1_000.0 + 3e7, 1_001.0, 990.0)):
+        send(log, number, [Coverage(at=at, spooled_batches=number)], at=1_000.0 + number)
+    drain(follower)
+
+    with database.session() as session:
+        assert session.scalars(select(Node)).one().coverage["at"] == 1_001.0
+
+
+def test_a_device_without_measure_is_left_out(database: Database) -> None:
+    """A device of more than 4 KiB is not kept: of a thousand such a node's row would be larger than a database takes."""
+    log, follower = Log(database), Follower(database, Log(database))
+    sizes = {"fits": 3_900, "endless": 4_100}
+    send(log, 1, [Device(type="gpu", id=id, attributes={"x": "y" * size}) for id, size in sizes.items()])
+    drain(follower)
+
+    with database.session() as session:
+        assert list(session.scalars(select(Node)).one().devices) == ["fits"]
+    assert follower.sightings.left_out == 1
 
 
 @pytest.mark.parametrize(

@@ -216,12 +216,13 @@ def test_a_sweep_holds_nobody_up(tmp_path: Path) -> None:
     database.close()
 
 
-def test_upkeep_outlives_a_failing_chore() -> None:
-    """A chore whose database fails is counted, and the others are done in the same round and in the next."""
+@pytest.mark.parametrize("failure", [OSError("disk gone"), RuntimeError("a bug")])
+def test_upkeep_outlives_a_failing_chore(failure: Exception) -> None:
+    """A chore that fails, of its database or of a bug, is counted; the others are done in the same round and in the next."""
     done: list[str] = []
 
     def fail() -> None:
-        raise OSError("disk gone")
+        raise failure
 
     upkeep = Upkeep({"fails": fail, "works": lambda: done.append("works")}, every_seconds=0.05)
     upkeep.start()

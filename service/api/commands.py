@@ -219,17 +219,17 @@ def _arguments(wish: Wish) -> dict[str, Any]:
 
 def _by_node(placed: Sequence[tuple[int, str]], wish: Wish, job: str) -> dict[str, dict[str, Any]]:
     """Return for each node the arguments of its command: of the ranks that were asked for, its own."""
-    ranks = getattr(wish.arguments, "ranks", None)
-    wanted = None if ranks is None else dict.fromkeys(ranks)
+    asked = getattr(wish.arguments, "ranks", None)
+    wanted = None if asked is None else frozenset(asked)
     where: dict[str, list[int]] = {}
     for rank, node in placed:
         if wanted is None or rank in wanted:
             where.setdefault(node, []).append(rank)
     if not where:
-        which = "no rank" if wanted is None else f"none of the ranks {', '.join(map(str, ranks[:10]))}"
+        which = "no rank" if wanted is None else f"none of the ranks {', '.join(map(str, sorted(wanted)[:10]))}"
         raise Problem("not-found", f"{which} of job {job} is placed on a node: look at /v1/jobs/{job}/ranks")
     own = _arguments(wish)
-    return {node: own if wanted is None else {**own, "ranks": its} for node, its in where.items()}
+    return {node: own if wanted is None else {**own, "ranks": ranks} for node, ranks in where.items()}
 
 
 def _check_room(service: Service, nodes: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from sqlalchemy import select
+from sqlalchemy.orm import defer
 
 from service.api import auth, fields, pages
 from service.api.problems import documented, not_found
@@ -42,7 +43,8 @@ def list_nodes(
     since: fields.Since = None,
 ) -> pages.Page[NodeSummary]:
     """List nodes by name; `since`: those that have reported after it."""
-    query = select(Node).order_by(Node.name).limit(limit + 1)
+    # Without what only a node's own page shows: a thousand accounts and lists of devices are some hundred megabytes.
+    query = select(Node).options(defer(Node.coverage), defer(Node.devices)).order_by(Node.name).limit(limit + 1)
     if (last := pages.from_cursor(after, str)) is not None:
         query = query.where(Node.name > last)
     if since is not None:
