@@ -97,7 +97,7 @@ def test_a_node_speaks_for_itself(client: Client, record: object) -> None:
     assert answer.status_code == 403
     assert answer.json()["type"] == "/docs/rest.md#not-your-node"
     assert stored(client) == []
-    (event,) = client.get("/v1/events?kind=batch_refused").json()["items"]
+    (event,) = client.eventually("/v1/events?kind=batch_refused", lambda page: page["items"])["items"]
     assert event["subject"] == "gpu-0001"
     assert "gpu-0002" in event["details"]["why"]
 

@@ -45,9 +45,9 @@ def made(client: Client, *scopes: str, **more: object) -> str:
     return str(answer.json()["token"])
 
 
-def events(client: Client, kind: str) -> list[dict[str, object]]:
-    """Return the events of a kind, the newest first."""
-    return list(client.get("/v1/events", params={"kind": kind}).json()["items"])
+def events(client: Client, kind: str, least: int = 1) -> list[dict[str, object]]:
+    """Return the events of a kind, the newest first, once there are so many: no answer waits for them."""
+    return list(client.eventually(f"/v1/events?kind={kind}", lambda page: len(page["items"]) >= least)["items"])
 
 
 def test_each_scope_opens_its_own_doors(client: Client) -> None:
@@ -112,7 +112,7 @@ def test_a_token_that_has_ended_is_refused(client: Client, monkeypatch: pytest.M
 
     assert [answer.status_code for answer in (expired, revoked, unknown)] == [401, 401, 401]
     assert revoked.headers["WWW-Authenticate"] == "Bearer"
-    told = [event["details"]["why"] for event in events(admin, "token_refused")]  # type: ignore[index]
+    told = [event["details"]["why"] for event in events(admin, "token_refused", 3)]  # type: ignore[index]
     assert set(told) == {"expired", "revoked", "unknown"}
     assert admin.delete("/v1/tokens/none").status_code == 404
 
@@ -136,6 +136,18 @@ def test_a_flood_of_refusals_costs_one_row(client: Client) -> None:
 
     assert len(events(admin, "token_refused")) == 1
     assert 'faulthound_refusals_total{kind="token_refused"} 200.0' in admin.get("/metrics").text
+
+
+def test_no_answer_waits_for_the_audit_log(client: Client) -> None:
+    """A refusal is answered, and so is everybody else, while somebody else writes to the database; its row comes later."""
+    admin = client.as_(made(client, "admin"))
+    agent = client.as_(made(admin, "ingest", node="gpu-0001"))
+
+    with admin.service.database.transaction():
+        refused = agent.get("/v1/nodes/gpu-0002/commands", timeout=5)
+        assert (refused.status_code, admin.get("/healthz", timeout=5).status_code) == (403, 200)
+
+    assert events(admin, "node_refused")[0]["subject"] == "gpu-0002"
 
 
 def test_what_was_not_told_is_counted(client: Client) -> None:

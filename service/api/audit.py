@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
+from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -40,9 +43,18 @@ class Audit:
         if untold is None:
             return
         structlog.get_logger().warning("refused", kind=kind, actor=actor, subject=subject, why=why, untold=untold)
+        write = partial(self._write, now(), kind, actor, subject, {"why": why, "untold": untold})
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            write()
+        else:  # everybody else's requests would wait for this row's commit
+            loop.run_in_executor(None, write)
+
+    def _write(self, at: float, kind: str, actor: str, subject: str, details: dict[str, Any]) -> None:
         try:
             with self._database.transaction() as session:
-                events.record(session, now(), kind, actor, subject, {"why": why, "untold": untold})
+                events.record(session, at, kind, actor, subject, details)
         except SQLAlchemyError as error:  # the refusal stands, whether or not it can be written down
             structlog.get_logger().error("refusal_not_written", kind=kind, error=type(error).__name__)
 
