@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import importlib.machinery
 import itertools
 import json
@@ -25,6 +26,7 @@ import os
 import stat
 import struct
 import sys
+import threading
 import time
 import weakref
 from collections import deque
@@ -68,6 +70,7 @@ OPERATIONS = {
 """Methods of ProcessGroup: what the flight recorder calls them, and which argument holds this rank's tensors."""
 MOST_FAILURES = 100  # after which the probe leaves the job alone
 MOST_DEVICE_PAIRS = 256
+MOST_DEAD = 64  # rings of dead processes that stay in a folder: a job that crashes in a loop must not fill the memory
 
 
 def _folder() -> str:
@@ -79,6 +82,30 @@ def _folder() -> str:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"{path} is not a folder of user {os.geteuid()} alone: remove it")
     return path
+
+
+def _dead(path: str) -> bool:
+    """Say whether no process holds a ring any more. Its number would not tell: it may be of another container."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def _sweep(folder: str) -> None:
+    """Remove the oldest rings of dead processes beyond ``MOST_DEAD``, and their sockets: there may be no agent that does."""
+    with os.scandir(folder) as entries:
+        rings = sorted(
+            (each.stat(follow_symlinks=False).st_mtime_ns, each.path) for each in entries if each.name.endswith(".ring")
+        )
+    if len(rings) > MOST_DEAD:
+        for path in [path for _, path in rings if _dead(path)][:-MOST_DEAD]:
+            for name in (path, path.removesuffix("ring") + "sock"):
+                Path(name).unlink(missing_ok=True)
 
 
 def spans(ranks: Sequence[int]) -> str:
@@ -106,13 +133,16 @@ class Ring:
         self.timings_offset = self.steps_offset + STEPS * STEP.size
         self.entries_offset = self.timings_offset + TIMINGS * TIMING.size
         size = self.entries_offset + entries * ENTRY.size
-        Path(path).unlink(missing_ok=True)  # of a dead process that had our number
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        new = f"{path}.new"
+        Path(new).unlink(missing_ok=True)  # of a dead process that had our number
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(file, 0, size)
-            self.memory = mmap.mmap(file, size)
+            self.memory = mmap.mmap(file, size)  # which keeps a descriptor of its own, and with it the lock
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            Path(new).replace(path)
         except OSError:
-            Path(path).unlink(missing_ok=True)
+            Path(new).unlink(missing_ok=True)
             raise
         finally:
             os.close(file)
@@ -120,6 +150,7 @@ class Ring:
         self.names: dict[str, int] = {}
         self.groups: dict[str, int] = {}
         self.names_used = self.groups_used = 0
+        self.tables = threading.RLock()  # a checkpoint's thread may meet a new name at the same moment
         self.step, self.phase, self.failed = -1, -1, False
         ticks = int(
             Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
@@ -138,28 +169,32 @@ class Ring:
     def name(self, text: str) -> int:
         """Return a text's number, -1 where the table is full."""
         found = self.names.get(text)
-        if found is None:
-            found = -1
-            if self._append(HEADER_BYTES + GROUPS_BYTES, NAMES_BYTES, self.names_used, text.encode()[:512]):
-                self.names_used += LENGTH.size + len(text.encode()[:512])
+        return self._new_name(text) if found is None else found
+
+    def _new_name(self, text: str) -> int:
+        body = text.encode()[:512]
+        with self.tables:
+            if text not in self.names:
+                if not self._append(HEADER_BYTES + GROUPS_BYTES, NAMES_BYTES, self.names_used, body):
+                    return -1  # and not remembered: a job may name a phase anew at every step
+                self.names_used += LENGTH.size + len(body)
                 self.put(NAMES_AT, self.names_used, "<I")
-                found = len(self.names)
-            self.names[text] = found
-        return found
+                self.names[text] = len(self.names)
+            return self.names[text]
 
     def group(self, name: str, description: str, backend: str, members: Sequence[int]) -> int:
         """Return a group's number, -1 where the table is full. A name that comes back with other members is new."""
         body = json.dumps([name, description, backend, spans(members)]).encode()
-        found = self.groups.get(body.decode())
-        if found is None:
-            found = -1
-            fits = len(self.groups) < MOST_GROUPS and len(body) < 1 << 16
-            if fits and self._append(HEADER_BYTES, GROUPS_BYTES, self.groups_used, body):
+        key = body.decode()
+        with self.tables:
+            if key not in self.groups:
+                fits = len(self.groups) < MOST_GROUPS and len(body) < 1 << 16
+                if not fits or not self._append(HEADER_BYTES, GROUPS_BYTES, self.groups_used, body):
+                    return -1
                 self.groups_used += LENGTH.size + len(body)
                 self.put(GROUPS_AT, self.groups_used, "<I")
-                found = len(self.groups)
-            self.groups[body.decode()] = found
-        return found
+                self.groups[key] = len(self.groups)
+            return self.groups[key]
 
     def _append(self, table: int, size: int, used: int, body: bytes) -> bool:
         if used + LENGTH.size + len(body) > size:
@@ -284,7 +319,8 @@ class _Probe:
         size = world.get_world_size() if world and ready else int(os.environ.get("WORLD_SIZE", "-1"))
         try:
             entries = min(max(int(os.environ.get("FAULTHOUND_PROBE_ENTRIES", ENTRIES)), 64), 1 << 16)
-            ring = self.ring = Ring(f"{_folder()}/{os.getpid()}.ring", rank, size, entries)
+            folder = _folder()
+            ring = self.ring = Ring(f"{folder}/{os.getpid()}.ring", rank, size, entries)
         except Exception:
             self.off = True  # there is no room or no right: it would fail at every operation
             raise
@@ -292,6 +328,7 @@ class _Probe:
             ring.put(ROLE_AT, ring.name(os.environ["FAULTHOUND_ROLE"]), "<i")
         if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch and torch.cuda.is_available():
             self.device = _Device(torch.cuda, ring)
+        _attempt(_sweep, folder)
         _attempt(self.serve)
         if not _hooked:  # a forked child has them from its parent
             _hooked.append(True)

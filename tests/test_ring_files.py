@@ -10,12 +10,13 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from collectors import faulthound_probe
-from collectors.faulthound_probe import BASE_AT, ENTRY, HEADER_BYTES, spans
+from collectors.faulthound_probe import BASE_AT, ENTRY, HEADER_BYTES, MOST_DEAD, spans
 from collectors.live import Asked, Cursor, NothingToCollect, Yielded
 from collectors.live.host import Host
 from collectors.live.ring import KEPT_SECONDS, NEWEST_ENTRIES, RingCollector
@@ -104,6 +105,48 @@ def test_full_tables_cost_names_only(tmp_path: Path) -> None:
     assert (numbers[0], numbers[-1]) == (0, -1)
     assert [(entry.operation, entry.collective_seq) for entry in image.entries] == [(-1, 7)]
     assert len(image.record().columns["operation"]) == 4
+
+
+def test_names_without_end_take_no_memory(tmp_path: Path) -> None:
+    """A job that names a phase anew at every step fills the table of names and nothing else."""
+    ring = written(tmp_path)
+
+    numbers = [ring.name(f"{step:060}") for step in range(5000)]
+
+    assert (len(ring.names), numbers[-1]) == (max(numbers) + 1, -1)
+
+
+def test_threads_that_name_things_at_once_name_them_right(tmp_path: Path) -> None:
+    """Eight threads that meet the same new names at the same moments agree on their numbers, and the file has each once."""
+    texts, found = [f"phase {number}" for number in range(1500)], []
+    ring, interval = written(tmp_path), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda _: [ring.name(text) for text in texts], range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+
+    names = parse(content(ring)).names
+    assert [[names[number] for number in numbers] for numbers in found] == [texts] * 8
+
+
+def test_the_rings_of_a_job_that_crashes_in_a_loop_are_bounded(tmp_path: Path) -> None:
+    """Of the dead the newest stay, with nobody there to remove them; a living process's ring is not touched, however old."""
+    living = faulthound_probe.Ring(str(tmp_path / "1.ring"), 0, 1, 64)
+    for number in range(MOST_DEAD + 5):
+        ring = faulthound_probe.Ring(str(tmp_path / f"{100 + number}.ring"), 0, 1, 64)
+        (tmp_path / f"{100 + number}.sock").touch()
+        os.utime(ring.path, (1000.0 + number, 1000.0 + number))
+        ring.memory.close()
+    os.utime(living.path, (1.0, 1.0))
+
+    faulthound_probe._sweep(str(tmp_path))
+
+    kept = [f"{number}" for number in (1, *range(105, 100 + MOST_DEAD + 5))]
+    assert sorted(path.stem for path in tmp_path.glob("*.ring")) == sorted(kept)
+    assert len(list(tmp_path.glob("*.sock"))) == MOST_DEAD
+    living.memory.close()
 
 
 def test_noise_is_refused_or_read_and_never_more(tmp_path: Path) -> None:
