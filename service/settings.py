@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,4 +64,19 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
             raise ValueError(f"FAULTHOUND_{name.upper()} names {path}, which is no file: give a PEM file")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ValueError("TLS needs both: set FAULTHOUND_TLS_CERTIFICATE and FAULTHOUND_TLS_KEY, or neither")
+    _check_tls(settings)
     return settings
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return
+    files = f"FAULTHOUND_TLS_CERTIFICATE {settings.tls_certificate} and FAULTHOUND_TLS_KEY {settings.tls_key}"
+    try:
+        # Without a password: one that is asked for on a terminal would hold up a service that nobody watches.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_certificate, settings.tls_key, password="")
+    except OSError as error:
+        raise ValueError(
+            f"{files} cannot be used ({error.strerror or error}): "
+            "give a PEM certificate and its own key, without a password, that this user may read"
+        ) from None

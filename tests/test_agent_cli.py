@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,11 @@ import msgspec
 import pytest
 
 from collectors import block
+from collectors.agent.check import read_status
+from collectors.agent.once import as_text
 from collectors.agent.settings import KEYS, Misconfigured, Settings, load
 from collectors.live import registry
+from collectors.records import NOT_READ, Samples, Unread
 from tests.agent_service import AgentService, agent_service
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -120,6 +124,8 @@ def test_once_reads_this_node(tmp_path: Path) -> None:
     told = {json.loads(line)["kind"] for line in as_json.stdout.splitlines()}
     assert told == {msgspec.to_builtins(record, builtin_types=(bytes,))["kind"] for record in records} >= {"samples"}
     assert {record.node for record in records} == {"gpu-0001"}
+    nowhere = faulthound_agent("once", "--collectors", "host", "--out", str(tmp_path / "none" / "now.fhb"))
+    assert (nowhere.returncode, "cannot be written (No such file or directory): name" in nowhere.stderr) == (2, True)
     assert as_block.stderr.split()[:2] == ["host", "done"]
 
 
@@ -180,7 +186,7 @@ def test_check_of_a_node_without_agent(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.startswith("CRITICAL: gpu-0001: ")
     assert done.stdout.count("\n") == 1
-    for words in ("does not exist: start the agent", "no agent runs on", "http://127.0.0.1:9 cannot be reached"):
+    for words in ("no agent runs on", "which does not exist: start", "http://127.0.0.1:9 cannot be reached"):
         assert words in done.stdout
     assert status.returncode == 1
     assert "start one, or give --state" in status.stderr
@@ -201,14 +207,48 @@ def test_check_of_a_service_that_hangs(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_are_unknown_to_nagios(tmp_path: Path) -> None:
-    """``check`` with settings that cannot be used exits 3, UNKNOWN, as Nagios expects."""
-    assert faulthound_agent("check", "--config", str(tmp_path / "none.toml")).returncode == 3
+    """``check`` with settings that cannot be used exits 3 and says UNKNOWN on stdout, which is what Nagios reads."""
+    done = faulthound_agent("check", "--config", str(tmp_path / "none.toml"))
+
+    assert (done.returncode, done.stdout.startswith("UNKNOWN: "), done.stderr) == (3, True, "")
+
+
+def test_who_may_not_look_is_not_told_that_no_agent_runs(tmp_path: Path) -> None:
+    """Where the state folder is another user's, ``check`` and ``status`` say so: the agent may be well."""
+    settings = Settings(state=tmp_path / "state")
+    settings.state.mkdir(mode=0)
+    uid = os.geteuid()
+    if uid == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(Misconfigured, match="is another user's: ask as root"):
+            read_status(settings)
+    finally:
+        os.seteuid(uid)
+        settings.state.chmod(0o700)
+    assert read_status(settings) is None
+
+
+def test_what_is_printed_of_samples_and_of_what_was_not_read() -> None:
+    """A line a device has its newest readings and no missing one; why something was not read is not cut."""
+    samples = Samples(
+        source="host", scope="disk", type="<i8", devices=("sda", ""), metrics=("reads_total", "writes_total"),
+        ticks=array("d", (1.0, 2.0)).tobytes(),
+        values=array("q", (1, 20_000_000_000, 3, 4, 5, 6, 7, NOT_READ)).tobytes(),
+    )  # fmt: skip
+    unread = Unread(source="/proc/PID/environ", reason="x" * 200 + ": run the agent as root")
+
+    assert as_text(samples).splitlines() == [
+        "samples          disk sda reads_total=20000000000 writes_total=4",
+        "samples          disk reads_total=6",
+    ]
+    assert as_text(unread).endswith("run the agent as root")
 
 
 def test_probe_is_copied(tmp_path: Path) -> None:
-    """``probe --write`` copies the one file of the probe, byte for byte, and says where it is."""
+    """``probe --write`` copies the probe, byte for byte, and says where; settings that its user may not use do not matter."""
     source = REPOSITORY / "collectors/faulthound_probe.py"
-    done = faulthound_agent("probe", "--write", str(tmp_path / "training"))
+    done = faulthound_agent("probe", "--write", str(tmp_path / "training"), FAULTHOUND_SPOOL_BYTES="much")
 
     assert done.returncode == 0
     assert (tmp_path / "training/faulthound_probe.py").read_bytes() == source.read_bytes()

@@ -125,7 +125,7 @@ def test_agents_are_asked_and_awaited(url: str) -> None:
         (("jobs", "collect", JOB, "--ranks", "3-1"), 2, "is no rank"),
         (("jobs", "collect", JOB, "shells"), 2, "shells"),
         (("export", JOB, "/nowhere/x.fhz"), 2, "make it first"),
-        (("export", JOB, "x.fhz", "--since", "1m", "--until", "2m"), 5, "is not before until"),
+        (("export", JOB, "x.fhz", "--since", "1m", "--until", "2m"), 2, "is not before --until 2m (2"),
         (("tokens", "create", "x", "--scope", "read", "--node", "n"), 5, "the scope ingest and no other"),
         (("tokens", "create", "x", "--scope", "read", "--expires", "soon"), 2, "write 12h or 90d"),
         (("tokens", "revoke", "none"), 5, "token none is unknown"),
@@ -183,7 +183,8 @@ def test_the_first_token_opens_the_way(tmp_path: Path) -> None:
 
     with serving(tmp_path, {"FAULTHOUND_HOST": "0.0.0.0"}) as (bound, _process):
         url = bound.replace("0.0.0.0", "127.0.0.1")
-        assert faulthound("nodes", "list", FAULTHOUND_SERVICE=url).returncode == 5
+        without = faulthound("nodes", "list", FAULTHOUND_SERVICE=url)
+        assert (without.returncode, "name its file with --token-file" in without.stderr) == (5, True)
         assert faulthound("nodes", "list", FAULTHOUND_SERVICE=url, FAULTHOUND_TOKEN=token).returncode == 0
         (tmp_path / "token").write_text(f"{token}\n")
         own = {"FAULTHOUND_SERVICE": url, "FAULTHOUND_TOKEN_FILE": str(tmp_path / "token")}
@@ -234,10 +235,17 @@ def test_tls_with_a_house_authority(tmp_path: Path) -> None:
         assert url.startswith("https://")
         stranger = faulthound("jobs", "list", "--service", url)
         friend = faulthound("jobs", "list", "--service", url, "--ca-file", str(certificate))
+        plain = faulthound("jobs", "list", "--service", url.replace("https", "http"))
 
-    assert (stranger.returncode, friend.returncode) == (4, 0)
+    assert (stranger.returncode, plain.returncode, friend.returncode) == (4, 4, 0)
+    assert "name its authority with --ca-file" in stranger.stderr
+    assert "then write https://" in plain.stderr
     half = faulthound("serve", FAULTHOUND_TLS_KEY=str(key))
     assert (half.returncode, "TLS needs both" in half.stderr) == (2, True)
+    swapped = {"FAULTHOUND_TLS_CERTIFICATE": str(certificate), "FAULTHOUND_TLS_KEY": str(certificate)}
+    no_key = faulthound("serve", **swapped)
+    assert (no_key.returncode, "give a PEM certificate and its own key" in no_key.stderr) == (2, True), no_key.stderr
+    assert "Traceback" not in no_key.stderr
 
 
 @pytest.mark.parametrize(

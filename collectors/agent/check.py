@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass, field
 
@@ -47,9 +46,7 @@ def check(settings: Settings) -> tuple[int, str]:
     clock, findings = NodeClock(), Findings()
     thread = threading.Thread(target=_service, args=(settings, clock, findings), daemon=True)
     thread.start()
-    _folder(settings, findings)
-    status = read_status(settings)
-    _agent(status, settings, clock.now(), findings)
+    _agent(settings, clock.now(), findings)
     thread.join(SERVICE_SECONDS)
     if thread.is_alive():
         findings.add(CRITICAL, f"{settings.service} does not answer within {SERVICE_SECONDS:g} s")
@@ -57,9 +54,16 @@ def check(settings: Settings) -> tuple[int, str]:
 
 
 def read_status(settings: Settings) -> Status | None:
-    """Return what the running agent last wrote; None where there is nothing to read."""
+    """Return what the running agent last wrote; None where there is nothing to read.
+
+    Raise ``Misconfigured`` where this user may not look: that says nothing about the agent.
+    """
     try:
         return msgspec.json.decode((settings.state / STATUS_FILE).read_bytes(), type=Status)
+    except PermissionError:
+        raise Misconfigured(
+            f"the state folder {settings.state} is another user's: ask as root or as the agent's user, or give --state"
+        ) from None
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -69,16 +73,11 @@ def is_alive(status: Status, now: float) -> bool:
     return not status.stopped and now - status.written_at < FRESH_SECONDS
 
 
-def _folder(settings: Settings, findings: Findings) -> None:
-    if not settings.state.is_dir():
-        findings.add(CRITICAL, f"the state folder {settings.state} does not exist: start the agent")
-    elif not os.access(settings.state, os.W_OK | os.X_OK):
-        findings.add(CRITICAL, f"the state folder {settings.state} cannot be written: give it to the agent's user")
-
-
-def _agent(status: Status | None, settings: Settings, now: float, findings: Findings) -> None:
+def _agent(settings: Settings, now: float, findings: Findings) -> None:
+    status = read_status(settings)
     if status is None or status.stopped:
-        findings.add(CRITICAL, f"no agent runs on {settings.state}: start faulthound-agent run")
+        there = "" if settings.state.is_dir() else ", which does not exist"
+        findings.add(CRITICAL, f"no agent runs on {settings.state}{there}: start faulthound-agent run, or give --state")
         return
     if not is_alive(status, now):
         since = f"since {now - status.written_at:.0f} s"

@@ -54,11 +54,15 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
     try:
-        settings = load(options.config, os.environ, vars(options))
+        # The probe is for whoever trains, who may not read the agent's settings and needs none of them.
+        settings = Settings() if options.verb is _probe else load(options.config, os.environ, vars(options))
         code: int = options.verb(settings, options)
     except Misconfigured as error:
+        if options.verb is _check:  # Nagios reads stdout
+            print(f"UNKNOWN: {error}")
+            return UNKNOWN
         print(f"faulthound-agent: {error}", file=sys.stderr)
-        return UNKNOWN if options.verb is _check else USAGE
+        return USAGE
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -84,7 +88,10 @@ def _once(settings: Settings, options: argparse.Namespace) -> int:
 
     records, outcomes = look(settings)
     if options.out is not None:
-        options.out.write_bytes(block.encode(records, pack=True))
+        try:
+            options.out.write_bytes(block.encode(records, pack=True))
+        except OSError as error:
+            raise Misconfigured(f"--out {options.out} cannot be written ({error.strerror}): name another file") from error
     elif options.json:
         for record in records:
             print(as_json(record).decode())
@@ -126,7 +133,7 @@ def _status_text(status: Any, *, alive: bool) -> str:
         f"  shipped     {status.shipped_batches} batches, {status.shipped_bytes:,} bytes, newest {_time(status.shipped_at)}",
         f"  spooled     {status.spooled_batches} batches, {status.spooled_bytes:,} bytes  {status.spool_trouble}".rstrip(),
         f"  lost        {status.dropped_batches} dropped ({status.dropped_records} records), {status.refused_batches} refused",
-        f"  {'collector':<12} {'every':>7} {'runs':>8} {'nothing':>8} {'failed':>7} {'overran':>8} {'records':>9}  newest error",
+        f"  {'collector':<12} {'every':>7} {'runs':>8} {'nothing':>8} {'failed':>7} {'overran':>8} {'records':>9}  newest reason",
     ]
     lines += [
         f"  {one.name:<12} {one.every_seconds:>6g}s {one.runs:>8} {one.nothing:>8} {one.failures:>7} {one.overran:>8}"
@@ -167,8 +174,9 @@ def _parser() -> argparse.ArgumentParser:
     def verb(name: str, function: Any, help: str) -> argparse.ArgumentParser:
         epilog = f"examples:\n{EXAMPLES[name]}"
         one = verbs.add_parser(name, help=help, description=help, epilog=epilog, formatter_class=form)
-        one.set_defaults(verb=function)
-        _add_settings(one)
+        one.set_defaults(verb=function, log_level="info")
+        if function is not _probe:
+            _add_settings(one)
         return one
 
     verb("run", _run, "run until SIGTERM")

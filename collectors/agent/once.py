@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from collectors.agent.segment import Entry
 from collectors.agent.settings import Settings
 from collectors.live import registry
 from collectors.live.host import Host
-from collectors.records import Members, Record, Samples
+from collectors.records import NOT_READ, Members, Record, Samples, Unread
 
 GRACE_SECONDS = 1.0  # beyond a collector's own bound
 _CODES = {"<f4": "f", "<i8": "q"}
@@ -87,11 +88,25 @@ def _plain(value: Any) -> Any:
 
 
 def as_text(record: Record, characters: int = 160) -> str:
-    """Return a record as one line: its kind, and the fields that tell the most of it."""
+    """Return a record as one line: its kind, and the fields that tell the most of it; samples a line a device, uncut."""
+    if isinstance(record, Samples):
+        return "\n".join(_sample_lines(record))
     form: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain, builtin_types=(bytes,))
     shown = (f"{name}={value}" for name, value in form.items() if name not in _UNTOLD and not isinstance(value, bytes))
     text = f"{form['kind']:<16} {' '.join(shown)}"
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+    # Why something was not read ends with what to do about it: that must not be what is cut.
+    return text if len(text) <= characters or isinstance(record, Unread) else f"{text[: characters - 1]}…"
+
+
+def _sample_lines(samples: Samples) -> Iterator[str]:
+    """Yield each device with its newest readings; what was not read is left out."""
+    values, ticks = array(_CODES[samples.type], samples.values), len(samples.ticks) // 8
+    newest = iter(values[ticks - 1 :: ticks])
+    for device in samples.devices:
+        read = zip(samples.metrics, newest, strict=False)
+        shown = (f"{metric}={value:g}" if samples.type == "<f4" else f"{metric}={value}" for metric, value in read
+                 if value != NOT_READ and not math.isnan(value))  # fmt: skip
+        yield f"{'samples':<16} {' '.join(part for part in (samples.scope, device, *shown) if part)}"
 
 
 _UNTOLD = frozenset({"kind", "node", "boot_id", "monotonic_at", "at", "columns", "strings", "threads", "groups"})

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import socket
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,10 @@ class Settings:
             with self.token_file.open("rb") as file:
                 text = file.read(TOKEN_BYTES_MAX).decode("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise Misconfigured(f"token_file {self.token_file} cannot be read: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise Misconfigured(
+                f"token_file {self.token_file} cannot be read ({why}): give a file that this user may read"
+            ) from error
         if not text or any(character.isspace() for character in text):
             raise Misconfigured(f"token_file {self.token_file} holds no token: write one line with nothing else in it")
         return text
@@ -115,7 +118,6 @@ KEYS = tuple(_KEYS)
 
 def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
     """Return the settings of the three places; raise ``Misconfigured`` at the first that cannot be used."""
-    origin = str(file or DEFAULT_FILE)
     values, roots, options = _from_file(file)
     for key in KEYS:
         variable = f"FAULTHOUND_{key.upper()}"
@@ -124,7 +126,9 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
         if flags.get(key) is not None:
             values[key] = _parsed(key, flags[key], f"--{key.replace('_', '-')}")
     roots |= _roots(dict(part.partition("=")[::2] for part in flags.get("path") or ()), "--path")
-    _check_collectors([*values.get("collectors", ()), *values.get("skip", ()), *options], origin)
+    for where in ("collectors", "skip"):
+        _check_collectors(values.get(where, ()), where)
+    _check_collectors(options, f"{file or DEFAULT_FILE}: collector")
     token = environment.get("FAULTHOUND_TOKEN") or None
     return Settings(**values, token=token, roots=Roots(**roots), options=options)
 
@@ -137,7 +141,11 @@ def _from_file(file: Path | None) -> tuple[dict[str, Any], dict[str, Path], dict
         if file is not None:
             raise Misconfigured(f"{path} does not exist: name another file with --config") from None
         return {}, {}, {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise Misconfigured(
+            f"{path} cannot be read ({error.strerror}): ask as root, or name another with --config"
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Misconfigured(f"{path} cannot be read as TOML: {error}") from error
     roots = _roots(_table(document, "path", path), f"{path}: path")
     options = _table(document, "collector", path)
@@ -172,11 +180,9 @@ def _roots(given: Mapping[str, Any], where: str) -> dict[str, Path]:
     return {name: Path(value) for name, value in given.items()}
 
 
-def _check_collectors(names: list[str], where: str) -> None:
-    if not names:
-        return
-    from collectors.live import registry
-
+def _check_collectors(names: Iterable[str], where: str) -> None:
     for name in names:
+        from collectors.live import registry
+
         if name not in registry():
             raise Misconfigured(f"{where}: there is no collector {name!r}: the collectors are {', '.join(registry())}")

@@ -44,6 +44,7 @@ class Connection:
 
     def __init__(self, url: str, client: httpx.Client) -> None:
         self.url, self._client = url, client
+        self._has_token = "Authorization" in client.headers
 
     def get(self, path: str, **parameters: Any) -> Any:
         """Return the answer to a GET."""
@@ -103,9 +104,7 @@ class Connection:
             yield
         except httpx.TransportError as error:
             reason = str(error) or type(error).__name__
-            raise Unreachable(
-                f"the service at {self.url} does not answer ({reason}): is it running? FAULTHOUND_SERVICE names it"
-            ) from None
+            raise Unreachable(f"the service at {self.url} does not answer ({reason}): {_advice(reason)}") from None
         except httpx.InvalidURL as error:
             raise Refused(f"{self.url!a} is no address of a service ({error}): write {DEFAULT_URL}") from None
 
@@ -118,9 +117,24 @@ class Connection:
             raise Unreachable(
                 f"{self.url} answers {answer.status_code} and not as Faulthound does: check FAULTHOUND_SERVICE"
             ) from None
+        if answer.status_code == 401 and not self._has_token:
+            raise Forbidden(
+                f"the service at {self.url} asks for a token: name its file with --token-file or FAULTHOUND_TOKEN_FILE; "
+                "`faulthound tokens create` makes one"
+            )
         if answer.status_code >= 500:
             raise Unreachable(f"the service at {self.url} cannot: {detail}")
         raise Forbidden(detail)
+
+
+def _advice(reason: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return "name its authority with --ca-file or FAULTHOUND_CA_FILE, and the service as its certificate does"
+    if "disconnected without" in reason:
+        return "does it speak TLS? then write https://"
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
+        return "does it speak TLS? if not, write http://"
+    return "is it running? --service or FAULTHOUND_SERVICE names it"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.commands import endings
-from service.commands.asking import print_json, refusing, to
+from service.commands.asking import print_json, refusing, shown_instant, to
 from service.commands.connection import DEFAULT_URL, CaFile, Connection, Json, ServiceUrl, TokenFile, instant
 from service.commands.jobs import job_path
 from service.commands.speech import Progress, Speech
@@ -43,7 +43,7 @@ def export(
     speech = Speech()
     at = now()
     with refusing():
-        span = instant("--since", since, at), instant("--until", until, at)
+        span = _span(since, until, at)
         _check_place(file, force)
     with to(service, ca_file, token_file) as connection, speech.progress("exporting") as progress:
         _write(connection, job, span, file, progress)
@@ -55,6 +55,16 @@ def export(
     for gap in manifest.missing:
         speech.note(f"missing: {gap}")
     speech.note(f"{file}: {file.stat().st_size:,} bytes of {len(manifest.nodes):,} nodes; faulthound diagnose {file}")
+
+
+def _span(since: str, until: str, at: float) -> tuple[float | None, float | None]:
+    first, last = instant("--since", since, at), instant("--until", until, at)
+    if first is not None and last is not None and first >= last:
+        raise endings.Refused(
+            f"--since {since} ({shown_instant(first)}) is not before --until {until} ({shown_instant(last)}): "
+            "nothing is between them"
+        )
+    return first, last
 
 
 def _check_place(file: Path, force: bool) -> None:

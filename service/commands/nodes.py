@@ -90,8 +90,8 @@ def _print_node(document: dict[str, Any]) -> None:
         )
     if collectors := document["coverage"].get("collectors"):
         sys.stdout.write("\n")
-        columns = ("runs", "records", "nothing", "failures", "overran", "error")
+        counts = ("runs", "records", "nothing", "failures", "overran")
         print_table(
-            ("collector", *columns), [(row["name"], *(str(row.get(key, 0 if key != "error" else "")) for key in columns))
-                                      for row in collectors],
-        )  # fmt: skip
+            ("collector", *counts, "newest reason"),
+            [(row["name"], *(str(row.get(key, 0)) for key in counts), row.get("error", "")) for row in collectors],
+        )

@@ -61,7 +61,10 @@ def create(
     if json:
         print_json(made)
         return
-    Speech().note(f"token {made['id']} of {made['name']}, good for {', '.join(made['scopes'])}; shown this once:")
+    where = f" of node {made['node']}" if made["node"] else ""
+    Speech().note(
+        f"token {made['id']} of {made['name']}, good for {', '.join(made['scopes'])}{where}; shown this once:"
+    )
     sys.stdout.write(made["token"] + "\n")
 
 
