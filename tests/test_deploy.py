@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from collectors.agent.agent import FIRST_TO_BE_KILLED, NICENESS
 from collectors.agent.cli import _parser
 from collectors.agent.settings import load
 
@@ -22,7 +23,7 @@ def agent_arguments(arguments: list[str]) -> Any:
 
 
 def test_the_unit_starts_the_agent(repository: Path) -> None:
-    """The unit's command is one that the agent's command line takes, and its state folder is the agent's default."""
+    """The unit's command is one that the agent takes, its state folder the default, and it yields as the agent does."""
     unit = configparser.RawConfigParser(strict=False)
     unit.read(repository / "deploy/faulthound-agent.service")
 
@@ -32,6 +33,7 @@ def test_the_unit_starts_the_agent(repository: Path) -> None:
     assert program.endswith("/faulthound-agent")
     assert options.config == Path("/etc/faulthound/agent.toml")
     assert f"/var/lib/{unit['Service']['StateDirectory']}" == str(agent_arguments(["run"]).state)
+    assert (unit["Service"]["Nice"], unit["Service"]["OOMScoreAdjust"]) == (str(NICENESS), FIRST_TO_BE_KILLED)
 
 
 def test_the_example_configuration_is_taken(repository: Path) -> None:
