@@ -8,12 +8,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from sqlalchemy.orm import Session
 
 from collectors import block, bundle
 from collectors.readers import registry
 from collectors.records import CommandResult, Coverage, Device, Members, Placement
-from service.store.models import Batch
+from service.api import export
+from service.settings import Settings
+from service.store.models import Batch, Cursor
+from service.store.retention import Retention
 from tests.served import Client, an_event, served
 
 JOB = "llama-405b"
@@ -298,20 +303,77 @@ def test_a_bundle_has_what_was_sent(client: Client) -> None:
     assert "bundle" in {format.name for format in registry()}
 
 
+def removed(client: Client, batches: int) -> None:
+    """Have retention delete so many of the oldest batches that are not pinned."""
+    database = client.service.database
+    log = client.service.log.read_from(0, 100)
+    with database.transaction() as session:
+        session.merge(Cursor(reader="compaction", sequence=log[-1].sequence))
+    client.eventually("/readyz", lambda _: client.service.follower.sequence == log[-1].sequence)
+    size = sum(len(one.block) for one in log)
+    for _ in range(batches):
+        swept = Retention(
+            database, Settings(retention_bytes=1 << 20).model_copy(update={"retention_bytes": size - 1})
+        ).sweep()
+        size = swept.log_bytes
+
+
+def missing(client: Client, since: float) -> str:
+    """Return what an export of the job says that it has not."""
+    content = client.get(f"/v1/jobs/{JOB}/export", params={"since": since}).content
+    manifest = next(bundle.read(io.BytesIO(content)))
+    assert isinstance(manifest, bundle.Manifest)
+    return "; ".join(manifest.missing)
+
+
 def test_a_bundle_says_what_is_missing(client: Client) -> None:
     """Nodes that sent nothing in the span, and what retention removed from it, are named in the manifest."""
     running(client)
-    log = client.service.log.read_from(0, 10)
-    with client.service.database.transaction() as session:
-        session.delete(session.get(Batch, log[0].sequence))
-    since = log[0].received_at - 1
+    first, second = client.service.log.read_from(0, 10)
+    removed(client, 1)
 
-    content = client.get(f"/v1/jobs/{JOB}/export", params={"since": since}).content
-    manifest = next(bundle.read(io.BytesIO(content)))
+    told = missing(client, first.received_at - 1)
 
-    assert isinstance(manifest, bundle.Manifest)
-    assert any("retention removed what was received before" in one for one in manifest.missing)
-    assert any("nothing came in this span from 1 of the job's nodes: gpu-0001" in one for one in manifest.missing)
+    assert told.startswith("the service no longer has every record from")
+    assert "retention removed what was received before" in told
+    assert "pinned" not in told
+    assert "nothing came in this span from 1 of the job's nodes: gpu-0001" in told
+    assert "retention" not in missing(client, second.received_at)
+
+
+def test_a_pin_hides_nothing_that_was_removed(client: Client) -> None:
+    """Where the oldest batch is pinned and a later one removed, the export says so; an export of after it does not."""
+    running(client)
+    first, _ = client.service.log.read_from(0, 10)
+    pin = {"since": first.received_at - 1, "until": first.received_at + 0.001, "reason": "kept"}
+    assert client.post("/v1/pins", json=pin).status_code == 201
+    time.sleep(0.01)
+    for number in (2, 3):
+        client.ship("gpu-0002", [placed("gpu-0002", 2, 3)], f"b{number}")
+    removed(client, 2)
+    left = client.service.log.read_from(0, 10)
+
+    assert [one.batch_id for one in left] == ["b1", "b3"]
+    assert missing(client, first.received_at - 1).endswith("but for what is pinned")
+    assert missing(client, left[1].received_at) == "nothing came in this span from 1 of the job's nodes: gpu-0001"
+
+
+def test_an_export_that_retention_overtakes_breaks_off(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is deleted while the export streams ends it as an error: half of it is not taken for the whole."""
+    running(client)
+    _, second = client.service.log.read_from(0, 10)
+    sizes = export._sizes
+
+    def late(session: Session, span: export._Span) -> dict[str, int]:
+        promised = sizes(session, span)
+        with client.service.database.transaction() as other:
+            other.delete(other.get(Batch, second.sequence))
+        return promised
+
+    monkeypatch.setattr(export, "_sizes", late)
+    with pytest.raises(httpx.RemoteProtocolError):
+        client.get(f"/v1/jobs/{JOB}/export")
+    assert client.get("/healthz").status_code == 200
 
 
 def test_an_export_has_bounds(client: Client) -> None:

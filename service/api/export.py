@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
 from collectors import block, bundle
@@ -23,8 +23,9 @@ from service.api.problems import Problem, documented
 from service.api.state import of
 from service.clock import now
 from service.store.database import Database
-from service.store.models import Attempt, Batch, Job
+from service.store.models import Attempt, Batch, Cursor, Job
 from service.store.registry import SIGHTING_SECONDS, job_nodes
+from service.store.retention import REMOVED
 from service.telling.hostlists import fold_hosts
 from service.telling.instants import rfc3339
 
@@ -35,6 +36,10 @@ BLOCKS_AT_ONCE = 16
 FEW_NODES = 500  # so many the database picks out itself
 
 router = APIRouter(tags=["jobs"])
+
+
+class Overtaken(Exception):
+    """Retention was faster than the export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,10 @@ class _Span:
 
     def where(self) -> list[ColumnElement[bool]]:
         inside = [Batch.received_at >= self.since, Batch.received_at < self.until]
+        inside += [
+            Batch.sequence >= self.first,
+            Batch.sequence <= self.last,
+        ]  # what comes while it streams is not in it
         return [*inside, Batch.node.in_(self.nodes)] if len(self.nodes) <= FEW_NODES else inside
 
 
@@ -89,7 +98,7 @@ def export_job(
         "Faulthound-Bytes": str(sum(sizes.values())),
         "Content-Disposition": 'attachment; filename="bundle.fhz"',
     }
-    batches = _batches(service.database, span, leading)
+    batches = _batches(service.database, span, leading, sum(sizes.values()))
     return StreamingResponse(bundle.write(manifest, batches), headers=headers, media_type=BUNDLE_TYPE)
 
 
@@ -125,10 +134,17 @@ def _sizes(session: Session, span: _Span) -> dict[str, int]:
 
 
 def _missing(session: Session, span: _Span, sizes: Mapping[str, int]) -> Iterator[str]:
-    oldest = session.execute(select(Batch.sequence, Batch.received_at).order_by(Batch.sequence).limit(1)).first()
-    if oldest is None or (oldest.sequence > 1 and oldest.received_at > span.since):
-        until = "all of them" if oldest is None else f"what was received before {rfc3339(oldest.received_at)}"
-        yield f"the service no longer has every record from {rfc3339(span.since)} on: retention removed {until}"
+    removed = session.get(Cursor, REMOVED)
+    if removed is not None:
+        whole = select(Batch.received_at).where(Batch.sequence > removed.sequence).order_by(Batch.sequence).limit(1)
+        since = session.scalar(whole)
+        if since is None or since > span.since:
+            until = "all of them" if since is None else f"what was received before {rfc3339(since)}"
+            kept = session.scalar(select(exists().where(Batch.sequence < removed.sequence)))
+            yield (
+                f"the service no longer has every record from {rfc3339(span.since)} on: retention removed {until}"
+                f"{', but for what is pinned' if kept else ''}"
+            )
     if not span.nodes:
         yield "no agent saw a rank of the job in this span"
     if silent := span.nodes - set(sizes):
@@ -147,23 +163,33 @@ def _declared(row: Job, declared: Declaration | None, attempt: int | None) -> li
     return [bundle.Batch(0, row.declared_at or 0.0, block.encode([placement], pack=True))]
 
 
-def _batches(database: Database, span: _Span, leading: Sequence[bundle.Batch]) -> Iterator[bundle.Batch]:
-    """Yield the batches in the log's order; a session for each handful, so that a slow client holds up nobody."""
+def _batches(
+    database: Database, span: _Span, leading: Sequence[bundle.Batch], size_bytes: int
+) -> Iterator[bundle.Batch]:
+    """Yield the batches in the log's order; a session for each handful, so that a slow client holds up nobody.
+
+    Raise ``Overtaken`` where they are not the bytes that were promised: the answer breaks off, and nobody takes it for whole.
+    """
     yield from leading
+    left = size_bytes
     sequences = _sequences(database, span)
     while some := list(islice(sequences, BLOCKS_AT_ONCE)):
         query = select(Batch.sequence, Batch.received_at, Batch.block).where(Batch.sequence.in_(some))
         with database.session() as session:
             rows: Sequence[Any] = session.execute(query.order_by(Batch.sequence)).all()
-        yield from (bundle.Batch(row.sequence, row.received_at, row.block) for row in rows)
+        for row in rows:
+            left -= len(row.block)
+            yield bundle.Batch(row.sequence, row.received_at, row.block)
+    if left:
+        raise Overtaken(
+            f"retention deleted {left:,} bytes of the span while it was exported: export what is left again"
+        )
 
 
 def _sequences(database: Database, span: _Span) -> Iterator[int]:
     at = span.first - 1
     while at < span.last:
-        query = select(Batch.sequence, Batch.node).where(
-            Batch.sequence > at, Batch.sequence <= span.last, *span.where()
-        )
+        query = select(Batch.sequence, Batch.node).where(Batch.sequence > at, *span.where())
         with database.session() as session:
             rows = session.execute(query.order_by(Batch.sequence).limit(LOOK_ROWS)).all()
         if not rows:

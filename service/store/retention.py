@@ -19,6 +19,7 @@ from service.settings import Settings
 from service.store import registry
 from service.store.database import Database
 from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, Job, Node, Pin, Placement
+from service.store.upserts import upsert
 
 DAY_SECONDS = 86_400.0
 AUDIT_DAYS = 365.0  # events outlive what they tell of
@@ -27,6 +28,7 @@ BYTES_AT_ONCE = 16 << 20
 VACUUM_PAGES = 1_000  # given back in one transaction: 8 MB
 SPARE_BYTES = 16 << 20  # free pages that a SQLite file keeps, or a twentieth of it: the next batches take them
 READERS = ("follower", "compaction")
+REMOVED = "retention"  # row of the cursors: the highest sequence that was deleted, for an export tells what it has not
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +123,10 @@ class Retention:
     def _delete(self, swept: Swept, goes: Sequence[Row[Any]]) -> None:
         for some in _by_size(goes):
             with self._database.transaction() as session:
-                session.execute(delete(Batch).where(Batch.sequence.in_([row.sequence for row in some])))
+                gone = [row.sequence for row in some]
+                session.execute(delete(Batch).where(Batch.sequence.in_(gone)))
+                row = {"reader": REMOVED, "sequence": max(gone)}
+                upsert(session, Cursor, [row], where=lambda table, new: new.sequence > table.sequence)
             size_bytes = sum(row.size_bytes for row in some)
             swept.batches += len(some)
             swept.bytes += size_bytes
