@@ -91,7 +91,9 @@ def _once(settings: Settings, options: argparse.Namespace) -> int:
         try:
             options.out.write_bytes(block.encode(records, pack=True))
         except OSError as error:
-            raise Misconfigured(f"--out {options.out} cannot be written ({error.strerror}): name another file") from error
+            raise Misconfigured(
+                f"--out {options.out} cannot be written ({error.strerror}): name another file"
+            ) from error
     elif options.json:
         for record in records:
             print(as_json(record).decode())
