@@ -1,0 +1,82 @@
+"""``GET /v1/jobs/{job}/samples``: what the job's nodes sampled in a span of time, as one array."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from service.api import auth, fields
+from service.api.jobs import found
+from service.api.problems import Problem, documented
+from service.api.state import of
+from service.clock import now
+from service.store.registry import job_nodes
+from service.window.assembly import assemble
+
+DEFAULT_SECONDS = 600.0
+MOST_TICKS = 2_000
+MOST_VALUES = 2_000_000  # 1,024 GPUs × 20 metrics × ten minutes and some
+
+router = APIRouter(tags=["jobs"])
+
+
+class Sampled(BaseModel):
+    """Samples on a grid of ten seconds."""
+
+    ticks: list[float] = Field(description="UTC seconds.")
+    devices: list[tuple[str, str]] = Field(description="Node and device.")
+    metrics: list[str]
+    values: list[list[list[float | None]]] = Field(
+        description="By tick, device and metric; null: not read. A counter is its growth since a reading of the span."
+    )
+
+
+@router.get(
+    "/v1/jobs/{job:path}/samples", operation_id="get_samples", dependencies=[auth.READ], response_model=Sampled,
+    responses=documented("not-found", "too-large"),
+)  # fmt: skip
+def get_samples(
+    request: Request,
+    job: fields.JobPath,
+    scope: Annotated[
+        str, Query(pattern=r"^[a-z_]{1,64}$", description="gpu, dcgm, infiniband, network, host, process …")
+    ],
+    metric: Annotated[list[str] | None, Query(max_length=64, description="These only; none: all of the scope.")] = None,
+    since: fields.Since = None,
+    until: fields.Until = None,
+) -> Response:
+    """Return what the nodes of a job sampled, the last ten minutes by default."""
+    service = of(request)
+    at = now()
+    end = at if until is None else until
+    start = max(0.0, end - DEFAULT_SECONDS) if since is None else since
+    ticks = (end - start) / service.tail.tick_seconds
+    if not 0 < ticks <= MOST_TICKS:
+        raise Problem(
+            "invalid", f"{start:.3f} to {end:.3f} has {ticks:,.0f} ticks: ask for 1 to {MOST_TICKS:,} at once"
+        )
+    with service.database.session() as session:
+        found(session, job)
+        nodes = job_nodes(session, job, start, end)
+    cube = assemble(service.tail, service.database, scope, nodes, metric, start, end, at)
+    if cube.values.size > MOST_VALUES:
+        raise Problem(
+            "too-large",
+            f"{cube.values.size:,} values, and {MOST_VALUES:,} are the most: name metrics, or a shorter span",
+        )
+    return Response(msgspec.json.encode(_document(cube)), media_type="application/json")
+
+
+def _document(cube: Any) -> dict[str, Any]:
+    values = cube.values.astype(object)
+    values[np.isnan(cube.values)] = None
+    return {
+        "ticks": cube.ticks.tolist(),
+        "devices": list(cube.devices),
+        "metrics": list(cube.metrics),
+        "values": values.tolist(),
+    }
