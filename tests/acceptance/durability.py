@@ -36,7 +36,7 @@ def played(name: str, smallest: bool) -> dict[str, Any]:
         "batches_in_log": outcome.found.batches, "records_missing": lost,
         "records_told_dropped": sum(outcome.found.told_dropped.values()),
         "records_twice": sum(map(len, outcome.found.twice().values())), "wrong": complaints(name, outcome),
-        "seconds": round(time.perf_counter() - started_at, 1),
+        "seconds": round(time.perf_counter() - started_at, 1), "commit": provenance("")["commit"],
     }  # fmt: skip
 
 

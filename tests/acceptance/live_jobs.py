@@ -49,7 +49,7 @@ def bundle_of(scenario: Scenario, probe: bool) -> tuple[Path, float]:
     live.run(scenario, workplace, probe=probe).replace(bundle)
     seconds = round(time.perf_counter() - started_at, 1)
     shutil.rmtree(workplace)
-    note.write_text(json.dumps({"scenario": wanted, "seconds": seconds}))
+    note.write_text(json.dumps({"scenario": wanted, "seconds": seconds, "commit": provenance("")["commit"]}))
     return bundle, seconds
 
 
