@@ -181,6 +181,19 @@ def test_a_truncation_between_looks_is_kept(node: Node, tmp_path: Path) -> None:
     assert column(found, "step", STEP_COLUMNS) == [2, 3]
 
 
+def test_a_log_that_was_written_anew_is_read_from_its_beginning(node: Node, tmp_path: Path) -> None:
+    """A job started again into the same log, or a new file with a deleted one's number, that has outgrown the old end."""
+    log = tmp_path / "out.txt"
+    append(log, "first start\nstep 1 loss 0.5\n")
+    node.rank(0, output=log)
+    node.run(JobLogs(node.host), "steps")
+    log.write_text("second start\nstep 1 loss 0.5\nstep 2 loss 0.5\n")
+
+    (found,) = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert column(found, "step", STEP_COLUMNS) == [1, 2]
+
+
 def test_a_flooding_log_is_bounded_and_told(node: Node, tmp_path: Path) -> None:
     """Of twenty megabytes at once only the newest are read, and a record says how many bytes were not."""
     log = tmp_path / "out.txt"
@@ -392,6 +405,7 @@ def test_a_lying_cursor_is_survived(node: Node, tmp_path: Path) -> None:
         {"files": [1]},
         {"files": {f"{status.st_dev}:{status.st_ino}": [10**9, 0, 0]}},
         {"files": {"1": ["a"]}},
+        {"files": {f"{status.st_dev}:{status.st_ino}": [3, 0, 0, -1, 7]}},
     ):
         node.host.cursors["steps"] = cursor
 

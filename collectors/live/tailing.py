@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 MOST_FILES = 256  # read in one run
 MOST_POSITIONS = 1024  # remembered: files that are gone stay known for a while, should they come back
 MOST_LINE_BYTES = 1 << 16  # a line that is longer is given in pieces
+HEAD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,13 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Position:
+    """Where a file was read to. ``head``: the checksum of its first bytes, which a file written anew does not have."""
+
     offset: int = 0
     lines: int = 0
     held: bool = False
+    head_bytes: int = 0
+    head: int = 0
 
 
 @dataclass(slots=True)
@@ -54,15 +60,15 @@ class Tails:
         """Take the positions from a cursor: what the agent kept is what counts, whatever a failed run had read."""
         kept = cursor.get("files") if isinstance(cursor, Mapping) else None
         self.positions = {
-            str(key): _Position(int(value[0]), int(value[1]), bool(value[2]))
+            str(key): _Position(int(value[0]), int(value[1]), bool(value[2]), *value[3:])
             for key, value in (kept.items() if isinstance(kept, Mapping) else ())
-            if isinstance(value, list | tuple) and len(value) == 3 and all(isinstance(part, int) for part in value)
+            if isinstance(value, list | tuple) and len(value) in {3, 5} and all(isinstance(part, int) for part in value)
         }
 
     def cursor(self) -> dict[str, Any]:
         """Return the positions, without those read longest ago where they are too many."""
         newest = list(self.positions.items())[-MOST_POSITIONS:]
-        return {"files": {key: [at.offset, at.lines, int(at.held)] for key, at in newest}}
+        return {"files": {key: [at.offset, at.lines, int(at.held), at.head_bytes, at.head] for key, at in newest}}
 
     def read(self, files: Mapping[str, tuple[str, str]]) -> Iterator[Chunk]:
         """Yield what was added to the files, key → (name, path to open), and to those that were rotated away."""
@@ -109,14 +115,20 @@ class Tails:
     def _next(self, key: str, descriptor: int, path: str, most: int) -> Chunk | None:
         status = os.fstat(descriptor)
         before = self.positions.get(key, _Position())
-        # A file that is shorter than it was has been truncated in place, as copytruncate does.
-        offset, lines = (before.offset, before.lines) if status.st_size >= before.offset else (0, 0)
+        # A file that is shorter than it was has been truncated in place, as copytruncate does, and one that begins
+        # otherwise was written anew, or is another with the number of one that was deleted.
+        if status.st_size < before.offset or _head(descriptor, before.head_bytes) != before.head:
+            before = _Position()
+        offset, lines = before.offset, before.lines
         waiting = status.st_size - offset
         left_out = max(0, waiting - most) if waiting > self.most_behind_bytes else 0
         data = os.pread(descriptor, min(most, waiting), offset + left_out)
         begin, end = _whole_lines(data, cut=left_out > 0)
         self.positions.pop(key, None)
-        self.positions[key] = _Position(offset + left_out + end, lines + data.count(b"\n", 0, end))
+        head_bytes = min(HEAD_BYTES, status.st_size)
+        head = before.head if head_bytes == before.head_bytes else _head(descriptor, head_bytes)
+        lines_in_all = lines + data.count(b"\n", 0, end)
+        self.positions[key] = _Position(offset + left_out + end, lines_in_all, head_bytes=head_bytes, head=head)
         if begin >= end:
             return None
         first = lines + data.count(b"\n", 0, begin) + 1
@@ -131,6 +143,10 @@ class Tails:
             if os.fstat(descriptor).st_nlink == 0:  # its number will be another file's
                 self.positions.pop(key, None)
             os.close(descriptor)
+
+
+def _head(descriptor: int, size: int) -> int:
+    return zlib.crc32(os.pread(descriptor, min(max(size, 0), HEAD_BYTES), 0))
 
 
 def key_of(path: str) -> str | None:
