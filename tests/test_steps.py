@@ -181,6 +181,23 @@ def test_a_truncation_between_looks_is_kept(node: Node, tmp_path: Path) -> None:
     assert column(found, "step", STEP_COLUMNS) == [2, 3]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_link_to_another_users_file_is_not_followed(node: Node) -> None:
+    """Among the configured logs a user's link to a file that is not his is left alone; his own, and root's, are read."""
+    folder = node.folder / "files" / "srv"
+    folder.mkdir()
+    node.options["steps"] = {"paths": ["/srv/*.log"]}
+    for name, link_of, file_of in (("a", 12345, 0), ("b", 12345, 12345), ("c", 0, 12345)):
+        append(folder / name, f"step {ord(name)} loss 0.5\n")
+        (folder / f"{name}.log").symlink_to(name)
+        os.chown(folder / name, file_of, -1)
+        os.chown(folder / f"{name}.log", link_of, -1, follow_symlinks=False)
+
+    found = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert [column(record, "step", STEP_COLUMNS) for record in found] == [[ord("b")], [ord("c")]]
+
+
 def test_a_log_that_was_written_anew_is_read_from_its_beginning(node: Node, tmp_path: Path) -> None:
     """A job started again into the same log, or a new file with a deleted one's number, that has outgrown the old end."""
     log = tmp_path / "out.txt"

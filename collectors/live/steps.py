@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import math
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -121,7 +123,7 @@ class JobLogs:
                 elsewhere = (named.node and named.node != self.host.node) or (
                     here and named.rank is not None and named.rank not in here
                 )
-                key = None if elsewhere else key_of(path)  # another node's agent reads that one
+                key = None if elsewhere or _astray(path) else key_of(path)  # another node's agent reads that one
                 if key is not None and key not in known:
                     processes = self._of_rank(named.rank)
                     self.owners[key] = _Whose(named.rank, processes)
@@ -210,6 +212,14 @@ class JobLogs:
             record = Steps(source=chunk.path, at=chunk.written_at, rank=rank, step=newest, told_by=told_by,
                            count=len(steps), columns=built)  # fmt: skip
             yield self._placed(record, owner)
+
+
+def _astray(path: str) -> bool:
+    """Say whether a log is a link that its maker has set to a file of somebody else's: root could read any."""
+    with suppress(OSError):
+        link = os.lstat(path)
+        return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 - as key_of
+    return False
 
 
 def _steps(chunk: Chunk, owner: _Whose) -> Iterator[Step]:
