@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
+import os
 import re
+import shutil
+import socket
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -34,6 +40,31 @@ def test_the_unit_starts_the_agent(repository: Path) -> None:
     assert options.config == Path("/etc/faulthound/agent.toml")
     assert f"/var/lib/{unit['Service']['StateDirectory']}" == str(agent_arguments(["run"]).state)
     assert (unit["Service"]["Nice"], unit["Service"]["OOMScoreAdjust"]) == (str(NICENESS), FIRST_TO_BE_KILLED)
+
+
+def test_the_unit_may_ask_another_users_job(repository: Path, tmp_path: Path) -> None:
+    """With the unit's capabilities and no other, root reaches another user's socket and removes that user's file."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv: capabilities can be taken away by nobody else")
+    unit = configparser.RawConfigParser(strict=False)
+    unit.read(repository / "deploy/faulthound-agent.service")
+    kept = [f"+{name.removeprefix('CAP_').lower()}" for name in unit["Service"]["CapabilityBoundingSet"].split()]
+    program = "import os, socket; socket.socket(socket.AF_UNIX).connect('1.sock'); os.unlink('1.ring')"
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path):
+        server.bind("1.sock")
+        server.listen()
+        Path("1.ring").touch()
+        Path("1.sock").chmod(0o755)
+        for path in (".", "1.sock", "1.ring"):
+            shutil.chown(path, 65534)
+        Path().chmod(0o700)
+
+        subprocess.run(
+            ["setpriv", f"--bounding-set=-all,{','.join(kept)}", "--inh-caps=-all", sys.executable, "-c", program],
+            check=True, timeout=60,
+        )  # fmt: skip
+
+    assert not (tmp_path / "1.ring").exists()
 
 
 def test_the_example_configuration_is_taken(repository: Path) -> None:
