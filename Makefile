@@ -7,7 +7,7 @@ ACCEPTANCE ?= full
 PYTEST_ARGUMENTS ?=
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench acceptance lock clean
+.PHONY: help run serve agent test lint bench acceptance lock clean
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 smallest = $(if $(filter smallest,$(1)),--smallest)
@@ -22,6 +22,12 @@ run: .venv/installed-diagnose ## diagnose the recorded incident in examples/hung
 	.venv/bin/faulthound diagnose examples/hung_job --html out/report.html
 	@printf '\n%s\n' "The same as a page: $$PWD/out/report.html"
 
+serve: .venv/installed-service ## run the service for this machine, on http://127.0.0.1:4747, with its data in out/service
+	FAULTHOUND_DATA=out/service .venv/bin/faulthound serve
+
+agent: .venv/installed-agent ## run an agent on this machine that reports to it, with its spool in out/agent
+	.venv/bin/faulthound-agent run --service http://127.0.0.1:4747 --state out/agent
+
 test: .venv/installed-test ## run the test suite; prints what each part took
 	.venv/bin/python -m pytest $(PYTEST_ARGUMENTS)
 
@@ -35,6 +41,7 @@ bench: .venv/installed-test ## measure speed and memory into docs/measured (smal
 	.venv/bin/python -m tests.bench.bench_torchfrtrace $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_agent $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_probe $(call smallest,$(BENCH))
+	.venv/bin/python -m tests.bench.bench_service $(call smallest,$(BENCH))
 
 acceptance: .venv/installed-test ## the full matrices, resumable, into docs/measured (smallest: into out)
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))
