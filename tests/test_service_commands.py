@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from collectors import block
 from collectors.records import CommandResult, KernelEvent, Members, Placement
-from service.commands.connection import instant
-from service.commands.endings import Refused
+from service.commands import jobs
+from service.commands.connection import Connection, instant
+from service.commands.endings import Refused, Unreachable
+from service.commands.speech import Speech
 from tests.served import BLOCK_TYPE, serving
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -248,9 +251,40 @@ def test_tls_with_a_house_authority(tmp_path: Path) -> None:
     assert "Traceback" not in no_key.stderr
 
 
+class Restarting(Connection):
+    """A service that is away at every second look, and that knows of one more outcome at each of the others."""
+
+    def __init__(self) -> None:
+        self.looks: list[list[str]] = []
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """Return the commands that were asked for, the first of them done."""
+        self.looks.append(parameters["id"])
+        if len(self.looks) % 2:
+            raise Unreachable("it starts again")
+        done = {"node": "gpu-0001", "verb": "stacks", "outcome": "done"}
+        first, *others = parameters["id"]
+        return {"items": [{"id": first, **done}, *({"id": id, **done, "outcome": None} for id in others)]}
+
+
+def test_a_service_that_restarts_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for answers waits through a restart of the service, and asks again only for what has not come."""
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
+    asked = [{"id": id, "node": "gpu-0001", "verb": "stacks", "outcome": None} for id in ("a", "b")]
+    service = Restarting()
+
+    ended = jobs._awaited(service, asked, 30.0, Speech())
+
+    assert [one["outcome"] for one in ended] == ["done", "done"]
+    assert service.looks == [["a", "b"], ["a", "b"], ["b"], ["b"]]
+    with pytest.raises(Unreachable):
+        jobs._awaited(Restarting(), asked, 0.0, Speech())
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("PORT", "x"), ("COMMIT_SECONDS", "9"), ("LOG_LEVEL", "loud"), ("TLS_KEY", "/nowhere"), ("DATABASE_URL", "mysql://x/y"),
+     ("DATABASE_URL", "postgresql://u:hidden@h:port/x"),
      ("HOST", "no.such.host.invalid")],
 )  # fmt: skip
 def test_a_wrong_setting_is_named(tmp_path: Path, variable: str, value: str) -> None:
@@ -262,6 +296,7 @@ def test_a_wrong_setting_is_named(tmp_path: Path, variable: str, value: str) -> 
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert value in done.stderr or variable in done.stderr
     assert "Traceback" not in done.stderr
+    assert "hidden" not in done.stderr
 
 
 def test_two_services_on_one_port(url: str, tmp_path: Path) -> None:

@@ -149,22 +149,27 @@ def _wish(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:
 
 
 def _awaited(connection: Connection, asked: Sequence[Any], wait_seconds: float, speech: Speech) -> list[Any]:
-    """Return the commands once all have ended, or the time is over."""
+    """Return the commands once all have ended, or the time is over; a service that is away meanwhile is asked again."""
     until = time.monotonic() + wait_seconds
-    ids = [command["id"] for command in asked]
+    commands = {command["id"]: command for command in asked}
     with speech.progress("answers") as progress:
         while True:
-            commands = [
-                command
-                for start in range(0, len(ids), IDS_AT_ONCE)
-                for command in connection.get("/v1/commands", id=ids[start : start + IDS_AT_ONCE])["items"]
-            ]
-            open_ = sum(not answered(command) for command in commands)
+            open_ = [id for id, command in commands.items() if not answered(command)]
             if progress is not None:
-                progress(len(commands) - open_, len(commands))
-            if not open_ or time.monotonic() >= until:
-                return sorted(commands, key=lambda command: (command["node"], command["verb"]))
+                progress(len(commands) - len(open_), len(commands))
+            if not open_:
+                break
+            try:
+                for start in range(0, len(open_), IDS_AT_ONCE):
+                    found = connection.get("/v1/commands", id=open_[start : start + IDS_AT_ONCE])["items"]
+                    commands.update({command["id"]: command for command in found})
+            except endings.Unreachable:
+                if time.monotonic() >= until:
+                    raise
+            if time.monotonic() >= until:
+                break
             time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
+    return sorted(commands.values(), key=lambda command: (command["node"], command["verb"]))
 
 
 def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> None:

@@ -52,7 +52,12 @@ class Database:
     """The engine, its sessions and its schema."""
 
     def __init__(self, url: str) -> None:
-        parsed = make_url(url)
+        try:
+            parsed = make_url(url)
+        except (exc.ArgumentError, ValueError):  # whose text may hold the password
+            raise WrongDatabase(
+                "this is no URL of a database: write postgresql+psycopg://USER:PASSWORD@HOST/NAME"
+            ) from None
         if parsed.drivername in {"postgresql", "postgres"}:
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.drivername not in {"sqlite", "sqlite+pysqlite", "postgresql+psycopg"}:
