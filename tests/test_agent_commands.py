@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from collectors.agent.spool import Spool
 from collectors.live import Asked, Collector, NothingToCollect, Run
 from collectors.live.clock import NodeClock
 from collectors.live.host import Host
-from collectors.records import CommandResult, LogEvent
+from collectors.records import CommandResult, LogEvent, Unread
 from tests.agent_service import agent_service
 
-Collect = Callable[[Asked | None], list[LogEvent]]
+Collect = Callable[[Asked | None], Sequence[LogEvent | Unread]]
 
 
 class Node:
@@ -44,7 +44,7 @@ class Node:
     def runner(self, name: str, answers: tuple[str, ...]) -> Runner:
         """One collector that notes what it is asked and yields a record."""
 
-        def run(asked: Asked | None) -> list[LogEvent]:
+        def run(asked: Asked | None) -> Sequence[LogEvent | Unread]:
             self.asked.append((name, asked))
             return self.does[name](asked)
 
@@ -170,6 +170,20 @@ def test_outcomes_are_those_of_the_collectors(node: Node) -> None:
     assert failed.text == "stacks: no job here; threads: RuntimeError: no permission"
     node.does["stacks"] = lambda asked: [LogEvent(event="x")]
     assert told(node.result("stacks")) == ("done", 1)
+
+
+def test_an_answer_tells_what_was_not_read(node: Node) -> None:
+    """What a collector could not read is in the answer with its ranks, and an answer with nothing else is ``nothing``."""
+    refusals = [Unread(source="recorder", reason="no answer in time", rank=rank) for rank in (3, 1)]
+    node.does["threads"] = lambda _asked: []
+    node.does["stacks"] = lambda _asked: [*refusals, LogEvent(event="stacks")]
+    some = node.result("stacks")
+    node.does["stacks"] = lambda _asked: refusals
+    del node.runners["threads"]
+    none = node.result("stacks")
+
+    assert (some.outcome, some.records, some.text) == ("done", 1, "stacks: not read: rank 1,3: no answer in time")
+    assert (none.outcome, none.records, none.text) == ("nothing", 0, "stacks: not read: rank 1,3: no answer in time")
 
 
 def test_a_collector_that_does_not_come_back_is_answered_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

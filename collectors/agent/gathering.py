@@ -12,12 +12,13 @@ from collectors.agent.columns import tick_of
 from collectors.agent.segment import Entry
 from collectors.live import Cursor, Readings
 from collectors.live.host import Host
-from collectors.records import CommandResult, DeviceState, KernelEvent, ProcessState, Record
+from collectors.records import CommandResult, DeviceState, KernelEvent, ProcessState, Record, Unread
 
 PENDING_BYTES = 4 << 20  # that a run may yield before a Cursor; then what there is goes without one
 RECORD_BYTES_MAX = 6 << 20  # unpacked: a segment with nothing else is still below the 8 MiB of the service's batch
 RUN_BYTES_MAX = 32 << 20  # of one run
 ENDED = frozenset("XZ")
+UNREAD_MOST = 1024
 
 
 class Keeps(Protocol):
@@ -59,6 +60,7 @@ class Gathering:
 
     def __init__(self, name: str, stamp: Stamp, spool: Keeps, host: Host, *, asked: bool = False) -> None:
         self.records = 0
+        self.unread: list[Unread] = []  # the first of them: a command's answer tells of what was not got
         self._name, self._stamp, self._spool, self._host, self._asked = name, stamp, spool, host, asked
         self._lock = threading.Lock()
         self._entry, self._urgent = Entry(), asked
@@ -96,6 +98,8 @@ class Gathering:
         if len(data) > RECORD_BYTES_MAX:
             raise Garbage(f"a {type(record).__name__} of {len(data):,} bytes, more than {RECORD_BYTES_MAX:,}")
         self._make_room(len(data))
+        if isinstance(record, Unread) and len(self.unread) < UNREAD_MOST:
+            self.unread.append(record)
         with self._lock:
             self._entry.records.append(data)
             self._urgent |= is_urgent(record)

@@ -12,13 +12,13 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from collectors.agent.gathering import Gathering, Keeps, Stamp
 from collectors.live import Asked, Collector, NothingToCollect, Run
 from collectors.live.host import Host
-from collectors.records import CollectorReport
+from collectors.records import CollectorReport, Unread
 
 QUESTIONS_MOST = 16
 ERROR_CHARACTERS = 500
@@ -158,7 +158,10 @@ class Runner:
             self._going = going
         kind, text = self._outcome(going, asked)
         self._account(going, kind, text)
-        return Outcome(self.collector.name, kind, text, gathering.records)
+        unread = gathering.unread
+        if kind == "done" and unread:
+            kind, text = "nothing" if len(unread) == gathering.records else "done", _told(unread)
+        return Outcome(self.collector.name, kind, text, gathering.records - len(unread))
 
     def _outcome(self, going: _Going, asked: Asked | None) -> tuple[str, str]:
         try:
@@ -257,6 +260,15 @@ class Runner:
             longest_seconds=round(longest_seconds, 6),
             error=error,
         )
+
+
+def _told(unread: Sequence[Unread]) -> str:
+    """Say what was not read and why, each reason once with the ranks that have it."""
+    ranks: dict[str, list[int]] = {}
+    for one in unread:
+        ranks.setdefault(one.reason, []).extend([] if one.rank is None else [one.rank])
+    told = (f"rank {','.join(map(str, sorted(who)))}: {reason}" if who else reason for reason, who in ranks.items())
+    return "not read: " + "; ".join(told)
 
 
 def _short(error: BaseException) -> str:
