@@ -307,8 +307,10 @@ def test_two_services_on_one_port(url: str, tmp_path: Path) -> None:
     assert "choose another host or port" in done.stderr
 
 
-def test_instants() -> None:
-    """Spans count back from now, RFC 3339 is taken with its offset, and without one as UTC; the rest is refused."""
+def test_instants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans count back from now, RFC 3339 is taken with its offset, and without one as UTC everywhere; the rest is refused."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
     assert instant("--since", "10m", NOW) == NOW - 600
     assert instant("--since", "2h ago", NOW) == NOW - 7_200
     assert instant("--since", "now", NOW) == NOW
@@ -316,6 +318,10 @@ def test_instants() -> None:
     assert instant("--since", "2026-11-21T14:15:17Z", NOW) == 1_795_270_517.0
     assert instant("--since", "2026-11-21T15:15:17+01:00", NOW) == 1_795_270_517.0
     assert instant("--since", "2026-11-21T14:15:17", NOW) == 1_795_270_517.0
+    assert instant("--since", "2026-11-21 14:15:17", NOW) == 1_795_270_517.0
+    assert instant("--since", "2026-11-21", NOW) == 1_795_219_200.0
+    monkeypatch.undo()
+    time.tzset()
     for wrong in ("", "ten minutes", "10", "-5m", "10m 5s", "1969-01-01T00:00:00Z"):
         with pytest.raises(Refused, match="is no instant"):
             instant("--since", wrong, NOW)

@@ -183,14 +183,18 @@ def seconds_of(span: str) -> float:
 
 
 def instant(option: str, text: str | None, now: float) -> float | None:
-    """Return UTC seconds of ``10m``, ``10m ago``, ``now`` or RFC 3339; None where nothing is given."""
-    from service.telling import instants
+    """Return UTC seconds of ``10m``, ``10m ago``, ``now`` or RFC 3339, UTC without an offset; None where nothing is given."""
+    from datetime import UTC, datetime
 
     if text is None or text == "now":
         return None if text is None else now
     if re.fullmatch(r"\d{1,9}[smhd](\s+ago)?", text.strip()):
         return max(0.0, now - seconds_of(text.split()[0]))
-    at = instants.seconds(text if re.search(r"(Z|[+-]\d\d:?\d\d)$", text) else f"{text}Z" if "T" in text else text)
-    if at is None or at < 0:
+    try:
+        at = datetime.fromisoformat(text)
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
         raise Refused(f"{option} {text!a} is no instant: write 10m, 2h ago, now or 2026-11-21T03:14:07Z")
-    return at
+    return seconds
