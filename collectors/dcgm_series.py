@@ -8,39 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from collectors.kernel_lines import pci_address
 from collectors.records import Device
+from collectors.series_table import CELLS_LIMIT, Table, Type
 
 LINE_CHARACTERS = 8192  # a series of an exporter has some hundred; a longer line is none
 SERIES_LIMIT = 200_000  # of one text
-CELLS_LIMIT = 4_000_000  # of all tables together: devices times metrics
 NAME_CHARACTERS = 200
 PREFIXES = ("DCGM_FI_", "DCGM_EXP_")
 DISTINGUISHING = ("xid", "clock_event", "health_watch")  # labels that make one name several metrics
 MOST = (1 << 63) - 1
 
 _NAME = re.compile(r"[A-Z0-9_]{1,150}")
-
-Type = Literal["<f4", "<i8"]
-
-
-@dataclass(slots=True)
-class Table:
-    """The values of one kind of one node, by device and metric."""
-
-    node: str | None
-    type: Type
-    cells: dict[str, dict[str, float]] = field(default_factory=dict)
-    metrics: dict[str, None] = field(default_factory=dict)  # in the order of their coming
-
-    def rows(self) -> Iterator[list[float | None]]:
-        """Yield one row a device, a value a metric, None where there is none."""
-        for values in self.cells.values():
-            yield [values.get(metric) for metric in self.metrics]
 
 
 @dataclass(slots=True)
@@ -95,15 +77,13 @@ class _Gathering:
             self.devices[node, device] = _described(node, device, sample.labels)
 
     def put(self, table: Table, device: str, metric: str, value: float) -> None:
-        """Set a cell, unless the tables are full: they have a cell for every device and metric, far more than series."""
-        grown = (len(table.cells) + (device not in table.cells)) * (len(table.metrics) + (metric not in table.metrics))
-        more = grown - len(table.cells) * len(table.metrics)
+        """Set a cell, unless the tables are full."""
+        more = table.growth(device, metric)
         if self.cells + more > CELLS_LIMIT:
             self.over += 1
         elif math.isfinite(value) and abs(value) < MOST:
             self.cells += more
-            table.metrics.setdefault(metric)
-            table.cells.setdefault(device, {})[metric] = int(value) if table.type == "<i8" else value
+            table.put(device, metric, int(value) if table.type == "<i8" else value)
 
 
 def _declared(line: str) -> set[str]:

@@ -6,8 +6,10 @@ Metrics keep the plugin's names, for those say their unit (nccl_bus_bandwidth_gb
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from collectors.series_table import CELLS_LIMIT, Table
 
 PREFIXES = ("nccl_bus_bandwidth_", "nccl_algorithm_bandwidth_", "nccl_collective", "nccl_p2p_")
 MOST_SERIES = 100_000  # of one text
@@ -21,20 +23,6 @@ _DISTINGUISHING = (
 
 
 @dataclass(slots=True)
-class Table:
-    """The means of one node: device → metric → value."""
-
-    node: str | None
-    cells: dict[str, dict[str, float]] = field(default_factory=dict)
-    metrics: dict[str, None] = field(default_factory=dict)  # in the order of their coming
-
-    def rows(self) -> Iterator[list[float | None]]:
-        """Yield a row a device, a value a metric, None where there is none."""
-        for values in self.cells.values():
-            yield [values.get(metric) for metric in self.metrics]
-
-
-@dataclass(slots=True)
 class Series:
     """What a text holds; ``damaged``: lines that are no series, ``over``: those beyond the bound."""
 
@@ -43,11 +31,11 @@ class Series:
     over: int = 0
 
 
-def gather(lines: Iterable[str]) -> Series:
+def gather(lines: Iterable[str], cells_most: int = CELLS_LIMIT) -> Series:
     """Read the plugin's lines; a line that is damaged costs itself, one of another exporter nothing."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    series, tables, seen = Series(), dict[str | None, Table](), 0
+    series, tables, seen, cells = Series(), dict[str | None, Table](), 0, 0
     for line in lines:
         if not line.startswith(PREFIXES):
             continue
@@ -63,10 +51,13 @@ def gather(lines: Iterable[str]) -> Series:
             series.damaged += 1
             continue
         node = sample.labels.get("node") or sample.labels.get("hostname") or None
-        table = tables.setdefault(node, Table(node))
-        if math.isfinite(sample.value):
-            table.metrics.setdefault(sample.name)
-            table.cells.setdefault(_device(sample.labels), {})[sample.name] = sample.value
+        table, device = tables.setdefault(node, Table(node)), _device(sample.labels)
+        more = table.growth(device, sample.name)
+        if cells + more > cells_most:
+            series.over += 1
+        elif math.isfinite(sample.value):
+            cells += more
+            table.put(device, sample.name, sample.value)
     series.tables = list(tables.values())
     return series
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from collectors.inspector_series import gather
 from collectors.live import NothingToCollect, Readings
 from collectors.live.inspector import BEHIND_BYTES, MOST_OPERATIONS, Inspector
 from collectors.reading import read_file
@@ -193,6 +194,16 @@ def test_this_nodes_means_are_read(node: Node) -> None:
 
     assert (readings.scope, readings.type, readings.values) == ("nccl", "<f4", [[678.263, 9498.47]])
     assert node.run(collector, "inspector") == []
+
+
+def test_metrics_that_share_no_series_take_no_memory(tmp_path: Path) -> None:
+    """A file whose every line names another GPU and another metric has as many cells as the bound, not their product."""
+    text = [f'nccl_p2p_{number}{{gpu="{number}"}} 1' for number in range(4000)]
+
+    series = gather(text, 10_000)
+
+    assert sum(len(row) for table in series.tables for row in table.rows()) == 10_000
+    assert series.over == 3900
 
 
 def test_a_job_cannot_lead_the_agent_elsewhere(node: Node) -> None:

@@ -9,10 +9,11 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from collectors.dcgm_series import Table, gather
+from collectors.dcgm_series import gather
 from collectors.live import Asked, NothingToCollect, Readings, Yielded, collector
 from collectors.live.host import Host
 from collectors.records import Device
+from collectors.series_table import Table
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse

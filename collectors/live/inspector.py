@@ -32,6 +32,7 @@ MOST_FOLDERS = 64
 MOST_SERIES_FILES = 64  # of one folder
 MOST_NAMES = 65_536  # looked at in one folder
 SERIES_BYTES = 1 << 20  # of one file
+MOST_CELLS = 100_000  # of one file: series times metrics; a node's plugin writes some thousand
 SERIES_SECONDS = 300.0  # an older file's job has ended; the plugin writes every 30 s at least
 LABEL = "NCCL_INSPECTOR_DUMP_DIR"
 DEFAULT_FOLDER = "nccl-inspector"  # -<Slurm's job id> or -unknown-jobid, in the process's folder
@@ -109,7 +110,8 @@ class Inspector:
         here = {name.partition(".")[0] for name in (self.host.node, os.uname().nodename)}
         for folder in folders:
             for path in _series_files(folder):
-                for table in gather_series(self._fresh(path).decode(errors="replace").split("\n")).tables:
+                text = self._fresh(path).decode(errors="replace")
+                for table in gather_series(text.split("\n"), MOST_CELLS).tables:
                     if table.cells and (table.node is None or table.node.partition(".")[0] in here):
                         yield Readings("nccl", tuple(table.cells), tuple(table.metrics), list(table.rows()))
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import struct
-from array import array
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from collectors.dcgm_series import CELLS_LIMIT, SERIES_LIMIT, Table, gather
+from collectors.dcgm_series import SERIES_LIMIT, gather
 from collectors.opening import lines
 from collectors.readers import Input, reader
-from collectors.records import NOT_READ, Record, Samples, Unread
+from collectors.records import Record, Unread
+from collectors.series_table import CELLS_LIMIT
 
 MARKS = (b"\nDCGM_FI_", b"\nDCGM_EXP_", b"\n# HELP DCGM_", b"\n# TYPE DCGM_")
 
@@ -38,31 +35,9 @@ def read(input: Input) -> Iterator[Record]:
         yield msgspec.structs.replace(device, **owned)
     for table in series.tables:
         if table.cells:
-            yield _samples(table, input)
+            yield table.samples("dcgm", input)
     if series.over:
         reason = f"{series.over:,} series are not read: {SERIES_LIMIT:,} series or {CELLS_LIMIT:,} values are the most"
         yield Unread(source=input.source, reason=reason, outcome="limit")
     if series.skipped:
         yield Unread(source=input.source, reason=f"{series.skipped:,} lines are no series", outcome="damaged")
-
-
-def _samples(table: Table, input: Input) -> Samples:
-    return Samples(
-        source=input.source,
-        at=input.at,
-        node=table.node or input.node,
-        scope="dcgm",
-        type=table.type,
-        devices=tuple(table.cells),
-        metrics=tuple(table.metrics),
-        ticks=struct.pack("<d", math.nan if input.at is None else input.at),
-        values=_packed(table),
-    )
-
-
-def _packed(table: Table) -> bytes:
-    absent = NOT_READ if table.type == "<i8" else math.nan
-    values: array[Any] = array("q" if table.type == "<i8" else "f")
-    for row in table.rows():
-        values.extend(absent if value is None else value for value in row)
-    return values.tobytes()

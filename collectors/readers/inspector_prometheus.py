@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import struct
-from array import array
 from collections.abc import Iterator
-from sys import byteorder
 
-from collectors.inspector_series import MOST_SERIES, PREFIXES, Table, gather
+from collectors.inspector_series import MOST_SERIES, PREFIXES, gather
 from collectors.opening import lines
 from collectors.readers import Input, reader
-from collectors.records import Record, Samples, Unread
+from collectors.records import Record, Unread
+from collectors.series_table import CELLS_LIMIT
 
 
 def _sniff(head: bytes, source: str) -> int:
@@ -32,25 +29,9 @@ def read(input: Input) -> Iterator[Record]:
     series = gather(text for _, text in lines(input.stream))
     for table in series.tables:
         if table.cells:
-            yield _samples(table, input)
+            yield table.samples("nccl", input)
     if series.over:
-        reason = f"{series.over:,} series are not read: {MOST_SERIES:,} are the most"
+        reason = f"{series.over:,} series are not read: {MOST_SERIES:,} series or {CELLS_LIMIT:,} values are the most"
         yield Unread(source=input.source, reason=reason, outcome="limit")
     if series.damaged:
         yield Unread(source=input.source, reason=f"{series.damaged:,} lines are no series", outcome="damaged")
-
-
-def _samples(table: Table, input: Input) -> Samples:
-    values = array("f", (math.nan if value is None else value for row in table.rows() for value in row))
-    if byteorder == "big":
-        values.byteswap()
-    return Samples(
-        source=input.source,
-        at=input.at,
-        node=table.node or input.node,
-        scope="nccl",
-        devices=tuple(table.cells),
-        metrics=tuple(table.metrics),
-        ticks=struct.pack("<d", math.nan if input.at is None else input.at),
-        values=values.tobytes(),
-    )
