@@ -77,7 +77,8 @@ def read(stream: BinaryIO) -> Iterator[Manifest | Batch]:
         body = stream.read(length)
         if len(body) < length:
             raise Damaged(
-                f"the entry at byte {offset:,} has {length:,} bytes and was cut at byte {offset + len(body):,}"
+                f"the entry at byte {offset:,} has {length:,} bytes and was cut at byte {offset + len(body):,}: "
+                "export the bundle again, or copy it again"
             )
         if kind == BATCH:
             yield Batch(sequence, received_at, body)
@@ -88,7 +89,7 @@ def read(stream: BinaryIO) -> Iterator[Manifest | Batch]:
 
 def _header(header: bytes, offset: int) -> tuple[Any, ...]:
     if len(header) < ENTRY.size + CHECKSUM.size:
-        raise Damaged(f"the bundle was cut inside the entry at byte {offset:,}")
+        raise Damaged(f"the bundle was cut inside the entry at byte {offset:,}: export it again, or copy it again")
     if zlib.crc32(header[: ENTRY.size]) != CHECKSUM.unpack_from(header, ENTRY.size)[0]:
         raise Damaged(f"the entry at byte {offset:,} is not what was written: what follows it cannot be found")
     fields = ENTRY.unpack_from(header)

@@ -160,6 +160,17 @@ def test_files_not_read_are_counted_beyond_those_listed() -> None:
     assert said.count(": empty") == text.MOST_UNREAD
 
 
+def test_where_agents_run_they_are_asked() -> None:
+    """A verdict from what agents sent leads to asking them, with a job's name that a shell takes as one word."""
+    seen = document.Coverage(sources={"coverage": 2, "ring": 1, "command_result": 1})
+    said = text.render(changed(undecided(), job="llama; reboot", coverage=seen))
+
+    assert "faulthound jobs collect 'llama; reboot'\n" in said
+    assert "py-spy dump" not in said
+    assert "2 accounts of agents" in said
+    assert "1 probe ring" in said
+
+
 def test_abstaining_with_an_action_only_offers_it() -> None:
     """Where an abstaining verdict has an action, it is one way among others and not an order."""
     said = " ".join(text.render(changed(undecided(), action=document.Action(kind="probe", ranks=(12, 13)))).split())

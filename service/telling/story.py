@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from analyzers.verdict import Action, Culprit, Verdict
 from service.telling.hostlists import fold_hosts, parse_ranks, ranks_for_people
@@ -56,6 +57,14 @@ _SOURCES = {
     "ras_communicator": ("RAS communicator", "RAS communicators"),
     "ras_peer_dead": ("RAS report of a dead process", "RAS reports of dead processes"),
     "placement": ("host list", "host lists"),
+    "ring": ("probe ring", "probe rings"),
+    "samples": ("block of readings", "blocks of readings"),
+    "steps": ("report of steps", "reports of steps"),
+    "collective_timings": ("report of timings", "reports of timings"),
+    "device": ("device", "devices"),
+    "device_state": ("device's state", "devices' states"),
+    "coverage": ("account of an agent", "accounts of agents"),
+    "command_result": ("answer of an agent", "answers of agents"),
     "unread": ("file not read", "files not read"),
 }
 
@@ -263,6 +272,13 @@ def _counted(name: str, count: int) -> str:
 def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what to collect when nothing could be named: a reason and a command each, most telling first."""
     have = verdict.coverage.sources
+    if have.get("coverage"):  # of an agent: it can be asked, and nobody need log in on a node
+        job = quote(verdict.job) if verdict.job else "JOB"
+        again = f"faulthound export {job} --force again.fhz && faulthound diagnose again.fhz"
+        return (
+            ("What the job's agents can get now", f"faulthound jobs collect {job}"),
+            ("Then export it, and ask again", again),
+        )
     first = verdict.suspects[0].ranks if verdict.suspects else ()
     where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
     steps = []
