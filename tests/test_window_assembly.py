@@ -6,14 +6,16 @@ from array import array
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from collectors.records import Members, Placement, Record, Samples
 from service.clock import now
 from service.store.database import Database
+from service.store.log import Stored
 from service.window.assembly import assemble
 from service.window.compaction import Compaction
 from service.window.feed import Feed
-from service.window.tail import Tail
+from service.window.tail import Tail, TooMany
 from tests.served import served
 
 START = 1_763_700_000.0 // 60 * 60
@@ -50,6 +52,30 @@ def test_the_past_is_what_the_present_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(live.values[:, :, 0], past.values[:, :, 0])
     np.testing.assert_array_equal(np.diff(live.values[:, :, 1], axis=0), np.diff(past.values[:, :, 1], axis=0))
     assert np.diff(live.values[:, :, 1], axis=0).tolist() == [[1.0, 1.0]] * 17
+
+
+def test_no_more_is_made_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array past its bound is refused before it is made, out of memory and out of the blocks, and so are the blocks."""
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    feed = Feed(Tail(600), Compaction(database))
+    for sequence, minute in enumerate((0, 1, 2), 1):
+        feed.add(
+            Stored(sequence, "gpu-0", f"{minute}", None, START + 60 * minute, 1, b""),
+            tick("gpu-0", START + 60 * minute, 1.0),
+        )
+    asked = "gpu", NODES, None, START, START + 60
+
+    for end, values in ((START + 120, 12), (START + 3600, 12)):
+        assert assemble(feed.tail, database, *asked, end, values).values.size == values
+        with pytest.raises(TooMany, match="12 values, and 11 are the most"):
+            assemble(feed.tail, database, *asked, end, values - 1)
+    monkeypatch.setattr("service.window.assembly.MOST_ROOM", 50)
+    with pytest.raises(TooMany, match="of 2 nodes stand in the blocks"):
+        assemble(feed.tail, database, *asked, START + 3600)
+    feed.tail.drop(START + 1_000)
+    assert feed.tail.size == 0
+    database.close()
 
 
 def test_samples_over_rest(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from service.api.state import of
 from service.clock import now
 from service.store.registry import job_nodes
 from service.window.assembly import assemble
+from service.window.tail import TooMany
 
 DEFAULT_SECONDS = 600.0
 MOST_TICKS = 2_000
@@ -62,12 +63,10 @@ def get_samples(
     with service.database.session() as session:
         found(session, job)
         nodes = job_nodes(session, job, start, end)
-    cube = assemble(service.tail, service.database, scope, nodes, metric, start, end, at)
-    if cube.values.size > MOST_VALUES:
-        raise Problem(
-            "too-large",
-            f"{cube.values.size:,} values, and {MOST_VALUES:,} are the most: name metrics, or a shorter span",
-        )
+    try:
+        cube = assemble(service.tail, service.database, scope, nodes, metric, start, end, at, MOST_VALUES)
+    except TooMany as many:
+        raise Problem("too-large", f"{many}: name metrics, or a shorter span") from None
     return Response(msgspec.json.encode(_document(cube)), media_type="application/json")
 
 

@@ -40,6 +40,11 @@ class Grid:
         self._newest = -1
         self._placed: dict[str, tuple[_Names, Any]] = {}  # type → the names of the newest record and where they stand
 
+    @property
+    def size(self) -> int:
+        """How many values it has room for."""
+        return sum(values.size for values in self.values.values())
+
     def add(self, samples: Samples, tick_seconds: float, latest_at: float) -> int:
         """Place the ticks of one record; return how many were outside the window and were left out.
 

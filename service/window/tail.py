@@ -5,6 +5,7 @@ The log has all that was acknowledged; this is a view of it, and is made again f
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,12 +34,17 @@ class Cube:
     values: NDArray[np.float32]
 
 
+class TooMany(ValueError):
+    """More values are asked for than whoever asks has room for."""
+
+
 class Tail:
     """What each node sampled in the last ``window_seconds``, by scope. One writer, any number of readers."""
 
     def __init__(self, window_seconds: float, tick_seconds: float = TICK_SECONDS) -> None:
         self.window_seconds, self.tick_seconds = window_seconds, tick_seconds
         self.slots = int(window_seconds / tick_seconds) + 2  # the tick that is arriving, and one that is late
+        self.size = 0  # values that the grids have room for, of four bytes each
         self.left_out = 0  # ticks outside the window, and samples whose bytes are not what they say
         self._grids: dict[str, dict[str, Grid]] = {}  # scope → node → grid
         self._lock = threading.Lock()
@@ -55,6 +61,7 @@ class Tail:
         if grid is None:
             self.left_out += 1
             return
+        before = grid.size
         latest_at = received_at + FUTURE_SECONDS
         try:
             self.left_out += grid.add(samples, self.tick_seconds, latest_at)
@@ -66,6 +73,7 @@ class Tail:
                 self.left_out += 1
         except ValueError:
             self.left_out += 1
+        self.size += grid.size - before
 
     def _grid(self, scope: str, node: str) -> Grid | None:
         """Return a node's grid, a new one where it had none; None where it has as many as a node may have."""
@@ -77,9 +85,18 @@ class Tail:
         return self._grids.setdefault(scope, {}).setdefault(node, Grid(self.slots))
 
     def assemble(
-        self, scope: str, nodes: Sequence[str], metrics: Sequence[str] | None, since: float, until: float
+        self,
+        scope: str,
+        nodes: Sequence[str],
+        metrics: Sequence[str] | None,
+        since: float,
+        until: float,
+        most_values: int | None = None,
     ) -> Cube:
-        """Return the ticks in [since, until) of these nodes; unknown nodes have no devices, unknown metrics are NaN."""
+        """Return the ticks in [since, until) of these nodes; unknown nodes have no devices, unknown metrics are NaN.
+
+        Raise ``TooMany`` where these would be more than ``most_values``.
+        """
         first, last = int(since // self.tick_seconds), int(-(-until // self.tick_seconds))
         first = max(first, last - self.slots)
         numbers = np.arange(first, max(first, last))
@@ -87,7 +104,10 @@ class Tail:
             grids = [(node, grid) for node in nodes if (grid := self._grids.get(scope, {}).get(node)) is not None]
             names = tuple(metrics) if metrics is not None else _all_metrics(grids)
             devices = tuple((node, device) for node, grid in grids for device in grid.devices)
-            values = np.full((len(numbers), len(devices), len(names)), np.nan, np.float32)
+            shape = len(numbers), len(devices), len(names)
+            if most_values is not None and math.prod(shape) > most_values:
+                raise TooMany(f"{math.prod(shape):,} values, and {most_values:,} are the most")
+            values = np.full(shape, np.nan, np.float32)
             start = 0
             for _, grid in grids:
                 _copy(grid, numbers, names, values[:, start : start + len(grid.devices)])
@@ -100,7 +120,7 @@ class Tail:
         with self._lock:
             for nodes in self._grids.values():
                 for name in [name for name, grid in nodes.items() if grid.numbers.max() < number]:
-                    del nodes[name]
+                    self.size -= nodes.pop(name).size
             self._grids = {scope: nodes for scope, nodes in self._grids.items() if nodes}
 
 
