@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collectors import block
 from collectors.records import Members, Placement, Record, Samples
 from service.clock import now
 from service.store.database import Database
-from service.store.log import Stored
+from service.store.log import Incoming, Log, Stored
 from service.window.assembly import assemble
 from service.window.compaction import Compaction
 from service.window.feed import Feed
@@ -52,6 +53,25 @@ def test_the_past_is_what_the_present_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(live.values[:, :, 0], past.values[:, :, 0])
     np.testing.assert_array_equal(np.diff(live.values[:, :, 1], axis=0), np.diff(past.values[:, :, 1], axis=0))
     assert np.diff(live.values[:, :, 1], axis=0).tolist() == [[1.0, 1.0]] * 17
+
+
+def test_the_newest_minutes_are_not_missing(tmp_path: Path) -> None:
+    """A span that began before the window has the minutes that no block holds yet, out of the log."""
+    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    database.migrate()
+    log, feed = Log(database), Feed(Tail(120), Compaction(database))
+    instants = [START + 20 * number for number in range(30)]
+    log.append(
+        [Incoming("gpu-0", f"{at}", None, at, 2, block.encode(tick("gpu-0", at, at - START))) for at in instants]
+    )
+    for stored in log.read_from(0, 100):
+        feed.add(stored, block.decode(stored.block))
+
+    cube = assemble(feed.tail, database, "gpu", NODES, ["power_watts"], START, START + 600, START + 600)
+
+    assert feed.compaction.place < 30
+    assert cube.values[::2, 0, 0].tolist() == [at - START for at in instants]
+    database.close()
 
 
 def test_no_more_is_made_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from service.window.merging import merged
 
 PLACE, MINUTE = "compaction", "compaction_minute"  # rows of the cursors: the log's sequence, the last whole minute
 ROWS_AT_ONCE = 64  # of one transaction
+BLOCKS_AT_ONCE = 64  # read into memory
 LONGEST_SCOPE = 64  # characters: the column's
 MOST_NODE_BYTES = 8 << 20  # of one node in a minute: ordinary ones send some ten thousand
 MOST_BYTES = 256 << 20  # of all nodes in a minute; two minutes are in memory at once
@@ -125,5 +126,5 @@ def blocks(
     where += [Block.node.in_(list(nodes))] if nodes is not None else []
     statement = select(Block.node, Block.minute, Block.block).where(*where).order_by(Block.minute)
     with database.session() as session:
-        for node, minute, data in session.execute(statement.execution_options(yield_per=500)):
+        for node, minute, data in session.execute(statement.execution_options(yield_per=BLOCKS_AT_ONCE)):
             yield node, 60.0 * (minute + 1), block.decode(data)
