@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -406,6 +407,23 @@ def test_another_users_pipe_and_dump_are_left_alone(node: Node) -> None:
     assert told.reason.count("it belongs to user 12345") == 2
     assert (of(found, FlightRecorderDump), os.read(reader, 10)) == ([], b"")
     os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open what is another user's")
+def test_what_the_dead_left_is_theirs(node: Node) -> None:
+    """After a rank's end its user is still known: another user's file at the path of its dump is not taken for it."""
+    named, stem = stem_of(node, "dump_")
+    Path(f"{stem}0").write_text(json.dumps(DUMP))
+    os.chown(f"{stem}0", 12345, -1)
+    process, collector = node.rank(0, labels={"TORCH_FR_DUMP_TEMP_FILE": named}), Recorders(node.host)
+    with contextlib.suppress(NothingToCollect):
+        node.run(collector, "recorder")
+    node.host.processes = ()
+    shutil.rmtree(node.folder / "proc" / str(process.pid))
+
+    (told,) = node.run(collector, "recorder", ASKED)
+
+    assert "it belongs to user 12345, its process to 0" in told.reason  # type: ignore[union-attr]
 
 
 def test_a_dump_that_is_a_trap_costs_its_rank(node: Node, tmp_path: Path) -> None:

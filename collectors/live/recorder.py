@@ -19,6 +19,7 @@ import msgspec
 from collectors.live import Asked, NothingToCollect, Yielded, collector
 from collectors.live.asking import Budget, NoAnswer, Silent
 from collectors.live.host import Host
+from collectors.live.job_files import owner
 from collectors.live.recorder_answers import opened
 from collectors.live.recorder_doors import doors
 from collectors.live.training import TrainingProcess
@@ -36,6 +37,7 @@ class _Question:
     """One rank's: until when it may take, and what became of each way that was tried."""
 
     process: TrainingProcess
+    user: int | None
     deadline: float
     tried: list[str] = field(default_factory=list)
 
@@ -46,7 +48,7 @@ class Recorders:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.seen: dict[int, tuple[float, TrainingProcess]] = {}  # by pid: when last, and who
+        self.seen: dict[int, tuple[float, TrainingProcess, int | None]] = {}  # by pid: when last, who, and whose
         self.busy: dict[int, threading.Thread] = {}  # by pid: questions that outlived their run
         self.budget = Budget(ALL_BYTES)
 
@@ -64,12 +66,12 @@ class Recorders:
 
     def _processes(self) -> list[TrainingProcess]:
         now = self.host.clock.monotonic()
-        self.seen.update({process.pid: (now, process) for process in self.host.training()})
+        self.seen.update({each.pid: (now, each, owner(self.host, each.pid)) for each in self.host.training()})
         self.seen = {pid: known for pid, known in self.seen.items() if now - known[0] < REMEMBERED_SECONDS}
         if not self.seen:
             raise NothingToCollect("no training process on this node")
         newest: dict[tuple[str | None, str | None, int], TrainingProcess] = {}
-        for _, process in sorted(self.seen.values(), key=lambda known: known[0]):
+        for _, process, _ in sorted(self.seen.values(), key=lambda known: known[0]):
             newest[process.job, process.role, process.rank] = process  # in a job with roles each counts from rank 0
         return sorted(newest.values(), key=lambda process: process.rank)
 
@@ -90,7 +92,7 @@ class Recorders:
             if process.pid in self.busy:
                 answers.put((process.pid, [_unread(process, "the last question to it is still without an answer")]))
                 continue
-            question = _Question(process, deadline - READING_SECONDS)
+            question = _Question(process, self.seen[process.pid][2], deadline - READING_SECONDS)
             thread = threading.Thread(target=self._answer, args=(question, answers.put), daemon=True)
             thread.start()
             self.busy[process.pid] = thread
@@ -115,7 +117,7 @@ class Recorders:
     def _through(self, question: _Question) -> Iterator[Record]:
         """Go through the doors until one gives a dump; say what became of each otherwise."""
         process, silent = question.process, False
-        for door in doors(self.host, process):
+        for door in doors(self.host, process, question.user):
             if silent and door.kind != "dump file":
                 continue  # a process that says nothing will not write either
             try:

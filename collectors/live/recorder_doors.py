@@ -46,10 +46,14 @@ class Door:
         return f"{self.kind} {_INSIDE.sub('', self.address)}"
 
 
-def doors(host: Host, process: TrainingProcess) -> list[Door]:
-    """Return the ways to a rank's dump, the best first; each exists, whether it answers is not known."""
+def doors(host: Host, process: TrainingProcess, user: int | None = None) -> list[Door]:
+    """Return the ways to a rank's dump, the best first; each exists, whether it answers is not known.
+
+    ``user``: whose the process was, should it have ended.
+    """
     found = [Door("worker server", address) for address in dict.fromkeys(_servers(host, process))]
-    dumps, user = [str(path) for path in _dumps(host, process)], owner(host, process.pid)
+    dumps, now = [str(path) for path in _dumps(host, process)], owner(host, process.pid)
+    user = user if now is None else now
     if pipe := _pipe(host, process):
         found.append(Door("pipe", pipe, tuple(dumps), user))
     return found + [Door("dump file", path, user=user) for path in dumps if _is(path, stat.S_ISREG)]
