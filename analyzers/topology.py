@@ -139,12 +139,18 @@ def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[
         listed = group.members is not None
         members = group.members.ranks() if group.members is not None else tuple(sorted(set(used[group].tolist())))
         dimension = dimension_of(group.description, group.name)
-        if not listed and dimension == "world":
+        if not listed and (dimension == "world" or _is_everybody(members, window, ranks)):
             members = ranks
         groups.append(ProcessGroup(key_of(group), group.name, group.description, dimension, members, not listed))
     groups = _completed(groups, ranks)
     strides = sorted({_stride(group.members) for group in groups if 1 < len(group.members) < len(ranks)})
     return tuple(_dimensioned_by_shape(group, strides, len(ranks)) for group in groups)
+
+
+def _is_everybody(members: tuple[int, ...], window: Window, ranks: tuple[int, ...]) -> bool:
+    """Say whether a group that every dumped rank uses is the whole world's: who left no dump is the one to look for."""
+    dumped = {dump.rank for dump in window.dumps}
+    return len(dumped) > len(ranks) / 2 and dumped <= set(members)
 
 
 def dimension_of(description: str, name: str) -> str:

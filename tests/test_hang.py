@@ -199,6 +199,32 @@ def test_two_groups_entered_in_opposite_order_are_a_deadlock_of_the_code() -> No
     assert "in opposite order" in finding.suspects[0].why
 
 
+def gloo(sequence: int, group: str, *, retired: bool) -> Entry:
+    """A collective of gloo, which knows no other end than that it is retired."""
+    return Entry("gloo:all_reduce", sequence, group=group, state=SCHEDULED, retired=retired)
+
+
+def test_who_has_left_an_operation_closes_no_circle() -> None:
+    """Rank 0 got out of a's all_reduce before the others and waits in b for them: nobody waits for rank 0."""
+    groups = (group("a", 0, 1, 2), group("b", 0, 1, 2))
+    early = dump(0, [gloo(1, "a", retired=True), gloo(1, "b", retired=False)], groups)
+
+    findings = found(early, *(dump(rank, [gloo(1, "a", retired=False)], groups) for rank in (1, 2)))
+
+    assert "deadlock" not in {finding.fault_class for finding in findings}
+
+
+def test_a_group_of_all_that_left_a_dump_is_everybodys() -> None:
+    """gloo lists no members: the rank without a dump belongs to the groups that all others use, and is who they wait for."""
+    placed = Placement(ranks=Members.of(range(4)), nodes=("n0", "n0", "n1", "n1"), world_size=4)
+    before = [gloo(1, "a", retired=True), gloo(1, "b", retired=True)]
+    early = dump(0, [*before, gloo(2, "a", retired=True), gloo(2, "b", retired=False)])
+
+    finding = only(placed, early, *(dump(rank, [*before, gloo(2, "a", retired=False)]) for rank in (1, 2)))
+
+    assert (finding.fault_class, suspects(finding)) == ("no_dump", (3,))
+
+
 def test_transfers_in_a_circle_are_a_set() -> None:
     """Each sends to the next and none receives: somebody of the circle, and stacks would tell who."""
     ring = (group("0", 0, 1, 2),)

@@ -20,7 +20,8 @@ class Progress:
     """Which rows of the table are outstanding, and how far each rank got in each group.
 
     ``outstanding``, ``lost``, ``current`` are masks of shape (n,). ``lost``: the rank never saw it end, but a peer's end
-    proves that it did. ``current``: of this attempt. ``entered``: highest collective sequence per (rank, group) pair.
+    proves that it did. ``current``: of this attempt. ``entered`` and ``ended``: highest collective sequence that each
+    (rank, group) pair launched, and saw end.
     """
 
     table: RecorderTable
@@ -29,6 +30,7 @@ class Progress:
     lost: Mask
     outstanding: Mask
     entered: Ints
+    ended: Ints
 
     @cached_property
     def dumped(self) -> frozenset[int]:
@@ -60,6 +62,10 @@ class Progress:
         """Return the highest sequence that each rank launched in a group, -1 for none."""
         return self.pairs.looked_up(self.entered, ranks, group)
 
+    def ended_by(self, ranks: Ints, group: int) -> Ints:
+        """Return the highest sequence that each rank saw end in a group, -1 for none."""
+        return self.pairs.looked_up(self.ended, ranks, group)
+
 
 def peers_of(operation: str) -> tuple[str, int, int] | None:
     """Read ``send 0->3`` or ``recv 2<-3`` as (direction, own, peer), in group-local ranks; None for anything else."""
@@ -76,4 +82,5 @@ def progress(table: RecorderTable) -> Progress:
     unfinished &= ~left
     lost = lost_completions(table, pairs, unfinished, ended_by_pair(table, pairs, current, unfinished))
     entered = pairs.highest(table["collective_seq"], current & ~table.is_p2p)
-    return Progress(table, pairs, current & ~left, lost, unfinished & ~lost, entered)
+    ended = pairs.highest(table["collective_seq"], table.finished & current & ~table.is_p2p)
+    return Progress(table, pairs, current & ~left, lost, unfinished & ~lost, entered, ended)

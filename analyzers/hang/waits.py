@@ -144,9 +144,18 @@ def _absent(situation: Situation, operation: Operation) -> tuple[int, ...]:
 
 
 def _held_up(situation: Situation, operation: Operation, blocking: dict[int, set[Operation]]) -> list[int]:
-    """Return the members that reached a collective but are held up by something older."""
-    held = (member for member in situation.members[operation.group] if member in situation.progress.dumped)
-    return [member for member in held if blocking.get(member) and operation not in blocking[member]]
+    """Return the members that reached a collective but are held up by something older.
+
+    One that has left it is held up by something newer: gloo's members leave one after the other, and a rank that waits in
+    the next collective has given this one all that it had to give.
+    """
+    members = [member for member in situation.members[operation.group] if member in situation.progress.dumped]
+    ended = situation.progress.ended_by(np.asarray(members, np.int64), operation.group)
+    return [
+        member
+        for member, left in zip(members, ended, strict=True)
+        if left < operation.sequence and blocking.get(member) and operation not in blocking[member]
+    ]
 
 
 def _transfer_edges(

@@ -66,15 +66,18 @@ class Service:
 
     def wait_ready(self) -> None:
         """Wait until it says that it is ready."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline, said = time.monotonic() + START_SECONDS, ""
         while time.monotonic() < deadline:
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                answer = httpx.get(f"{self.url}/readyz", timeout=5)
+                if answer.status_code == 200:
                     return
-            except httpx.HTTPError:
-                pass
+                said = answer.text
+            except httpx.HTTPError as error:
+                said = repr(error)
             time.sleep(0.05)
-        raise RuntimeError(f"the service is not ready:\n{(self.folder / 'service.log').read_text()[-3000:]}")
+        log = (self.folder / "service.log").read_text()[-3000:]
+        raise RuntimeError(f"the service is not ready: {said}\n{log}")
 
     def kill(self) -> None:
         """End it as a power cut of the process would."""
