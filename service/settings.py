@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     queue_bytes: int = Field(256 << 20, ge=1024, description="Bytes that may wait for the log; then 503.")
     commit_seconds: float = Field(0.05, ge=0.0, le=1.0, description="Longest wait for companions of one commit.")
     node_batches_per_second: float = Field(
-        20.0, gt=0, description="Batches a token may send a second, on average; then 429."
+        20.0, gt=0, description="Batches a second of one node with one token, on average; then 429."
     )
     node_batches_burst: int = Field(600, ge=1, description="And at once: an agent that was away drains its spool.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,3 +233,22 @@ def test_upkeep_outlives_a_failing_chore(failure: Exception) -> None:
     upkeep.close()
 
     assert upkeep.failures["fails"] >= 2
+
+
+def test_a_long_chore_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stops the service does not wait for a sweep of hours; the chores behind it are not begun any more."""
+    monkeypatch.setattr("service.store.upkeep.CLOSING_SECONDS", 0.1)
+    begun, end, done = threading.Event(), threading.Event(), list[str]()
+
+    def long() -> None:
+        begun.set()
+        end.wait(30)
+
+    upkeep = Upkeep({"long": long, "next": lambda: done.append("next")})
+    upkeep.start()
+    assert begun.wait(10)
+    upkeep.close()
+    still_at_it = not end.is_set()
+    end.set()
+
+    assert (still_at_it, done) == (True, [])

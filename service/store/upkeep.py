@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.exc import SQLAlchemyError
 
 EVERY_SECONDS = 60.0
+CLOSING_SECONDS = 5.0  # that a chore is waited for: a sweep of many gigabytes takes minutes, each of its steps is whole
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +31,10 @@ class Upkeep:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread after the chore that it is at."""
+        """End the thread after the chore that it is at; a long one is left behind."""
         self._closing.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSING_SECONDS)
 
     def round(self) -> None:
         """Do each chore once."""
