@@ -16,6 +16,7 @@ counted from 1; one whose two numbers differ was being written when it was read.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import fcntl
 import importlib.machinery
@@ -394,7 +395,7 @@ class _Probe:
         group.expected = pg._get_sequence_number_for_group()
         if p2p:
             group.offset += group.expected - before
-        if self.batch is not None:
+        if self.batch is not None and len(self.batch) < ENTRIES:  # one whose end never came must not grow for ever
             self.batch.append(index)
         elif work is None:
             self.leave((index,), event)
@@ -465,7 +466,9 @@ _hooked: list[bool] = []
 
 
 def _attempt(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call, and swallow what fails: whatever is wrong in here, the job goes on."""
+    """Call, and swallow what fails: whatever is wrong in here, the job goes on, and once the probe is off, alone."""
+    if _probe.off:
+        return None
     try:
         return act(*arguments, **named)
     except Exception:  # noqa: BLE001 the probe's one rule
@@ -591,7 +594,7 @@ def _patch() -> None:
             setattr(group, method, _wrapped_batch(getattr(group, method), begins=begins))
     work.wait = _wrapped_wait(work.wait)
     work.is_completed = _wrapped_is_completed(work.is_completed)
-    atexit.register(lambda: _attempt(_probe.close))
+    atexit.register(_close)
     os.register_at_fork(after_in_child=_begin_anew)
     previous = sys.excepthook
 
@@ -607,6 +610,11 @@ def _begin_anew() -> None:
     global _probe  # noqa: PLW0603 one process, one probe
     _probe.ring, _probe.pending, _probe.device = None, {}, None
     _probe = _Probe()
+
+
+def _close() -> None:
+    with contextlib.suppress(Exception):
+        _probe.close()
 
 
 class _Waiting:
@@ -645,7 +653,7 @@ class phase:  # noqa: N801 it is used like a function: phase("forward"), or with
     """Say what the rank is doing from here on; as a context manager, until its end."""
 
     def __init__(self, name: str) -> None:
-        self.before = "" if _probe.off else _attempt(_probe.set_phase, name) or ""
+        self.before = _attempt(_probe.set_phase, name) or ""
 
     def __enter__(self) -> None: ...
 
@@ -656,14 +664,12 @@ class phase:  # noqa: N801 it is used like a function: phase("forward"), or with
 def step(number: int) -> None:
     """Say that a step ended; without it the steps of the first optimizer are counted."""
     _probe.counted_by_hand = True
-    if not _probe.off:
-        _attempt(_probe.end_step, number)
+    _attempt(_probe.end_step, number)
 
 
 def role(name: str) -> None:
     """Say what this rank is for, in a job that has roles: trainer, rollout, reward and so on."""
-    if not _probe.off:
-        _attempt(lambda: (_probe.ring or _probe.open()).put(ROLE_AT, (_probe.ring or _probe.open()).name(name), "<i"))
+    _attempt(lambda: (_probe.ring or _probe.open()).put(ROLE_AT, (_probe.ring or _probe.open()).name(name), "<i"))
 
 
 def main() -> None:

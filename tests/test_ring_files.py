@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from collectors import faulthound_probe
-from collectors.faulthound_probe import BASE_AT, ENTRY, HEADER_BYTES, MOST_DEAD, spans
+from collectors.faulthound_probe import BASE_AT, ENTRY, HEADER_BYTES, MOST_DEAD, MOST_FAILURES, SWALLOWED_AT, spans
 from collectors.live import Asked, Cursor, NothingToCollect, Yielded
 from collectors.live.host import Host
 from collectors.live.ring import KEPT_SECONDS, NEWEST_ENTRIES, RingCollector
@@ -377,9 +377,15 @@ def _foreign(node: Node) -> None:
     os.chown(node.path, 12345, -1)
 
 
-@pytest.mark.parametrize("spoil", [_linked, _opened, _another, _huge, _piped, _foreign])
+def _given_up(node: Node) -> None:
+    with node.path.open("r+b") as file:
+        file.seek(SWALLOWED_AT)
+        file.write(MOST_FAILURES.to_bytes(8, "little"))
+
+
+@pytest.mark.parametrize("spoil", [_linked, _opened, _another, _huge, _piped, _foreign, _given_up])
 def test_a_file_that_another_could_have_made_is_refused(node: Node, spoil: object) -> None:
-    """A link, a folder open to all, another's header, a huge file, a pipe, another's file: refused, told once."""
+    """A link, a folder open to all, another's header, a huge file, a pipe, another's, one that was given up: told once."""
     spoil(node)  # type: ignore[operator]
 
     first, second = node.run(Asked("recorders")), node.run()

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from collectors.faulthound_probe import MOST_FAILURES
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
 from collectors.live.files import names
 from collectors.live.host import Host
@@ -169,6 +170,8 @@ class RingCollector:
             raise Refused(
                 f"it names another process than {known.pid}, or another start of it: it was left by one before"
             )
+        if image.swallowed >= MOST_FAILURES:  # what the rank has done since then would look like a rank that hangs
+            raise Refused(f"its probe has given up after {image.swallowed} failures of its own")
         return image
 
     def _read(self, known: _Known, *, whole: bool) -> Iterator[Yielded]:
