@@ -301,6 +301,26 @@ def test_hostile_values_fit_or_are_left_out(database: Database, record: Record) 
         assert follower.counts.underivable_batches == 0
 
 
+def test_a_consumer_that_cannot_resume_stops_nobody(database: Database) -> None:
+    """A consumer that breaks while it takes up its past is told of, and hears what comes."""
+
+    class Broken(Heard):
+        def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
+            raise ValueError("bug")
+
+    log, broken = Log(database), Broken()
+    follower = Follower(database, log, [broken])
+    follower.start()
+    send(log, 1, [placed([0], "gpu-0001")])
+    follower.wake()
+    ends_at = time.monotonic() + 10
+    while not broken.sequences and time.monotonic() < ends_at:
+        time.sleep(0.01)
+    follower.close()
+
+    assert (broken.sequences, follower.counts.consumer_failures) == ([1], 1)
+
+
 def test_consumers_hear_every_batch_once(database: Database) -> None:
     """A consumer whose database failed gets the same batch again; one that raises anything else misses that batch."""
     log = Log(database)

@@ -200,6 +200,19 @@ def test_a_lock_of_another_process_is_an_error_of_the_database(tmp_path: Path, m
     database.close()
 
 
+def test_a_session_sees_one_state(database: Database) -> None:
+    """What is committed while a session reads is not seen by it, on either database, and by the next one it is."""
+    log, count = Log(database), text("SELECT count(*) FROM batches")
+    log.append([batch(1)])
+
+    with database.session() as session:
+        before = session.scalar(count)
+        log.append([batch(2)])
+        after = session.scalar(count)
+    with database.session() as session:
+        assert (before, after, session.scalar(count)) == (1, 1, 2)
+
+
 def test_what_raises_is_undone(database: Database) -> None:
     """A transaction that raises leaves nothing behind."""
     log = Log(database)

@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from collectors import block
 from collectors.records import Record, Samples
 from service.store.database import Database
 from service.store.log import Incoming, Log, Stored
+from service.store.models import Block
 from service.window import compaction
 from service.window.compaction import Compaction, blocks
 from service.window.feed import Feed
@@ -253,3 +255,14 @@ def test_a_node_that_went_leaves_the_window(database: Database) -> None:
     cube = feed.tail.assemble("gpu", ("gone", "here"), None, START, START + 510)
 
     assert {node for node, _ in cube.devices} == {"here"}
+
+
+def test_a_damaged_block_costs_itself(database: Database) -> None:
+    """A block whose bytes were changed on disk is passed over, and the others are read."""
+    log = Log(database)
+    filled(log, 2)
+    followed(log, Compaction(database))
+    with database.transaction() as session:
+        session.execute(update(Block).where(Block.node == "gpu-1").values(block=b"FHBLOCK"))
+
+    assert set(on_disk(database)) == {("gpu-0", START + 60), ("gpu-2", START + 60)}

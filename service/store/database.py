@@ -70,7 +70,9 @@ class Database:
                 raise WrongDatabase(f"{url} is kept in memory, and the store must outlive its process: name a file")
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.engine = _engine(parsed.render_as_string(hide_password=False), is_sqlite=self.is_sqlite)
-        self._read = sessionmaker(self.engine.execution_options(postgresql_readonly=True))
+        # PostgreSQL's own habit is a state for each statement: a job could be read with another moment's attempts.
+        one_state = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        self._read = sessionmaker(self.engine.execution_options(**one_state))
         self._write = sessionmaker(self.engine.execution_options(writes=True))
         # SQLite's own wait for its write lock is a poll with pauses of up to 100 ms; a lock wakes at once.
         self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()

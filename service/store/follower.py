@@ -166,7 +166,13 @@ class Follower:
         self.sequence = cursor.sequence if cursor else 0
         at = self._clock()
         for consumer in self._consumers:
-            consumer.resume(self._log, self.sequence, at - self._window_seconds, at)
+            try:
+                consumer.resume(self._log, self.sequence, at - self._window_seconds, at)
+            except _PASSING:
+                raise
+            except Exception:  # noqa: BLE001 - what comes is worth more than what was
+                _log.exception("consumer_not_resumed")
+                self.counts.consumer_failures += 1
         self.resumed = True
 
     def _decode(self) -> list[_Read]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from sqlalchemy import select
 
 from collectors import block
+from collectors.readers import Damaged
 from collectors.records import Record, Samples
 from service.store.database import Database
 from service.store.models import Block, Cursor
@@ -127,4 +129,5 @@ def blocks(
     statement = select(Block.node, Block.minute, Block.block).where(*where).order_by(Block.minute)
     with database.session() as session:
         for node, minute, data in session.execute(statement.execution_options(yield_per=BLOCKS_AT_ONCE)):
-            yield node, 60.0 * (minute + 1), block.decode(data)
+            with suppress(Damaged):  # of a disk that failed; the log has it too
+                yield node, 60.0 * (minute + 1), block.decode(data)
