@@ -17,6 +17,7 @@ from collectors.records import Frame, StackDump, Thread
 
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib(?:64)?/python\d(?:\.\d+)?/|^.*/python\d(?:\.\d+)?\.zip/")
 _TORCH = re.compile(r"(?:^|/)torch/(?:autograd|cuda|distributed|nn|optim|utils|_dynamo|_inductor|fx)/")
+_PROBE = "faulthound_probe.py"
 _BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\[[^\[\]]*\]")
 _SUFFIX = re.compile(r"@.*$|\.(?:constprop|isra|part|cold|llvm)\.?\d*.*$")
 _HEXADECIMAL = re.compile(r"^(?:0x[0-9a-fA-F]+|\?\?)$")
@@ -145,9 +146,9 @@ def place(file: str) -> str:
 
 
 def is_user_code(frame: Frame) -> bool:
-    """Whether the frame is Python code of neither the standard library nor torch."""
+    """Whether the frame is Python code of neither the standard library nor torch, nor of the probe, which wraps torch's."""
     file = frame.file.replace("\\", "/")
-    if not file.endswith(".py") or _INSTALLED.match(file) or _TORCH.search(file):
+    if not file.endswith(".py") or _INSTALLED.match(file) or _TORCH.search(file) or file.endswith(_PROBE):
         return False
     root = file.lstrip("/").split("/", 1)[0].removesuffix(".py")
     return file.startswith("/") or root not in _LIBRARY_ROOTS

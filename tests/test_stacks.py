@@ -319,10 +319,11 @@ def test_groups_for_a_report_are_largest_first() -> None:
         ((Frame("clock_nanosleep", "libc.so.6"), Frame("time_sleep", "libpython3.11.so"), TRAIN), "sleeping"),
         ((Frame("_communicate", "/src/megatron/core/pipeline_parallel/p2p_communication.py"), TRAIN), "waiting_p2p"),
         ((Frame("synchronize", "/x/site-packages/torch/cuda/__init__.py"), TRAIN), "waiting_device"),
+        ((Frame("wait", "/job/faulthound_probe.py"), Frame("all_reduce", C10D), TRAIN), "waiting_collective"),
     ],
 )  # fmt: skip
 def test_duties_come_from_the_innermost_rule_that_fits(stack: tuple[Frame, ...], duty: str) -> None:
-    """A barrier inside a checkpoint waits; user code inside backward works; a container's __getitem__ loads no data."""
+    """A barrier in a checkpoint waits, in the probe's wrapper too; user code in backward works; a container loads no data."""
     assert RULES.duty(stack).name == duty
 
 
