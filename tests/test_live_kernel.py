@@ -203,6 +203,19 @@ def test_a_flood_of_events_is_folded_by_what_it_says(tmp_path: Path, log: Log) -
     assert sum(event.repeats for event in found) == 10_000
 
 
+def test_a_run_that_is_cut_costs_no_event(tmp_path: Path, log: Log) -> None:
+    """A run that ended at its bound amid a flood: the next gives what was folded, and the cursor that was never sent."""
+    log.say(*[XID] * (kernel.EVENTS_PER_RUN + 50), *[XID.replace("05:00", "06:00")] * 10)
+    collector = Kernel(node(tmp_path))
+    cut = iter(collector(None))
+    told = [next(cut) for _ in range(kernel.EVENTS_PER_RUN + 1)]
+    cut.close()  # type: ignore[attr-defined]
+    told += run(collector)
+
+    assert sum(event.repeats for event in events(told)) == kernel.EVENTS_PER_RUN + 60
+    assert events(run(Kernel(node(tmp_path, cursor=cursor(told))))) == []
+
+
 def test_a_flood_of_different_events_is_bounded_and_told(tmp_path: Path, log: Log) -> None:
     """Beyond a hundred kinds nothing more is kept in a run, and the record says how many were left out."""
     log.say(*(XID.replace("05:00", f"{number:02x}:00") for number in range(1, 251)))

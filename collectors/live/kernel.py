@@ -50,7 +50,8 @@ class _Flood:
             self.left_out += 1
 
     def rest(self) -> Iterator[KernelEvent]:
-        yield from self._folded.values()
+        while self._folded:
+            yield self._folded.pop(next(iter(self._folded)))
 
 
 @collector(
@@ -68,6 +69,8 @@ class Kernel:
         kept = host.cursor("kernel")
         known = isinstance(kept, dict) and kept.get("boot_id") == self._boot_id
         self._cursor: dict[str, Any] = dict(kept) if known else {"boot_id": self._boot_id}
+        self._kept = dict(self._cursor)
+        self._flood = _Flood()
         self._source: Source | None = None
         self._parser = self._new_parser("")
         self._newest: int | str = 0  # position of the newest line read
@@ -83,7 +86,8 @@ class Kernel:
     def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
         """Yield the new events, what was lost, and how far the log was read."""
         source = self._source or self._open()
-        before, flood = dict(self._cursor), _Flood()
+        yield from self._flood.rest()  # of a run that failed, or was cut at its bound
+        flood = self._flood = _Flood()
         try:
             for event in self._events(source):
                 yield from flood.take(event)
@@ -94,8 +98,9 @@ class Kernel:
         self._totals["events_total"] += flood.kept
         self._totals["events_left_out_total"] += flood.left_out
         yield from self._losses(source, flood)
-        if self._cursor != before:
-            yield Cursor(dict(self._cursor))
+        if self._cursor != self._kept:
+            self._kept = dict(self._cursor)
+            yield Cursor(self._kept)
         yield Readings("kernel", ("",), METRICS, (tuple(self._totals.values()),), "<i8")
         if source.ended:
             self._close(source)
