@@ -331,7 +331,7 @@ def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: 
     scenario = tmp_path / "scenario"
     scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
 
-    with pytest.raises(Overran, match="1.5 s"):
+    with pytest.raises(Overran, match=r"1\.5 s"):
         list(agents(None))
 
     scenario.write_text("* gpus 8\n")
