@@ -166,7 +166,7 @@ def test_a_command_is_handed_out_once(client: Client) -> None:
     ids = {one["node"]: one["id"] for one in asked.json()["items"]}
 
     (taken,) = client.get("/v1/nodes/gpu-0002/commands").json()["commands"]
-    assert taken["arguments"] == {"native": True, "ranks": [2, 3]}
+    assert taken["arguments"] == {"native": True, "ranks": [2, 3], "job": JOB}
     assert client.get("/v1/nodes/gpu-0002/commands").json()["commands"] == []
     client.ship("gpu-0001", [CommandResult(command=ids["gpu-0002"], verb="stacks", outcome="failed")], "lie")
     client.ship("gpu-0002", [CommandResult(command=ids["gpu-0002"], verb="stacks", text="2 processes")], "truth")

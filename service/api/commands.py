@@ -229,6 +229,8 @@ def _by_node(placed: Sequence[tuple[int, str]], wish: Wish, job: str) -> dict[st
         which = "no rank" if wanted is None else f"none of the ranks {', '.join(map(str, sorted(wanted)[:10]))}"
         raise Problem("not-found", f"{which} of job {job} is placed on a node: look at /v1/jobs/{job}/ranks")
     own = _arguments(wish)
+    if hasattr(wish.arguments, "ranks"):
+        own["job"] = job  # another job's ranks on the same node are left alone
     return {node: own if wanted is None else {**own, "ranks": ranks} for node, ranks in where.items()}
 
 
