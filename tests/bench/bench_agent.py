@@ -25,7 +25,7 @@ from tests.bench.agent_load import RANKS, Memory, cpu_seconds, ranks
 from tests.bench.measure import MEGABYTE, REPOSITORY, provenance
 from tests.nvml_stub import build
 
-WARM_UP_SECONDS, SECONDS = 60.0, 300.0  # the slowest interval and the Coverage record are a minute
+WARM_UP_SECONDS, SECONDS = 60.0, 180.0  # the slowest interval and the Coverage record are a minute
 SMALLEST_WARM_UP_SECONDS, SMALLEST_SECONDS = 8.0, 20.0
 CPU_PERCENT_MOST, RSS_MB_MOST, KB_A_MINUTE_A_GPU_MOST = 1.0, 80.0, 50.0
 
