@@ -102,6 +102,12 @@ def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
+def _commits(results: list[dict[str, Any]]) -> list[str]:
+    """Return which commits ran the jobs: the bundles are kept, and only the verdicts are always of today's code."""
+    notes = (json.loads((KEPT / f"{result['scenario']}.json").read_text()) for result in results)
+    return sorted({note.get("commit", "unknown") for note in notes})
+
+
 def main() -> int:
     """Run what is missing, judge everything, write the document; 0 only if every verdict was right."""
     parser = argparse.ArgumentParser(description="Judge the bundles of real jobs below agents and a service.")
@@ -121,7 +127,7 @@ def main() -> int:
     print(f"{right} of {len(results)} verdicts right")
     target = REPOSITORY / ("out" if options.smallest or options.only else "docs/measured") / "live_jobs.json"
     command = " ".join(["python -m tests.acceptance.live_jobs", *sys.argv[1:]])
-    totals = {"runs": len(results), "right": right}
+    totals = {"runs": len(results), "right": right, "jobs_run_by_commits": _commits(results)}
     target.write_text(json.dumps(provenance(command) | totals | {"rows": table(results)}, indent=1) + "\n")
     return 0 if right == len(results) else 1
 

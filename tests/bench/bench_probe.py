@@ -19,7 +19,7 @@ from tests.bench.measure import REPOSITORY, provenance
 RANKS = 2
 STEP_SECONDS = 0.05  # of computing on the device, during which the host sleeps: a small model's step
 COLLECTIVES = 4  # that Python issues in a step, beside DDP's buckets: norm, overflow, loss, tokens
-PAIRS = 300  # of a step with and a step without
+PAIRS = 1000  # of a step with and a step without
 WARM_STEPS = 10
 COST_MAX = 0.01
 CALLS = 20_000
