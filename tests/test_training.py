@@ -20,7 +20,7 @@ from collectors.live.host import Host, Roots
 from collectors.live.placement import Placed
 from collectors.live.proc_stat import parse
 from collectors.live.rank_variables import ALLOWED, LABELS, LONGEST_VALUE, MOST_RANKS, Claim, claim_of
-from collectors.live.training import LOOKS_OF_THE_YOUNG, Census, TrainingProcess, training_processes
+from collectors.live.training import LOOKS_OF_THE_YOUNG, Census, TrainingProcess
 from collectors.records import Placement, Unread
 from tests.process_tree import BOOTED_AT, ProcessTree
 
@@ -86,14 +86,14 @@ def test_torchrun_in_a_pod_gives_its_workers_and_neither_agent_nor_loaders(tree:
         trainer = tree.add(20 + rank, agent, torchrun(rank), name="pt_main_thread")
         for loader in range(3):
             tree.add(100 + 10 * rank + loader, trainer, torchrun(rank), name="pt_data_worker")
-    assert pids(training_processes(tree.root)) == {0: 20, 1: 21, 2: 22, 3: 23}
+    assert pids(Census(tree.root).look()) == {0: 20, 1: 21, 2: 22, 3: 23}
 
 
 def test_one_worker_under_torchrun_is_the_rank_and_not_its_agent(tree: ProcessTree) -> None:
     """With one worker the agent's inherited rank is the same number: torchrun's own variables tell them apart."""
     agent = tree.add(11, 1, {"RANK": 0, "WORLD_SIZE": 1}, command="python launch.py")
     tree.add(20, agent, torchrun(0))
-    assert pids(training_processes(tree.root)) == {0: 20}
+    assert pids(Census(tree.root).look()) == {0: 20}
 
 
 def test_an_evaluation_below_a_rank_is_the_ranks_own_affair(tree: ProcessTree) -> None:
@@ -101,7 +101,7 @@ def test_an_evaluation_below_a_rank_is_the_ranks_own_affair(tree: ProcessTree) -
     trainer = tree.add(20, 1, torchrun(3))
     inner = tree.add(30, trainer, torchrun(3), name="pt_elastic", command="python -m torch.distributed.run eval.py")
     tree.add(31, inner, torchrun(0, TORCHELASTIC_RUN_ID="eval"))
-    assert pids(training_processes(tree.root)) == {3: 20}
+    assert pids(Census(tree.root).look()) == {3: 20}
 
 
 def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -> None:
@@ -114,7 +114,7 @@ def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -
         wrapper = tree.add(20 + rank, stepd, step, name="bash", command="bash -c python train.py")
         trainer = tree.add(30 + rank, wrapper, step)
         tree.add(40 + rank, trainer, {**step, "RANK": rank, "WORLD_SIZE": 8}, command="python -c spawn_main")
-    found = training_processes(tree.root)
+    found = Census(tree.root).look()
     assert pids(found) == {0: 30, 1: 31}
     assert {(one.job, one.launcher, one.local_rank, one.world_size) for one in found} == {
         ("llama-4242", "slurm", 0, 8),
@@ -127,7 +127,7 @@ def test_deepspeeds_launcher_under_slurm_is_no_rank(tree: ProcessTree) -> None:
     step = {**SLURM, "SLURM_PROCID": 1, "SLURM_STEP_ID": 0}
     launcher = tree.add(10, 1, step, command="/usr/bin/python -u -m deepspeed.launcher.launch --nnodes 2 train.py")
     tree.add(11, launcher, {**step, "RANK": 1, "WORLD_SIZE": 2}, command="python train.py --deepspeed zero3.json")
-    assert pids(training_processes(tree.root)) == {1: 11}
+    assert pids(Census(tree.root).look()) == {1: 11}
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_a_broken_tree_gives_what_it_has(tree: ProcessTree) -> None:
     (tree.root / "23/stat").write_bytes(b"23 (python")
     (tree.root / "24").mkdir()
     (tree.root / "stat").unlink()
-    (found,) = training_processes(tree.root)
+    (found,) = Census(tree.root).look()
     assert (found.pid, found.started_at) == (20, None)
 
 

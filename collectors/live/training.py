@@ -65,11 +65,6 @@ class TrainingProcess:
     start_ticks: int = 0  # since boot: with the pid the identity of the process
 
 
-def training_processes(proc: Path) -> tuple[TrainingProcess, ...]:
-    """Return the training processes below a /proc, by job and rank."""
-    return Census(proc).look()
-
-
 @dataclass(slots=True)
 class _Known:
     """What one process was found to be, as long as it lives and executes the same program."""

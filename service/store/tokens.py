@@ -22,7 +22,6 @@ SCOPES = ("ingest", "read", "remediate", "admin")
 PREFIX = "fh_"  # by which secret scanners know one
 CACHE_SECONDS = 5.0  # and so the longest that another process's revocation takes
 CACHE_TOKENS = 8_192
-USED_SECONDS = 60.0  # granularity of last_used_at
 
 
 @dataclass(frozen=True, slots=True)
