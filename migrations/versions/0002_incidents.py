@@ -127,3 +127,9 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("incident", "version", name="pk_verdicts"),
     )
+
+
+def downgrade() -> None:
+    """Take them back to the version before."""
+    for table in ("verdicts", "happenings", "feedback", "downtimes", "leases", "incidents", "alarms"):
+        op.drop_table(table)
