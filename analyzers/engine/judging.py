@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
+from typing import Any
 
 import analyzers
 from analyzers.combine import combine
@@ -15,6 +17,8 @@ from analyzers.knowledge import Knowledge
 from analyzers.topology import Topology
 from analyzers.verdict import Verdict
 from analyzers.window import Window
+
+MOST_TOLD = 64  # suspects and sentences of one finding
 
 
 @cache
@@ -31,21 +35,70 @@ def findings(window: Window, topology: Topology, knowledge: Knowledge) -> Iterat
         try:
             yield from list(analyze(window, topology, knowledge))
         except Exception as failure:  # noqa: BLE001 the one catch-all of the engine: the others' claims must stand
-            yield _failed(name, failure)
+            yield failed(name, f"{type(failure).__name__}: {failure}")
 
 
-def judge(window: Window, topology: Topology, knowledge: Knowledge) -> Verdict:
-    """Return the one answer for this window."""
-    decision = combine(findings(window, topology, knowledge), topology)
-    return compose(decision, window, topology, knowledge)
+def judge(
+    window: Window,
+    topology: Topology,
+    knowledge: Knowledge,
+    *,
+    looks: int | None = None,
+    offsets: Mapping[str, float] = MappingProxyType({}),
+) -> Verdict:
+    """Return the one answer for this window.
+
+    ``looks``: rounds of evidence that the agents were asked for; None where nobody can be asked again (``diagnose``).
+    ``offsets``: node → seconds by which its clock is ahead; a window that ``Window.build`` has corrected stays as it is.
+    """
+    return decide(findings(window, topology, knowledge), window, topology, knowledge, looks=looks, offsets=offsets)
 
 
-def _failed(name: str, failure: Exception) -> Finding:
+def decide(
+    found: Iterable[Finding],
+    window: Window,
+    topology: Topology,
+    knowledge: Knowledge,
+    *,
+    looks: int | None = None,
+    offsets: Mapping[str, float] = MappingProxyType({}),
+) -> Verdict:
+    """Return what these findings of this window come to, where the analyzers were run by somebody else."""
+    del looks, offsets
+    return compose(combine(found, topology), window, topology, knowledge)
+
+
+def told(finding: Finding) -> dict[str, Any]:
+    """Write a finding as plain JSON-able values: what an analyzer claimed, for those who ask how a verdict came about."""
+    return {
+        "analyzer": finding.analyzer,
+        "family": finding.family,
+        "symptom": finding.symptom,
+        "cause": finding.cause,
+        "fault_class": finding.fault_class,
+        "suspects": [
+            {
+                "kind": suspect.kind,
+                "ranks": list(suspect.ranks),
+                "node": suspect.node,
+                "device": suspect.device,
+                "strength": suspect.strength,
+                "why": suspect.why,
+            }
+            for suspect in finding.suspects[:MOST_TOLD]
+        ],
+        "evidence": [item.text for item in finding.evidence[:MOST_TOLD]],
+        "missing": list(finding.missing[:MOST_TOLD]),
+    }
+
+
+def failed(name: str, why: str) -> Finding:
+    """Make the finding that stands in the place of an analyzer that crashed or was ended."""
     return Finding(
         analyzer=name,
         family="log",
         symptom="unknown",
         cause="unknown",
         fault_class="analyzer_failed",
-        missing=(f"analyzer {name} failed ({type(failure).__name__}: {failure}): its evidence is not in this verdict",),
+        missing=(f"analyzer {name} failed ({why}): its evidence is not in this verdict",),
     )
