@@ -19,7 +19,7 @@ from collectors.agent.sealing import Sealed, seal
 from collectors.agent.segment import Entry
 from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run
 from collectors.live.host import Host, Roots
-from collectors.records import DeviceState, KernelEvent, LogEvent, Samples
+from collectors.records import DeviceState, KernelEvent, LogEvent, Samples, Steps
 
 EVERY_SECONDS = 0.2
 
@@ -247,15 +247,16 @@ def test_records_are_stamped_with_what_only_the_agent_knows(host: Host) -> None:
     assert since_boot.boot_id == "boot-1"
 
 
-def test_kernel_events_and_answers_are_urgent(host: Host) -> None:
-    """A kernel event, a device's change of state and whatever was asked for is urgent; an ordinary record is not."""
+def test_events_and_answers_are_urgent(host: Host) -> None:
+    """An event of the kernel or of a log, a device's change of state and whatever was asked for is urgent; steps are not."""
     kept = Kept()
     runner_of(lambda asked: [KernelEvent(event="xid")], host, kept).run_once(None)
+    runner_of(lambda asked: [LogEvent(event="exception")], host, kept).run_once(None)
     runner_of(lambda asked: [DeviceState(device="GPU-1", state="lost")], host, kept).run_once(None)
-    runner_of(lambda asked: [LogEvent(event="x")], host, kept).run_once(Asked("stacks"))
-    runner_of(lambda asked: [LogEvent(event="x")], host, kept).run_once(None)
+    runner_of(lambda asked: [Steps(step=7)], host, kept).run_once(Asked("read"))
+    runner_of(lambda asked: [Steps(step=7)], host, kept).run_once(None)
 
-    assert kept.urgent == [True, True, True, False]
+    assert kept.urgent == [True, True, True, True, False]
 
 
 def test_a_question_runs_at_once(host: Host) -> None:

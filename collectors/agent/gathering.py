@@ -12,7 +12,7 @@ from collectors.agent.columns import tick_of
 from collectors.agent.segment import Entry
 from collectors.live import Cursor, Readings
 from collectors.live.host import Host
-from collectors.records import CommandResult, DeviceState, KernelEvent, ProcessState, Record, Unread
+from collectors.records import CommandResult, DeviceState, KernelEvent, LogEvent, ProcessState, Record, Unread
 
 PENDING_BYTES = 4 << 20  # that a run may yield before a Cursor; then what there is goes without one
 RECORD_BYTES_MAX = 6 << 20  # unpacked: a segment with nothing else is still below the 8 MiB of the service's batch
@@ -139,4 +139,4 @@ def is_urgent(record: Record) -> bool:
     """Return whether a record should reach the service within a second or so."""
     if isinstance(record, ProcessState):
         return record.state in ENDED or record.exit_code is not None or record.signal is not None
-    return isinstance(record, (KernelEvent, DeviceState, CommandResult))
+    return isinstance(record, (KernelEvent, LogEvent, DeviceState, CommandResult))
