@@ -13,7 +13,6 @@ from analyzers.verdict import Verdict
 from collectors.records import Record
 
 Kind = Literal["hang", "slow", "crash", "numeric", "hardware", "silence", "infrastructure"]
-Stage = Literal["looking", "judging", "watching", "closed"]
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,6 +36,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     through: int
     at: float  # of receipt, UTC seconds
     looks: int = 0  # rounds of evidence that the agents were asked for and had time to answer
+    nodes: int = 0  # that many of the incident's nodes, the first ones: more may join later
     offsets: dict[str, float] = {}  # node → seconds by which its clock is ahead of the service's, where that matters
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
 
@@ -52,11 +52,10 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     onset_at: float  # first sign of the first symptom
     symptoms: tuple[Symptom, ...]
     after: int  # of every Cut
-    nodes: tuple[str, ...] = ()  # the job's at the opening, or those that an infrastructure incident covers
-    stage: Stage = "looking"
+    nodes: tuple[str, ...] = ()  # the job's, in the order in which they were known, or those of an infrastructure incident
     looks: int = 0  # rounds asked for
-    asked_at: float | None = None  # the newest round; None: answered or given up
-    waiting: tuple[str, ...] = ()  # nodes that have not answered it
+    answered: int = 0  # rounds that were answered, or that had time enough
+    asked_at: float | None = None  # the newest round, while it is waited for
     next_look_at: float | None = None
     judge_at: float | None = None  # evidence came: judge again then
     cut: Cut | None = None  # what is being judged
@@ -95,7 +94,13 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[dict[str, Any], ...] = ()  # each analyzer's findings, as plain values (``judging.told``)
 
 
-Event = Received | Tick | Judged
+class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody else has closed the incident."""
+
+    incident: str
+
+
+Event = Received | Tick | Judged | Withdrawn
 
 
 # --- what the engine wants done

@@ -1,0 +1,381 @@
+"""One step of the engine: an event comes in, instructions come out, and nothing else happens.
+
+An incident of a job:
+
+                symptom                 all asked have answered, or the bound has passed
+    (none) ───────────────► looking 1 ───────────────────────────────► judging ──► published
+                 │             ▲  stacks, recorders, logs: asked at once    │
+                 │             └──── ten seconds after the first look ◄─────┤  look 2: moving or frozen
+                 │             └──── then after 60, 300, 600 … seconds ◄────┘
+    same again: merged, judged again
+                                       the job moves, a new attempt does, or it has ended ──► closed
+
+Time is the receipt clock: ``now`` is given, records tell theirs. What an event means for the memory (``observe``) is apart
+from what is decided (``step``): after a restart the log is observed again and nothing is decided twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from analyzers.detect import symptoms
+from analyzers.engine.evidence import Evidence, concerns_job, selected
+from analyzers.engine.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, NodeSeen, State
+from analyzers.incident import (
+    Ask,
+    Close,
+    Cut,
+    Event,
+    Incident,
+    Instruction,
+    Judge,
+    Judged,
+    Merge,
+    Open,
+    Publish,
+    Received,
+    Symptom,
+    Tick,
+    Withdrawn,
+)
+from analyzers.verdict import Verdict
+from analyzers.watch import JobView, moved
+from collectors.records import CommandResult, Placement
+
+TICK_SECONDS = 10.0
+CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again after this
+ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
+LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 300.0, 600.0)  # since the opening; then every ten minutes
+SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
+CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
+ASKED = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
+AWAITED = ("stacks", "recorders")
+MARK_SECONDS = 10.0
+MOST_SYMPTOMS = 64  # of one incident
+
+
+def step(state: State, event: Event, now: float) -> tuple[State, list[Instruction]]:
+    """Take up an event; return the state, which is the same object, and what is to be done."""
+    state.now = max(state.now, now)
+    if isinstance(event, Received):
+        observe(state, event)
+        return state, list(_answered(state, event))
+    if isinstance(event, Tick):
+        return state, list(_tick(state, now))
+    if isinstance(event, Judged):
+        return state, list(_judged(state, event, now))
+    _leave(state, event.incident)
+    return state, []
+
+
+def due(state: State) -> float | None:
+    """Return when the next Tick is worth something, before the ordinary one; None: it can wait for that."""
+    instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
+    for incident in state.incidents.values():
+        if incident.asked_at is not None:
+            instants.append(incident.asked_at + ANSWER_SECONDS)
+        instants += [at for at in (incident.judge_at, incident.next_look_at) if at is not None and incident.cut is None]
+    return min(instants, default=None)
+
+
+# --- what is seen
+
+
+def observe(state: State, event: Received) -> None:
+    """Take up a batch into the memory, deciding nothing."""
+    if event.sequence and event.sequence <= state.sequence:
+        return  # it was seen: the log is read again from somewhat before
+    _mark(state, event)
+    seen = state.nodes.get(event.node)
+    if seen is None:
+        seen = state.nodes[event.node] = NodeSeen(event.received_at, event.received_at)
+    seen.see(event)
+    state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
+    for record in event.records:
+        if record.job is not None:
+            _place(state, (record.job, record.attempt), event.node)
+        elif isinstance(record, Placement):
+            continue
+    for key in state.jobs_on.get(event.node, ()):
+        concerning = [record for record in event.records if concerns_job(record, *key)]
+        state.jobs[key].take(event, concerning)
+        state.changed.add(key)
+
+
+def _mark(state: State, event: Received) -> None:
+    """Remember how far the log had come: an incident's records begin some minutes before its opening."""
+    if not state.marks or event.received_at - state.marks[-1][0] >= MARK_SECONDS:
+        state.marks.append((event.received_at, state.sequence))
+    while len(state.marks) > 1 and state.marks[1][0] < event.received_at - 2 * LOOKBACK_SECONDS:
+        state.marks.popleft()
+    state.sequence = max(state.sequence, event.sequence)
+
+
+def _place(state: State, key: JobKey, node: str) -> None:
+    if key not in state.jobs:
+        state.jobs[key] = JobView(*key)
+    state.jobs_on.setdefault(node, set()).add(key)
+
+
+def _answered(state: State, event: Received) -> Iterator[Instruction]:
+    """Judge as soon as everybody who was asked has answered."""
+    results = {record.verb for record in event.records if isinstance(record, CommandResult)}
+    if not results:
+        return
+    for id, waiting in list(state.waiting.items()):
+        before = len(waiting)
+        waiting.difference_update((event.node, verb) for verb in results)
+        if before and not waiting:
+            incident = state.incidents[id]
+            _remember(state, replace(incident, asked_at=None, answered=incident.looks))
+            yield from _judge(state, id)
+
+
+# --- what is decided as time passes
+
+
+def _tick(state: State, now: float) -> Iterator[Instruction]:
+    whole = now - state.ticked_at >= TICK_SECONDS
+    if whole or now - state.looked_at >= CHANGED_SECONDS:
+        keys = list(state.jobs) if whole else [key for key in state.changed if key in state.jobs]
+        state.changed.clear()
+        state.looked_at = now
+        for key in sorted(keys, key=str):
+            yield from _look_at(state, key, now)
+    if whole:
+        state.ticked_at = now
+        _forget(state, now)
+    for id in list(state.incidents):
+        yield from _go_on(state, id, now)
+
+
+def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
+    """Ask the detectors about a job: open, merge, or see that it is over."""
+    view, incident = state.jobs[key], state.incident_of(key)
+    if incident is not None and (because := _over(state, view, incident, now)):
+        yield from _close(state, incident, now, because)
+        return
+    since = state.settled.get(key, 0.0)
+    for symptom in symptoms(view, now):
+        if symptom.at <= since:
+            continue
+        incident = state.incident_of(key)
+        if incident is None:
+            yield from _open(state, key, symptom, now)
+        elif not any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms):
+            yield from _merge(state, incident, symptom, now)
+
+
+def _over(state: State, view: JobView, incident: Incident, now: float) -> str | None:
+    later = [
+        one for (job, attempt), one in state.jobs.items()
+        if job == view.job and (attempt or 0) > (view.attempt or 0) and one.newest_step is not None
+    ]  # fmt: skip
+    if later:
+        newest = max(later, key=lambda one: one.attempt or 0)
+        return f"attempt {newest.attempt} is at step {newest.newest_step}"
+    return moved(view, incident, now)
+
+
+def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[Instruction]:
+    view = state.jobs[key]
+    after = state.mark_before(now - LOOKBACK_SECONDS)
+    nodes = tuple(sorted(view.nodes))
+    incident = Incident(
+        id=_name(key, symptom, state.sequence), kind=symptom.kind, job=key[0], attempt=key[1], opened_at=now,
+        onset_at=min(symptom.at, now), symptoms=(symptom,), after=after, nodes=nodes, next_look_at=now,
+        offsets=state.offsets(nodes), last_step=view.newest_step,
+    )  # fmt: skip
+    context = _context(state, incident)
+    state.contexts[incident.id] = context
+    _remember(state, incident)
+    yield Open(incident=incident, context=context)
+    yield from _go_on(state, incident.id, now)
+
+
+def _merge(state: State, incident: Incident, symptom: Symptom, now: float) -> Iterator[Instruction]:
+    if len(incident.symptoms) >= MOST_SYMPTOMS:
+        return
+    settle = CRASH_SETTLE_SECONDS if symptom.kind == "crash" else SETTLE_SECONDS
+    changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle)
+    _remember(state, changed)
+    yield Merge(incident=incident.id, symptom=symptom)
+
+
+def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
+    """Do what an open incident's own clock says: ask again, stop waiting, judge."""
+    incident = state.incidents[id]
+    if incident.asked_at is not None and now >= incident.asked_at + ANSWER_SECONDS:
+        state.waiting.pop(id, None)
+        incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
+        _remember(state, incident)
+    if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
+        yield from _ask(state, incident, now)
+        incident = state.incidents[id]
+    if incident.judge_at is not None and now >= incident.judge_at:
+        yield from _judge(state, id)
+
+
+def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
+    """Begin a look: ask every node of the job at once, before a collective's timeout kills the victims."""
+    if incident.job is None:
+        return
+    view = state.jobs.get((incident.job, incident.attempt))
+    joined = tuple(sorted(set(view.nodes) - set(incident.nodes))) if view is not None else ()
+    nodes = (*incident.nodes, *joined)
+    later = LOOKS_AFTER_SECONDS[min(incident.looks + 1, len(LOOKS_AFTER_SECONDS) - 1)]
+    next_at = incident.opened_at + later if incident.looks + 1 < len(LOOKS_AFTER_SECONDS) else now + later
+    changed = replace(
+        incident, nodes=nodes, looks=incident.looks + 1, asked_at=now, next_look_at=max(next_at, now + 1.0)
+    )
+    if any(symptom.kind == "crash" for symptom in incident.symptoms) and incident.judge_at is None:
+        changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
+    _remember(state, changed)
+    state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
+    for verb, arguments in ASKED:
+        told = arguments if verb == "read" else {"job": incident.job}
+        yield Ask(incident=incident.id, nodes=nodes, verb=verb, arguments=told)
+
+
+def _judge(state: State, id: str) -> Iterator[Instruction]:
+    incident = state.incidents[id]
+    if incident.cut is not None:  # one judgement at a time: the next sees what has come in the meantime
+        _remember(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
+        return
+    cut = Cut(
+        after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
+        offsets=incident.offsets,
+    )  # fmt: skip
+    _remember(state, replace(incident, cut=cut, judge_at=None))
+    yield judgement(state, state.incidents[id])
+
+
+def judgement(state: State, incident: Incident) -> Judge:
+    """Return the judgement that an incident's cut stands for; after a restart, once more."""
+    cut = incident.cut
+    if cut is None:
+        raise ValueError(f"incident {incident.id} is not being judged")
+    records = selected(
+        state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut.after, incident.job,
+        incident.attempt,
+    )  # fmt: skip
+    return Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
+
+
+def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
+    """Publish what a judgement says, where it says something new."""
+    incident = state.incidents.get(event.incident)
+    if incident is None:  # it was closed in the meantime
+        return
+    told = digest(event.verdict)
+    early = event.verdict.abstained and event.cut.looks < 2
+    incident = replace(incident, cut=None)
+    if told != incident.digest and not early:  # one that names nobody waits for the second look
+        incident = replace(incident, digest=told, published=incident.published + 1)
+        yield Publish(
+            incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
+        )
+    _remember(state, incident)
+    yield from _go_on(state, incident.id, now)
+
+
+def digest(verdict: Verdict) -> str:
+    """Return a hash of what a reader would act on: a verdict that says the same in other words is not a new version."""
+    culprits = sorted((one.kind, one.id, one.ranks) for one in verdict.culprits)
+    action = (verdict.action.kind, sorted(verdict.action.nodes), sorted(verdict.action.ranks), verdict.action.role)
+    said = (
+        verdict.symptom,
+        verdict.cause,
+        verdict.abstained,
+        [root.fault_class for root in verdict.roots],
+        culprits,
+        action,
+    )
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
+# --- the end of an incident, and of what is remembered
+
+
+def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
+    if incident.job is not None:
+        state.settled[incident.job, incident.attempt] = now
+    _leave(state, incident.id)
+    yield Close(incident=incident.id, at=now, because=because)
+
+
+def _leave(state: State, id: str) -> None:
+    incident = state.incidents.pop(id, None)
+    if incident is not None and incident.job is not None:
+        state.settled[incident.job, incident.attempt] = max(
+            state.now, state.settled.get((incident.job, incident.attempt), 0.0)
+        )
+    state.contexts.pop(id, None)
+    state.waiting.pop(id, None)
+
+
+def _forget(state: State, now: float) -> None:
+    """Let go of evidence that no incident needs, and of jobs and nodes that nobody tells of any more."""
+    needed: dict[str, int] = {}
+    for incident in state.incidents.values():
+        for node in incident.nodes:
+            needed[node] = min(needed.get(node, incident.after), incident.after)
+    through = state.mark_before(now - LOOKBACK_SECONDS)
+    for node, evidence in state.evidence.items():
+        evidence.forget(min(through, needed.get(node, through)))
+    for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
+        for kept in (state.nodes, state.evidence, state.jobs_on):
+            kept.pop(node, None)
+    running = {key for keys in state.jobs_on.values() for key in keys}
+    for key in [key for key in state.jobs if _forgotten(state, key, running, now)]:
+        del state.jobs[key]
+        state.settled.pop(key, None)
+        for keys in state.jobs_on.values():
+            keys.discard(key)
+
+
+def _forgotten(state: State, key: JobKey, running: set[JobKey], now: float) -> bool:
+    if state.incident_of(key) is not None:
+        return False
+    return key not in running or now - state.jobs[key].last_at > FORGOTTEN_SECONDS
+
+
+# --- after a restart
+
+
+def restored(state: State, incidents: Iterable[tuple[Incident, tuple[object, ...]]]) -> None:
+    """Take up the incidents that a store has, with their contexts; the closed ones say what is settled."""
+    for incident, context in incidents:
+        if incident.closed_at is not None:
+            if incident.job is not None:
+                key = (incident.job, incident.attempt)
+                state.settled[key] = max(incident.closed_at, state.settled.get(key, 0.0))
+            continue
+        state.incidents[incident.id] = incident
+        state.contexts[incident.id] = tuple(context)  # type: ignore[arg-type]
+
+
+def _remember(state: State, incident: Incident) -> None:
+    state.incidents[incident.id] = incident
+
+
+def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
+    told = f"{key[0]}\x00{key[1]}\x00{symptom.kind}\x00{sequence}"
+    return "inc-" + hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def _context(state: State, incident: Incident) -> tuple:  # type: ignore[type-arg]
+    found = [
+        record
+        for node in incident.nodes
+        if node in state.evidence
+        for record in state.evidence[node].context(incident.after)
+        if concerns_job(record, incident.job, incident.attempt)
+    ]
+    return tuple(found)
+
+
+__all__ = ["Withdrawn", "due", "judgement", "observe", "restored", "step"]
