@@ -23,11 +23,12 @@ def _sniff(head: bytes, _source: str) -> int:
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield the records of the bundle's job; a batch that is damaged costs itself."""
-    job: str | None = None
+    job = ""
     for entry in bundle.read(input.stream):
         if isinstance(entry, bundle.Manifest):
             job = entry.job
             yield from (Unread(source=input.source, reason=reason, outcome="limit") for reason in entry.missing)
+        if not isinstance(entry, bundle.Batch):  # what was judged from the records is none of them
             continue
         source = f"{input.source}#{entry.sequence}"
         try:
@@ -36,7 +37,7 @@ def read(input: Input) -> Iterator[Record]:
             yield Unread(source=source, reason=str(error), outcome="damaged")
             continue
         for record in records:
-            if record.job is None or job is None or record.job == job:
+            if record.job is None or not job or record.job == job:
                 yield msgspec.structs.replace(
                     record,
                     received_at=entry.received_at,
