@@ -14,7 +14,7 @@ from analyzers.window import Window
 ENDED = "it had not ended at the deadline"
 
 
-def conclude(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda name: None) -> Judged:
+def conclude(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda _name: None) -> Judged:
     """Judge the records of a cut; ``running`` is told the name of each analyzer before it runs.
 
     Analyzers that ``cut.unfinished`` names are left out, and the verdict says so.

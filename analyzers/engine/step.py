@@ -17,13 +17,14 @@ from what is decided (``step``): after a restart the log is observed again and n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from analyzers.detect import symptoms
-from analyzers.engine.evidence import Evidence, concerns_job, selected
-from analyzers.engine.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, NodeSeen, State
+from analyzers.engine.evidence import selected
+from analyzers.engine.memory import context, forget, leave, observe, remember, restored
+from analyzers.engine.state import LOOKBACK_SECONDS, JobKey, State
 from analyzers.incident import (
     Ask,
     Close,
@@ -39,11 +40,10 @@ from analyzers.incident import (
     Received,
     Symptom,
     Tick,
-    Withdrawn,
 )
 from analyzers.verdict import Verdict
 from analyzers.watch import JobView, moved
-from collectors.records import CommandResult, Placement
+from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
 CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again after this
@@ -53,7 +53,6 @@ SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
 CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
 ASKED = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
 AWAITED = ("stacks", "recorders")
-MARK_SECONDS = 10.0
 MOST_SYMPTOMS = 64  # of one incident
 
 
@@ -67,7 +66,7 @@ def step(state: State, event: Event, now: float) -> tuple[State, list[Instructio
         return state, list(_tick(state, now))
     if isinstance(event, Judged):
         return state, list(_judged(state, event, now))
-    _leave(state, event.incident)
+    leave(state, event.incident)
     return state, []
 
 
@@ -81,45 +80,6 @@ def due(state: State) -> float | None:
     return min(instants, default=None)
 
 
-# --- what is seen
-
-
-def observe(state: State, event: Received) -> None:
-    """Take up a batch into the memory, deciding nothing."""
-    if event.sequence and event.sequence <= state.sequence:
-        return  # it was seen: the log is read again from somewhat before
-    _mark(state, event)
-    seen = state.nodes.get(event.node)
-    if seen is None:
-        seen = state.nodes[event.node] = NodeSeen(event.received_at, event.received_at)
-    seen.see(event)
-    state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
-    for record in event.records:
-        if record.job is not None:
-            _place(state, (record.job, record.attempt), event.node)
-        elif isinstance(record, Placement):
-            continue
-    for key in state.jobs_on.get(event.node, ()):
-        concerning = [record for record in event.records if concerns_job(record, *key)]
-        state.jobs[key].take(event, concerning)
-        state.changed.add(key)
-
-
-def _mark(state: State, event: Received) -> None:
-    """Remember how far the log had come: an incident's records begin some minutes before its opening."""
-    if not state.marks or event.received_at - state.marks[-1][0] >= MARK_SECONDS:
-        state.marks.append((event.received_at, state.sequence))
-    while len(state.marks) > 1 and state.marks[1][0] < event.received_at - 2 * LOOKBACK_SECONDS:
-        state.marks.popleft()
-    state.sequence = max(state.sequence, event.sequence)
-
-
-def _place(state: State, key: JobKey, node: str) -> None:
-    if key not in state.jobs:
-        state.jobs[key] = JobView(*key)
-    state.jobs_on.setdefault(node, set()).add(key)
-
-
 def _answered(state: State, event: Received) -> Iterator[Instruction]:
     """Judge as soon as everybody who was asked has answered."""
     results = {record.verb for record in event.records if isinstance(record, CommandResult)}
@@ -130,7 +90,7 @@ def _answered(state: State, event: Received) -> Iterator[Instruction]:
         waiting.difference_update((event.node, verb) for verb in results)
         if before and not waiting:
             incident = state.incidents[id]
-            _remember(state, replace(incident, asked_at=None, answered=incident.looks))
+            remember(state, replace(incident, asked_at=None, answered=incident.looks))
             yield from _judge(state, id)
 
 
@@ -147,7 +107,7 @@ def _tick(state: State, now: float) -> Iterator[Instruction]:
             yield from _look_at(state, key, now)
     if whole:
         state.ticked_at = now
-        _forget(state, now)
+        forget(state, now)
     for id in list(state.incidents):
         yield from _go_on(state, id, now)
 
@@ -189,10 +149,9 @@ def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[I
         onset_at=min(symptom.at, now), symptoms=(symptom,), after=after, nodes=nodes, next_look_at=now,
         offsets=state.offsets(nodes), last_step=view.newest_step,
     )  # fmt: skip
-    context = _context(state, incident)
-    state.contexts[incident.id] = context
-    _remember(state, incident)
-    yield Open(incident=incident, context=context)
+    state.contexts[incident.id] = context(state, incident)
+    remember(state, incident)
+    yield Open(incident=incident, context=state.contexts[incident.id])
     yield from _go_on(state, incident.id, now)
 
 
@@ -201,7 +160,7 @@ def _merge(state: State, incident: Incident, symptom: Symptom, now: float) -> It
         return
     settle = CRASH_SETTLE_SECONDS if symptom.kind == "crash" else SETTLE_SECONDS
     changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle)
-    _remember(state, changed)
+    remember(state, changed)
     yield Merge(incident=incident.id, symptom=symptom)
 
 
@@ -211,7 +170,7 @@ def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
     if incident.asked_at is not None and now >= incident.asked_at + ANSWER_SECONDS:
         state.waiting.pop(id, None)
         incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
-        _remember(state, incident)
+        remember(state, incident)
     if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
         yield from _ask(state, incident, now)
         incident = state.incidents[id]
@@ -233,7 +192,7 @@ def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
     )
     if any(symptom.kind == "crash" for symptom in incident.symptoms) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
-    _remember(state, changed)
+    remember(state, changed)
     state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
     for verb, arguments in ASKED:
         told = arguments if verb == "read" else {"job": incident.job}
@@ -243,13 +202,13 @@ def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
 def _judge(state: State, id: str) -> Iterator[Instruction]:
     incident = state.incidents[id]
     if incident.cut is not None:  # one judgement at a time: the next sees what has come in the meantime
-        _remember(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
+        remember(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
         return
     cut = Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
         offsets=incident.offsets,
     )  # fmt: skip
-    _remember(state, replace(incident, cut=cut, judge_at=None))
+    remember(state, replace(incident, cut=cut, judge_at=None))
     yield judgement(state, state.incidents[id])
 
 
@@ -278,7 +237,7 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
         yield Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
         )
-    _remember(state, incident)
+    remember(state, incident)
     yield from _go_on(state, incident.id, now)
 
 
@@ -297,69 +256,11 @@ def digest(verdict: Verdict) -> str:
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
-# --- the end of an incident, and of what is remembered
-
-
 def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
     if incident.job is not None:
         state.settled[incident.job, incident.attempt] = now
-    _leave(state, incident.id)
+    leave(state, incident.id)
     yield Close(incident=incident.id, at=now, because=because)
-
-
-def _leave(state: State, id: str) -> None:
-    incident = state.incidents.pop(id, None)
-    if incident is not None and incident.job is not None:
-        state.settled[incident.job, incident.attempt] = max(
-            state.now, state.settled.get((incident.job, incident.attempt), 0.0)
-        )
-    state.contexts.pop(id, None)
-    state.waiting.pop(id, None)
-
-
-def _forget(state: State, now: float) -> None:
-    """Let go of evidence that no incident needs, and of jobs and nodes that nobody tells of any more."""
-    needed: dict[str, int] = {}
-    for incident in state.incidents.values():
-        for node in incident.nodes:
-            needed[node] = min(needed.get(node, incident.after), incident.after)
-    through = state.mark_before(now - LOOKBACK_SECONDS)
-    for node, evidence in state.evidence.items():
-        evidence.forget(min(through, needed.get(node, through)))
-    for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
-        for kept in (state.nodes, state.evidence, state.jobs_on):
-            kept.pop(node, None)
-    running = {key for keys in state.jobs_on.values() for key in keys}
-    for key in [key for key in state.jobs if _forgotten(state, key, running, now)]:
-        del state.jobs[key]
-        state.settled.pop(key, None)
-        for keys in state.jobs_on.values():
-            keys.discard(key)
-
-
-def _forgotten(state: State, key: JobKey, running: set[JobKey], now: float) -> bool:
-    if state.incident_of(key) is not None:
-        return False
-    return key not in running or now - state.jobs[key].last_at > FORGOTTEN_SECONDS
-
-
-# --- after a restart
-
-
-def restored(state: State, incidents: Iterable[tuple[Incident, tuple[object, ...]]]) -> None:
-    """Take up the incidents that a store has, with their contexts; the closed ones say what is settled."""
-    for incident, context in incidents:
-        if incident.closed_at is not None:
-            if incident.job is not None:
-                key = (incident.job, incident.attempt)
-                state.settled[key] = max(incident.closed_at, state.settled.get(key, 0.0))
-            continue
-        state.incidents[incident.id] = incident
-        state.contexts[incident.id] = tuple(context)  # type: ignore[arg-type]
-
-
-def _remember(state: State, incident: Incident) -> None:
-    state.incidents[incident.id] = incident
 
 
 def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
@@ -367,15 +268,4 @@ def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
     return "inc-" + hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
-def _context(state: State, incident: Incident) -> tuple:  # type: ignore[type-arg]
-    found = [
-        record
-        for node in incident.nodes
-        if node in state.evidence
-        for record in state.evidence[node].context(incident.after)
-        if concerns_job(record, incident.job, incident.attempt)
-    ]
-    return tuple(found)
-
-
-__all__ = ["Withdrawn", "due", "judgement", "observe", "restored", "step"]
+__all__ = ["due", "judgement", "observe", "restored", "step"]
