@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from analyzers.engine.evidence import Evidence, concerns_job
 from analyzers.engine.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, NodeSeen, State
 from analyzers.incident import Incident, Received
@@ -87,7 +89,9 @@ def restored(state: State, incidents: Iterable[tuple[Incident, tuple[Record, ...
                 key = (incident.job, incident.attempt)
                 state.settled[key] = max(incident.closed_at, state.settled.get(key, 0.0))
             continue
-        state.incidents[incident.id] = incident
+        # What was being judged is judged anew: the records that have come since may have taken the place of earlier ones.
+        again = state.now if incident.cut is not None or incident.asked_at is not None else incident.judge_at
+        state.incidents[incident.id] = replace(incident, cut=None, judge_at=again)
         state.contexts[incident.id] = told_before
 
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from analyzers.detect import symptoms
 from analyzers.engine.evidence import selected
 from analyzers.engine.memory import context, forget, leave, observe, remember, restored
-from analyzers.engine.state import LOOKBACK_SECONDS, JobKey, State
+from analyzers.engine.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, State
 from analyzers.incident import (
     Ask,
     Close,
@@ -108,13 +108,24 @@ def _tick(state: State, now: float) -> Iterator[Instruction]:
     if whole:
         state.ticked_at = now
         forget(state, now)
-    for id in list(state.incidents):
-        yield from _go_on(state, id, now)
+    for id, incident in list(state.incidents.items()):
+        if incident.job is not None and (incident.job, incident.attempt) not in state.jobs and whole:
+            yield from _unseen(state, incident, now)
+        else:
+            yield from _go_on(state, id, now)
+
+
+def _unseen(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
+    """Close what nobody tells of any more, as after a long absence of the engine."""
+    if now > incident.opened_at + FORGOTTEN_SECONDS:
+        yield from _close(state, incident, now, f"nothing was told of job {incident.job} for an hour")
 
 
 def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
     """Ask the detectors about a job: open, merge, or see that it is over."""
     view, incident = state.jobs[key], state.incident_of(key)
+    if incident is None and _is_replaced(state, key):
+        return
     if incident is not None and (because := _over(state, view, incident, now)):
         yield from _close(state, incident, now, because)
         return
@@ -130,14 +141,26 @@ def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
 
 
 def _over(state: State, view: JobView, incident: Incident, now: float) -> str | None:
-    later = [
-        one for (job, attempt), one in state.jobs.items()
-        if job == view.job and (attempt or 0) > (view.attempt or 0) and one.newest_step is not None
-    ]  # fmt: skip
-    if later:
-        newest = max(later, key=lambda one: one.attempt or 0)
+    """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters."""
+    crashed = any(symptom.kind == "crash" for symptom in incident.symptoms)
+    if crashed and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
+        return None
+    running = [one for one in _later(state, (view.job, view.attempt)) if one.newest_step is not None]
+    if running:
+        newest = max(running, key=lambda one: one.attempt or 0)
         return f"attempt {newest.attempt} is at step {newest.newest_step}"
     return moved(view, incident, now)
+
+
+def _later(state: State, key: JobKey) -> list[JobView]:
+    """Return the later attempts of the same job."""
+    job, attempt = key
+    return [one for (other, number), one in state.jobs.items() if other == job and (number or 0) > (attempt or 0)]
+
+
+def _is_replaced(state: State, key: JobKey) -> bool:
+    """Whether a later attempt runs: what its nodes tell now is not this one's."""
+    return any(one.first_at > state.jobs[key].first_at for one in _later(state, key))
 
 
 def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[Instruction]:
