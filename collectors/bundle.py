@@ -50,6 +50,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int | None = None
     after: int = 0  # the batches that were judged have higher sequence numbers
     opened_at: float | None = None
+    nodes: tuple[str, ...] = ()  # in the order in which they joined: a cut names the first so many
     cuts: tuple[dict[str, Any], ...] = ()
 
 
