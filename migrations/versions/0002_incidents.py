@@ -113,6 +113,19 @@ def upgrade() -> None:
     op.create_index("ix_happenings_at", "happenings", ["at"])
     op.create_index("ix_happenings_incident_sequence", "happenings", ["incident", "sequence"])
     op.create_table(
+        "unfit_nodes",
+        sa.Column("node", sa.String(length=255), nullable=False),
+        sa.Column("incident", sa.String(length=32), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("action", sa.String(length=32), nullable=False),
+        sa.Column("why", sa.String(length=1000), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["incident"], ["incidents.id"], name="fk_unfit_nodes_incident_incidents", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("node", "incident", name="pk_unfit_nodes"),
+    )
+    op.create_index("ix_unfit_nodes_incident", "unfit_nodes", ["incident"])
+    op.create_table(
         "verdicts",
         sa.Column("incident", sa.String(length=32), nullable=False),
         sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
@@ -131,5 +144,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Take them back to the version before."""
-    for table in ("verdicts", "happenings", "feedback", "downtimes", "leases", "incidents", "alarms"):
+    for table in ("verdicts", "unfit_nodes", "happenings", "feedback", "downtimes", "leases", "incidents", "alarms"):
         op.drop_table(table)

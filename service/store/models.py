@@ -220,6 +220,17 @@ class Verdict(Base):
     claims: Mapped[list[Any]] = mapped_column(default=list)  # the findings behind it
 
 
+class UnfitNode(Base):
+    """A node that an open incident's newest verdict would take out of the job: what a node's fitness is asked of."""
+
+    __tablename__ = "unfit_nodes"
+    node: Mapped[str] = mapped_column(String(255), primary_key=True)
+    incident: Mapped[str] = mapped_column(ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True, index=True)
+    at: Mapped[float]
+    action: Mapped[str] = mapped_column(String(32))  # evict drain_after_job reset_gpu reboot_node
+    why: Mapped[str] = mapped_column(String(1000))
+
+
 class Happening(Base):
     """One line of an incident's timeline, and of the stream of all: opened, symptom, asked, answered, published, closed."""
 
