@@ -28,6 +28,8 @@ def read(input: Input) -> Iterator[Record]:
         if isinstance(entry, bundle.Manifest):
             job = entry.job
             yield from (Unread(source=input.source, reason=reason, outcome="limit") for reason in entry.missing)
+        elif isinstance(entry, bundle.Damage):
+            yield Unread(source=input.source, reason=entry.reason, outcome="damaged")
         if not isinstance(entry, bundle.Batch):  # what was judged from the records is none of them
             continue
         source = f"{input.source}#{entry.sequence}"
