@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import structlog
 import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,6 +16,7 @@ from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.collection import Collector
 from service.commands.endings import Refused
+from service.logs import write_logs
 from service.settings import Settings
 from service.store.database import Database, WrongDatabase
 from service.store.tokens import Tokens
@@ -29,7 +28,7 @@ IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer t
 
 def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. Raise ``Refused`` where it cannot begin."""
-    _write_logs(settings)
+    write_logs(settings)
     bound = _bound(settings)
     try:
         _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
@@ -133,33 +132,3 @@ def _configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
-
-
-def _write_logs(settings: Settings) -> None:
-    """Send both kinds of log, ours and the libraries', to stderr in one form."""
-    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
-    if level is None:
-        raise Refused(f"FAULTHOUND_LOG_LEVEL is {settings.log_level!r}: choose debug, info, warning or error")
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    last: Any = (
-        structlog.processors.JSONRenderer()
-        if settings.log_json
-        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    )
-    structlog.configure(
-        [*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler()
-    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    tail = [remove, structlog.processors.format_exc_info, last] if settings.log_json else [remove, last]
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=tail))
-    logging.basicConfig(handlers=[handler], level=level, force=True)
-    for chatty in ("uvicorn.error", "alembic", "httpx"):
-        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))

@@ -42,6 +42,14 @@ class Settings(BaseSettings):
     retention_bytes: int = Field(50 << 30, ge=1 << 20, description="Size of the log at which the oldest go first.")
     export_hours: float = Field(24.0, gt=0, description="Longest span that one export may have.")
     command_seconds: float = Field(60.0, gt=0, le=3600, description="How long a command waits for its agent.")
+    engine: bool = Field(True, description="Whether this service runs an engine, which makes live verdicts.")
+    judge_seconds: float = Field(
+        20.0, gt=0, le=600, description="Longest judgement; then it is repeated without the analyzer that ran."
+    )
+    judge_bytes: int = Field(8 << 30, ge=256 << 20, description="Memory that one judgement may take.")
+    knowledge: Path | None = Field(
+        None, description="TOML file or folder that live verdicts lay over the packaged knowledge."
+    )
     log_level: str = Field("info", description="debug, info, warning or error.")
     log_json: bool = Field(False, description="One JSON object a line instead of text.")
 
@@ -62,6 +70,10 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
         path = getattr(settings, name)
         if path is not None and not path.is_file():
             raise ValueError(f"FAULTHOUND_{name.upper()} names {path}, which is no file: give a PEM file")
+    if settings.knowledge is not None and not settings.knowledge.exists():
+        raise ValueError(
+            f"FAULTHOUND_KNOWLEDGE names {settings.knowledge}, which does not exist: give a file or folder"
+        )
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ValueError("TLS needs both: set FAULTHOUND_TLS_CERTIFICATE and FAULTHOUND_TLS_KEY, or neither")
     _check_tls(settings)

@@ -37,22 +37,8 @@ class Commands:
         self, asked: Iterable[tuple[str, dict[str, Any]]], verb: str, asked_by: str, seconds: float
     ) -> list[Command]:
         """Ask these (node, arguments) to do something within ``seconds``; one command a node."""
-        if verb not in VERBS:
-            raise ValueError(f"{verb!r} is no command: the verbs are {', '.join(VERBS)}")
-        at = self._clock()
-        commands = [
-            Command(
-                id=secrets.token_hex(16), node=node, verb=verb, arguments=arguments, asked_at=at, text="",
-                expires_at=at + seconds, asked_by=asked_by, taken_at=None, outcome=None, ended_at=None,
-            )
-            for node, arguments in asked
-        ]  # fmt: skip
         with self._database.transaction() as session:
-            session.add_all(commands)
-            for command in commands:
-                details = {"verb": verb, "arguments": command.arguments, "command": command.id}
-                events.record(session, at, "command_asked", asked_by, command.node, details)
-        return commands
+            return add(session, asked, verb, asked_by, seconds, self._clock())
 
     def get(self, id: str) -> Command | None:
         """Return a command, or None."""
@@ -99,6 +85,26 @@ class Commands:
         with self._database.transaction() as session:
             ended = {"outcome": "expired", "ended_at": at, "text": "no agent took it, or none answered, in time"}
             session.execute(update(Command).where(Command.outcome.is_(None), late).values(ended))
+
+
+def add(
+    session: Session, asked: Iterable[tuple[str, dict[str, Any]]], verb: str, asked_by: str, seconds: float, at: float
+) -> list[Command]:
+    """Add commands to the transaction of who asks: to each (node, arguments) one, to be taken within ``seconds``."""
+    if verb not in VERBS:
+        raise ValueError(f"{verb!r} is no command: the verbs are {', '.join(VERBS)}")
+    commands = [
+        Command(
+            id=secrets.token_hex(16), node=node, verb=verb, arguments=arguments, asked_at=at, text="",
+            expires_at=at + seconds, asked_by=asked_by, taken_at=None, outcome=None, ended_at=None,
+        )
+        for node, arguments in asked
+    ]  # fmt: skip
+    session.add_all(commands)
+    for command in commands:
+        details = {"verb": verb, "arguments": command.arguments, "command": command.id}
+        events.record(session, at, "command_asked", asked_by, command.node, details)
+    return commands
 
 
 def _untaken(at: float) -> tuple[Any, ...]:

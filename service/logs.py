@@ -1,0 +1,41 @@
+"""The log of a process of the service: ours and the libraries', to stderr, in one form."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+from service.commands.endings import Refused
+from service.settings import Settings
+
+
+def write_logs(settings: Settings) -> None:
+    """Send both kinds of log, ours and the libraries', to stderr in one form."""
+    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
+    if level is None:
+        raise Refused(f"FAULTHOUND_LOG_LEVEL is {settings.log_level!r}: choose debug, info, warning or error")
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: Any = (
+        structlog.processors.JSONRenderer()
+        if settings.log_json
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    )
+    structlog.configure(
+        [*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler()
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    tail = [remove, structlog.processors.format_exc_info, last] if settings.log_json else [remove, last]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=tail))
+    logging.basicConfig(handlers=[handler], level=level, force=True)
+    for chatty in ("uvicorn.error", "alembic", "httpx"):
+        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
