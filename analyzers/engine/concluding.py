@@ -19,11 +19,11 @@ def conclude(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] 
 
     Analyzers that ``cut.unfinished`` names are left out, and the verdict says so.
     """
-    window = Window.build(asked.records, asked.attempt)
+    window = Window.build(asked.records, asked.attempt, asked.cut.offsets)
     topology = infer(window)
     found = list(_findings(asked, window, topology, knowledge, running))
     cut = asked.cut
-    verdict = decide(found, window, topology, knowledge, looks=cut.looks, offsets=cut.offsets)
+    verdict = decide(found, window, topology, knowledge, looks=cut.looks)
     return Judged(incident=asked.incident, cut=cut, verdict=verdict, claims=tuple(told(finding) for finding in found))
 
 

@@ -14,7 +14,7 @@ from analyzers.combine import combine
 from analyzers.document import compose
 from analyzers.finding import Analyze, Finding, registered
 from analyzers.knowledge import Knowledge
-from analyzers.topology import Topology
+from analyzers.topology import Topology, infer
 from analyzers.verdict import Verdict
 from analyzers.window import Window
 
@@ -49,9 +49,12 @@ def judge(
     """Return the one answer for this window.
 
     ``looks``: rounds of evidence that the agents were asked for; None where nobody can be asked again (``diagnose``).
-    ``offsets``: node → seconds by which its clock is ahead; a window that ``Window.build`` has corrected stays as it is.
+    ``offsets``: node → seconds by which its clock is ahead; a window that was built with them stays as it is.
     """
-    return decide(findings(window, topology, knowledge), window, topology, knowledge, looks=looks, offsets=offsets)
+    if offsets and window.offsets != offsets:
+        window = Window.build(window.records, window.attempt, offsets)
+        topology = infer(window)
+    return decide(findings(window, topology, knowledge), window, topology, knowledge, looks=looks)
 
 
 def decide(
@@ -61,10 +64,9 @@ def decide(
     knowledge: Knowledge,
     *,
     looks: int | None = None,
-    offsets: Mapping[str, float] = MappingProxyType({}),
 ) -> Verdict:
     """Return what these findings of this window come to, where the analyzers were run by somebody else."""
-    del looks, offsets
+    del looks
     return compose(combine(found, topology), window, topology, knowledge)
 
 

@@ -28,7 +28,9 @@ def observe(state: State, event: Received) -> None:
     state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
     for record in event.records:
         if record.job is not None:
-            _place(state, (record.job, record.attempt), event.node)
+            key = (record.job, record.attempt)
+            _place(state, key, event.node)
+            state.told_at[key] = max(event.received_at, state.told_at.get(key, 0.0))
     for key in state.jobs_on.get(event.node, ()):
         concerning = [record for record in event.records if concerns_job(record, *key)]
         state.jobs[key].take(event, concerning)
@@ -50,7 +52,7 @@ def _place(state: State, key: JobKey, node: str) -> None:
         return
     here.add(key)
     if key not in state.jobs:
-        state.jobs[key] = JobView(*key)
+        state.jobs[key] = JobView(*key, state.knowledge)
 
 
 def remember(state: State, incident: Incident) -> None:
@@ -105,12 +107,12 @@ def forget(state: State, now: float) -> None:
     for node, evidence in state.evidence.items():
         evidence.forget(min(through, needed.get(node, through)))
     for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
-        for kept in (state.nodes, state.evidence, state.jobs_on):
-            kept.pop(node, None)
+        for of_node in (state.nodes, state.evidence, state.jobs_on):
+            of_node.pop(node, None)
     running = {key for keys in state.jobs_on.values() for key in keys}
     for key in [key for key in state.jobs if _forgotten(state, key, running, now)]:
-        del state.jobs[key]
-        state.settled.pop(key, None)
+        for of_job in (state.jobs, state.settled, state.told_at):
+            of_job.pop(key, None)
         for keys in state.jobs_on.values():
             keys.discard(key)
 
@@ -118,4 +120,4 @@ def forget(state: State, now: float) -> None:
 def _forgotten(state: State, key: JobKey, running: set[JobKey], now: float) -> bool:
     if state.incident_of(key) is not None:
         return False
-    return key not in running or now - state.jobs[key].last_at > FORGOTTEN_SECONDS
+    return key not in running or now - state.told_at.get(key, 0.0) > FORGOTTEN_SECONDS

@@ -55,6 +55,7 @@ class State:
     nodes: dict[str, NodeSeen] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     jobs: dict[JobKey, JobView] = field(default_factory=dict)
+    told_at: dict[JobKey, float] = field(default_factory=dict)  # when something of the job itself came
     jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → who runs there
     incidents: dict[str, Incident] = field(default_factory=dict)  # the open ones
     contexts: dict[str, tuple[Record, ...]] = field(default_factory=dict)  # of the open incidents

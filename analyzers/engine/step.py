@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from analyzers.detect import symptoms
 from analyzers.engine.evidence import selected
 from analyzers.engine.memory import context, forget, leave, observe, remember, restored
 from analyzers.engine.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, State
@@ -42,7 +41,7 @@ from analyzers.incident import (
     Tick,
 )
 from analyzers.verdict import Verdict
-from analyzers.watch import JobView, moved
+from analyzers.watch import JobView, moved, symptoms
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
@@ -160,7 +159,7 @@ def _later(state: State, key: JobKey) -> list[JobView]:
 
 def _is_replaced(state: State, key: JobKey) -> bool:
     """Whether a later attempt runs: what its nodes tell now is not this one's."""
-    return any(one.first_at > state.jobs[key].first_at for one in _later(state, key))
+    return any((one.first_at or 0.0) > (state.jobs[key].first_at or 0.0) for one in _later(state, key))
 
 
 def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[Instruction]:
