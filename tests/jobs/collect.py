@@ -61,9 +61,9 @@ def collect(private: Path, processes: dict[int, int], folder: Path, evidence: Ev
         _dump(private, rank, folder, evidence)
 
 
-def host_of(rank: int) -> str:
+def host_of(rank: int, ranks_per_node: int = RANKS_PER_NODE, first_node: int = 0) -> str:
     """Return the host that a rank is pretended to run on."""
-    return f"gpu-{rank // RANKS_PER_NODE:04d}"
+    return f"gpu-{first_node + rank // ranks_per_node:04d}"
 
 
 def write_hosts(folder: Path, ranks: int) -> None:

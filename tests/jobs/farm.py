@@ -6,19 +6,19 @@ nodes share is the machine below: its kernel log, its clock, its network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.jobs import faults
-from tests.jobs.collect import host_of
+from tests.jobs.job import Job
 
 
 class Farm:
-    """The pretended nodes of a job, below one folder."""
+    """The pretended nodes of one or more jobs, below one folder."""
 
-    def __init__(self, folder: Path, ranks: int) -> None:
-        self.folder = folder
-        self.nodes = tuple(dict.fromkeys(host_of(rank) for rank in range(ranks)))
+    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
+        self.folder, self.nodes = folder, tuple(nodes)
         for node in self.nodes:
             self.proc(node).mkdir(parents=True)
             for entry in Path("/proc").iterdir():
@@ -29,20 +29,25 @@ class Farm:
         """Return a node's /proc."""
         return self.folder / node / "proc"
 
-    def settle(self, private: Path) -> None:
-        """Let the ranks that have started appear on their nodes, their children too; who is gone disappears."""
-        parents = _parents()
-        for rank, pid in faults.pids(private).items():
+    def settle(self, job: Job) -> None:
+        """Let the ranks that have started appear on their nodes, with their launcher and their children.
+
+        Who is gone disappears.
+        """
+        parents, launchers = _parents(), {process.pid for process in job.processes}
+        for rank, pid in faults.pids(job.private).items():
             mine = {pid} | {child for child in parents if _descends(child, pid, parents)}
-            proc = self.proc(host_of(rank))
+            mine |= {parents.get(pid, 0)} & launchers
+            proc = self.proc(job.scenario.host_of(rank))
             for number in mine:
                 link = proc / str(number)
                 if Path(f"/proc/{number}").exists() and not link.is_symlink():
-                    link.symlink_to(f"/proc/{number}")
+                    with suppress(FileExistsError):  # several jobs settle at once
+                        link.symlink_to(f"/proc/{number}")
         for node in self.nodes:
             for link in self.proc(node).iterdir():
                 if link.name.isdigit() and not link.exists():
-                    link.unlink()
+                    link.unlink(missing_ok=True)
 
 
 def _parents() -> dict[int, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _MARK = "fault_reached_rank"
+STEPS_OF_NOTICE = 3  # for a fault that waits for the driver's word
 
 
 class Faults:
@@ -32,6 +33,8 @@ class Faults:
         """Note the step for the driver; a fault that the driver itself inflicts (a signal) is announced here."""
         self.step = step
         os.pwrite(self._progress, b"%08d" % step, 0)
+        if self.planned and not self.planned[0]["step"] and (told := _told(self.private)):
+            self.planned = [fault | {"step": told} for fault in self.planned]
         self.due("signal")
 
     def due(self, kind: str) -> dict[str, Any] | None:
@@ -41,6 +44,25 @@ class Faults:
                 (self.private / f"{_MARK}{self.rank}").touch()
                 return fault
         return None
+
+
+def strike(private: Path) -> None:
+    """Let the faults that wait for a word strike, in all their ranks at one step that none has come to yet."""
+    unfinished = private / "strike.part"
+    unfinished.write_text(str(max(steps(private).values()) + STEPS_OF_NOTICE))
+    unfinished.replace(private / "strike")
+
+
+def _told(private: Path) -> int:
+    try:
+        return int((private / "strike").read_text())
+    except FileNotFoundError:
+        return 0
+
+
+def struck_at(private: Path) -> float:
+    """Return when the first rank reached its fault, UTC seconds."""
+    return min(path.stat().st_mtime for path in private.glob(f"{_MARK}*"))
 
 
 def reached(private: Path) -> set[int]:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.jobs.collect import host_of
 from tests.jobs.scenarios import FAULTS, Scenario
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -53,7 +52,7 @@ def complaints_about_nodes(scenario: Scenario, verdict: dict[str, Any]) -> list[
     if FAULTS[scenario.fault].cause != "machine" or not FAULTS[scenario.fault].names_ranks:
         return []
     nodes = {culprit["id"] for culprit in verdict["culprits"] if culprit["kind"] == "node"}
-    wanted = {host_of(rank) for rank in scenario.culprits}
+    wanted = {scenario.host_of(rank) for rank in scenario.culprits}
     return [] if nodes == wanted else [f"it names nodes {sorted(nodes)}, not {sorted(wanted)}"]
 
 
@@ -95,8 +94,8 @@ def innocents_evicted(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     if action["kind"] not in EVICTIONS:
         return []
     machine = FAULTS[scenario.fault].cause == "machine"
-    guilty = {host_of(rank) for rank in scenario.culprits} if machine else set()
-    nodes = set(action["nodes"]) | {host_of(rank) for rank in action["ranks"]}
+    guilty = {scenario.host_of(rank) for rank in scenario.culprits} if machine else set()
+    nodes = set(action["nodes"]) | {scenario.host_of(rank) for rank in action["ranks"]}
     return sorted(nodes - guilty)
 
 

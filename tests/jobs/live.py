@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +48,10 @@ class Cluster:
         answer.raise_for_status()
         return answer.json()
 
-    def placed(self) -> dict[int, str]:
+    def placed(self, job: str = JOB) -> dict[int, str]:
         """Return rank → node as the service knows it from the agents."""
         try:
-            ranks = self.get(f"/v1/jobs/{JOB}/ranks")
+            ranks = self.get(f"/v1/jobs/{job}/ranks")
         except httpx.HTTPStatusError:
             return {}
         return {row["rank"]: row["node"] for row in ranks["items"]}
@@ -75,10 +75,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, ranks: int) -> Iterator[Cluster]:
+def cluster(folder: Path, nodes: Sequence[str], *agent_options: str) -> Iterator[Cluster]:
     """Start a service on a free port and an agent a node; end them all."""
     folder.mkdir(parents=True, exist_ok=True)
-    farm = Farm(folder / "nodes", ranks)
+    farm = Farm(folder / "nodes", nodes)
     with ExitStack() as stack:
         service = _started(stack, folder / "service.log", "service.commands", ["serve", "--port", "0"], {
             "FAULTHOUND_DATA": str(folder / "data"), "FAULTHOUND_LOG_JSON": "1",
@@ -86,18 +86,8 @@ def cluster(folder: Path, ranks: int) -> Iterator[Cluster]:
         url = _address(folder / "service.log", service)
         agents = {}
         for node in farm.nodes:
-            own = [
-                "run",
-                "--service",
-                url,
-                "--node",
-                node,
-                "--state",
-                str(folder / node),
-                "--path",
-                f"proc={farm.proc(node)}",
-            ]
-            own += ["--ship-seconds", str(SHIP_SECONDS)]
+            own = ["run", "--service", url, "--node", node, "--state", str(folder / node), *agent_options]
+            own += ["--path", f"proc={farm.proc(node)}"]
             agents[node] = _started(stack, folder / f"{node}.log", "collectors.agent", own, {})
         yield Cluster(url, farm, {"service": service, **agents}, folder)
 
@@ -127,13 +117,13 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 @contextmanager
-def _settled(farm: Farm, job: Job) -> Iterator[None]:
+def settled(farm: Farm, job: Job) -> Iterator[None]:
     """Keep the nodes' process tables up to date while the job runs."""
     ended = threading.Event()
 
     def keep() -> None:
         while not ended.wait(SETTLE_SECONDS):
-            farm.settle(job.private)
+            farm.settle(job)
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
@@ -147,7 +137,8 @@ def _settled(farm: Farm, job: Job) -> Iterator[None]:
 def run(scenario: Scenario, folder: Path, *, probe: bool) -> Path:
     """Run one scenario below agents and return the bundle that is exported afterwards."""
     launcher = FAULTS[scenario.fault].launcher
-    with cluster(folder, scenario.ranks) as nodes, driver.running(scenario) as job, _settled(nodes.farm, job):
+    quick = ("--ship-seconds", str(SHIP_SECONDS))
+    with cluster(folder, scenario.nodes, *quick) as nodes, driver.running(scenario) as job, settled(nodes.farm, job):
         job.labels = {"FAULTHOUND_JOB": JOB, "FAULTHOUND_ATTEMPT": "1"}
         if probe:
             job.bring_probe()

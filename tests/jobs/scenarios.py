@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tests.jobs.collect import Evidence
+from tests.jobs.collect import RANKS_PER_NODE, Evidence, host_of
 
 Topology = Literal["ddp", "pipeline"]
 RANKS: dict[Topology, int] = {"ddp": 4, "pipeline": 8}
@@ -51,7 +51,9 @@ class Scenario:
     topology: Topology
     seed: int
     culprits: tuple[int, ...]
-    step: int
+    step: int  # 0: when the driver says so
+    ranks_per_node: int = RANKS_PER_NODE
+    first_node: int = 0
 
     @classmethod
     def draw(cls, fault: str, topology: Topology, seed: int) -> Scenario:
@@ -79,6 +81,15 @@ class Scenario:
     def ranks(self) -> int:
         """Return the size of the world."""
         return RANKS[self.topology]
+
+    def host_of(self, rank: int) -> str:
+        """Return the host that a rank is pretended to run on."""
+        return host_of(rank, self.ranks_per_node, self.first_node)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the pretended hosts."""
+        return tuple(dict.fromkeys(map(self.host_of, range(self.ranks))))
 
     def planned(self) -> list[dict[str, Any]]:
         """Return the faults as the job's own code reads them."""

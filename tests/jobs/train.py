@@ -24,10 +24,11 @@ from torch import Tensor, nn
 WIDTH = 32
 STAGES = 4
 MICROBATCHES = 2
+SHARD_SECONDS = float(os.environ.get("TRAIN_SHARD_SECONDS", "0.01"))
 
 
 class Loader:
-    """An endless source of batches; a shard read takes a few milliseconds."""
+    """An endless source of batches; a shard's read takes a few milliseconds, or as long as the driver says."""
 
     def __init__(self, plan: faults.Faults) -> None:
         self.plan = plan
@@ -40,7 +41,7 @@ class Loader:
     def read_shard(self) -> None:
         if self.plan.due("data_loader"):
             time.sleep(faults.NEVER_SECONDS)
-        time.sleep(0.01)
+        time.sleep(SHARD_SECONDS)
 
 
 def clean_text(plan: faults.Faults) -> None:
