@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 
+from analyzers.clocks import aligned
 from analyzers.recorder import RecorderTable, whole_values
 from analyzers.rings import with_rings
 from analyzers.tabulate import tabulate
@@ -34,6 +36,7 @@ class Window:
     job: str | None = None
     attempt: int | None = None
     other_attempts: tuple[int, ...] = ()
+    offsets: Mapping[str, float] = field(default_factory=dict)  # node → seconds that were taken from its instants
 
     def of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
@@ -59,9 +62,14 @@ class Window:
         )
 
     @classmethod
-    def build(cls, records: Iterable[Record], attempt: int | None = None) -> Window:
-        """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump."""
-        everything = tuple(records)
+    def build(
+        cls, records: Iterable[Record], attempt: int | None = None, offsets: Mapping[str, float] = MappingProxyType({})
+    ) -> Window:
+        """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump.
+
+        ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
+        """
+        everything = tuple(aligned(records, offsets) if offsets else records)
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
         chosen = attempt if attempt is not None else (attempts[-1] if attempts else None)
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
@@ -70,7 +78,7 @@ class Window:
         dumps = with_rings(newest, [record for record in kept if isinstance(record, Ring)])
         job = next((record.job for record in kept if record.job), None)
         others = tuple(number for number in attempts if number != chosen)
-        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others)
+        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets)
 
 
 def _ordered(records: list[Record]) -> list[Record]:

@@ -9,8 +9,8 @@ from functools import cache
 import msgspec
 import pytest
 
-from analyzers import engine, finding
-from analyzers.engine import every_analyzer, judge
+from analyzers import finding
+from analyzers.engine import every_analyzer, judge, judging
 from analyzers.finding import Finding
 from analyzers.knowledge import Knowledge
 from analyzers.topology import Topology, infer
@@ -343,7 +343,7 @@ def test_a_crashing_analyzer_is_a_recorded_failure(monkeypatch: pytest.MonkeyPat
     records = bundles()["hang and all else"]
     expected = judged(records)
     analyzers: dict[str, Callable[..., Iterator[Finding]]] = {**every_analyzer(), "broken": broken}
-    monkeypatch.setattr(engine, "every_analyzer", lambda: analyzers)
+    monkeypatch.setattr(judging, "every_analyzer", lambda: analyzers)
     verdict = judged(records)
     assert verdict.culprits == expected.culprits
     assert [item.what for item in verdict.missing if "broken" in item.what] == [
@@ -366,7 +366,7 @@ def test_a_claim_made_before_the_crash_is_not_half_believed(monkeypatch: pytest.
         )
         raise KeyError("the other half")
 
-    monkeypatch.setattr(engine, "every_analyzer", lambda: {"half": half})
+    monkeypatch.setattr(judging, "every_analyzer", lambda: {"half": half})
     verdict = judged(bundles()["hang"])
     assert verdict.culprits == ()
     assert "half" in verdict.missing[0].what
