@@ -76,6 +76,7 @@ class Stacks:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._boot_id = host.boot_id  # a look is of now: what an agent saw is told from a file by it
         self._program: str = host.option("stacks", "program", "") or pyspy.program() or ""
         self._share = float(host.option("stacks", "share_of_a_core", SHARE_OF_A_CORE))
         self._looked_at: dict[tuple[int, int], float] = {}  # (pid, start) → monotonic instant
@@ -127,11 +128,11 @@ class Stacks:
         looking = partial(look, native=asked.arguments.get("native") is True)
         with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
             for found in threads.map(looking, wanted):
-                yield from _records(found)
+                yield from _records(found, self._boot_id)
             # Only a second look, of the same kind, tells who stands still; what could not be looked at is told once.
             time.sleep(max(0.0, began_at + BETWEEN_SECONDS - time.monotonic()))
             for found in threads.map(looking, wanted):
-                yield from _records(found) if found.output else ()
+                yield from _records(found, self._boot_id) if found.output else ()
 
     def _ordinary(self, targets: Sequence[_Target]) -> Iterator[Record]:
         """Look at what is due, the longest waiting first, while CPU time is left that was earned since the last look."""
@@ -147,7 +148,7 @@ class Stacks:
             self._earned_seconds -= look.cpu_seconds
             self._looked_at[look.target.pid, look.target.start_ticks] = now
             if look.output:
-                yield from _records(look)
+                yield from _records(look, self._boot_id)
         if looks and all(look.outcome == "refused" for look in looks):
             raise NothingToCollect(
                 "py-spy may not read the job's processes: run the agent as root or with CAP_SYS_PTRACE"
@@ -190,10 +191,13 @@ class Stacks:
         return _Look(target, at, b"", reason, "refused" if refused else "empty", ran.cpu_seconds)
 
 
-def _records(look: _Look) -> Iterator[Record]:
+def _records(look: _Look, boot_id: str | None) -> Iterator[Record]:
     """Yield the stacks of one look as the rank's, or why there are none."""
     target, owner = look.target, look.target.owner
-    whose = {"job": owner.job, "attempt": owner.attempt, "rank": owner.rank, "role": owner.role, "at": look.at}
+    whose = {
+        "job": owner.job, "attempt": owner.attempt, "rank": owner.rank, "role": owner.role, "at": look.at,
+        "boot_id": boot_id,
+    }  # fmt: skip
     source = f"stacks/{target.pid}"
     if not look.output:
         reason = f"no stack of rank {owner.rank}, process {target.pid}: {look.problem}"
