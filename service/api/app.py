@@ -13,7 +13,20 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.api import commands, events, export, health, jobs, nodes, pins, problems, records, samples, tokens
+from service.api import (
+    commands,
+    events,
+    export,
+    health,
+    incidents,
+    jobs,
+    nodes,
+    pins,
+    problems,
+    records,
+    samples,
+    tokens,
+)
 from service.api.answers import Answers
 from service.api.audit import Audit
 from service.api.auth import Door
@@ -37,7 +50,7 @@ from service.window.feed import Feed
 from service.window.tail import Tail
 
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
-ROUTERS = (records, commands, export, samples, jobs, nodes, tokens, pins, events, health)
+ROUTERS = (records, commands, incidents, export, samples, jobs, nodes, tokens, pins, events, health)
 DOWN_SECONDS = 5.0
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from service.api import auth, fields, pages
+from service.api import auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.declaration import Declaration
 from service.api.problems import Problem, documented, not_found
@@ -67,9 +67,6 @@ class RankDocument(BaseModel):
     last_seen_at: float
 
 
-IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=100, description="The ETag that is being changed.")]
-
-
 @router.get("/v1/jobs", operation_id="list_jobs", dependencies=[auth.READ], responses=documented())
 def list_jobs(
     request: Request, limit: pages.Limit = 100, after: pages.After = None, since: fields.Since = None
@@ -113,7 +110,7 @@ def get_job(request: Request, response: Response, job: fields.JobPath) -> JobDoc
     """Get one job: its declaration, whose ETag a change needs, and its attempts."""
     with of(request).database.session() as session:
         document = _document(session, found(session, job))
-    response.headers["ETag"] = _etag(document.version)
+    response.headers["ETag"] = tags.etag(document.version)
     return document
 
 
@@ -127,7 +124,7 @@ def declare_job(
     job: fields.JobPath,
     declaration: Declaration,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: IfMatch = None,
+    if_match: tags.IfMatch = None,
 ) -> JobDocument:
     """Declare a job: rank map, roles, parallel sizes, checkpoint holders, code version.
 
@@ -152,7 +149,7 @@ def declare_job(
             .values(code_version=declaration.code_version)
         )
         document = _document(session, row)
-    response.headers["ETag"] = _etag(document.version)
+    response.headers["ETag"] = tags.etag(document.version)
     return document
 
 
@@ -179,23 +176,10 @@ def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str]]:
 
 
 def _check_match(row: Job, if_match: str | None) -> None:
-    if row.declared_at is None:
-        if if_match not in (None, _etag(row.version)):
-            raise Problem("precondition-failed", f"job {row.name} is not declared yet: leave If-Match out")
-        return
-    if if_match is None:
-        raise Problem(
-            "precondition-required",
-            f"job {row.name} is declared already: read it, and send its ETag {_etag(row.version)} as If-Match",
-        )
-    if if_match not in ("*", _etag(row.version)):
-        raise Problem(
-            "precondition-failed", f"the declaration of {row.name} is {_etag(row.version)} by now: read it again"
-        )
-
-
-def _etag(version: int) -> str:
-    return f'"{version}"'
+    if row.declared_at is not None:
+        tags.check(if_match, row.version, f"the declaration of job {row.name}")
+    elif if_match not in (None, tags.etag(row.version)):
+        raise Problem("precondition-failed", f"job {row.name} is not declared yet: leave If-Match out")
 
 
 def _document(session: Session, row: Job) -> JobDocument:

@@ -52,8 +52,11 @@ def from_cursor(cursor: str | None, type: type[Key]) -> Key | None:
         raise Problem(
             "invalid", "after: this is no cursor of this list: give the `next` of a page, unchanged"
         ) from error
-    if isinstance(key, int) and not 0 <= key < 1 << 63:
-        raise Problem("invalid", "after: this is no cursor of this list: give the `next` of a page, unchanged")
-    if isinstance(key, str) and "\x00" in key:
+    if not all(_is_fit(part) for part in (key if isinstance(key, tuple) else (key,))):
         raise Problem("invalid", "after: this is no cursor of this list: give the `next` of a page, unchanged")
     return key
+
+
+def _is_fit(part: object) -> bool:
+    """Return whether every database takes this as a value."""
+    return 0 <= part < 1 << 63 if isinstance(part, int) else not (isinstance(part, str) and "\x00" in part)

@@ -1,0 +1,252 @@
+"""Incidents: what the engine opened, judged and closed, version by version, and what people say of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from sqlalchemy import String, cast, delete, select, tuple_
+from sqlalchemy.orm import Session, defer
+
+from service.api import answers, auth, fields, pages, tags
+from service.api import incident_documents as shown
+from service.api.auth import Caller
+from service.api.problems import Problem, documented
+from service.api.state import of
+from service.clock import now
+from service.store import events, happenings
+from service.store.models import Feedback, Happening, Incident, UnfitNode, Verdict
+from service.store.words import clean
+
+KIND_PATTERN = r"^[a-z_]{1,32}$"
+PROSE_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # as other texts, and of several lines
+
+router = APIRouter(tags=["incidents"])
+Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")]
+
+
+class Findings(BaseModel):
+    """What each analyzer found, as a version of the verdict weighed it."""
+
+    items: list[dict[str, Any]]
+    next: str | None = None
+    version: int = Field(description="Of the verdict.")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class CulpritWish(_Strict):
+    """Who it really was."""
+
+    kind: fields.Word
+    id: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=fields.TEXT_PATTERN)]
+
+
+class FeedbackWish(_Strict):
+    """What an operator says of a verdict."""
+
+    judgement: Literal["right", "wrong", "unclear"]
+    culprit: CulpritWish | None = Field(None, description="Who it really was, where the verdict is not right.")
+    text: Annotated[str, StringConstraints(max_length=2_000, pattern=PROSE_PATTERN)] = ""
+    version: int | None = Field(None, ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")
+
+
+class CloseWish(_Strict):
+    """Why an incident is over."""
+
+    reason: fields.Text
+
+
+@router.get("/v1/incidents", operation_id="list_incidents", dependencies=[auth.READ], responses=documented())
+def list_incidents(
+    request: Request,
+    job: Annotated[fields.JobName | None, Query(description="Of this job.")] = None,
+    node: Annotated[fields.NodeName | None, Query(description="That this node has a part in.")] = None,
+    status: Annotated[Literal["open", "closed"] | None, Query(description="Open or closed.")] = None,
+    kind: Annotated[str | None, Query(pattern=KIND_PATTERN, description="Of this kind.")] = None,
+    since: fields.Since = None,
+    until: fields.Until = None,
+    limit: pages.Limit = 100,
+    after: pages.After = None,
+) -> pages.Page[shown.IncidentSummary]:
+    """List incidents, the newest first; `since` and `until` are of their opening."""
+    order = (Incident.opened_at, Incident.id)
+    found = shown.query().order_by(*(column.desc() for column in order)).limit(limit + 1)
+    equal = {Incident.job: job, Incident.kind: kind}
+    found = found.where(*(column == value for column, value in equal.items() if value is not None))
+    if status is not None:
+        found = found.where(Incident.closed_at.is_(None) if status == "open" else Incident.closed_at.is_not(None))
+    if since is not None:
+        found = found.where(Incident.opened_at >= since)
+    if until is not None:
+        found = found.where(Incident.opened_at < until)
+    if node is not None:  # a list of names as JSON text; in quotes a name stands for itself only
+        found = found.where(cast(Incident.nodes, String).contains(f'"{node}"', autoescape=True))
+    if (last := pages.from_cursor(after, tuple[float, str])) is not None:
+        found = found.where(tuple_(*order) < last)
+    with of(request).database.session() as session:
+        rows, following = pages.cut(session.execute(found).all(), limit, lambda row: (row[0].opened_at, row[0].id))
+    return pages.Page(items=[shown.summary(*row) for row in rows], next=following)
+
+
+@router.get(
+    "/v1/incidents/{id}", operation_id="get_incident", dependencies=[auth.READ], responses=documented("not-found")
+)
+def get_incident(request: Request, response: Response, id: fields.IdPath) -> shown.IncidentDocument:
+    """Get one incident: its symptoms, its cost, feedback, and its verdict's versions. Its ETag is what closing it needs."""
+    with of(request).database.session() as session:
+        row = shown.found(session, id)
+        response.headers["ETag"] = tags.etag(row.version)
+        return shown.document(session, row)
+
+
+@router.get(
+    "/v1/incidents/{id}/verdict", operation_id="get_verdict", dependencies=[auth.READ], response_class=Response,
+    responses={
+        200: {"description": "The verdict document.", "content": {"application/json": {"schema": {"type": "object"}}}},
+        304: {"description": "The client has it already."},
+        **documented("not-found"),
+    },
+)  # fmt: skip
+def get_verdict(
+    request: Request, id: fields.IdPath, version: Version = None, if_none_match: tags.IfNoneMatch = None
+) -> Response:
+    """Get the verdict document, byte for byte as it was published; Faulthound-Verdict-Version says which version it is."""
+    with of(request).database.session() as session:
+        row = _verdict(session, id, version)
+    tag = tags.etag(row.version)
+    headers = {"ETag": tag, "Faulthound-Verdict-Version": str(row.version)}
+    if if_none_match == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(row.document, headers=headers, media_type="application/json")
+
+
+@router.get(
+    "/v1/incidents/{id}/verdicts", operation_id="list_verdicts", dependencies=[auth.READ],
+    responses=documented("not-found"),
+)  # fmt: skip
+def list_verdicts(
+    request: Request, id: fields.IdPath, limit: pages.Limit = 100, after: pages.After = None
+) -> pages.Page[shown.VerdictVersion]:
+    """List the versions of an incident's verdict in short, the oldest first."""
+    found = select(Verdict).options(defer(Verdict.claims)).where(Verdict.incident == id).order_by(Verdict.version)
+    if (last := pages.from_cursor(after, int)) is not None:
+        found = found.where(Verdict.version > last)
+    with of(request).database.session() as session:
+        shown.found(session, id)
+        rows, following = pages.cut(session.scalars(found.limit(limit + 1)).all(), limit, lambda row: row.version)
+        return pages.Page(items=[shown.version_document(row) for row in rows], next=following)
+
+
+@router.get(
+    "/v1/incidents/{id}/findings", operation_id="list_findings", dependencies=[auth.READ],
+    responses=documented("not-found"),
+)  # fmt: skip
+def list_findings(request: Request, id: fields.IdPath, version: Version = None) -> Findings:
+    """List what each analyzer found: the claims that a version of the verdict weighed."""
+    with of(request).database.session() as session:
+        row = _verdict(session, id, version)
+        return Findings(items=row.claims, version=row.version)
+
+
+@router.get(
+    "/v1/incidents/{id}/timeline", operation_id="list_timeline", dependencies=[auth.READ],
+    responses=documented("not-found"),
+)  # fmt: skip
+def list_timeline(
+    request: Request, id: fields.IdPath, limit: pages.Limit = 1_000, after: pages.After = None
+) -> pages.Page[shown.HappeningDocument]:
+    """List what has happened with an incident, the oldest first."""
+    found = select(Happening).where(Happening.incident == id).order_by(Happening.sequence).limit(limit + 1)
+    if (last := pages.from_cursor(after, int)) is not None:
+        found = found.where(Happening.sequence > last)
+    with of(request).database.session() as session:
+        shown.found(session, id)
+        rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: row.sequence)
+    return pages.Page(items=[shown.happening_document(row) for row in rows], next=following)
+
+
+@router.post(
+    "/v1/incidents/{id}/feedback", operation_id="give_feedback", status_code=201,
+    responses=documented("not-found", "conflict"),
+)  # fmt: skip
+def give_feedback(
+    request: Request,
+    id: fields.IdPath,
+    wish: FeedbackWish,
+    caller: Annotated[Caller, auth.REMEDIATE],
+    key: answers.Key = None,
+) -> shown.FeedbackDocument:
+    """Say of a version of the verdict whether it is right, and who it was if not. It is kept beside what was said before."""
+    if wish.judgement == "right" and wish.culprit is not None:
+        raise Problem("invalid", "culprit: a verdict that is right has named the culprit itself: leave it out")
+
+    def make() -> shown.FeedbackDocument:
+        at = now()
+        with of(request).database.transaction() as session:
+            incident = shown.found(session, id, locked=True)
+            if not incident.verdict_version:
+                raise Problem("conflict", f"incident {id} has no verdict yet: there is nothing to judge")
+            version = _verdict(session, id, wish.version).version
+            row = _feedback(id, version, at, caller, wish)
+            session.add(row)
+            incident.version += 1
+            session.flush()
+            told = {"judgement": wish.judgement, "verdict_version": version, "feedback": row.id}
+            events.record(session, at, "feedback_given", caller.actor, id, told)
+            happenings.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})
+            return shown.feedback_document(row)
+
+    return of(request).answers.once(caller.actor, key, (f"{id}/feedback", wish), make)
+
+
+@router.post(
+    "/v1/incidents/{id}/close", operation_id="close_incident",
+    responses=documented("not-found", "conflict", "precondition-failed", "precondition-required"),
+)  # fmt: skip
+def close_incident(
+    request: Request,
+    response: Response,
+    id: fields.IdPath,
+    wish: CloseWish,
+    caller: Annotated[Caller, auth.REMEDIATE],
+    if_match: tags.IfMatch = None,
+) -> shown.IncidentDocument:
+    """Close an incident by hand. The engine judges it no more, and opens another where the job shows a new symptom."""
+    at = now()
+    with of(request).database.transaction() as session:
+        row = shown.found(session, id, locked=True)
+        tags.check(if_match, row.version, f"incident {id}")
+        if row.closed_at is not None:
+            raise Problem("conflict", f"incident {id} was closed before: {row.closed_because}")
+        row.closed_at, row.closed_because = at, clean(f"{caller.actor}: {wish.reason}", 1_000)
+        row.version += 1
+        session.flush()
+        session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
+        told = {"reason": wish.reason}
+        events.record(session, at, "incident_closed", caller.actor, id, told)
+        document = shown.document(session, row)
+        happenings.add(session, at, "closed", id, row.job, {"because": row.closed_because, "by": caller.actor})
+        response.headers["ETag"] = tags.etag(row.version)
+    return document
+
+
+def _verdict(session: Session, id: str, version: int | None) -> Verdict:
+    number = shown.found(session, id).verdict_version if version is None else version
+    row = session.get(Verdict, (id, number))
+    if row is None:
+        told = f"version {number} of its verdict" if number else "verdict yet"
+        raise Problem("not-found", f"incident {id} has no {told}: /v1/incidents/{id}/verdicts lists what was published")
+    return row
+
+
+def _feedback(id: str, version: int, at: float, caller: Caller, wish: FeedbackWish) -> Feedback:
+    named = wish.culprit
+    return Feedback(
+        incident=id, verdict_version=version, at=at, by=clean(caller.actor, 255), judgement=wish.judgement,
+        culprit_kind=clean(named.kind, 32) if named else None, culprit=clean(named.id, 255) if named else None,
+        text=clean(wish.text, 2_000),
+    )  # fmt: skip

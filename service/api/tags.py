@@ -1,0 +1,27 @@
+"""ETags: a change names the state that it is of, so that nobody overwrites what they have not seen."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Header
+
+from service.api.problems import Problem
+
+IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=100, description="The ETag that is being changed.")]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", max_length=100, description="The ETag that the client has already.")
+]
+
+
+def etag(version: int) -> str:
+    """Return the ETag of a version."""
+    return f'"{version}"'
+
+
+def check(if_match: str | None, version: int, what: str) -> None:
+    """Raise the problem of a change that does not say which version it is for, or that is for an older one."""
+    if if_match is None:
+        raise Problem("precondition-required", f"read {what} first, and send its ETag {etag(version)} as If-Match")
+    if if_match not in ("*", etag(version)):
+        raise Problem("precondition-failed", f"{what} is at version {etag(version)} by now: read it again")
