@@ -4,8 +4,9 @@
     8   …  entries, each
              0   4  kind      "MNFT" the manifest, JSON; "BTCH" one batch, a block as it came; "SENT" who sent the batch
                               that follows, and when; "VRDC" one published version of the incident's verdict
-             4   8  sequence  of the batch in the service's log; 0 for the manifest, for a verdict, and for a batch that
-                              holds what was told before the incident (its context)
+             4   8  sequence  of the batch in the service's log; 0 for a verdict, and for a batch that holds what was told
+                              before the incident (its context); of the manifest the CRC-32 of its body, 0 in the first
+                              bundles
             12   8  received_at, UTC seconds as float64; 0 for the manifest
             20   8  length of the body
             28   4  CRC-32 of the 28 bytes before
@@ -107,7 +108,8 @@ Entry = Manifest | Batch | Published | Damage
 def write(manifest: Manifest, entries: Iterable[Batch | Published]) -> Iterator[bytes]:
     """Yield a bundle's bytes, a part at a time."""
     yield MAGIC
-    yield _entry(MANIFEST, 0, 0.0, msgspec.json.encode(manifest))
+    described = msgspec.json.encode(manifest)
+    yield _entry(MANIFEST, zlib.crc32(described), 0.0, described)
     for one in entries:
         if isinstance(one, Published):
             yield _entry(VERDICT, 0, one.at, _checked(one))
@@ -235,6 +237,8 @@ def _whole(part: _Part, type: type[Body]) -> Body:
 
 
 def _manifest(part: _Part) -> Manifest:
+    if part.sequence not in (0, zlib.crc32(part.body)):
+        raise Damaged(f"the manifest at byte {part.offset:,} is not what was written: whose records these are is lost")
     try:
         return msgspec.json.decode(part.body, type=Manifest)
     except msgspec.DecodeError as error:

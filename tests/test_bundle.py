@@ -174,6 +174,18 @@ def test_a_changed_verdict_is_not_believed(place: int) -> None:
     assert rest == [*VERDICTS[1:], *batches()]
 
 
+def test_a_changed_manifest_is_not_believed() -> None:
+    """One changed letter of the job's name is damage, and not another job."""
+    data = bytearray(written(*batches()))
+    data[data.index(b"llama")] ^= 1
+
+    damage, *rest = bundle.read(BytesIO(bytes(data)))
+
+    assert isinstance(damage, Damage)
+    assert "manifest" in damage.reason
+    assert rest == batches()
+
+
 def test_a_fleets_bundle_has_every_jobs_records(tmp_path: Path) -> None:
     """The bundle of an incident that is of no job gives the records of all jobs."""
     both = [LogEvent(event="oom", job="llama"), LogEvent(event="oom", job="mixtral")]

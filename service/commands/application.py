@@ -9,9 +9,11 @@ import typer
 from service.commands.diagnose import diagnose
 from service.commands.export import export
 from service.commands.formats import formats
+from service.commands.incidents import incidents
 from service.commands.jobs import jobs
 from service.commands.nodes import nodes
 from service.commands.read import read
+from service.commands.replay import replay
 from service.commands.serve import serve
 from service.commands.tokens import tokens
 
@@ -27,9 +29,9 @@ def command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_faulthound)
-    for verb in (diagnose, read, formats, serve, export):
+    for verb in (diagnose, read, formats, serve, export, replay):
         app.command()(verb)
-    for noun, group in (("jobs", jobs), ("nodes", nodes), ("tokens", tokens)):
+    for noun, group in (("incidents", incidents), ("jobs", jobs), ("nodes", nodes), ("tokens", tokens)):
         app.add_typer(group, name=noun)
     return typer.main.get_command(app)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,10 +44,11 @@ def export(
     at = now()
     with refusing():
         span = _span(since, until, at)
-        _check_place(file, force)
+        check_place(file, force)
     with to(service, ca_file, token_file) as connection, speech.progress("exporting") as progress:
-        _write(connection, job, span, file, progress)
-    manifest = _manifest(file)
+        path = f"/v1/jobs/{job_path(job)}/export"
+        download(connection, path, file, progress, since=span[0], until=span[1])
+    manifest = read_manifest(file)
     if json:
         fields = {name: getattr(manifest, name) for name in ("job", "attempt", "since", "until", "nodes", "missing")}
         print_json({"file": str(file), "bytes": file.stat().st_size, **fields})
@@ -67,7 +68,8 @@ def _span(since: str, until: str, at: float) -> tuple[float | None, float | None
     return first, last
 
 
-def _check_place(file: Path, force: bool) -> None:
+def check_place(file: Path, force: bool) -> None:
+    """Refuse a place where no file can be written, before anything is asked for."""
     if not file.absolute().parent.is_dir():
         raise endings.Refused(f"{file}: the folder {file.absolute().parent} does not exist: make it first")
     if file.is_dir():
@@ -76,14 +78,12 @@ def _check_place(file: Path, force: bool) -> None:
         raise endings.Refused(f"{file} exists already: choose another name, or --force")
 
 
-def _write(
-    connection: Connection, job: str, span: tuple[float | None, float | None], file: Path, progress: Progress | None
-) -> None:
+def download(connection: Connection, path: str, file: Path, progress: Progress | None, **parameters: Any) -> None:
     """Write beside the place and move it there when it is whole: half an export must not look like one."""
     parts = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with (
-            connection.stream(f"/v1/jobs/{job_path(job)}/export", since=span[0], until=span[1]) as answer,
+            connection.stream(path, **parameters) as answer,
             parts.open("wb") as out,
         ):
             total = max(1, int(answer.headers.get("Faulthound-Bytes", 0)))
@@ -98,7 +98,8 @@ def _write(
         parts.unlink(missing_ok=True)
 
 
-def _manifest(file: Path) -> Manifest:
+def read_manifest(file: Path) -> Manifest:
+    """Return what a bundle that was just written says of itself."""
     from collectors import bundle
 
     with file.open("rb") as stream:
