@@ -16,6 +16,7 @@ from service.commands.read import read
 from service.commands.replay import replay
 from service.commands.serve import serve
 from service.commands.tokens import tokens
+from service.commands.watch import watch
 
 
 def command() -> Any:
@@ -29,7 +30,7 @@ def command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_faulthound)
-    for verb in (diagnose, read, formats, serve, export, replay):
+    for verb in (diagnose, read, formats, serve, watch, export, replay):
         app.command()(verb)
     for noun, group in (("incidents", incidents), ("jobs", jobs), ("nodes", nodes), ("tokens", tokens)):
         app.add_typer(group, name=noun)
@@ -56,7 +57,7 @@ def _faulthound(
     """Name what stalls, slows, crashes or corrupts a distributed GPU job: a machine, a link, or not a machine at all.
 
     \b
-    Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed or a node did not
-    answer, 2 bad usage or nothing readable, 3 abstained: the evidence does not decide, 4 the service
-    does not answer, 5 it refuses.
+    Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed, a node did not
+    answer, or a replay gave other bytes, 2 bad usage or nothing readable, 3 abstained: the evidence
+    does not decide, 4 the service does not answer, 5 it refuses.
     """

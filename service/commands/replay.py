@@ -32,7 +32,10 @@ def replay(
         int | None, typer.Option(min=1, metavar="N", help="Only this version; with --json its document, to the byte.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print versions and the last verdict as JSON.")] = False,
-    expect: options.Expect = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE", help="Leave with 1 unless the last verdict says this, as in `diagnose`."),
+    ] = None,
     knowledge: options.KnowledgePath = None,
     quiet: options.Quiet = False,
 ) -> None:
