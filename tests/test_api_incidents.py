@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analyzers.verdict import to_json
+from collectors import block, bundle
+from collectors.records import Placement
+from service.store.models import Cursor, Incident, Pin
+from service.store.retention import REMOVED
 from tests.incident_rows import AT, JOB, seed, verdict
-from tests.served import Client, served
+from tests.served import Client, an_event, served
 
 ID = "inc-0123456789ab"
 
@@ -219,6 +224,72 @@ def test_an_incident_is_closed_by_who_has_seen_it(client: Client) -> None:
     assert client.post(f"{path}/close", json=wish, headers={"If-Match": '"2"'}).status_code == 409
     assert client.get(f"{path}/timeline").json()["items"][-1]["kind"] == "closed"
     assert client.get("/v1/events?kind=incident_closed").json()["items"][0]["details"] == wish
+
+
+def exported(client: Client) -> list[bundle.Entry]:
+    """Return the entries of the incident's bundle."""
+    return list(bundle.read(io.BytesIO(client.get(f"/v1/incidents/{ID}/export").content)))
+
+
+def test_an_export_is_what_was_judged(client: Client) -> None:
+    """A bundle holds the versions as published, the context, and of the incident's nodes the batches up to the last cut."""
+    for batch, node in enumerate(["gpu-0001", "gpu-0002", "gpu-0003", "gpu-0001", "gpu-0002"]):
+        sent = {"Faulthound-Sent-At": "5.0"}
+        assert client.ship(node, [an_event(node, batch)], f"b{batch}", **sent).status_code == 202
+    context = block.encode([Placement(job=JOB, node="gpu-0001")], pack=True)
+    seed(client.service.database, nodes=["gpu-0002", "gpu-0001"], after=1, through=2, context=context)
+
+    manifest, first, second, before, *batches = exported(client)
+
+    assert isinstance(manifest, bundle.Manifest)
+    assert manifest.incident is not None
+    assert (manifest.job, manifest.nodes, manifest.missing) == (JOB, ("gpu-0001", "gpu-0002"), ())
+    assert (manifest.incident.id, manifest.incident.after) == (ID, 1)
+    assert manifest.incident.nodes == ("gpu-0002", "gpu-0001")  # a cut names the first so many
+    assert [cut["through"] for cut in manifest.incident.cuts] == [3, 4]
+    assert isinstance(first, bundle.Published)
+    assert isinstance(second, bundle.Published)
+    assert (first.document, second.document) == (to_json(verdict(action="probe")), to_json(verdict()))
+    assert before == bundle.Batch(0, AT, context)
+    assert [(one.sequence, one.node, one.sent_at) for one in batches if isinstance(one, bundle.Batch)] == [
+        (2, "gpu-0002", 5.0), (4, "gpu-0001", 5.0)
+    ]  # fmt: skip
+
+
+def test_an_export_without_verdict_has_what_came(client: Client) -> None:
+    """Before the first version the bundle has all batches of the incident's nodes from its beginning on."""
+    for batch in range(3):
+        client.ship("gpu-0001", [an_event()], f"b{batch}")
+    seed(client.service.database, verdicts=(), after=1)
+
+    _manifest, *batches = exported(client)
+
+    assert [one.sequence for one in batches if isinstance(one, bundle.Batch)] == [2, 3]
+
+
+def test_an_export_says_what_retention_removed(client: Client) -> None:
+    """Where batches after the incident's beginning were removed the manifest says so, unless a pin has kept its span."""
+    for batch in range(3):
+        client.ship("gpu-0001", [an_event()], f"b{batch}")
+    database = client.service.database
+    seed(database, after=0, through=1)
+    with database.transaction() as session:
+        session.add(Cursor(reader=REMOVED, sequence=2))
+
+    def told() -> tuple[str, ...]:
+        manifest = exported(client)[0]
+        assert isinstance(manifest, bundle.Manifest)
+        return manifest.missing
+
+    assert ["may be gone" in one for one in told()] == [True]
+    with database.transaction() as session:
+        pin = Pin(job=JOB, since=0.0, until=1e11, reason=ID, by="engine", made_at=AT)
+        session.add(pin)
+        session.flush()
+        row = session.get(Incident, ID)
+        assert row is not None
+        row.pin = pin.id
+    assert told() == ()
 
 
 def test_reading_needs_read_and_acting_remediate(client: Client) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from collectors import block, bundle
 from collectors.readers import registry
 from collectors.records import CommandResult, Coverage, Device, Members, Placement
-from service.api import export
+from service.api import spans
 from service.settings import Settings
 from service.store.models import Batch, Cursor
 from service.store.retention import Retention
@@ -362,15 +362,15 @@ def test_an_export_that_retention_overtakes_breaks_off(client: Client, monkeypat
     """A batch that is deleted while the export streams ends it as an error: half of it is not taken for the whole."""
     running(client)
     _, second = client.service.log.read_from(0, 10)
-    sizes = export._sizes
+    sizes = spans.sizes
 
-    def late(session: Session, span: export._Span) -> dict[str, int]:
+    def late(session: Session, span: spans.Span) -> dict[str, int]:
         promised = sizes(session, span)
         with client.service.database.transaction() as other:
             other.delete(other.get(Batch, second.sequence))
         return promised
 
-    monkeypatch.setattr(export, "_sizes", late)
+    monkeypatch.setattr(spans, "sizes", late)
     with pytest.raises(httpx.RemoteProtocolError):
         client.get(f"/v1/jobs/{JOB}/export")
     assert client.get("/healthz").status_code == 200

@@ -18,6 +18,7 @@ from service.api import (
     events,
     export,
     health,
+    incident_export,
     incidents,
     jobs,
     nodes,
@@ -36,6 +37,7 @@ from service.api.problems import Problem, ProblemDocument
 from service.api.requests import Requests
 from service.api.state import Service
 from service.api.waiting import WaitingRoom
+from service.engine.supervision import EngineProcess
 from service.settings import Settings
 from service.store.appender import Appender
 from service.store.commands import Commands
@@ -50,17 +52,17 @@ from service.window.feed import Feed
 from service.window.tail import Tail
 
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
-ROUTERS = (records, commands, incidents, export, samples, jobs, nodes, tokens, pins, events, health)
+ROUTERS = (records, commands, incidents, incident_export, export, samples, jobs, nodes, tokens, pins, events, health)
 DOWN_SECONDS = 5.0
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Return the application of these settings; its lifespan opens the store and begins."""
+def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastAPI:
+    """Return the application of these settings; its lifespan opens the store and begins, and the engine, if given, too."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as closing:
-            app.state.service = await _opened(settings, closing)
+            app.state.service = await _opened(settings, engine, closing)
             yield
 
     app = FastAPI(
@@ -85,7 +87,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def _opened(settings: Settings, closing: AsyncExitStack) -> Service:
+async def _opened(settings: Settings, engine: EngineProcess | None, closing: AsyncExitStack) -> Service:
     """Open the store and start its threads; they end in the opposite order, the log's writer before its readers."""
     database = Database(settings.url())
     closing.callback(database.close)
@@ -98,12 +100,15 @@ async def _opened(settings: Settings, closing: AsyncExitStack) -> Service:
     for thread in (follower, appender, Upkeep(chores)):
         thread.start()
         closing.callback(thread.close)
+    if engine is not None:
+        engine.start()
+        closing.callback(engine.close)
     waiting = WaitingRoom(board)
     closing.push_async_callback(waiting.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(),
-        metrics=Metrics(), door=Door(lambda: bool(keys.all())),
+        metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
     )  # fmt: skip
 
 
