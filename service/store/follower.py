@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from sqlalchemy import exc
 from sqlalchemy.orm import Session
 
 from collectors import block
@@ -24,6 +23,7 @@ from service.clock import now
 from service.store import events
 from service.store.commands import Commands
 from service.store.database import Database
+from service.store.failures import PASSING
 from service.store.log import Log, Stored
 from service.store.models import Cursor
 from service.store.sightings import FORGOTTEN_SECONDS, Sightings
@@ -36,9 +36,6 @@ TURN_SECONDS = 0.2  # between two looks at the log: what comes in the meantime s
 IDLE_SECONDS = 1.0  # without a call to wake: another process may be appending
 AGAIN_SECONDS = 1.0  # after the database failed
 MOST_RESULTS = 256  # of one batch
-
-# Of the database and of the moment, and no fault of a batch: tried again until it works.
-_PASSING = (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.ProgrammingError, exc.TimeoutError)
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +147,7 @@ class Follower:
                         self._closing.wait(TURN_SECONDS)
                 self._forget()
                 self._awake.wait(IDLE_SECONDS)
-            except _PASSING as error:
+            except PASSING as error:
                 self._oldest_waiting_at = self._oldest_waiting_at or self._clock()
                 _log.warning("follower_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
                 self._closing.wait(AGAIN_SECONDS)
@@ -168,7 +165,7 @@ class Follower:
         for consumer in self._consumers:
             try:
                 consumer.resume(self._log, self.sequence, at - self._window_seconds, at)
-            except _PASSING:
+            except PASSING:
                 raise
             except Exception:  # noqa: BLE001 - what comes is worth more than what was
                 _log.exception("consumer_not_resumed")
@@ -198,7 +195,7 @@ class Follower:
         try:
             with self._database.transaction() as session:
                 self._write(session, read)
-        except _PASSING:
+        except PASSING:
             self.sightings.forget()
             raise
         except Exception as error:  # noqa: BLE001 - a batch that was acknowledged must not stop those behind it
@@ -253,7 +250,7 @@ class Follower:
             for place in range(self._given, len(self._consumers)):
                 try:
                     self._consumers[place].add(one.stored, one.records)
-                except _PASSING:
+                except PASSING:
                     raise
                 except Exception:  # noqa: BLE001 - the other consumers, and the batches behind it, come all the same
                     _log.exception("consumer_failed sequence=%d", one.stored.sequence)

@@ -1,0 +1,145 @@
+"""What the engine decided, written into one transaction: rows first, and what happened last, in the order of its happening.
+
+An instruction that cannot be written costs itself: it is undone alone, told of and counted, and those behind it go on. Only
+where the database itself fails is everything undone, to be written again later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from analyzers.incident import Alarm, Ask, Close, Incident, Instruction, Judge, Merge, Open, Publish
+from service.store import commands, happenings, incidents
+from service.store.failures import PASSING
+from service.store.models import Alarm as AlarmRow
+from service.store.words import clean
+
+_log = logging.getLogger(__name__)
+
+
+class Done(NamedTuple):
+    """One thing to be written, and when the engine decided it."""
+
+    at: float
+    what: Instruction | Happened | Saved
+
+
+class Happened(NamedTuple):
+    """A line of the timeline that no instruction stands for."""
+
+    kind: str
+    incident: str
+    job: str | None
+    details: dict[str, Any]
+
+
+class Saved(NamedTuple):
+    """What the engine remembers of an open incident now."""
+
+    incident: Incident
+    changed: bool  # so that its readers should see it: it has a symptom more, or another has taken it in
+
+
+class Writer:
+    """Writes into one transaction. ``now`` is the wall clock: commands expire by it."""
+
+    def __init__(self, session: Session, now: float, jobs: dict[str, str | None]) -> None:
+        """``jobs``: the job of each open incident."""
+        self.failed = 0
+        self._session, self._now, self._jobs = session, now, dict(jobs)
+        self._happened: list[tuple[float, str, str | None, str | None, dict[str, Any]]] = []
+
+    def write(self, done: Iterable[Done]) -> None:
+        """Write these, and then what happened."""
+        for one in done:
+            count = len(self._happened)
+            try:
+                with self._session.begin_nested():
+                    self._write(one)
+            except PASSING:
+                raise
+            except Exception:  # noqa: BLE001 - one row that the database refuses must not stop the engine
+                _log.exception("instruction_failed kind=%s", type(one.what).__name__)
+                self.failed += 1
+                del self._happened[count:]
+        for at, kind, incident, job, details in self._happened:
+            happenings.add(self._session, at, kind, incident, job, details)
+
+    def _write(self, done: Done) -> None:
+        at = done.at
+        match done.what:
+            case Open() as opened:
+                self._open(at, opened)
+            case Merge() as merged:
+                told = {"text": merged.symptom.text, "kind": merged.symptom.kind, "detector": merged.symptom.detector}
+                self._tell(at, "symptom", merged.incident, told)
+            case Ask() as ask:
+                asked = ((clean(node, 255), dict(ask.arguments)) for node in ask.nodes)
+                commands.add(self._session, asked, ask.verb, incidents.ENGINE, ask.seconds, self._now)
+                self._tell(at, "asked", ask.incident, {"verb": ask.verb, "nodes": len(ask.nodes)})
+            case Publish() as published:
+                if incidents.publish(self._session, published, at):
+                    self._tell(at, "published", published.incident, _said(published))
+            case Close() as closed:
+                if incidents.close(self._session, closed.incident, closed.at, closed.because):
+                    self._tell(at, "closed", closed.incident, {"because": closed.because})
+            case Alarm() as alarm:
+                self._alarm(at, alarm)
+            case Saved() as saved:
+                incidents.save(self._session, saved.incident, changed=saved.changed)
+            case Happened() as happened:
+                self._tell(at, happened.kind, happened.incident, happened.details, happened.job)
+            case Judge():
+                pass  # is carried out after the commit
+
+    def _open(self, at: float, opened: Open) -> None:
+        incident = opened.incident
+        job = None if incident.job is None else clean(incident.job, 255)
+        if incidents.insert(self._session, opened):
+            first = incident.symptoms[0] if incident.symptoms else None
+            told = {"kind": incident.kind, "text": first.text if first else "", "nodes": len(incident.nodes)}
+            self._jobs[incident.id] = job
+            self._tell(at, "opened", incident.id, told, job)
+
+    def _alarm(self, at: float, alarm: Alarm) -> None:
+        job = None if alarm.job is None else clean(alarm.job, 255)
+        same = (AlarmRow.kind == alarm.kind, AlarmRow.job == job, AlarmRow.over_at.is_(None))
+        row = self._session.scalars(select(AlarmRow).where(*same).order_by(AlarmRow.id)).first()
+        told = {"alarm": alarm.kind, "text": alarm.text, "nodes": len(alarm.nodes)}
+        nodes = [clean(node, 255) for node in alarm.nodes]
+        if not alarm.raised:
+            if row is not None:
+                row.over_at = at
+                self._tell(at, "alarm_over", None, told, job)
+        elif row is not None:
+            row.text, row.nodes = clean(alarm.text, 1_000), nodes
+        else:
+            text = clean(alarm.text, 1_000)
+            self._session.add(AlarmRow(kind=alarm.kind, job=job, text=text, nodes=nodes, raised_at=at, over_at=None))
+            self._tell(at, "alarm", None, told, job)
+        self._session.flush()
+
+    def _tell(
+        self, at: float, kind: str, incident: str | None, details: dict[str, Any], job: str | None = None
+    ) -> None:
+        if incident is not None and job is None:
+            job = self._jobs.get(incident)
+        self._happened.append((at, kind, incident, job, details))
+
+
+def _said(published: Publish) -> dict[str, Any]:
+    verdict = published.verdict
+    return {
+        "version": published.version,
+        "symptom": verdict.symptom,
+        "cause": verdict.cause,
+        "abstained": verdict.abstained,
+        "culprits": [f"{one.kind}:{one.id}" for one in verdict.culprits[:16]],
+        "action": verdict.action.kind,
+        "looks": published.cut.looks,
+    }

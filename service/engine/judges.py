@@ -1,0 +1,267 @@
+"""Judgements in forked children: one that crashes, eats memory or does not end costs an analyzer, and not the engine.
+
+    asked ──fork──▶ running ──▶ ended: Judged
+      ▲                └── died, or past its deadline: again without the analyzer that ran
+      └────────────────────┘   (after that without all that had not ended; at last a verdict that says so)
+
+A child has the records because it is a copy of the engine: nothing is sent to it. It never touches the database, whose
+connections it has inherited, and ends without running anything of its parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import logging
+import os
+import resource
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from msgspec.structs import replace
+
+from analyzers.document import VERSION
+from analyzers.engine.concluding import conclude
+from analyzers.engine.judging import every_analyzer
+from analyzers.incident import Judge, Judged
+from analyzers.knowledge import Knowledge
+from analyzers.verdict import Missing, Verdict
+from service.engine.parent import die_with_parent
+
+MOST_RUNNING = 2
+MOST_TRIES = 4
+HEADER = struct.Struct("<cQ")
+RUNNING, ENDED = b"r", b"j"  # an analyzer's name, before it runs; the judgement
+PIPE_BYTES = 1 << 20
+PAGE_BYTES = resource.getpagesize()
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An analyzer that is not in a judgement, or ("") a judgement that did not come about."""
+
+    incident: str
+    analyzer: str
+    why: str
+
+
+@dataclass(slots=True)
+class _Asked:
+    judge: Judge
+    tries: int = 0
+    began_at: float = 0.0  # the first try, for the metrics
+
+
+@dataclass(slots=True)
+class _Child:
+    asked: _Asked
+    pid: int
+    pipe: int
+    deadline: float
+    buffer: bytearray = field(default_factory=bytearray)
+    running: str = ""  # the analyzer that it is at, or was last at
+    judged: Judged | None = None
+    late: bool = False
+
+    def take(self, data: bytes) -> None:
+        """Take up what the child has written; only whole messages count."""
+        self.buffer += data
+        at = 0
+        while len(self.buffer) >= at + HEADER.size:
+            kind, length = HEADER.unpack_from(self.buffer, at)
+            end = at + HEADER.size + length
+            if len(self.buffer) < end:
+                break
+            body = bytes(memoryview(self.buffer)[at + HEADER.size : end])
+            if kind == RUNNING:
+                self.running = body.decode()
+            else:
+                self.judged = msgspec.msgpack.decode(body, type=Judged)
+            at = end
+        del self.buffer[:at]
+
+
+class Judges:
+    """The judgements that run and wait. One thread calls this, and the process has no other: it forks."""
+
+    def __init__(
+        self, knowledge: Knowledge, seconds: float, most_bytes: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.count = 0
+        self.seconds_total = 0.0
+        self._knowledge, self._seconds, self._most_bytes, self._clock = knowledge, seconds, most_bytes, clock
+        self._waiting: dict[str, _Asked] = {}  # of an incident the newest
+        self._children: list[_Child] = []
+        every_analyzer()  # imported here, and not in every child
+
+    def ask(self, judge: Judge) -> None:
+        """Judge this as soon as there is room; one of the same incident that still waits is not worth it any more."""
+        self._waiting[judge.incident] = _Asked(judge, began_at=self._clock())
+        self._fill()
+
+    def forget(self, incident: str) -> None:
+        """Judge an incident no more that is closed; what runs ends by itself."""
+        self._waiting.pop(incident, None)
+
+    @property
+    def pipes(self) -> list[int]:
+        """Return what to wait on: one is readable as soon as its child has something to tell, or has ended."""
+        return [child.pipe for child in self._children]
+
+    def turn(self) -> Iterator[Judged | Failure]:
+        """Yield what has ended and what has failed since, without waiting."""
+        for child in list(self._children):
+            ended = self._read(child)
+            if not ended and self._clock() >= child.deadline:
+                child.late = True
+                os.kill(child.pid, signal.SIGKILL)
+                ended = True
+            if ended:
+                yield from self._bury(child)
+        self._fill()
+
+    def close(self) -> None:
+        """End all children and forget what waits: who resumes asks again."""
+        self._waiting.clear()
+        for child in self._children:
+            os.kill(child.pid, signal.SIGKILL)
+            os.close(child.pipe)
+            os.waitpid(child.pid, 0)
+        self._children.clear()
+
+    def _read(self, child: _Child) -> bool:
+        """Read what there is; return whether the child has closed its end."""
+        while True:
+            try:
+                data = os.read(child.pipe, PIPE_BYTES)
+            except BlockingIOError:
+                return False
+            if not data:
+                return True
+            child.take(data)
+
+    def _bury(self, child: _Child) -> Iterator[Judged | Failure]:
+        self._read(child)  # what it wrote before it was ended
+        os.close(child.pipe)
+        _pid, status = os.waitpid(child.pid, 0)
+        self._children.remove(child)
+        if child.judged is not None:
+            self.count += 1
+            self.seconds_total += self._clock() - child.asked.began_at
+            yield from _crashed(child.judged)
+            yield child.judged
+            return
+        why = f"it had not ended after {self._seconds:g} s" if child.late else _ending(status)
+        yield from self._again(child, why)
+
+    def _again(self, child: _Child, why: str) -> Iterator[Judged | Failure]:
+        """Judge once more without the analyzer that ran; if that is not enough, without all that had not ended."""
+        judge, tries = child.asked.judge, child.asked.tries + 1
+        left_out = _left_out(judge.cut.unfinished, child.running, everything=tries > 1 and child.late)
+        _log.error("judgement_failed incident=%s analyzer=%s why=%s", judge.incident, child.running or "-", why)
+        yield Failure(judge.incident, child.running, why)
+        if tries >= MOST_TRIES or left_out == judge.cut.unfinished:
+            yield Failure(judge.incident, "", f"given up after {tries} tries: {why}")
+            yield _given_up(judge, self._knowledge, why)
+            return
+        cut = replace(judge.cut, unfinished=left_out)
+        asked = _Asked(replace(judge, cut=cut), tries, child.asked.began_at)
+        self._waiting.setdefault(judge.incident, asked)
+
+    def _fill(self) -> None:
+        busy = {child.asked.judge.incident for child in self._children}
+        for incident in [name for name in self._waiting if name not in busy]:
+            if len(self._children) >= MOST_RUNNING:
+                return
+            self._start(self._waiting.pop(incident))
+
+    def _start(self, asked: _Asked) -> None:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            os.close(reading)
+            _judge(asked.judge, self._knowledge, writing, self._most_bytes, parent)
+        os.close(writing)
+        os.set_blocking(reading, False)
+        with contextlib.suppress(OSError):  # a whole verdict then fits, though nobody may read it for a while
+            fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._children.append(_Child(asked, pid, reading, self._clock() + self._seconds))
+
+
+def _left_out(already: Sequence[str], running: str, *, everything: bool) -> tuple[str, ...]:
+    left_out = {*already, running} if running else {*already}
+    if everything:  # analyzers run in the order of their names
+        left_out |= {name for name in every_analyzer() if name >= running}
+    return tuple(sorted(left_out))
+
+
+def _crashed(judged: Judged) -> Iterator[Failure]:
+    """Yield the analyzers that ended with an exception: the judgement holds without them."""
+    for claim in judged.claims:
+        if claim.get("fault_class") == "analyzer_failed" and claim.get("analyzer") not in judged.cut.unfinished:
+            yield Failure(judged.incident, str(claim["analyzer"]), "; ".join(map(str, claim.get("missing", ()))))
+
+
+def _given_up(judge: Judge, knowledge: Knowledge, why: str) -> Judged:
+    cut = replace(judge.cut, unfinished=tuple(every_analyzer()))
+    missing = Missing(what=f"this could not be judged: the judgement failed ({why}); the log of the service says more")
+    verdict = Verdict(
+        symptom="unknown", cause="unknown", abstained=True, version=VERSION, knowledge=knowledge.hash,
+        attempt=judge.attempt, missing=(missing,),
+    )  # fmt: skip
+    return Judged(incident=judge.incident, cut=cut, verdict=verdict)
+
+
+def _ending(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
+    return f"its process ended with {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+def _judge(judge: Judge, knowledge: Knowledge, pipe: int, most_bytes: int, parent: int) -> NoReturn:
+    """Judge, tell the parent, and be gone."""
+    code = 1
+    try:
+        gc.freeze()  # what came from the parent, its connections above all, is never finalized here
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.alarm(0)
+        die_with_parent(signal.SIGKILL, parent)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)  # the engine's numbers go there
+        _bound_memory(most_bytes)
+        judged = conclude(judge, knowledge, lambda name: _tell(pipe, RUNNING, name.encode()))
+        _tell(pipe, ENDED, msgspec.msgpack.encode(judged))
+        code = 0
+    except BaseException:
+        logging.getLogger(__name__).exception("judgement_died incident=%s", judge.incident)
+        raise
+    finally:
+        os._exit(code)
+
+
+def _bound_memory(most_bytes: int) -> None:
+    """Let this process take so much more than what it has of its parent."""
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
+    _soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = mapped + most_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _tell(pipe: int, kind: bytes, body: bytes) -> None:
+    view = memoryview(HEADER.pack(kind, len(body)) + body)
+    while view:
+        view = view[os.write(pipe, view) :]

@@ -1,0 +1,25 @@
+"""What an engine says of itself, once a second, to the service that runs it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Numbers(msgspec.Struct, kw_only=True):
+    """Counts since the process began, and how it stands."""
+
+    working: bool = False  # it holds the lease; False: another engine does, or the database is away
+    sequence: int = 0  # the newest batch that it has decided upon
+    lag_seconds: float = 0.0  # that the oldest batch it knows of and has not seen has waited
+    open_incidents: int = 0
+    batches: int = 0
+    undecodable_batches: int = 0
+    step_failures: int = 0  # events that broke a rule, and were left out
+    write_failures: int = 0  # instructions that the database refused
+    ticks: int = 0
+    tick_seconds: float = 0.0  # of all ticks together
+    longest_tick_seconds: float = 0.0
+    judgements: int = 0
+    judge_seconds: float = 0.0  # of all judgements together, from the asking on
+    judge_failures: int = 0
+    takeovers: int = 0  # of the lease

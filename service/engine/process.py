@@ -1,0 +1,128 @@
+"""The engine's process: it waits for the lease, works while it holds it, and ends with the service that began it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+import msgspec
+
+from service import packaged_knowledge
+from service.engine.driver import Driver
+from service.engine.judges import Judges
+from service.engine.numbers import Numbers
+from service.engine.parent import die_with_parent
+from service.settings import Settings
+from service.store.database import Database
+from service.store.failures import PASSING
+from service.store.leases import Lease, Lost
+
+LEASE = "engine"
+POLL_SECONDS = 0.5  # between two looks at the log
+BUSY_SECONDS = 0.1  # while batches come: what comes in the meantime shares a turn
+STANDBY_SECONDS = 1.0
+AGAIN_SECONDS = 1.0  # after the database failed
+TELL_SECONDS = 1.0
+ENDING_SECONDS = 5  # that an engine whose service has ended may take to give its lease back
+
+_log = logging.getLogger(__name__)
+
+
+class Process:
+    """The loop. ``stdin`` is the service's: at its end the service has ended, or wants this to end."""
+
+    def __init__(self, settings: Settings, owner: str, stdin: int = 0, stdout: int = 1) -> None:
+        self._database = Database(settings.url())
+        self._lease = Lease(self._database, LEASE, owner)
+        self._knowledge = packaged_knowledge.load(settings.knowledge)
+        self._judges = Judges(self._knowledge, settings.judge_seconds, settings.judge_bytes)
+        self._numbers = Numbers()
+        self._stdin, self._stdout = stdin, stdout
+        self._told_at = 0.0
+        self._ending = False
+
+    def run(self) -> None:
+        """Work until the service ends or this process is told to."""
+        _log.info("engine_started")
+        try:
+            while not self._ending:
+                try:
+                    if self._lease.take():
+                        self._work()
+                    else:
+                        self._stand_by(STANDBY_SECONDS)
+                except Lost as error:
+                    _log.warning("engine_lost reason=%s", error)
+                except PASSING as error:
+                    _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
+                    self._stand_by(AGAIN_SECONDS)
+        finally:
+            self._judges.close()
+            self._database.close()
+
+    def end(self, *_: object) -> None:
+        """End after the turn that it is in."""
+        self._ending = True
+
+    def _work(self) -> None:
+        """Work under the lease until it is lost, or this is to end: then give it back."""
+        self._numbers.takeovers += 1
+        try:
+            driver = Driver(self._database, self._lease, self._knowledge, self._judges, self._numbers)
+            _log.info("engine_works sequence=%d incidents=%d", driver.sequence, len(driver.state.incidents))
+            while not self._ending:
+                self._turn(driver)
+        finally:
+            self._judges.close()
+            self._numbers.working = False
+        self._lease.release()
+
+    def _turn(self, driver: Driver) -> None:
+        try:
+            more = driver.turn()
+        except PASSING as error:  # what is decided stays with the driver, to be written when the database is back
+            _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
+            self._stand_by(AGAIN_SECONDS)
+            return
+        self._tell()
+        self._wait(0.0 if more else BUSY_SECONDS if driver.busy else POLL_SECONDS, self._judges.pipes)
+
+    def _stand_by(self, seconds: float) -> None:
+        self._numbers.working = False
+        self._tell()
+        self._wait(seconds, ())
+
+    def _wait(self, seconds: float, pipes: Sequence[int]) -> None:
+        readable, _, _ = select.select([self._stdin, *pipes], [], [], seconds)
+        if self._stdin in readable and not os.read(self._stdin, 1 << 10):
+            self._ending = True
+
+    def _tell(self) -> None:
+        """Write the numbers, one line of JSON; a service that does not read them does not hold up the engine."""
+        if time.monotonic() - self._told_at < TELL_SECONDS:
+            return
+        self._told_at = time.monotonic()
+        if select.select([], [self._stdout], [], 0)[1]:
+            os.write(self._stdout, msgspec.json.encode(self._numbers) + b"\n")
+
+
+def run(settings: Settings, owner: str) -> None:
+    """Be the engine of a service, whose process is this one's parent."""
+    parent = os.getppid()
+    process = Process(settings, owner)
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        process.end()
+        signal.alarm(ENDING_SECONDS)  # a database that does not answer must not keep it
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the service answers it
+    die_with_parent(signal.SIGTERM, parent)
+    process.run()
+    sys.stdout.flush()

@@ -1,0 +1,129 @@
+"""An engine that starts takes up where the last one was: the open incidents from their table, the rest from the log.
+
+    log   ──────────┬───────────────────────┬──────────────────────┬───────────► what comes
+                    │ of the nodes of open  │ of all nodes, an     │ place of the
+                    └ incidents, since each └ hour or 5,000        └ cursor
+                      one's records begin     batches
+
+What stands before the cursor is only observed: it has been decided upon. An incident that was being judged is judged again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from analyzers.engine.state import State
+from analyzers.engine.step import observe, restored
+from analyzers.incident import Received
+from analyzers.knowledge import Knowledge
+from collectors import block
+from collectors.readers import Damaged
+from collectors.records import Record
+from service.engine import ledger
+from service.store import incidents
+from service.store.database import Database
+from service.store.log import Stored
+from service.store.models import Batch, Cursor
+
+LEAST_SECONDS, MOST_SECONDS = 300.0, 3_600.0  # of the log that is observed again, of all nodes
+ENOUGH_BATCHES = 5_000  # past the least: a small fleet's hour teaches the rhythm of its jobs again
+MOST_BATCHES = 100_000  # of the nodes of open incidents, from the beginning of the oldest on
+AT_ONCE = 64
+
+_ROW = (Batch.sequence, Batch.node, Batch.batch_id, Batch.sent_at, Batch.received_at, Batch.records, Batch.block)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Resumed:
+    """What an engine begins with."""
+
+    state: State
+    sequence: int  # of the newest batch that was decided upon
+    costs: dict[str, ledger.Cost]
+
+
+def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None]) -> Resumed:
+    """Return the state as it was; ``alive`` is called between batches, for this may take a while."""
+    with database.session() as session:
+        place = _place(session)
+        stored = list(incidents.remembered(session, now - MOST_SECONDS))
+        costs = {cost.incident: cost for cost in ledger.watched(session, now)}
+        start = _start(session, place)
+    state = State(knowledge)
+    still_open = [one.incident for one in stored if one.incident.closed_at is None]
+    since = min((incident.after for incident in still_open), default=start)
+    nodes = sorted({node for incident in still_open for node in incident.nodes})
+    old = (Batch.sequence > since, Batch.sequence <= start, Batch.node.in_(nodes))
+    observed = 0
+    for stored_batch in _read(database, old, MOST_BATCHES) if since < start else ():
+        _observe(state, stored_batch, alive)
+        observed += 1
+    if observed >= MOST_BATCHES:
+        _log.warning("engine_resumed_in_part batches=%d why=open_incidents_are_too_large_or_too_old", observed)
+    for stored_batch in _read(database, (Batch.sequence > start, Batch.sequence <= place)):
+        _observe(state, stored_batch, alive)
+    state.sequence = max(state.sequence, place)
+    state.resumed_at = now
+    restored(state, [(one.incident, one.context) for one in stored])
+    return Resumed(state, place, costs)
+
+
+def received(stored: Stored, records: Sequence[Record]) -> Received:
+    """Return the event that a batch of the log is."""
+    return Received(
+        sequence=stored.sequence, received_at=stored.received_at, node=stored.node, records=tuple(records),
+        sent_at=stored.sent_at,
+    )  # fmt: skip
+
+
+def _place(session: Session) -> int:
+    """Return the cursor; where there is none, the log's end: of what was before the first engine nothing is judged."""
+    cursor = session.get(Cursor, incidents.READER)
+    return cursor.sequence if cursor is not None else session.scalar(select(func.max(Batch.sequence))) or 0
+
+
+def _start(session: Session, place: int) -> int:
+    newest = select(Batch.received_at).where(Batch.sequence <= place).order_by(Batch.sequence.desc()).limit(1)
+    at = session.scalar(newest)
+    if at is None:
+        return place
+    least, most = (_before(session, at - seconds, place) for seconds in (LEAST_SECONDS, MOST_SECONDS))
+    return max(most, min(least, place - ENOUGH_BATCHES))
+
+
+def _before(session: Session, at: float, place: int) -> int:
+    """Return the number before the first batch that was received since an instant."""
+    order = (Batch.received_at, Batch.size_bytes, Batch.sequence)
+    first = session.scalar(select(Batch.sequence).where(Batch.received_at >= at).order_by(*order).limit(1))
+    return place if first is None else max(0, min(place, first - 1))
+
+
+def _read(database: Database, where: Iterable[ColumnElement[bool]], most: int | None = None) -> Iterator[Stored]:
+    """Yield batches of the log, in order; in short transactions, so that no reader holds up the log's cleaning."""
+    after = -1
+    left = most
+    while left is None or left > 0:
+        with database.session() as session:
+            page = select(*_ROW).where(*where, Batch.sequence > after).order_by(Batch.sequence)
+            rows = session.execute(page.limit(AT_ONCE if left is None else min(AT_ONCE, left))).all()
+        if not rows:
+            return
+        after = rows[-1].sequence
+        left = None if left is None else left - len(rows)
+        yield from (Stored(*row) for row in rows)
+
+
+def _observe(state: State, stored: Stored, alive: Callable[[], None]) -> None:
+    alive()
+    try:
+        observe(state, received(stored, block.decode(stored.block)))
+    except Damaged:
+        return  # it was told of when it was decided upon
+    except Exception:  # noqa: BLE001 - a batch that broke a rule once must not keep every engine from starting
+        _log.exception("batch_not_observed sequence=%d", stored.sequence)
