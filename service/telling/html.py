@@ -44,46 +44,67 @@ def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowle
     drawn = states.ranks if len(states.ranks) <= MOST_MAP_RANKS else ()
     laid_out = rank_map(topology, drawn)
     style, script = _asset("report.css"), _asset("report.js")
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    return (
+        environment("service.telling")
+        .get_template("report.html")
+        .render(
+            **shown(verdict),
+            style=jinja2_safe(style),
+            script=jinja2_safe(script),
+            style_hash=digest(style),
+            script_hash=digest(script),
+            states=states,
+            map=laid_out,
+            cell=CELL,
+            drawn=bool(drawn),
+            svg=len(drawn) <= MOST_SVG_RANKS,
+            scale=round(1 / laid_out.pixel, 3),
+            cells=list(cells(laid_out, states, topology)) if len(drawn) <= MOST_SVG_RANKS else [],
+            callouts=callouts(laid_out, states),
+            data=_embedded(map_data(laid_out, states, topology, waits)),
+            waits=[_shown(wait, waits, states) for wait in waits[:MOST_WAITS]],
+            few_waits=FEW_WAITS,
+            guilty=guilty,
+            waits_left=max(0, len(waits) - MOST_WAITS),
+            missed=[(topology.label(rank), count) for rank, count in most_missed(waits)[:6] if count > 1],
+            stacks=stacks,
+            duties=_duties(stacks, window, topology, knowledge),
+            stacks_left=max(0, len(stack_groups(window)) - MOST_STACKS),
+            lanes=LANES,
+            timeline=timeline(verdict, window, waits),
+            most_events=MOST_EVENTS,
+            clock=clock,
+        )
     )
-    environment.filters.update(
+
+
+def environment(*packages: str) -> jinja2.Environment:
+    """Return what renders the templates of these packages: everything foreign is escaped, and nothing may be left out."""
+    found = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: _template(packages, name)), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    found.filters.update(
         clip=_clip, sentence=text.sentence, ranges=ranks_for_people, moment=moment, grouped="{:,}".format
     )
-    return environment.from_string(_asset("report.html")).render(
-        v=verdict,
-        story=story,
-        tone=story.tone(verdict),
-        headlines=story.headlines(verdict),
-        reasons=text.reasons(verdict),
-        style=jinja2_safe(style),
-        script=jinja2_safe(script),
-        style_hash=_digest(style),
-        script_hash=_digest(script),
-        states=states,
-        map=laid_out,
-        cell=CELL,
-        drawn=bool(drawn),
-        svg=len(drawn) <= MOST_SVG_RANKS,
-        scale=round(1 / laid_out.pixel, 3),
-        cells=list(cells(laid_out, states, topology)) if len(drawn) <= MOST_SVG_RANKS else [],
-        callouts=callouts(laid_out, states),
-        data=_embedded(map_data(laid_out, states, topology, waits)),
-        waits=[_shown(wait, waits, states) for wait in waits[:MOST_WAITS]],
-        few_waits=FEW_WAITS,
-        guilty=guilty,
-        named={str(rank) for rank in guilty},
-        waits_left=max(0, len(waits) - MOST_WAITS),
-        missed=[(topology.label(rank), count) for rank, count in most_missed(waits)[:6] if count > 1],
-        stacks=stacks,
-        duties=_duties(stacks, window, topology, knowledge),
-        stacks_left=max(0, len(stack_groups(window)) - MOST_STACKS),
-        lanes=LANES,
-        timeline=timeline(verdict, window, waits),
-        most_events=MOST_EVENTS,
-        clock=clock,
-        document=_document(verdict),
-    )
+    return found
+
+
+def shown(verdict: Verdict) -> dict[str, Any]:
+    """Return what parts.html shows of a verdict."""
+    return {
+        "v": verdict,
+        "story": story,
+        "tone": story.tone(verdict),
+        "headlines": story.headlines(verdict),
+        "reasons": text.reasons(verdict),
+        "named": {str(rank) for culprit in verdict.culprits for rank in culprit.ranks},
+        "document": _document(verdict),
+    }
+
+
+def _template(packages: tuple[str, ...], name: str) -> str | None:
+    return next((_asset(name, folder) for folder in packages if resources.files(folder).joinpath(name).is_file()), None)
 
 
 def _culprits_first(verdict: Verdict, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
@@ -120,11 +141,12 @@ def jinja2_safe(own: str) -> Any:
     return markupsafe.Markup(own)  # noqa: S704
 
 
-def _asset(name: str) -> str:
-    return resources.files("service.telling").joinpath(name).read_text("utf-8")
+def _asset(name: str, package: str = "service.telling") -> str:
+    return resources.files(package).joinpath(name).read_text("utf-8")
 
 
-def _digest(content: str) -> str:
+def digest(content: str) -> str:
+    """Return what a content security policy calls this style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
