@@ -16,6 +16,7 @@ from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.collection import Collector
 from service.commands.endings import Refused
+from service.engine.supervision import EngineProcess
 from service.logs import write_logs
 from service.settings import Settings
 from service.store.database import Database, WrongDatabase
@@ -33,7 +34,7 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
     try:
         _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
         _raise_file_limit()
-        app = create_app(settings)
+        app = create_app(settings, EngineProcess(settings) if settings.engine else None)
         server = _Server(_configuration(settings, app), app, lambda: announce(_address(settings, bound)))
         with Collector():
             server.run(sockets=[bound])

@@ -32,6 +32,9 @@ class Ready(BaseModel):
         description="How old the lists of jobs and nodes are; batches are taken all the same."
     )
     waiting_batches: int
+    engine: str = Field(
+        description="Of this service's engine: working, standby (another service's works), silent, down, or none."
+    )
 
 
 @router.get("/healthz", operation_id="get_health", responses=documented())
@@ -50,7 +53,8 @@ def get_readiness(request: Request) -> Ready:
         detail = "; ".join(detail for _check, detail in wrong)
         raise Problem("unavailable", detail, errors=errors, retry_after_seconds=RETRY_SECONDS)
     lag = round(service.follower.lag_seconds, 3)
-    return Ready(status="ok", follower_lag_seconds=lag, waiting_batches=service.appender.waiting[0])
+    engine = service.engine.standing if service.engine is not None else "none"
+    return Ready(status="ok", follower_lag_seconds=lag, waiting_batches=service.appender.waiting[0], engine=engine)
 
 
 @router.get(

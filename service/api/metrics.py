@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from service.api.state import Service
+    from service.engine.supervision import EngineProcess
 
 ACKNOWLEDGED_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 5.0)
 PREFIX = "faulthound_"
@@ -82,10 +83,34 @@ class _Parts(Collector):
         )
         yield _counter("underivable_batches_total", "Stored batches that broke a rule.", followed.underivable_batches)
         yield _counter("unknown_records_total", "Stored records of unknown kinds.", followed.unknown_records)
+        if service.engine is not None:
+            yield from _of_engine(service.engine)
         refusals = CounterMetricFamily(f"{PREFIX}refusals", "Refused requests by kind of event.", labels=["kind"])
         for kind, count in sorted(service.audit.refusals.items()):
             refusals.add_metric([kind], count)
         yield refusals
+
+
+def _of_engine(engine: EngineProcess) -> Iterator[Metric]:
+    """Yield the numbers of this service's engine, as it told them a second ago; they begin anew with its process."""
+    told = engine.numbers
+    yield _gauge("engine_up", "Whether the engine's process runs.", engine.pid is not None)
+    yield _gauge("engine_working", "Whether this service's engine is the one that works.", told.working)
+    yield _counter("engine_starts_total", "Starts of the engine's process.", engine.starts)
+    yield _gauge("engine_sequence", "The newest batch that the engine has decided upon.", told.sequence)
+    yield _gauge("engine_lag_seconds", "Age of the oldest batch that the engine has not seen.", told.lag_seconds)
+    yield _gauge("engine_open_incidents", "Incidents that are open.", told.open_incidents)
+    yield _counter("engine_batches_total", "Batches that the engine has taken up.", told.batches)
+    yield _counter("engine_undecodable_batches_total", "Batches that it could not read.", told.undecodable_batches)
+    yield _counter("engine_step_failures_total", "Events that broke a rule and were left out.", told.step_failures)
+    yield _counter("engine_write_failures_total", "Decisions that the database refused.", told.write_failures)
+    yield _counter("engine_ticks_total", "Looks at all jobs.", told.ticks)
+    yield _counter("engine_tick_seconds_total", "Seconds in those looks.", told.tick_seconds)
+    yield _gauge("engine_longest_tick_seconds", "The longest of them.", told.longest_tick_seconds)
+    yield _counter("engine_judgements_total", "Judgements that ended.", told.judgements)
+    yield _counter("engine_judgement_seconds_total", "Seconds from asking for them to their ends.", told.judge_seconds)
+    yield _counter("engine_judgement_failures_total", "Analyzers that crashed or did not end.", told.judge_failures)
+    yield _counter("engine_takeovers_total", "Times that this engine took the lease.", told.takeovers)
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

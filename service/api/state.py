@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from service.api.intake import Intake
     from service.api.metrics import Metrics
     from service.api.waiting import WaitingRoom
+    from service.engine.supervision import EngineProcess
     from service.settings import Settings
     from service.store.appender import Appender
     from service.store.commands import Commands
@@ -41,6 +42,7 @@ class Service:
     answers: Answers
     metrics: Metrics
     door: Door
+    engine: EngineProcess | None = None  # None: this service runs none
 
 
 def of(request: Request) -> Service:
