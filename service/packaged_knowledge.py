@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from importlib import resources
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from analyzers.knowledge import Knowledge, parse
 
 MOST_BYTES = 1_048_576  # one override document
+MOST_PROBLEMS = 5  # that one message names
 
 
 class KnowledgeError(ValueError):
@@ -48,12 +51,22 @@ def _checked(file: Path, packaged: dict[str, str]) -> str:
                 f"knowledge {file} is larger than {MOST_BYTES:,} bytes: keep only the rows that differ"
             )
         text = data.decode()
-        tomllib.loads(text)
+        document = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise KnowledgeError(
             f"knowledge {file} cannot be read as TOML ({problem}): correct it or leave it out"
         ) from None
+    if file.stem == "fleet":
+        _check_fleet(file, document)
     return text
+
+
+def _check_fleet(file: Path, document: dict[str, Any]) -> None:
+    """Refuse a table of domains and bounds that would be read past: who wrote it counts on it."""
+    from analyzers.fleet.rules import problems
+
+    if wrong := list(islice(problems(document), MOST_PROBLEMS)):
+        raise KnowledgeError(f"knowledge {file} cannot be used: {'; '.join(wrong)}")
 
 
 def _names(packaged: dict[str, str]) -> str:

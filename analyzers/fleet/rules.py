@@ -1,0 +1,104 @@
+"""The bounds of ``knowledge/fleet.toml``, with the packaged value wherever a site's is unusable."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from analyzers.knowledge import Knowledge
+
+DOMAIN_KINDS = ("switch", "rack", "power", "storage", "driver")
+MOST_PATTERNS = 20_000  # of one domain: a site that lists every node by name stays far below
+_TABLES = ("silence", "same", "storage", "explained", "coverage", "clock")
+_WAITS = "nfs|rpc_wait|lustre|ceph|gpfs|fuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One field a bound, named ``table_key``."""
+
+    silence_seconds: float = 45.0
+    silence_intervals: float = 3.0
+    silence_together_seconds: float = 20.0
+    silence_nodes: float = 3
+    silence_job_share: float = 0.2
+    silence_settle_seconds: float = 20.0
+    silence_grace_seconds: float = 60.0
+    same_seconds: float = 60.0
+    same_nodes: float = 3
+    same_jobs: float = 2
+    same_quiet_seconds: float = 300.0
+    storage_lasting_seconds: float = 30.0
+    explained_within: float = 0.9
+    explained_hit: float = 0.8
+    coverage_raised_below: float = 0.9
+    coverage_over_from: float = 0.95
+    coverage_settle_seconds: float = 180.0
+    clock_raised_seconds: float = 2.0
+    clock_over_seconds: float = 1.0
+    storage_waits: re.Pattern[str] = field(default=re.compile(_WAITS))
+    events: Mapping[str, str] = field(default_factory=dict)  # "mlx5 fatal" → "link"
+
+    @classmethod
+    def of(cls, knowledge: Knowledge) -> Rules:
+        """Read the table; what is no positive number leaves the bound as it is."""
+        document = knowledge.table("fleet")
+        told: dict[str, Any] = {}
+        for bound in fields(cls):
+            table, _, key = bound.name.partition("_")
+            value = _mapping(document.get(table)).get(key)
+            if value is not None and _is_number(value):
+                told[bound.name] = float(value)
+        waits = _mapping(document.get("storage")).get("waits")
+        if isinstance(waits, str) and _compiles(waits):
+            told["storage_waits"] = re.compile(waits)
+        classes = _mapping(document.get("events")).items()
+        told["events"] = {str(event): name for name, events in classes if isinstance(events, list) for event in events}
+        return cls(**told)
+
+
+def problems(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is unusable in a site's document: the thing, its value, and what it must be."""
+    for kind, named in _mapping(document.get("domains")).items():
+        if kind not in DOMAIN_KINDS:
+            yield f"domains.{kind}: the kind must be one of {', '.join(DOMAIN_KINDS)}"
+            continue
+        for name, patterns in _mapping(named).items():
+            if not _are_patterns(patterns):
+                yield f"domains.{kind}.{name}: must be a list of node names or patterns, {MOST_PATTERNS:,} at most"
+    for family, events in _mapping(document.get("events")).items():
+        if not _are_patterns(events):
+            yield f"events.{family}: must be a list of kernel events"
+    bounds = {bound.name for bound in fields(Rules)}
+    for table in _TABLES:
+        for key, value in _mapping(document.get(table)).items():
+            if (table, key) == ("storage", "waits"):
+                if not (isinstance(value, str) and _compiles(value)):
+                    yield f"{table}.{key} = {value!r}: must be a regular expression"
+            elif f"{table}_{key}" not in bounds:
+                yield f"{table}.{key}: is no bound of the packaged fleet.toml"
+            elif not _is_number(value):
+                yield f"{table}.{key} = {value!r}: must be a number above 0"
+
+
+def _are_patterns(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_PATTERNS and all(isinstance(one, str) for one in value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
