@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import analyzers
-from analyzers.combine import combine
+from analyzers.combine import Root, combine
 from analyzers.document import compose
+from analyzers.excuses import excused, without_echoes
 from analyzers.finding import Analyze, Finding, registered
+from analyzers.frames import Rules
 from analyzers.knowledge import Knowledge
+from analyzers.looks import Restraint
+from analyzers.pauses import Pauses
 from analyzers.topology import Topology, infer
 from analyzers.verdict import Verdict
 from analyzers.window import Window
+from analyzers.witness import Witness
 
 MOST_TOLD = 64  # suspects and sentences of one finding
 
@@ -66,8 +71,28 @@ def decide(
     looks: int | None = None,
 ) -> Verdict:
     """Return what these findings of this window come to, where the analyzers were run by somebody else."""
-    del looks
-    return compose(combine(found, topology), window, topology, knowledge)
+    claims = list(found)
+    try:
+        return _weighed(claims, window, topology, knowledge, looks)
+    except Exception as failure:  # noqa: BLE001 records that no analyzer can make sense of must not cost the verdict
+        claims.append(failed("pauses", f"{type(failure).__name__}: {failure}"))
+        return compose(combine(claims, topology), window, topology, knowledge, _held_by_failure)
+
+
+def _weighed(
+    claims: Sequence[Finding], window: Window, topology: Topology, knowledge: Knowledge, looks: int | None
+) -> Verdict:
+    """Combine the claims, less what has an excuse, and hold back what is not sure yet."""
+    pauses = Pauses.of(knowledge)
+    witness = Witness(window, topology, Rules.of(knowledge), claims)
+    wrong = (failed("pauses", problem) for problem in pauses.unusable)
+    decision = combine((*without_echoes(claims, witness), *wrong), topology)
+    excused(decision, witness, pauses, looks)
+    return compose(decision, window, topology, knowledge, Restraint(witness, pauses, looks))
+
+
+def _held_by_failure(_root: Root) -> str:
+    return "whether it is in a pause, or moves, could not be judged: look at it"
 
 
 def told(finding: Finding) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def observe(state: State, event: Received) -> None:
     if seen is None:
         seen = state.nodes[event.node] = NodeSeen(event.received_at, event.received_at)
     seen.see(event)
+    state.fleet.take(event)
     state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
     for record in event.records:
         if record.job is not None:
@@ -85,6 +86,8 @@ def leave(state: State, id: str) -> None:
 
 def restored(state: State, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:
     """Take up the incidents that a store has, with their contexts; the closed ones say what is settled."""
+    incidents = list(incidents)
+    state.fleet.restore(incident for incident, _ in incidents)
     for incident, told_before in incidents:
         if incident.closed_at is not None:
             if incident.job is not None:

@@ -23,7 +23,7 @@ def rerun(batches: Iterable[Received], knowledge: Knowledge) -> Iterator[tuple[f
     now: float | None = None
     for batch in batches:
         if now is None:
-            now = state.resumed_at = state.ticked_at = batch.received_at
+            now = state.ticked_at = batch.received_at
         yield from _ticked(state, now, batch.received_at)
         now = max(now, batch.received_at)
         yield from _stepped(state, batch, now)

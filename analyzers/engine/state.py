@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from analyzers.engine.evidence import Evidence
+from analyzers.fleet import Fleet
 from analyzers.incident import Incident, Received
 from analyzers.knowledge import Knowledge
 from analyzers.watch import JobView
@@ -67,7 +68,10 @@ class State:
     changed: set[JobKey] = field(default_factory=set)  # jobs that something was told of since they were looked at
     looked_at: float = 0.0  # when changed jobs were last looked at
     ticked_at: float = 0.0  # when all jobs were last looked at
-    resumed_at: float = 0.0  # the engine, or the service, was away until then: silence before it says nothing
+    fleet: Fleet = field(init=False)  # what several nodes or jobs show at once
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.knowledge)
 
     def incident_of(self, key: JobKey) -> Incident | None:
         """Return the open incident of a job's attempt."""

@@ -21,6 +21,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from analyzers.detect import symptoms
+from analyzers.engine import infrastructure
+from analyzers.engine.digest import digest
 from analyzers.engine.evidence import selected
 from analyzers.engine.memory import context, forget, leave, observe, remember, restored
 from analyzers.engine.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, State
@@ -40,8 +43,7 @@ from analyzers.incident import (
     Symptom,
     Tick,
 )
-from analyzers.verdict import Verdict
-from analyzers.watch import JobView, moved, symptoms
+from analyzers.watch import JobView, moved
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
@@ -50,8 +52,8 @@ ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 300.0, 600.0)  # since the opening; then every ten minutes
 SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
 CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
-ASKED = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
-AWAITED = ("stacks", "recorders")
+ASKED: tuple[tuple[str, dict[str, str]], ...] = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
+AWAITED = tuple(verb for verb, _ in ASKED)
 MOST_SYMPTOMS = 64  # of one incident
 
 
@@ -75,7 +77,8 @@ def due(state: State) -> float | None:
     for incident in state.incidents.values():
         if incident.asked_at is not None:
             instants.append(incident.asked_at + ANSWER_SECONDS)
-        instants += [at for at in (incident.judge_at, incident.next_look_at) if at is not None and incident.cut is None]
+        if incident.cut is None and incident.merged_into is None:
+            instants += [at for at in (incident.judge_at, incident.next_look_at) if at is not None]
     return min(instants, default=None)
 
 
@@ -90,7 +93,17 @@ def _answered(state: State, event: Received) -> Iterator[Instruction]:
         if before and not waiting:
             incident = state.incidents[id]
             remember(state, replace(incident, asked_at=None, answered=incident.looks))
-            yield from _judge(state, id)
+            if incident.merged_into is None and not _settling(incident):
+                yield from _judge(state, id)
+
+
+def _settling(incident: Incident) -> bool:
+    """Whether a crash still unfolds: the dead answer quickly, and their logs and the deaths of others come after."""
+    return incident.judge_at is not None and _crashed(incident)
+
+
+def _crashed(incident: Incident) -> bool:
+    return any(symptom.kind == "crash" for symptom in incident.symptoms)
 
 
 # --- what is decided as time passes
@@ -106,11 +119,12 @@ def _tick(state: State, now: float) -> Iterator[Instruction]:
             yield from _look_at(state, key, now)
     if whole:
         state.ticked_at = now
+        yield from infrastructure.look(state, now)
         forget(state, now)
     for id, incident in list(state.incidents.items()):
         if incident.job is not None and (incident.job, incident.attempt) not in state.jobs and whole:
             yield from _unseen(state, incident, now)
-        else:
+        elif incident.job is not None and incident.merged_into is None:
             yield from _go_on(state, id, now)
 
 
@@ -141,8 +155,7 @@ def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
 
 def _over(state: State, view: JobView, incident: Incident, now: float) -> str | None:
     """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters."""
-    crashed = any(symptom.kind == "crash" for symptom in incident.symptoms)
-    if crashed and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
+    if _crashed(incident) and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
         return None
     running = [one for one in _later(state, (view.job, view.attempt)) if one.newest_step is not None]
     if running:
@@ -212,7 +225,7 @@ def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
     changed = replace(
         incident, nodes=nodes, looks=incident.looks + 1, asked_at=now, next_look_at=max(next_at, now + 1.0)
     )
-    if any(symptom.kind == "crash" for symptom in incident.symptoms) and incident.judge_at is None:
+    if _crashed(incident) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
     remember(state, changed)
     state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
@@ -260,22 +273,8 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
         )
     remember(state, incident)
-    yield from _go_on(state, incident.id, now)
-
-
-def digest(verdict: Verdict) -> str:
-    """Return a hash of what a reader would act on: a verdict that says the same in other words is not a new version."""
-    culprits = sorted((one.kind, one.id, one.ranks) for one in verdict.culprits)
-    action = (verdict.action.kind, sorted(verdict.action.nodes), sorted(verdict.action.ranks), verdict.action.role)
-    said = (
-        verdict.symptom,
-        verdict.cause,
-        verdict.abstained,
-        [root.fault_class for root in verdict.roots],
-        culprits,
-        action,
-    )
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    if incident.merged_into is None:
+        yield from _go_on(state, incident.id, now)
 
 
 def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
