@@ -1,4 +1,4 @@
-"""One job as its records show it: kept small, and the same whatever way round the batches come."""
+"""One attempt of a job as its records show it: kept small, and the same whatever way round the batches come."""
 
 from __future__ import annotations
 
@@ -6,29 +6,128 @@ from collections.abc import Sequence
 
 from analyzers.incident import Received
 from analyzers.knowledge import Knowledge
+from analyzers.watch.events import Events
 from analyzers.watch.node import NodeView
-from analyzers.watch.processes import End
+from analyzers.watch.processes import End, Processes
+from analyzers.watch.progress import Progress
 from analyzers.watch.rhythm import Rhythm
-from collectors.records import Record
+from analyzers.watch.traffic import SCOPES, Traffic
+from analyzers.watch.waits import Inside, Waits
+from collectors.records import (
+    DeviceState,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    RasCommunicator,
+    Record,
+    Ring,
+    Samples,
+    Steps,
+)
+
+UNDER_WAY_SECONDS = 2.0  # a step ends as late as this after its job has lost a rank
+BEFORE_SECONDS = 60.0  # a log tells at first of yesterday: what is so much older than the attempt is not of it
+ORDINARY = frozenset({"nccl_warning", "nan"})
+SERIOUS = frozenset({
+    "xid", "sxid", "off_bus", "mce", "panic", "kernel_bug", "soft_lockup", "hard_lockup", "rcu_stall", "aer", "mlx5",
+})  # fmt: skip
 
 
 class JobView:
-    """What the detectors look at. Instants are by the service's clock; a new attempt begins with empty ranks."""
+    """What the detectors look at. All instants are by the service's clock."""
 
     def __init__(self, job: str, attempt: int | None = None, knowledge: Knowledge | None = None) -> None:
-        """``knowledge`` holds the Xid table: without it no kernel event is a symptom."""
+        """``knowledge`` holds the Xid tables: without them no kernel event is a symptom."""
         self.job, self.attempt = job, attempt
         self.knowledge = knowledge or Knowledge()
         self.nodes: dict[str, NodeView] = {}
-        self.ranks: dict[int, str] = {}  # rank → node
-        self.world_size: int | None = None
-        self.first_at: float | None = None  # of the job
-        self.attempt_at: float | None = None  # of this attempt
-        self.newest_step: int | None = None
-        self.newest_step_at: float | None = None
-        self.rhythm = Rhythm()
-        self.ended: dict[int, End] = {}
+        self.first_at = float("inf")  # the first batch that told of it
+        self.progress = Progress()
+        self.processes = Processes()
+        self.waits = Waits()
+        self.traffic = Traffic()
+        self.logged = Events()  # failures that its logs tell of
+        self.hardware = Events()  # kernel events and device states of its nodes
+
+    @property
+    def ranks(self) -> dict[int, str]:
+        """Return the node of each rank."""
+        return self.processes.ranks
+
+    @property
+    def world_size(self) -> int | None:
+        """Return how many ranks there are, where any process says it."""
+        return self.processes.world_size
+
+    @property
+    def ended(self) -> dict[int, End]:
+        """Return how those ranks ended whose process does not run any more."""
+        return self.processes.ended
+
+    @property
+    def newest_step(self) -> int | None:
+        """Return the newest step that anybody has told of."""
+        return self.progress.step
+
+    @property
+    def newest_step_at(self) -> float | None:
+        """Return when that ended."""
+        return self.progress.at
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """Return the rhythm of whoever tells of steps most often."""
+        return self.progress.rhythm
+
+    @property
+    def outstanding(self) -> dict[int, Inside]:
+        """Return what each rank was inside of at the newest look at its ring."""
+        return {rank: ring.inside for rank, ring in self.waits.rings.items() if ring.inside is not None}
+
+    @property
+    def settled_until(self) -> float:
+        """Return the instant after which the job did two more steps, not counting what was under way."""
+        rows = self.rhythm.rows
+        return rows[-2].at - UNDER_WAY_SECONDS if len(rows) > 1 else 0.0
+
+    def went_on(self, at: float) -> bool:
+        """Whether the job did two more steps after an instant."""
+        return at < self.settled_until
 
     def take(self, received: Received, records: Sequence[Record]) -> None:
         """Take one batch's records of this job, and what is its node's: kernel events, device states, samples, coverage."""
-        raise NotImplementedError
+        at = received.received_at
+        self.first_at = min(self.first_at, at)
+        node = self.nodes.get(received.node)
+        if node is None:
+            node = self.nodes[received.node] = NodeView(received.node)
+        before = node.told_until
+        node.take(received, records)
+        late: list[Placement] = []
+        for record in records:
+            if isinstance(record, ProcessState):
+                self.processes.look(record, node, at)
+                node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
+            elif isinstance(record, Samples):
+                if record.scope in SCOPES and not self.progress.tellers and not self.waits.rings:
+                    self.traffic.take(record, node, at)
+            elif isinstance(record, Ring):
+                looked_at = self.waits.take(record, node, at, durations=not self.progress.tellers)
+                if looked_at is not None:
+                    self.progress.looked("probe", looked_at)
+            elif isinstance(record, Steps):
+                self.progress.take(record, node, before, at)
+            elif isinstance(record, Placement):
+                late.append(record)
+            elif isinstance(record, LogEvent):
+                if record.event not in ORDINARY:
+                    self.logged.add(record, node, at, self.first_at - BEFORE_SECONDS)
+            elif isinstance(record, KernelEvent | DeviceState):
+                if record.state != "ok" if isinstance(record, DeviceState) else record.event in SERIOUS:
+                    self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
+            elif isinstance(record, RasCommunicator):
+                self.waits.count(record, node, at)
+        for placement in late:  # after the ends: who is placed no more has mostly told how it went
+            self.processes.place(placement, node, at)
+        self.progress.heard(node)

@@ -1,19 +1,207 @@
-"""How often a job tells of a step, and where it pauses by habit: what silence is too long for this job, now."""
+"""How often a job tells of a step, and where it pauses by habit: what silence is too long for this job, now.
+
+Step times are noisy, and healthy jobs pause: a checkpoint every 500 steps, an evaluation every 1,000, now and then a
+collection of garbage. So silence is held against three things: the step times themselves, pauses that come back at the
+same place (a step number modulo a period), and pauses that come back at no place that we can tell.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_ROWS = 512
+MOST_PAUSES = 96
+DAY_SECONDS = 86_400.0  # a pause is remembered for so long
+FEWEST = 8  # intervals before there is a rhythm
+WARM_UP = 3  # first intervals: compiling, filling caches
+SHORTEST_SECONDS = 8.0
+EARLY_SECONDS = 120.0
+EARLY_FACTOR = 4.0  # before there is a rhythm, times the longest interval
+P99_FACTOR, PAUSE_FACTOR = 2.0, 1.5
+PAUSE_MEDIANS = 5.0  # an interval of more usual ones is a pause
+PAUSE_SHARE = 0.02  # more often than this it is no pause but how the job steps
+PAUSE_SECONDS = 5.0  # shorter ones need no allowance
+KEPT_SHARE = 0.6  # of its places at which a habit must have shown
+ROUND_NUMBERS = (10_000, 5_000, 2_500, 2_000, 1_000, 500, 250, 200, 100, 50, 25, 20, 10)
+
+
+class Row(NamedTuple):
+    """One step as its teller told it. ``at`` is by the service's clock; NaN: not told."""
+
+    at: float
+    step: int
+    loss: float = math.nan
+    gradient_norm: float = math.nan
+    nan: int = 0  # as in Steps: 1 the loss, 2 the gradient norm, 3 both
+    skipped: int = 0
+
+
+class Pause(NamedTuple):
+    """A long interval: after which step, and when it ended."""
+
+    at: float
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """Pauses that come back every ``period`` steps, ``place`` being any step before one of them."""
+
+    period: int
+    place: int
+    seconds: float
+
+    def meets(self, step: int, stride: int) -> bool:
+        """Whether a pause after this step is one of these; between two tellings are ``stride`` steps."""
+        return (step - self.place + stride - 1) % self.period <= 2 * (stride - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    median_seconds: float
+    p99_seconds: float
+    stride: int  # steps between two tellings
+    gaps: np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pausing:
+    habits: tuple[Habit, ...]
+    by_chance_seconds: float  # the second longest pause that no habit explains
+
 
 class Rhythm:
-    """The newest steps of one teller, and the longest pauses among all."""
+    """The newest steps of one teller, and the longest pauses of a day."""
+
+    __slots__ = ("_figures", "_folded", "_forgot", "_pausing", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []  # by instant
+        self._folded: list[Pause] = []  # of rows that are gone
+        self._forgot = False
+        self._figures: _Figures | None = None
+        self._pausing: _Pausing | None = None
+
+    def add(self, row: Row) -> bool:
+        """Take a step; return whether it is new. What came in another order, or twice, makes no difference."""
+        rows = self.rows
+        if not rows or row[:2] > rows[-1][:2]:
+            rows.append(row)
+        else:
+            place = bisect_left(rows, row[:2], key=_key)
+            if (place < len(rows) and _key(rows[place]) == row[:2]) or (place == 0 and self._forgot):
+                return False
+            rows.insert(place, row)
+        if len(rows) > MOST_ROWS:
+            self._fold()
+        self._figures = self._pausing = None
+        return True
+
+    def told_after(self, at: float) -> int:
+        """Return how many steps were told that ended after an instant."""
+        return len(self.rows) - bisect_right(self.rows, at, key=lambda row: row.at)
 
     def median_seconds(self) -> float | None:
         """Return the usual time between two tellings; None before there are enough."""
-        raise NotImplementedError
+        figures = self._known()
+        return None if figures is None else figures.median_seconds
 
     def p99_seconds(self) -> float | None:
-        """Return what one time in a hundred is exceeded, pauses left out; None before there are enough."""
-        raise NotImplementedError
+        """Return what one interval in a hundred exceeds, pauses left out; None before there are enough."""
+        figures = self._known()
+        return None if figures is None else figures.p99_seconds
 
     def allowed_seconds(self, after_step: int | None = None) -> float:
-        """Return how long silence may last after this step."""
-        raise NotImplementedError
+        """Return how long silence may last after this step; without a step told there is no bound."""
+        figures = self._known()
+        if figures is None:
+            gaps = [later.at - row.at for row, later in zip(self.rows, self.rows[1:], strict=False)]
+            return max(EARLY_SECONDS, EARLY_FACTOR * max(gaps, default=0.0)) if self.rows else math.inf
+        pausing = self._pausing = self._pausing or self._paused(figures)
+        step = self.rows[-1].step if after_step is None else after_step
+        habits = (habit.seconds for habit in pausing.habits if habit.meets(step, figures.stride))
+        paused = max(pausing.by_chance_seconds, max(habits, default=0.0))
+        return max(SHORTEST_SECONDS, P99_FACTOR * figures.p99_seconds, PAUSE_FACTOR * paused)
+
+    def _known(self) -> _Figures | None:
+        if self._figures is None and len(self.rows) > FEWEST:
+            self._figures = self._computed()
+        return self._figures
+
+    def _computed(self) -> _Figures:
+        gaps = np.diff(np.array([row.at for row in self.rows]))
+        strides = np.abs(np.diff(np.array([row.step for row in self.rows], np.float64)))
+        ordinary = gaps if self._forgot or len(gaps) < WARM_UP + FEWEST else gaps[WARM_UP:]
+        median = float(np.median(ordinary))
+        usual = ordinary[ordinary <= PAUSE_MEDIANS * median]
+        if len(ordinary) - len(usual) <= max(2, PAUSE_SHARE * len(ordinary)):
+            ordinary = usual
+        place = (len(ordinary) * 99 - 1) // 100
+        p99 = float(np.partition(ordinary, place)[place])
+        return _Figures(median, p99, int(min(max(1.0, float(np.median(strides))), 1e9)), gaps)
+
+    def _paused(self, figures: _Figures) -> _Pausing:
+        pauses = [*self._folded, *self._pauses(figures.gaps, figures.p99_seconds)]
+        habits = tuple(_habits(pauses, self.rows[-1].step, figures.stride))
+        by_chance = sorted(
+            pause.seconds for pause in pauses if not any(habit.meets(pause.step, figures.stride) for habit in habits)
+        )
+        return _Pausing(habits, by_chance[-2] if len(by_chance) > 1 else 0.0)
+
+    def _pauses(self, gaps: np.ndarray[tuple[int], np.dtype[np.float64]], p99: float) -> Iterator[Pause]:
+        first = 0 if self._forgot else WARM_UP
+        for index in np.flatnonzero(gaps > max(PAUSE_SECONDS, PAUSE_FACTOR * p99)).tolist():
+            if index >= first:
+                yield Pause(self.rows[index + 1].at, self.rows[index].step, float(gaps[index]))
+
+    def _fold(self) -> None:
+        """Let go of the oldest quarter of the rows, not of its pauses."""
+        figures = self._known()
+        p99 = 0.0 if figures is None else figures.p99_seconds
+        gone = MOST_ROWS // 4
+        gaps = np.diff(np.array([row.at for row in self.rows[: gone + 1]]))
+        for pause in self._pauses(gaps, p99):
+            insort(self._folded, pause)
+        since = self.rows[-1].at - DAY_SECONDS
+        kept = [pause for pause in self._folded if pause.at >= since]
+        while len(kept) > MOST_PAUSES:
+            # Of the older half the shortest: many short pauses must not push out the few long ones between them.
+            kept.remove(min(kept[: MOST_PAUSES // 2], key=lambda pause: pause.seconds))
+        self._folded = kept
+        del self.rows[:gone]
+        self._forgot = True
+
+
+def _key(row: Row) -> tuple[float, int]:
+    return row[:2]
+
+
+def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[Habit]:
+    """Yield the habits that the pauses show: the place of each and of the one before it that was as long, again and again.
+
+    One pause alone is a habit of a round number of steps, until the job passes the next such place without one.
+    """
+    seen: set[tuple[int, int]] = set()
+    for number, pause in enumerate(pauses):
+        alike = [other for other in pauses[:number] if 2 * other.seconds >= pause.seconds]
+        # Where a long pause falls on the place of a short one, only the long ones before it tell its period.
+        period = pause.step - alike[-1].step if alike else _round(pause.step)
+        if period < max(2, 2 * stride) or (period, pause.step % period) in seen:
+            continue
+        seen.add((period, pause.step % period))
+        habit = Habit(period, pause.step, pause.seconds)
+        hits = [other for other in pauses if habit.meets(other.step, stride) and 2 * other.seconds >= pause.seconds]
+        places = (newest_step - 1 - min(other.step for other in hits)) // period + 1
+        if len({other.step for other in hits}) >= KEPT_SHARE * places:
+            yield Habit(period, pause.step, max(other.seconds for other in hits))
+
+
+def _round(step: int) -> int:
+    return next((number for number in ROUND_NUMBERS for near in (step, step + 1) if near > 0 and near % number == 0), 0)
