@@ -128,11 +128,14 @@ class Driver:
 
     def _step(self, event: Event, at: float) -> None:
         """Let the engine decide; an event that it cannot take is left out, told of and counted."""
+        incidents_before, contexts_before = dict(self.state.incidents), dict(self.state.contexts)
         try:
             _state, decided = step(self.state, event, at)
         except Exception:  # noqa: BLE001 - one job's odd record must not take the verdicts of all the others
             _log.exception("step_failed event=%s sequence=%d", type(event).__name__, self.sequence)
             self.numbers.step_failures += 1
+            # What was decided before it broke is lost, and so must not be remembered as done.
+            self.state.incidents, self.state.contexts = incidents_before, contexts_before
             if isinstance(event, Judged):  # or it would be waited for, and nothing judged any more
                 incident = self.state.incidents[event.incident]
                 self.state.incidents[event.incident] = replace(incident, cut=None)

@@ -69,7 +69,6 @@ def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable
     for stored_batch in _read(database, (Batch.sequence > start, Batch.sequence <= place)):
         _observe(state, stored_batch, alive)
     state.sequence = max(state.sequence, place)
-    state.resumed_at = now
     restored(state, [(one.incident, one.context) for one in stored])
     return Resumed(state, place, costs)
 
