@@ -45,7 +45,7 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and ends the agents' long polls when it is told to stop: they would hold it up."""
+    """Says when it listens, and ends long polls and streams when it is told to stop: they would hold it up."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
         self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.service.waiting.let_go()
+        self._app.state.service.let_go()
         await super().shutdown(sockets)
 
     def handle_exit(self, _sig: int, _frame: Any) -> None:

@@ -26,6 +26,7 @@ from service.api import (
     problems,
     records,
     samples,
+    stream,
     tokens,
 )
 from service.api.answers import Answers
@@ -36,6 +37,7 @@ from service.api.metrics import Metrics
 from service.api.problems import Problem, ProblemDocument
 from service.api.requests import Requests
 from service.api.state import Service
+from service.api.streams import Streams
 from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
 from service.settings import Settings
@@ -52,7 +54,9 @@ from service.window.feed import Feed
 from service.window.tail import Tail
 
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
-ROUTERS = (records, commands, incidents, incident_export, export, samples, jobs, nodes, tokens, pins, events, health)
+ROUTERS = (
+    records, commands, incidents, incident_export, stream, export, samples, jobs, nodes, tokens, pins, events, health
+)  # fmt: skip
 DOWN_SECONDS = 5.0
 
 
@@ -105,10 +109,12 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
         closing.callback(engine.close)
     waiting = WaitingRoom(board)
     closing.push_async_callback(waiting.close)
+    streams = Streams(database)
+    closing.push_async_callback(streams.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(),
-        metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
+        streams=streams, metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from service.api.auth import Door
     from service.api.intake import Intake
     from service.api.metrics import Metrics
+    from service.api.streams import Streams
     from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
     from service.settings import Settings
@@ -39,10 +40,16 @@ class Service:
     audit: Audit
     intake: Intake
     waiting: WaitingRoom
+    streams: Streams
     answers: Answers
     metrics: Metrics
     door: Door
     engine: EngineProcess | None = None  # None: this service runs none
+
+    def let_go(self) -> None:
+        """Send home whoever waits for something to come: the service is stopping. Called in the event loop."""
+        self.waiting.let_go()
+        self.streams.let_go()
 
 
 def of(request: Request) -> Service:
