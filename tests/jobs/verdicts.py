@@ -11,15 +11,18 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import httpx
 
 from tests.jobs import driver, faults, live
+from tests.jobs.collect import host_of
 from tests.jobs.driver import START_SECONDS, JobFailed, Watch
 from tests.jobs.job import Job
 from tests.jobs.judged import EVICTIONS, complaints, complaints_about_nodes, innocents_evicted
@@ -47,11 +50,14 @@ class Trial:
     probe: bool
 
     @classmethod
-    def draw(cls, fault: str, topology: Topology, seed: int, *, probe: bool = False, first_node: int = 0) -> Trial:
+    def draw(cls, fault: str, topology: Topology, seed: int, *, probe: bool = False) -> Trial:
         """Choose culprits by seed; the ranks are on four nodes, and the step is the driver's choice."""
         drawn = Scenario.draw(fault, topology, seed)
-        told = Scenario(fault, topology, seed, drawn.culprits, 0, drawn.ranks // NODES, first_node)
-        return cls(told, probe)
+        return cls(replace(drawn, step=0, ranks_per_node=drawn.ranks // NODES), probe)
+
+    def on(self, first_node: int) -> Trial:
+        """Return the same trial on the four nodes from this one."""
+        return replace(self, scenario=replace(self.scenario, first_node=first_node))
 
     @property
     def job(self) -> str:
@@ -69,6 +75,7 @@ class Trial:
 class Outcome:
     """What was seen of a trial."""
 
+    trial: Trial
     incidents: list[dict[str, Any]] = field(default_factory=list)  # as the list has them at the end
     documents: list[dict[str, Any]] = field(default_factory=list)  # every version of the first one's verdict
     struck_at: float = 0.0  # UTC seconds by the driver's clock, which is the service's
@@ -77,9 +84,37 @@ class Outcome:
     seconds: float = 0.0  # that the trial took
 
 
+def nodes_for(together: int) -> list[str]:
+    """Return the names of the nodes that so many trials at once take."""
+    return [host_of(number, ranks_per_node=1) for number in range(NODES * together)]
+
+
+@contextmanager
+def side_by_side(
+    nodes: live.Cluster, trials: Sequence[Trial], folder: Path, together: int
+) -> Iterator[dict[str, Future[Outcome]]]:
+    """Run trials, so many at once, each on four nodes of its own; give what comes of each by its job's name."""
+    free: SimpleQueue[int] = SimpleQueue()
+    for slot in range(together):
+        free.put(slot * NODES)
+
+    def one(trial: Trial) -> Outcome:
+        first_node = free.get()
+        try:
+            return run(nodes, trial.on(first_node), folder / trial.job)
+        finally:
+            free.put(first_node)
+
+    pool = ThreadPoolExecutor(together)
+    try:
+        yield {trial.job: pool.submit(one, trial) for trial in trials}
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def run(nodes: live.Cluster, trial: Trial, folder: Path) -> Outcome:
     """Run one trial; ``folder`` gets the incident's bundle."""
-    begun_at, outcome = time.monotonic(), Outcome()
+    begun_at, outcome = time.monotonic(), Outcome(trial)
     folder.mkdir(parents=True, exist_ok=True)
     with (
         driver.running(trial.scenario) as job,
@@ -219,14 +254,14 @@ def _keep(nodes: live.Cluster, client: httpx.Client, incident: str, outcome: Out
         outcome.replayed.append(f"version {newest} of {incident} replays as other bytes than were served")
 
 
-def wrong(trial: Trial, outcome: Outcome) -> list[str]:
+def wrong(outcome: Outcome) -> list[str]:
     """Return what a scheduler would have been told wrongly, too late or twice; empty where all was right."""
-    return [*_wrong_openings(trial, outcome), *_wrong_verdicts(trial, outcome), *outcome.replayed]
+    return [*_wrong_openings(outcome), *_wrong_verdicts(outcome), *outcome.replayed]
 
 
-def _wrong_openings(trial: Trial, outcome: Outcome) -> Iterator[str]:
+def _wrong_openings(outcome: Outcome) -> Iterator[str]:
     own = [row["id"] for row in outcome.incidents]
-    most = 0 if trial.scenario.fault == "healthy" else 1
+    most = 0 if outcome.trial.scenario.fault == "healthy" else 1
     if len(own) != most:
         kinds = [(row["id"], row["kind"], round(row["onset_at"] - outcome.struck_at, 1)) for row in outcome.incidents]
         yield f"{len(own)} incidents, not {most}: (id, kind, seconds after the fault) {kinds}"
@@ -235,8 +270,8 @@ def _wrong_openings(trial: Trial, outcome: Outcome) -> Iterator[str]:
             yield f"{row['id']} is still open {CLOSED_SECONDS:.0f} s after the job was ended"
 
 
-def _wrong_verdicts(trial: Trial, outcome: Outcome) -> Iterator[str]:
-    scenario, documents = trial.scenario, outcome.documents
+def _wrong_verdicts(outcome: Outcome) -> Iterator[str]:
+    scenario, documents = outcome.trial.scenario, outcome.documents
     for version, document in enumerate(documents, 1):
         yield from (f"version {version} would evict {node}" for node in innocents_evicted(scenario, document))
     if scenario.fault == "healthy":
@@ -249,7 +284,7 @@ def _wrong_verdicts(trial: Trial, outcome: Outcome) -> Iterator[str]:
     for name, document in (("first", documents[0]), ("newest", documents[-1])):
         faulty = complaints(scenario, document) + complaints_about_nodes(scenario, document)
         yield from (f"{name} verdict: {each}" for each in faulty)
-    yield from _wrong_action(trial, documents)
+    yield from _wrong_action(outcome.trial, documents)
 
 
 def _wrong_action(trial: Trial, documents: list[dict[str, Any]]) -> Iterator[str]:

@@ -1,0 +1,62 @@
+"""Real jobs that nobody watches: the verdict that the service publishes by itself names rank and node, in time.
+
+Each trial here is one of the matrix that `python -m tests.acceptance.live_verdicts` goes through. Three jobs run at
+once below one service, each on four nodes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
+
+from tests.jobs import live, verdicts
+from tests.jobs.judged import summary
+from tests.jobs.scenarios import FAULTS
+from tests.jobs.verdicts import Outcome, Trial
+
+TOGETHER = 3
+TRIALS = [
+    Trial.draw("spin", "ddp", 0),
+    Trial.draw("data_loader", "pipeline", 1),
+    Trial.draw("gil", "ddp", 2),
+    Trial.draw("sigstop", "pipeline", 3, probe=True),
+    Trial.draw("sigkill", "ddp", 4),
+    Trial.draw("exception", "pipeline", 5),
+    Trial.draw("same_exception", "ddp", 6),
+    Trial.draw("wrong_collective", "ddp", 7),
+    Trial.draw("wrong_size", "ddp", 8),
+    Trial.draw("opposite", "ddp", 9),
+    Trial.draw("two_culprits", "pipeline", 10, probe=True),
+    Trial.draw("healthy", "pipeline", 11),
+]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Outcome]]]:
+    """Run all trials below one service and yield what comes of each, by its job's name."""
+    folder = tmp_path_factory.mktemp("verdicts")
+    with (
+        live.cluster(folder / "cluster", verdicts.nodes_for(TOGETHER)) as nodes,
+        verdicts.side_by_side(nodes, TRIALS, folder, TOGETHER) as futures,
+    ):
+        yield futures
+
+
+def test_every_fault_is_tried() -> None:
+    """The trials below are one of each fault that the matrix has."""
+    assert sorted(trial.scenario.fault for trial in TRIALS) == sorted(FAULTS)
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("trial", TRIALS, ids=[trial.job for trial in TRIALS])
+def test_the_first_verdict_is_right_and_in_time(trial: Trial, outcomes: dict[str, Future[Outcome]]) -> None:
+    """Within 30 s the service names culprit ranks and nodes; one incident, closed after the job; replayed the same."""
+    outcome = outcomes[trial.job].result()
+
+    wrong = verdicts.wrong(outcome)
+    told = "\n".join(f"-- version {number}\n{summary(one)}" for number, one in enumerate(outcome.documents, 1))
+    assert not wrong, f"{trial.scenario.name}: first verdict after {outcome.first_seconds} s\n{told}"
