@@ -17,7 +17,7 @@ from collectors.records import Device, LogEvent, Members, Placement, Record
 from service.packaged_knowledge import load
 from tests.hand_made import SCHEDULED, call, calls, dump, group
 
-JOB, ID, AT = "llama-8b", "inc-0123456789ab", 1_795_230_847.0
+JOB, ID, AT = "llama-8b", "inc-4e0000000001", 1_795_230_847.0
 NODES = tuple(f"gpu-000{number}" for number in range(1, 5))
 CONTEXT: tuple[Record, ...] = tuple(
     Placement(
@@ -93,6 +93,6 @@ def batches() -> list[Batch]:
 
 def write(path: Path, entries: Iterable[Batch | Published] | None = None) -> Path:
     """Write the bundle of these entries, of all without any."""
-    chosen = [*published(), *batches()] if entries is None else entries
+    chosen: Iterable[Batch | Published] = [*published(), *batches()] if entries is None else entries
     path.write_bytes(b"".join(bundle.write(manifest(), chosen)))
     return path

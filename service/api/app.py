@@ -40,6 +40,7 @@ from service.api.state import Service
 from service.api.streams import Streams
 from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
+from service.pages import routes as page_routes
 from service.settings import Settings
 from service.store.appender import Appender
 from service.store.commands import Commands
@@ -86,7 +87,7 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
     for kind in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(kind, _of_database)
     app.add_exception_handler(IntegrityError, _of_contention)
-    for module in ROUTERS:
+    for module in (*ROUTERS, page_routes):
         app.include_router(module.router)
     return app
 

@@ -3,6 +3,9 @@
 ``admin`` may do everything; ``remediate`` changes things and reads; ``read`` reads; ``ingest`` sends records and takes
 commands, and nothing else. A token that is bound to a node has only the last, and only for that node.
 
+A browser has no way to send a bearer token: to look at something, pages and their JSON, it may send the token as the
+password of HTTP Basic, under any name. To change something it may not: another site could have it send that.
+
 Until the first token is made the service is open, and then only to this machine: not to a request that came through a
 proxy, nor to a web page that had a browser send it here under a name of its own.
 """
@@ -17,7 +20,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBasic, HTTPBearer
 
 from service.api.problems import Problem
 from service.api.state import Service, of
@@ -28,6 +31,8 @@ FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "v
 LOOK_SECONDS = 1.0  # so often an open service looks whether another process has made a token
 
 _scheme = HTTPBearer(auto_error=False, description="A token of `faulthound tokens create`.")
+_password = HTTPBasic(auto_error=False)
+CHALLENGE = 'Basic realm="Faulthound: any name, and a token as the password", charset="UTF-8"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,26 @@ def require(scope: str) -> Any:
     async def checked(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
     ) -> Caller:
+        if credentials is None and scope == "read" and request.method in ("GET", "HEAD"):
+            credentials = await _from_browser(request)
         return await _checked(request, credentials, scope)
 
     return Depends(checked)
+
+
+async def _page(request: Request) -> Caller:
+    """Return who looks at a page; where a token is needed, the browser asks its user for it."""
+    try:
+        return await _checked(request, await _scheme(request) or await _from_browser(request), "read")
+    except Problem as problem:
+        if problem.kind != "unauthenticated":
+            raise
+        raise Problem("unauthenticated", problem.detail, headers={"WWW-Authenticate": CHALLENGE}) from None
+
+
+async def _from_browser(request: Request) -> HTTPAuthorizationCredentials | None:
+    sent = await _password(request)
+    return HTTPAuthorizationCredentials(scheme="Bearer", credentials=sent.password) if sent is not None else None
 
 
 async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: str) -> Caller:
@@ -165,3 +187,4 @@ class Door:
 
 
 READ, REMEDIATE, ADMIN, INGEST = (require(scope) for scope in ("read", "remediate", "admin", "ingest"))
+PAGE = Depends(_page)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from analyzers.document import VERSION
+from analyzers.engine.judging import every_analyzer
 from analyzers.engine.replaying import Case, judged_again
 from analyzers.incident import Cut
 from analyzers.knowledge import Knowledge
@@ -124,9 +125,11 @@ def _again(
     if incident is None or incident.job is None:  # of the fleet: judged by looking at all jobs, which no bundle holds
         return {}
     case = Case(incident.id, incident.job, incident.attempt, incident.nodes, tuple(recording.context))
-    number_of = {(cut.through, cut.at): number for number, cut in cuts.items()}
-    found = judged_again(case, cuts.values(), recording.batches(progress), knowledge)
-    return {number_of[one.cut.through, one.cut.at]: one.verdict for one in found}
+    # One that names every analyzer stands for a judgement that never came about.
+    judged = {number: cut for number, cut in cuts.items() if not set(every_analyzer()) <= set(cut.unfinished)}
+    in_order = sorted(judged, key=lambda number: (judged[number].through, judged[number].at))
+    found = judged_again(case, [judged[number] for number in in_order], recording.batches(progress), knowledge)
+    return {number: one.verdict for number, one in zip(in_order, found, strict=True)}
 
 
 def _version(

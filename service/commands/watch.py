@@ -126,13 +126,11 @@ def _print_lines(events: Iterable[Event | None]) -> None:
 
 def line_of(event: Event) -> str:
     """Say in a line what happened."""
+    from service.telling import happenings
     from service.telling.instants import clock
     from service.telling.text import printable
 
-    details = event.get("details") or {}
-    said = (
-        details.get("text") or details.get("because") or ", ".join(f"{name} {told}" for name, told in details.items())
-    )
+    said = happenings.said(event["kind"], event.get("details") or {})
     parts = (clock(event["at"])[:8], event["kind"], event.get("incident") or "", event.get("job") or "", said)
     return printable("  ".join(str(part) for part in parts if part)).replace("\n", " ")
 
