@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from analyzers.combine import Root
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.xids import action_for
@@ -25,6 +29,7 @@ _REASONS = {
 _ENOUGH = 0.85
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
+Held = Callable[[Root], str | None]
 _BY_CAUSE = {
     "network": ("probe", "the network is suspected: test its links first"),
     "storage": ("none", "the file system is the cause: no machine of the job is at fault"),
@@ -38,19 +43,34 @@ _CODE = {
         "reattempt",
         "an exception in the code: run again; a repeat on the same node would point to it",
     ),
+    "uneven_end": ("none", "the ranks had not the same number of steps to do: the code is to end them together"),
 }
 
 
+def nothing_held(_root: Root) -> str | None:
+    """Hold nobody back: there is no second look to wait for."""
+    return None
+
+
 def fitting(
-    culprits: tuple[Culprit, ...], roots: list[Root], topology: Topology, knowledge: Knowledge, symptom: str
+    culprits: tuple[Culprit, ...],
+    roots: list[Root],
+    topology: Topology,
+    knowledge: Knowledge,
+    symptom: str,
+    held: Held = nothing_held,
 ) -> Action:
-    """Choose the action for what the verdict names."""
+    """Choose the action for what the verdict names. ``held``: why a root may not be evicted yet, None where it may."""
     if not culprits:
         return Action(
             kind="none", why="nothing is at fault" if symptom == "healthy" else "nothing is named: nothing is done"
         )
     machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
     proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
+    waiting = [(entry, why) for root, entry in proven if (why := held(root)) is not None]
+    proven = [(root, entry) for root, entry in proven if entry not in [other for other, _ in waiting]]
+    if waiting and not proven:
+        return _not_yet(waiting)
     if proven and not _too_many([entry for _, entry in proven], topology):
         return _evict(proven, partly=len(proven) < len(culprits))
     if machines and machines[0][0].families == {"hardware"}:
@@ -119,6 +139,12 @@ def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
     event = root.finding.fault_class.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ")
     why = f"that is what the table of hardware events asks for after {event}"
     return Action(kind=kind, nodes=_nodes([entry]), ranks=_homeless([entry]), why=why)
+
+
+def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:
+    """Name who is to be looked at, and what keeps them from being evicted."""
+    why = "; ".join(dict.fromkeys(why for _, why in waiting))
+    return msgspec.structs.replace(_look_first([entry for entry, _ in waiting]), why=why)
 
 
 def _look_first(entries: list[Culprit]) -> Action:

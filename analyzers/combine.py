@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from analyzers.finding import Evidence, Family, Finding, Suspect
+from analyzers.finding import Cause, Evidence, Family, Finding, Suspect
 from analyzers.topology import Topology
 
 # Dumps, stacks and logs watch one event: what two of them say of it is no more certain than the surer one. A process
@@ -42,11 +42,23 @@ class Root:
         return frozenset(rank for suspect in self.suspects for rank in suspect.ranks)
 
 
+@dataclass(frozen=True)
+class Excused:
+    """What would have been a root, and is nobody's fault: who it points at is in a pause."""
+
+    root: Root
+    cause: Cause
+    fault_class: str
+    why: str
+    evidence: tuple[Evidence, ...] = ()
+
+
 @dataclass
 class Decision:
     """What the findings come to: roots by precedence, and why the others fell."""
 
     roots: list[Root] = field(default_factory=list)
+    excused: list[Excused] = field(default_factory=list)
     rejected: list[Suspect] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
 

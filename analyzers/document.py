@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from analyzers.action import fitting
+from analyzers.action import Held, fitting, nothing_held
 from analyzers.combine import MOST_NOT_EXCLUDED, Decision, Root
 from analyzers.finding import Evidence, Suspect
 from analyzers.knowledge import Knowledge
 from analyzers.ranges import ranges
 from analyzers.topology import Topology
 from analyzers.verdict import (
+    Action,
     Coverage,
     Culprit,
     EvidenceItem,
@@ -57,8 +58,10 @@ def instant(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def compose(decision: Decision, window: Window, topology: Topology, knowledge: Knowledge) -> Verdict:
-    """Write the verdict that a decision amounts to."""
+def compose(
+    decision: Decision, window: Window, topology: Topology, knowledge: Knowledge, held: Held = nothing_held
+) -> Verdict:
+    """Write the verdict that a decision amounts to. ``held``: why a root may not be evicted yet, None where it may."""
     evidence = _Evidence()
     roots = _by_node(decision.roots, topology)
     named = [(f"r{number}", root) for number, root in enumerate(roots, 1) if _nameable(root, topology)]
@@ -66,20 +69,23 @@ def compose(decision: Decision, window: Window, topology: Topology, knowledge: K
     culprits = tuple(entry for label, root in named for entry in _culprits(label, root, topology, evidence))
     suspects = tuple(entry for label, root in considered for entry in _suspects(label, root, topology, evidence))
     lead = named[0][1] if named else None
+    explained = bool(decision.excused) and not decision.roots
     symptom, cause = _headline(decision, lead)
+    for excuse in decision.excused:
+        evidence.ids("pauses", excuse.evidence)
     for finding in decision.findings:
         evidence.ids(finding.analyzer, finding.evidence)
     return Verdict(
         symptom=symptom,
         cause=cause,
-        abstained=not culprits and symptom != "healthy",
+        abstained=not culprits and symptom != "healthy" and not explained,
         version=VERSION,
         knowledge=knowledge.hash,
         job=window.job,
         attempt=window.attempt,
         onset=instant(_onset(decision)),
         dump_skew_seconds=_skew(window),
-        roots=tuple(_root_entry(label, root) for label, root in considered),
+        roots=tuple(_root_entry(label, root) for label, root in considered) + _excused_entries(decision),
         culprits=culprits,
         suspects=suspects[:MOST_SUSPECTS],
         first_symptom=_first_symptom(decision),
@@ -87,7 +93,9 @@ def compose(decision: Decision, window: Window, topology: Topology, knowledge: K
         rejected=_rejected(decision, culprits),
         evidence=evidence.entries(),
         missing=_missing(decision, window, topology, culprits),
-        action=fitting(culprits, [root for _, root in named], topology, knowledge, symptom),
+        action=fitting(culprits, [root for _, root in named], topology, knowledge, symptom, held)
+        if not explained
+        else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4]))),
         coverage=_coverage(window, topology),
     )
 
@@ -245,6 +253,8 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
         return (symptom, lead.finding.cause)
     if crash is not None:
         return ("crash", "unknown")
+    if decision.excused and not decision.roots:
+        return (decision.excused[0].root.finding.symptom, decision.excused[0].cause)
     for symptom in ("healthy", "hang", "crash", "numeric", "hardware"):
         found = next((f for f in decision.findings if f.symptom == symptom), None)
         if found is not None:
@@ -254,6 +264,15 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
 
 def _root_entry(label: str, root: Root) -> RootEntry:
     return RootEntry(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class)
+
+
+def _excused_entries(decision: Decision) -> tuple[RootEntry, ...]:
+    """A pause is a root of its own kind, with nobody at fault."""
+    first = len(decision.roots) + 1
+    return tuple(
+        RootEntry(root=f"r{number}", cause=excuse.cause, fault_class=excuse.fault_class)
+        for number, excuse in enumerate(decision.excused, first)
+    )
 
 
 def _onset(decision: Decision) -> float | None:

@@ -114,6 +114,11 @@ def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int
                 yield one.rank, one.pid, one.host or None
 
 
+def in_files(row: ProcessState) -> bool:
+    """Whether a process waits, uninterruptibly, for a file system or a block device."""
+    return row.state == "D" and _STORAGE.search(row.wait_channel or "") is not None
+
+
 @analyzer("process")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Find ranks that are stopped, uninterruptible or without a process."""

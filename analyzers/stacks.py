@@ -135,11 +135,10 @@ def _outside(
 ) -> Iterator[Finding]:
     """Yield the ranks outside communication, with the reason; file-system waits on several machines are the storage's."""
     reasons = {_reason(one) for one in outside}
-    if len(outside) > 1 and reasons <= {"storage", "checkpoint"} and _several_machines(outside):
-        if all("storage" in one.reasons or "checkpoint" in one.reasons for one in outside):
-            yield _everywhere(
-                found, "storage", "storage", f"ranks {ranges(one.rank for one in outside)} wait for files"
-            )
+    if len(outside) > 1 and all(map(_in_files, outside)) and _several_machines(outside):
+        text = f"ranks {ranges(one.rank for one in outside)} wait for files"
+        made = _everywhere(found, "storage", "storage", text)
+        yield replace(made, scope=frozenset(one.rank for one in outside))
         return
     clean = 1.0 - (len(outside) - 1) / len(found)
     seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
@@ -182,6 +181,13 @@ def _reason(one: Standing) -> str:
     if one.duty in {"storage", "sleeping"}:
         return next((name for name in ("checkpoint", "data_loader") if name in one.reasons), one.duty)
     return one.duty
+
+
+def _in_files(one: Standing) -> bool:
+    """Whether it waits for files: itself, or its data loader, in its own thread or in the processes it has for that."""
+    reason = _reason(one)
+    files = "storage" in one.reasons or "storage" in one.helpers
+    return reason in ("storage", "checkpoint") or (reason == "data_loader" and files)
 
 
 def _several_machines(ranks: Iterable[Standing]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from analyzers.frames import Duty, Rules, normal, shown, training_thread
 from analyzers.process import Owners
@@ -54,6 +55,23 @@ class Standing:
 
 def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Standing]:
     """Return where each rank stands, by rank."""
+    by_rank = _by_rank(window, topology)
+    return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
+
+
+def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int], tuple[Look, ...]]:
+    """Return how to get a rank's looks at its training process, oldest first; none where there is none."""
+    by_rank = _by_rank(window, topology)
+
+    @cache
+    def of(rank: int) -> tuple[Look, ...]:
+        return tuple(_split([Look.of(dump, rules) for dump in by_rank[rank]])[0]) if rank in by_rank else ()
+
+    return of
+
+
+def _by_rank(window: Window, topology: Topology) -> dict[int, list[StackDump]]:
+    """Return each rank's stacks that are of the moment that the window ends with."""
     owners = Owners.of(window, topology)
     by_rank: dict[int, list[StackDump]] = defaultdict(list)
     for dump in window.of(StackDump):
@@ -62,8 +80,7 @@ def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Sta
             rank = owners.rank(dump.parent_pid, dump.node)
         if rank is not None and dump.threads:
             by_rank[rank].append(dump)
-    by_rank = _up_to_date(by_rank, window)
-    return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
+    return _up_to_date(by_rank, window)
 
 
 def _live(dump: StackDump) -> bool:
@@ -85,7 +102,7 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class Look:
     """One dump, its training thread and what that does."""
 
     dump: StackDump
@@ -93,16 +110,18 @@ class _Look:
     duty: Duty
 
     @classmethod
-    def of(cls, dump: StackDump, rules: Rules) -> _Look:
+    def of(cls, dump: StackDump, rules: Rules) -> Look:
+        """Find the training thread of a dump."""
         thread = training_thread(dump, rules)
         return cls(dump, thread, rules.duty(thread.frames) if thread else Duty())
 
     @property
     def frames(self) -> tuple[Frame, ...]:
+        """Return its frames, innermost first."""
         return self.thread.frames if self.thread else ()
 
 
-def _order(look: _Look) -> tuple[float, str, int]:
+def _order(look: Look) -> tuple[float, str, int]:
     """Order dumps by time, then by file, then by their place in it."""
     at, source = look.dump.at or 0.0, look.dump.source
     path, _, place = source.rpartition(":")
@@ -110,7 +129,7 @@ def _order(look: _Look) -> tuple[float, str, int]:
 
 
 def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: Rules) -> Standing:
-    trainers, helpers = _split([_Look.of(dump, rules) for dump in dumps])
+    trainers, helpers = _split([Look.of(dump, rules) for dump in dumps])
     newest = trainers[-1]
     frames, duty = newest.frames, newest.duty
     gil = next((one for one in newest.dump.threads if one.owns_gil and one.active is False), None)
@@ -136,14 +155,14 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
     )
 
 
-def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
+def _split(looks: Sequence[Look]) -> tuple[list[Look], list[Look]]:
     """Return the training process's dumps, oldest first, and the newest of each helper.
 
     The trainer is no child of another process here and loops in no worker; one tool's dumps are compared, not two's.
     """
     pids = {look.dump.pid for look in looks if look.dump.pid is not None}
 
-    def helper(look: _Look) -> bool:
+    def helper(look: Look) -> bool:
         return look.dump.parent_pid in pids or look.duty.name == "idle_worker"
 
     candidates = [look for look in looks if not helper(look)] or list(looks)
@@ -153,7 +172,7 @@ def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
     candidates = [look for look in candidates if look.dump.tool == tool]
     main_pid = _main_pid(candidates)
     trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
-    newest: dict[int, _Look] = {}
+    newest: dict[int, Look] = {}
     since = (trainers[-1].dump.at or 0.0) - OUT_OF_DATE_SECONDS
     for look in sorted(looks, key=_order):
         # An agent looks at children every ten minutes, and what has no parent in its looks was the rank's process before.
@@ -163,7 +182,7 @@ def _split(looks: Sequence[_Look]) -> tuple[list[_Look], list[_Look]]:
     return trainers, list(newest.values())
 
 
-def _main_pid(candidates: Sequence[_Look]) -> int | None:
+def _main_pid(candidates: Sequence[Look]) -> int | None:
     """Return the trainer's pid: an agent's looks say who is whose child, so that the newest is the one that runs now."""
     known = [look.dump for look in candidates if look.dump.pid is not None]
     if known and all(map(_live, known)):
