@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import select
@@ -115,6 +116,7 @@ class Process:
 def run(settings: Settings, owner: str) -> None:
     """Be the engine of a service, whose process is this one's parent."""
     parent = os.getppid()
+    faulthandler.enable()  # an analyzer that crashes its child says where
     process = Process(settings, owner)
 
     def end(_number: int, _frame: FrameType | None) -> None:
