@@ -93,6 +93,7 @@ class Reruns:
         for story in self.stories.values():
             sys.stdout.write("\n" + "\n".join(_told(story)) + "\n")
             if story.versions:
+                sys.stdout.write("\n")
                 print_table(history.COLUMNS, history.lines(_said(story)))
         if any(story.versions for story in self.stories.values()):
             sys.stdout.write("\n")
