@@ -135,6 +135,8 @@ def test_an_engine_that_starts_again_keeps_its_incident() -> None:
 
     world.fleet = Fleet(world.knowledge)
     world.fleet.restore([held], alarms)
+    world.run(10)
+    assert [one.key for one in world.reports[-1].shared] == [shared.key]  # what is merged into it stays merged
     world.run(180)
     assert list(world.opened) == [shared.key]
     assert world.alarms == alarms
@@ -154,7 +156,7 @@ def stored(shared: Shared, at: float) -> Incident:
 
 
 def test_the_same_batches_give_the_same_bytes() -> None:
-    """Two runs of one scenario end in equal documents, and the document says what its page promises."""
+    """Two runs of one scenario of three classes at once end in equal documents."""
 
     def once() -> bytes:
         world = World(site=FOUR_SWITCHES, jobs=[("a", range(16, 32))])
@@ -166,8 +168,8 @@ def test_the_same_batches_give_the_same_bytes() -> None:
         return b"".join(to_json(shared.verdict) for shared in world.opened.values())
 
     first = once()
+    assert first
     assert first == once()
-    assert b'"abstained": true' in first or b'"abstained": false' in first
 
 
 hostile_records = st.lists(
@@ -205,7 +207,7 @@ hostile_records = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 400), st.integers(-(10**6), 10**6), hostile_records), max_size=25
@@ -240,7 +242,7 @@ def test_what_is_kept_of_a_node_is_bounded() -> None:
         )
     world.run(10)
     signs = world.fleet._signs["n00"]
-    assert max(map(len, (signs.mounts, signs.blocked, signs.events, signs.unanswering))) <= 256
+    assert max(map(len, (signs.mounts, signs.blocked, signs.events, signs.unanswering, signs.ports))) <= 256
 
 
 # --- the site's table

@@ -14,7 +14,7 @@ from analyzers.fleet.domains import Domain, Domains
 from analyzers.fleet.explaining import Explanation, explanations
 from analyzers.fleet.rules import Rules
 from analyzers.fleet.seen import Heard, JobSeen
-from analyzers.fleet.sharing import DETECTORS, Ongoing, Shared, explained_by, key, stalled_jobs
+from analyzers.fleet.sharing import ALL_SILENT, DETECTORS, Ongoing, Shared, detector_of, explained_by, key, stalled_jobs
 from analyzers.fleet.signs import NodeSigns
 from analyzers.fleet.wording import first_nodes, named, symptom_of, verdict_of
 from analyzers.incident import Alarm, Incident, Received
@@ -61,7 +61,7 @@ class Fleet:
         for incident in incidents:
             if incident.kind == "infrastructure" and incident.closed_at is None and incident.symptoms:
                 first = incident.symptoms[0]
-                if first.detector in DETECTORS.values():
+                if first.detector in (ALL_SILENT, *DETECTORS.values()):
                     self._ongoing.append(Ongoing(first.detector, first.at, first.nodes or incident.nodes))
         for alarm in alarms:
             if alarm.raised:
@@ -75,8 +75,7 @@ class Fleet:
         jobs = newest(views.values())
         jobs_on = _jobs_on(jobs)
         clusters = list(shared(self._signs, nodes, jobs_on, self._rules, self._knowledge, now))
-        if not in_grace:
-            clusters += silences(mute, nodes, jobs, self._rules, now)
+        clusters += silences(mute, nodes, jobs, self._rules, now)
         over = self._follow(clusters, mute, nodes, in_grace=in_grace)
         return FleetReport(
             shared=tuple(self._told(ongoing, jobs, nodes) for ongoing in self._ongoing if ongoing.clusters),
@@ -109,14 +108,13 @@ class Fleet:
         for cluster in sorted(clusters, key=lambda one: (one.onset, one.of)):
             ongoing = next((one for one in self._ongoing if one.is_of(cluster)), None)
             if ongoing is None:
-                ongoing = Ongoing(DETECTORS[cluster.of.family], cluster.onset, first_nodes(cluster))
+                if in_grace and cluster.of.family == "silence":
+                    continue
+                ongoing = Ongoing(detector_of(cluster), cluster.onset, first_nodes(cluster))
                 self._ongoing.append(ongoing)
             ongoing.take(cluster)
             going.add(id(ongoing))
-        ended = [
-            one for one in self._ongoing
-            if id(one) not in going and not (in_grace and (one.detector == "silent_together" or not one.clusters))
-        ]  # fmt: skip
+        ended = [one for one in self._ongoing if id(one) not in going and not (in_grace and _may_return(one))]
         self._ongoing = [one for one in self._ongoing if one not in ended]
         return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
 
@@ -176,17 +174,24 @@ def _jobs_on(jobs: Iterable[JobSeen]) -> dict[str, set[str]]:
     return found
 
 
+def _may_return(ongoing: Ongoing) -> bool:
+    """Whether what is not seen of it in our own grace may still be there: silence, and all that is restored."""
+    return ongoing.detector in (ALL_SILENT, DETECTORS["silence"]) or not ongoing.clusters
+
+
 def _key(ongoing: Ongoing) -> str:
     return f"{ongoing.detector}@{ongoing.onset:.3f}/{ongoing.first[0] if ongoing.first else ''}"
 
 
 def _because(ongoing: Ongoing, mute: Collection[str], nodes: Collection[str], rules: Rules) -> str:
     count = len(ongoing.nodes)
-    if ongoing.detector == "silent_together":
+    if ongoing.detector in (ALL_SILENT, DETECTORS["silence"]):
         back = sum(name in nodes and name not in mute for name in ongoing.nodes)
         gone = sum(name not in nodes for name in ongoing.nodes)
         more = f"; {gone} have not been heard of for so long that they are taken as gone" if gone else ""
         return f"{'all' if back == count else back} of {count} agents report again{more}"
     if ongoing.detector == "shared_storage":
         return f"the file system answers again on so many of the {count} nodes that no common cause is left"
+    if ongoing.detector == DETECTORS["link"]:
+        return f"so few links of the {count} nodes are still down that no common cause is left"
     return f"no further sign on any of the {count} nodes for {rules.same_quiet_seconds:g} s"

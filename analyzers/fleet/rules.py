@@ -12,7 +12,7 @@ from analyzers.knowledge import Knowledge
 
 DOMAIN_KINDS = ("switch", "rack", "power", "storage", "driver")
 MOST_PATTERNS = 20_000  # of one domain: a site that lists every node by name stays far below
-_TABLES = ("silence", "same", "storage", "explained", "coverage", "clock")
+_TABLES = ("silence", "same", "link", "storage", "explained", "coverage", "clock")
 _WAITS = "nfs|rpc_wait|lustre|ceph|gpfs|fuse"
 
 
@@ -31,6 +31,7 @@ class Rules:
     same_nodes: float = 3
     same_jobs: float = 2
     same_quiet_seconds: float = 300.0
+    link_lasting_seconds: float = 20.0
     storage_lasting_seconds: float = 30.0
     explained_within: float = 0.9
     explained_hit: float = 0.8

@@ -15,6 +15,7 @@ NEAR_SECONDS = 120.0  # a switch that dies shows first in its links, then in mou
 EARLIER_SECONDS = 60.0  # by which a job's symptom may seem to begin before what explains it
 MOST_NODES = 64  # that a symptom names
 
+ALL_SILENT = "all_silent"
 DETECTORS = {
     "silence": "silent_together",
     "link": "shared_link",
@@ -35,6 +36,11 @@ _EXPLAINED: dict[str, frozenset[str]] = {
 }
 
 
+def detector_of(cluster: Cluster) -> str:
+    """Return the name by which a cluster's symptom goes."""
+    return ALL_SILENT if cluster.everybody else DETECTORS[cluster.of.family]
+
+
 @dataclass(slots=True)
 class Ongoing:
     """What the loop remembers of an infrastructure incident. ``detector``, ``onset`` and ``first`` are its identity."""
@@ -50,8 +56,10 @@ class Ongoing:
         return frozenset(self.first).union(*(cluster.members for cluster in self.clusters.values()))
 
     def is_of(self, cluster: Cluster) -> bool:
-        """Whether a cluster belongs to this incident."""
-        mine = DETECTORS[cluster.of.family] == self.detector or cluster.of in self.clusters
+        """Whether a cluster belongs to this incident; who stays silent when others are back is not of our outage."""
+        if self.detector == ALL_SILENT and cluster.of.family == "silence":
+            return cluster.everybody
+        mine = detector_of(cluster) == self.detector or cluster.of in self.clusters
         near = abs(cluster.onset - self.onset) <= NEAR_SECONDS
         return (mine or near) and cluster.overlaps(self.nodes)
 

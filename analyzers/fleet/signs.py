@@ -12,9 +12,10 @@ from analyzers.incident import Received
 from analyzers.knowledge import Knowledge, xids
 from collectors.records import CollectorReport, Coverage, Device, DeviceState, KernelEvent, ProcessState, Record
 
-MOST_EVENTS, MOST_MOUNTS, MOST_BLOCKED = 64, 128, 256  # of one node
+MOST_EVENTS, MOST_MOUNTS, MOST_BLOCKED, MOST_PORTS, MOST_DOWNS = 64, 128, 256, 64, 8  # of one node
 OLD_SECONDS = 900.0  # what was told so much later than it happened is history: an agent that starts reads the log again
 CPU_SECONDS = 0.05  # a process that used more in between is slow, not blocked
+SAME_LOSS_SECONDS = 5.0  # the driver and the network service tell of one loss each
 SAME_LOOK_SECONDS = 30.0  # states come every ten: what is older than the node's newest batch by more was not seen again
 DEAD = ("no_answer", "unreadable")
 COLLECTORS_OF_EVIDENCE = ("stacks", "recorder")
@@ -43,6 +44,14 @@ class _Mount:
     answered: bool = False  # it was ok before: what was never readable is a matter of permissions
 
 
+@dataclass(slots=True)
+class _Port:
+    """A port that lost its link: once and for a moment is everyday life."""
+
+    downs: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=MOST_DOWNS))  # at, text, source
+    down: bool = False
+
+
 class _Blocked(NamedTuple):
     since: float
     seen_at: float
@@ -56,6 +65,7 @@ class NodeSigns:
     """One node's memory."""
 
     events: deque[tuple[float, KernelEvent]] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    ports: dict[str, _Port] = field(default_factory=dict)
     mounts: dict[str, _Mount] = field(default_factory=dict)
     unanswering: dict[str, float] = field(default_factory=dict)  # file servers, by the kernel's log → since
     blocked: dict[int, _Blocked] = field(default_factory=dict)  # by pid
@@ -77,14 +87,22 @@ class NodeSigns:
                 self.blind = blindness(record)
 
     def _see_event(self, event: KernelEvent, received: Received) -> None:
-        at = ours(event, received)
+        at, name = ours(event, received), event.device or event.pci or ""
         if event.event == "nfs_responding":
-            self.unanswering.pop(event.device or "", None)
-        elif received.received_at - at <= OLD_SECONDS:
-            if event.event == "nfs_not_responding" and len(self.unanswering) < MOST_MOUNTS:
-                self.unanswering.setdefault(event.device or "", at)
-            else:
-                self.events.append((at, event))
+            self.unanswering.pop(name, None)
+        elif event.event == "link_up":
+            if (port := self.ports.get(name)) is not None:
+                port.down = False
+        elif received.received_at - at > OLD_SECONDS:
+            return
+        elif event.event == "nfs_not_responding":
+            if len(self.unanswering) < MOST_MOUNTS:
+                self.unanswering.setdefault(name, at)
+        elif event.event == "link_down":
+            if name in self.ports or len(self.ports) < MOST_PORTS:
+                _lost(self.ports.setdefault(name, _Port()), at, event)
+        else:
+            self.events.append((at, event))
 
     def _see_process(self, process: ProcessState, received: Received) -> None:
         """Remember since when a process of a job has been in state D and done nothing."""
@@ -131,6 +149,12 @@ class NodeSigns:
         for at, event in self.events:
             if now - at <= rules.same_quiet_seconds and (found := _class_of(event, rules, knowledge)):
                 yield found, Sign(at, event.text[:200] or event.event, event.source)
+        for name, port in self.ports.items():
+            lasts = port.down and heard_at - port.downs[-1][0] >= rules.link_lasting_seconds
+            lost = [down for down in port.downs if now - down[0] <= rules.same_quiet_seconds]
+            if lasts or len(lost) > 1:
+                for at, text, source in lost or [port.downs[-1]]:
+                    yield Class("link"), Sign(at, text or f"{name} lost its link", source)
         yield from self._storage(rules, now, heard_at)
 
     def _storage(self, rules: Rules, now: float, heard_at: float) -> Iterator[tuple[Class, Sign]]:
@@ -154,6 +178,12 @@ class NodeSigns:
     def _only_server(self) -> str:
         servers = self.servers
         return next(iter(servers)) if len(servers) == 1 else ""
+
+
+def _lost(port: _Port, at: float, event: KernelEvent) -> None:
+    port.down = True
+    if not port.downs or abs(at - port.downs[-1][0]) > SAME_LOSS_SECONDS:
+        port.downs.append((at, event.text[:200], event.source))
 
 
 def _class_of(event: KernelEvent, rules: Rules, knowledge: Knowledge) -> Class | None:

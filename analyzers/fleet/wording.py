@@ -9,7 +9,7 @@ from analyzers.fleet.alarms import names
 from analyzers.fleet.clusters import Cluster
 from analyzers.fleet.explaining import Explanation
 from analyzers.fleet.rules import Rules
-from analyzers.fleet.sharing import DETECTORS, MOST_NODES, Ongoing
+from analyzers.fleet.sharing import MOST_NODES, Ongoing, detector_of
 from analyzers.incident import Symptom
 from analyzers.verdict import Action, Coverage, Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Root, Verdict
 
@@ -37,7 +37,7 @@ _DECIDES = {
 def symptom_of(ongoing: Ongoing, rules: Rules) -> Symptom:
     """Say what was seen, with the numbers and the bound."""
     leading = ongoing.leading
-    cluster = next((one for one in leading if DETECTORS[one.of.family] == ongoing.detector), leading[0])
+    cluster = next((one for one in leading if detector_of(one) == ongoing.detector), leading[0])
     return Symptom(
         kind="infrastructure",
         detector=ongoing.detector,
@@ -94,7 +94,8 @@ def named(found: Sequence[Explanation]) -> Explanation | None:
 
 
 def _count(cluster: Cluster) -> str:
-    return f"{'all ' if cluster.everybody else ''}{len(cluster.members)} nodes"
+    count = f"{len(cluster.members)} nodes"
+    return f"all {count} that reported" if cluster.everybody else count
 
 
 def _what(cluster: Cluster) -> str:
