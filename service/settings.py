@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     window_seconds: int = Field(600, ge=60, le=7200, description="How far back samples stay in memory.")
     retention_days: float = Field(14.0, gt=0, description="Age at which batches are deleted.")
     retention_bytes: int = Field(50 << 30, ge=1 << 20, description="Size of the log at which the oldest go first.")
+    incident_days: float = Field(90.0, gt=0, description="How long the records of an incident are kept.")
     export_hours: float = Field(24.0, gt=0, description="Longest span that one export may have.")
     command_seconds: float = Field(60.0, gt=0, le=3600, description="How long a command waits for its agent.")
     engine: bool = Field(True, description="Whether this service runs an engine, which makes live verdicts.")

@@ -1,0 +1,42 @@
+"""How long incidents stay: their records for some months, what is known of them for a year after their closing.
+
+An incident's records are kept by a pin of the engine's (``incidents.insert``). Without an end of these the log would grow
+by every incident there ever was, beyond the bound of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import ColumnElement, delete, exists, select
+
+from service.clock import now
+from service.store.database import Database
+from service.store.incidents import ENGINE
+from service.store.models import Alarm, Base, Happening, Incident, Pin
+from service.store.retention import AUDIT_DAYS, DAY_SECONDS
+
+
+class Shelf:
+    """The rules, and the sweep that carries them out."""
+
+    def __init__(self, database: Database, days: float, clock: Callable[[], float] = now) -> None:
+        """``days``: how long an incident's records are kept."""
+        self._database, self._days, self._clock = database, days, clock
+
+    def sweep(self) -> None:
+        """Let go of the records of old incidents, and of what is older than the audit log."""
+        at = self._clock()
+        told_before_at = at - AUDIT_DAYS * DAY_SECONDS
+        rules: tuple[tuple[type[Base], tuple[ColumnElement[bool], ...]], ...] = (
+            (Pin, (Pin.by == ENGINE, Pin.until < at - self._days * DAY_SECONDS)),
+            (Incident, (Incident.closed_at < told_before_at,)),  # with its verdicts, timeline, feedback and downtime
+            (Happening, (Happening.incident.is_(None), Happening.at < told_before_at)),
+            (Alarm, (Alarm.over_at < told_before_at,)),
+        )
+        for model, where in rules:
+            with self._database.session() as session:  # nearly always nothing, and then nobody waits for the writer
+                if session.scalar(select(exists().where(*where))) is not True:
+                    continue
+            with self._database.transaction() as session:
+                session.execute(delete(model).where(*where))
