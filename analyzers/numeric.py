@@ -1,4 +1,4 @@
-"""A loss or a gradient norm that is not a number: which step, told by whom. It names nobody.
+"""A loss or a gradient norm that is not a number, or many times what it was: from which step on, told by whom. It names nobody.
 
 A reduction hands one rank's value to all: where every rank tells the same, nothing says where it came from. Only ranks that
 disagree at the first such step show whose it was, and that is told as evidence; what would decide is missing by nature.
@@ -6,9 +6,10 @@ disagree at the first such step show whose it was, and that is told as evidence;
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isfinite, nan
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from analyzers.topology import Topology
 from analyzers.window import Window
 from collectors.records import STEP_COLUMNS, Steps
 
-MOST_TELLERS = 32_768
-MISSING = "each rank's loss or gradient norm before the reduction: the first that is not a number is the one to look at"
+MOST_RECORDS = 32_768
+TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps before, of which 20 must be known
+BROKEN = "the loss or the gradient norm is not a number"
+MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to look at"
+_NAMES = ("step", "at", "loss", "gradient_norm", "skipped", "nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +33,67 @@ class _Told:
 
     step: int
     at: float
-    broken: bool  # the loss or the gradient norm is not a number
-    skipped: bool  # the optimizer left it out: ordinary with fp16
+    loss: float
+    gradient_norm: float
+    broken: bool
     rank: int | None
     source: str
 
 
 @analyzer("numeric")
 def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
-    """Tell the first step from which the job's numbers are none, if it has not found back."""
-    told = [one for record in window.of(Steps)[:MOST_TELLERS] for one in _steps(record) if not one.skipped]
-    if not told or not _broken_at_the_end(told):
+    """Tell from which step on the job's numbers are wrong, if it has not found back: one that passed is history."""
+    told = [one for record in window.of(Steps)[:MOST_RECORDS] for one in _steps(record)]
+    told.sort(key=lambda one: (one.step, one.at, -1 if one.rank is None else one.rank, one.source))
+    if not told:
         return
-    onset = min((one for one in told if one.broken), key=lambda one: (one.step, one.at, one.source))
-    at_onset = [one for one in told if one.step == onset.step]
-    yield Finding(
-        analyzer="numeric",
-        family="log",
-        symptom="numeric",
-        cause="unknown",
-        fault_class="not_a_number",
-        scope=frozenset(one.rank for one in at_onset if one.rank is not None),
-        onset=onset.at,
-        evidence=tuple(_evidence(onset, at_onset)),
-        missing=(MISSING,),
-    )
+    newest = [one for one in told if one.step == told[-1].step]
+    if any(one.broken for one in newest):
+        onset = next(one for one in told if one.broken)
+        at_onset = [one for one in told if one.step == onset.step]
+        yield _finding("not_a_number", onset, (_said(onset, BROKEN), *_apart(onset, at_onset)))
+    else:
+        yield from (_finding("spike", newest[0], (said,)) for said in _spikes(told, newest[0]))
 
 
-def _evidence(onset: _Told, at_onset: list[_Told]) -> Iterator[Evidence]:
-    yield Evidence(
-        text=f"step {onset.step}: the loss or the gradient norm is not a number",
-        source=onset.source, at=onset.at, rank=onset.rank,
+def _finding(fault_class: str, onset: _Told, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        analyzer="numeric", family="log", symptom="numeric", cause="unknown", fault_class=fault_class, onset=onset.at,
+        evidence=evidence, missing=(MISSING,),
     )  # fmt: skip
+
+
+def _said(one: _Told, what: str) -> Evidence:
+    return Evidence(text=f"step {one.step}: {what}", source=one.source, at=one.at, rank=one.rank)
+
+
+def _apart(onset: _Told, at_onset: Iterable[_Told]) -> Iterator[Evidence]:
+    """Yield which ranks had lost their numbers at the first such step, where others had not."""
     broken = sorted({one.rank for one in at_onset if one.broken and one.rank is not None})
     sound = sorted({one.rank for one in at_onset if not one.broken and one.rank is not None} - set(broken))
     if broken and sound:
-        text = f"at step {onset.step} it is none on rank {ranges(broken)} and one on rank {ranges(sound)}"
-        yield Evidence(text=text, source=onset.source, at=onset.at)
+        yield _said(onset, f"on rank {ranges(broken)} it is none, on rank {ranges(sound)} it is one")
 
 
-def _broken_at_the_end(told: list[_Told]) -> bool:
-    """Whether the newest step that is told is still without a number: a spike that passed is history."""
-    newest: dict[int, list[bool]] = defaultdict(list)
-    for one in told:
-        newest[one.step].append(one.broken)
-    return any(newest[max(newest)])
+def _spikes(told: list[_Told], newest: _Told) -> Iterator[Evidence]:
+    """Yield what is many times its usual value at the newest step."""
+    for name, value in (("loss", newest.loss), ("gradient norm", newest.gradient_norm)):
+        field = name.replace(" ", "_")
+        by_step = {one.step: float(getattr(one, field)) for one in told if one.step < newest.step}
+        before = [each for each in list(by_step.values())[-BEFORE:] if isfinite(each)]
+        usual = statistics.median(map(abs, before)) if len(before) >= FEWEST else nan
+        if isfinite(value) and abs(value) > TIMES * usual > 0:
+            yield _said(newest, f"the {name} is {value:.4g}, {abs(value) / usual:.1f} times the median before")
 
 
 def _steps(record: Steps) -> Iterator[_Told]:
-    """Yield a record's steps; of one whose columns do not fit its count, none."""
-    columns = {name: record.columns.get(name, b"") for name in ("step", "at", "skipped", "nan")}
+    """Yield a record's steps, but those that the optimizer left out (ordinary with fp16); of a damaged record none."""
+    if not record.columns:
+        return
+    columns = {name: record.columns.get(name, b"") for name in _NAMES}
     if any(len(data) != record.count * np.dtype(STEP_COLUMNS[name]).itemsize for name, data in columns.items()):
         return
-    values = {name: np.frombuffer(data, STEP_COLUMNS[name]) for name, data in columns.items()}
-    for step, at, skipped, nan in zip(*(values[name].tolist() for name in columns), strict=True):
-        yield _Told(step, at, nan > 0, skipped > 0, record.rank, record.source)
+    values = (np.frombuffer(data, STEP_COLUMNS[name]).tolist() for name, data in columns.items())
+    for step, at, loss, norm, skipped, broken in zip(*values, strict=True):
+        if not skipped:
+            yield _Told(step, at, loss, norm, broken > 0, record.rank, record.source)

@@ -18,6 +18,7 @@ from analyzers.verdict import Verdict, to_json
 from analyzers.window import Window
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
+    STEP_COLUMNS,
     AnyRecord,
     FlightRecorderDump,
     Frame,
@@ -33,6 +34,7 @@ from collectors.records import (
     Record,
     Ring,
     StackDump,
+    Steps,
     Thread,
     Unread,
 )
@@ -42,7 +44,7 @@ from collectors.simulation.programs import Shape
 from collectors.simulation.recorder import EPOCH_NS, Recording, dumps
 from collectors.simulation.scenarios import HEALTHY, KINDS, draw, play
 from service.packaged_knowledge import load
-from tests.live_records import minute
+from tests.live_records import columns, minute
 
 NODES = ("gpu-b7", "gpu-a1", "gpu-d4", "gpu-c9")
 SEEDS_OF_A_HEALTHY_JOB = range(24)
@@ -129,6 +131,12 @@ def bundles() -> Mapping[str, Bundle]:
         "hardware": (*kernel, _placed()),
         "crash": (*log, _placed()),
         "live": tuple(one for node in range(4) for one in minute(node_of(2 * node), [2 * node, 2 * node + 1], at)),
+        "numeric": (
+            Steps(
+                source="train.log", told_by="plain", count=2, columns=columns(STEP_COLUMNS, step=[41, 42], nan=[0, 1])
+            ),
+            _placed(),
+        ),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
 
@@ -161,9 +169,9 @@ def _wire(records: Sequence[Record]) -> bytes:
     return b"\n".join(repr(record).encode() for record in records)
 
 
-def test_all_six_are_met() -> None:
+def test_all_are_met() -> None:
     """The registry is what it is thought to be, and each analyzer has a bundle on which it claims something."""
-    assert set(ANALYZERS) == {"crash", "hang", "hardware", "process", "ras", "stacks"}
+    assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "stacks"}
     for name in ANALYZERS:
         assert any(claimed(name, records) for records in bundles().values()), name
 

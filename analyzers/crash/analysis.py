@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.crash import silence
-from analyzers.crash.exits import exit_events
+from analyzers.crash.exits import exit_events, left_before
 from analyzers.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
 from analyzers.finding import Evidence, Finding, Suspect, analyzer
 from analyzers.knowledge import Knowledge
+from analyzers.ranges import ranges
 from analyzers.topology import Topology
 from analyzers.window import Window
 from collectors.records import KernelEvent, LogEvent
@@ -27,6 +28,7 @@ MAX_EVIDENCE = 12
 LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
 HANDLED = 0.6  # of the strength is left where the process went on after the exception
+UNEVEN = 0.8
 DISPUTED = 0.75  # of the strength is left where the launcher calls somebody else first
 
 
@@ -60,7 +62,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     failures = tuple(failures_of(told, window.of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table)
-    found = list(_platform(scene)) or list(_roots(scene))
+    found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.told, scene.failures, scene.expected, topology)
     yield from _numbers(scene)
 
@@ -88,6 +90,24 @@ def _platform(scene: Scene) -> Iterator[Finding]:
         yield _outside(
             scene, ended, "terminated", 0.7, "every process was asked to end (SIGTERM) and none failed by itself"
         )
+
+
+def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
+    """Ranks that ended well before the others did badly, who then had nobody to talk to: uneven numbers of steps.
+
+    A process that a signal ends at the end of a job that half of its ranks have left in good order dies of leaving, too.
+    """
+    left = left_before(window)
+    own = scene.of(*SPOKEN) or (scene.of("killed", "crashed") if 2 * len(left) < len(scene.expected) else [])
+    if not left or own:
+        return
+    ranks = tuple(sorted(left))
+    why = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} ended with exit code 0 before the others failed"
+    shown = tuple(
+        Evidence(text=f"rank {rank}: exit code 0", source=left[rank].source, at=left[rank].at) for rank in ranks
+    )
+    suspect = Suspect(kind="code", strength=UNEVEN, why=why, ranks=ranks, evidence=shown[:MAX_EVIDENCE])
+    yield _finding(scene, "code", "uneven_end", (suspect,), [])
 
 
 def _all_terminated(scene: Scene) -> bool:

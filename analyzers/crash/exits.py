@@ -52,7 +52,18 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     if not exits or _ended_together(exits, topology):
         return []
     first = exits[0] if _first(exits) else None
-    return [_event(one, first=one is first, cleanup=_cleanup(one, exits[0])) for one in exits]
+    swept = _swept(exits)
+    return [_event(one, first=one is first, cleanup=one in swept or _cleanup(one, exits[0])) for one in exits]
+
+
+def left_before(window: Window) -> dict[int, ProcessState]:
+    """Return the ranks whose processes ended well before any other ended badly; none where no other did."""
+    rows = [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+    runs = _running_last(rows)
+    ends = [row for row in rows if row.state in {"X", "Z"} and runs[row.role, row.rank] == (row.node, row.pid)]
+    bad = min((row.at or 0.0 for row in ends if row.exit_code or row.signal), default=0.0)
+    well = (row for row in ends if row.exit_code == 0 and not row.signal)
+    return {row.rank: row for row in well if row.rank is not None and (row.at or 0.0) <= bad - FIRST_SECONDS}
 
 
 def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:
@@ -67,10 +78,25 @@ def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None
 
 
 def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
-    """Whether one signal ended them all; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
+    """Whether somebody ended them all; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
     signals = {one.signal for one in exits}
     all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
-    return all_of_them and signals in ({9}, {15}) and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
+    by_one = signals in ({9}, {15}) or (signals == {9, 15} and _abroad([one for one in exits if one.signal == 9]))
+    return all_of_them and by_one and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
+
+
+def _swept(exits: Sequence[_Exit]) -> list[_Exit]:
+    """Return those that a launcher killed at once after another had failed: on several nodes, within seconds."""
+    killed = [one for one in exits if one.signal == 9]
+    others = [one for one in exits if one.signal != 9]
+    if not others or not _abroad(killed) or killed[-1].at - killed[0].at > TOGETHER_SECONDS:
+        return []
+    return killed if others[0].at <= killed[0].at - FIRST_SECONDS else []
+
+
+def _abroad(exits: Sequence[_Exit]) -> bool:
+    """Whether they were on several nodes: no machine kills another's processes."""
+    return len({one.row.node for one in exits}) > 1
 
 
 def _first(exits: Sequence[_Exit]) -> bool:
