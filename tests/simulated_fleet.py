@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from analyzers.engine.concluding import conclude
 from analyzers.engine.state import State
-from analyzers.engine.step import due, step
+from analyzers.engine.step import due, observe, restored, step
 from analyzers.incident import (
     Alarm,
     Ask,
@@ -42,6 +43,8 @@ REPLACING = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 TICK_SECONDS = 10.0
 JUDGING_SECONDS = 0.5  # that a judgement is taken to need
 NAIVE_SECONDS = 30.0
+MOST_TICKS_AT_ONCE = 100
+RESUMED_SECONDS = 300.0  # of the log
 
 
 @cache
@@ -115,16 +118,18 @@ class Naive:
 
 
 class Drive:
-    """One engine and one fleet. ``away``: the spans in which no engine ran; it comes back with what it had remembered."""
+    """One engine and one fleet. ``away``: the spans in which no engine ran; the next one resumes from the log."""
 
     def __init__(self, fleet: Fleet, *, away: tuple[tuple[float, float], ...] = (), naive: bool = True) -> None:
         self.fleet, self.away = fleet, away
         self.state = State(knowledge=knowledge())
         self.seen = Seen()
         self.naive = Naive() if naive else None
-        self._tick_at = 0.0
+        self._tick_at = self._ticked_at = 0.0
+        self._ticks_now = 0
         self._judged: list[tuple[float, Judged]] = []
         self._commands = count(1)
+        self._log: deque[Received] = deque()  # what the next engine observes again
 
     def run(self, until: float) -> Seen:
         """Go on until an instant of the fleet's time."""
@@ -150,6 +155,10 @@ class Drive:
             records=delivery.records, sent_at=delivery.sent_at,
         )  # fmt: skip
         self.seen.batches += 1
+        if self.away:
+            self._log.append(event)
+            while self._log[0].received_at < event.received_at - RESUMED_SECONDS:
+                self._log.popleft()
         if self.naive is not None:
             self.naive.see(event)
         self._do(event, delivery.received_at)
@@ -157,15 +166,28 @@ class Drive:
     def _tick(self, now: float) -> None:
         for begin, end in self.away:
             if begin <= now < end:
-                self._tick_at = end
-                self.state.resumed_at = self.state.now = end
+                self._resume(end)
                 return
         if now >= self._tick_at:
             self._tick_at = now + TICK_SECONDS
             if self.naive is not None:
                 self.naive.tick(now)
         self.seen.ticks += 1
+        self._ticks_now = self._ticks_now + 1 if now == self._ticked_at else 0
+        self._ticked_at = now
+        assert self._ticks_now < MOST_TICKS_AT_ONCE, (
+            f"the engine wants a tick at {now}, again and again: {due(self.state)}"
+        )
         self._do(Tick(), now)
+
+    def _resume(self, now: float) -> None:
+        """Begin anew, as an engine does after a kill: open incidents from the store, the newest batches from the log."""
+        before, self._tick_at, self._judged = self.state, now, []
+        self.state = State(knowledge=knowledge())
+        self.state.now = now
+        restored(self.state, [(one, before.contexts.get(one.id, ())) for one in before.incidents.values()])
+        for event in self._log:
+            observe(self.state, event)
 
     def _do(self, event: Event, now: float) -> None:
         _, instructions = step(self.state, event, now)

@@ -78,7 +78,9 @@ def due(state: State) -> float | None:
         if incident.asked_at is not None:
             instants.append(incident.asked_at + ANSWER_SECONDS)
         if incident.cut is None and incident.merged_into is None:
-            instants += [at for at in (incident.judge_at, incident.next_look_at) if at is not None]
+            # While a look is waited for, the next one is not due, however late it is.
+            next_look_at = incident.next_look_at if incident.asked_at is None else None
+            instants += [at for at in (incident.judge_at, next_look_at) if at is not None]
     return min(instants, default=None)
 
 

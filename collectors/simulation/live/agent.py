@@ -124,7 +124,7 @@ class Agent:
             yield from self.states(attempt, running, self._states_at)
             if self.job.habits.tells == "probe":
                 yield from self.rings(attempt, self._states_at, 8)
-            if self.job.habits.tells == "traffic":
+            if running:
                 yield ports(attempt.course.progress(self._states_at), self._states_at)
         yield from self._stopped(attempt, running, since, at)
         for rank in running:

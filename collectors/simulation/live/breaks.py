@@ -18,7 +18,7 @@ def _held_up(random: Random, drawn: Sketch, kind: str) -> Scene:
     rank = random.randrange(drawn.world)
     course = drawn.course(Interruption(drawn.strikes_at(), kind, inf, frozenset({rank})))
     truth = Truth(kind, course.struck(), (rank,), (drawn.node_of(rank),), "hang", ("machine",), evicts=True)
-    return drawn.scene([Attempt(1, course)], truth, truth.at + 4 * MINUTE)
+    return drawn.scene([Attempt(1, course)], truth, truth.at + max(5 * MINUTE, 8 * drawn.habits.step_seconds))
 
 
 def spinning(random: Random, drawn: Sketch) -> Scene:
@@ -53,13 +53,15 @@ def losing_gpu(random: Random, drawn: Sketch) -> Scene:
 
 
 def dying(random: Random, drawn: Sketch) -> Scene:
-    """One rank is killed; the launcher ends the others."""
+    """One rank is killed, and who sent the signal is not known; the launcher ends the others."""
     rank = random.randrange(drawn.world)
     course = drawn.course(Interruption(drawn.strikes_at(), "spin", inf, frozenset({rank})))
     at = course.struck()
     attempt = Attempt(1, course, ends(random, drawn, rank, End(at, signal=9)))
     course.end = max(end.at for end in attempt.ends.values())
-    truth = Truth("killed", at, (rank,), (drawn.node_of(rank),), "crash", ("machine",), evicts=True)
+    truth = Truth(
+        "killed", at, (rank,), (drawn.node_of(rank),), "crash", ("machine",)
+    )  # SIGKILL comes from outside: who sent it is not known
     return drawn.scene([attempt], truth, at + 2 * MINUTE, tuple(launcher(drawn, attempt, rank)))
 
 
@@ -82,7 +84,7 @@ def losing_node(random: Random, drawn: Sketch) -> Scene:
     ranks = tuple(rank for rank in range(drawn.world) if drawn.node_of(rank) == node)
     course = drawn.course(Interruption(drawn.strikes_at(), "sigstop", inf, frozenset(ranks)))
     truth = Truth("dead_node", course.struck(), ranks, (node,), "hang", ("machine", "unknown", "network"))
-    scene = drawn.scene([Attempt(1, course)], truth, truth.at + 5 * MINUTE)
+    scene = drawn.scene([Attempt(1, course)], truth, truth.at + max(5 * MINUTE, 8 * drawn.habits.step_seconds))
     scene.job.dead_nodes[node] = truth.at
     return scene
 

@@ -8,21 +8,22 @@ when it was captured, for ever.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
 from collectors.records import FlightRecorderDump
-from collectors.simulation.execution import Job, Trace, execute
+from collectors.simulation.execution import Job, execute
 from collectors.simulation.faults import Fault
 from collectors.simulation.live.job import Attempt, LiveJob
-from collectors.simulation.programs import Kind, Shape
-from collectors.simulation.recorder import EPOCH_NS, Recording, dumps
+from collectors.simulation.programs import Kind, Operation, Shape
+from collectors.simulation.recorder import EPOCH_NS, WATCHDOG_NS, Recording, dumps
 
-SECOND = 1_000_000_000
 RING = 100
+FIRST_NUMBER = 5000  # of the collectives before what a dump shows
 TIMES = ("created_ns", "started_ns", "completed_ns")
 
 
@@ -35,29 +36,23 @@ def recorders(
     job: LiveJob, attempt: Attempt, ranks: range, at: float, ahead_seconds: float
 ) -> Iterator[FlightRecorderDump]:
     """Yield the dumps of those of these ranks that can answer."""
-    span = attempt.course.span(at)
-    holding = frozenset(range(job.world)) if not span.actors else span.actors
-    shape = shape_of(job)
+    span, shape = attempt.course.span(at), shape_of(job)
     if job.habits.captured:
-        trace, stands_since = _run(shape, frozenset()), attempt.course.first_step_at
-        dumped_ns = trace.idle_at + max(0, int((at - stands_since) * SECOND))
-    elif span.doing == "training" or span.begin > at:
-        paced = replace(shape, steps=5, pace=max(1.0, job.habits.step_seconds * 20))
-        trace = _run(paced, frozenset())
-        dumped_ns = int(trace.idle_at * (0.4 + 0.2 * (at % 1.0)))
+        image, idle_since = _image(shape, frozenset()), attempt.course.first_step_at
+    elif span.doing == "training":
+        paced = replace(shape, steps=5, pace=max(1.0, round(job.habits.step_seconds * 20)))
+        image, idle_since = _image(paced, None), at
     else:
-        trace = _run(shape, holding)
-        dumped_ns = trace.idle_at + int((at - span.begin) * SECOND)
-    shift_ns = int((at + ahead_seconds) * 1e9) - (EPOCH_NS + dumped_ns)
-    silent = frozenset(rank for rank in range(job.world) if rank not in ranks or _deaf(job, attempt, rank, at))
-    number = 0 if span.step == 0 else 50 + span.step * 20
-    recording = Recording((dumped_ns,) * job.world, ring=RING, without=silent, first_number=number)
-    for dump in dumps(trace, recording):
+        image, idle_since = _image(shape, span.actors or frozenset(range(job.world))), span.begin
+    shift_ns = int((idle_since + ahead_seconds) * 1e9) - (EPOCH_NS + image.idle_ns)
+    for rank in ranks:
+        if _deaf(job, attempt, rank, at):
+            continue
+        dump = image.dumps[rank]
         columns = dump.columns | {name: _moved(dump.columns[name], shift_ns) for name in TIMES}
-        assert dump.rank is not None
         yield msgspec.structs.replace(
-            dump, source=f"rank {dump.rank}: worker server", at=at, job=job.name, attempt=attempt.number,
-            pid=attempt.pid(dump.rank), columns=columns,
+            dump, source=f"rank {rank}: worker server", at=at, job=job.name, attempt=attempt.number,
+            pid=attempt.pid(rank), columns=columns,
         )  # fmt: skip
 
 
@@ -67,15 +62,26 @@ def _deaf(job: LiveJob, attempt: Attempt, rank: int, at: float) -> bool:
     return not attempt.runs(rank, at) or doing.state in "Tt" or at < attempt.course.first_step_at
 
 
-@lru_cache(maxsize=64)
-def _run(shape: Shape, holding: frozenset[int]) -> Trace:
-    """Run a job in which these ranks never begin the last step but one."""
+class _Image(NamedTuple):
+    """Every rank's dump of a run, and the instant of the run at which it stood still, or at which it was dumped."""
+
+    dumps: tuple[FlightRecorderDump, ...]
+    idle_ns: int
+
+
+@lru_cache(maxsize=16)
+def _image(shape: Shape, holding: frozenset[int] | None) -> _Image:
+    """Run a job in which these ranks never begin the last step but one; None: dump it halfway, while it goes on."""
     programs = Job.of(shape).programs
-    faults = [Fault("never_entered", rank, _begin(programs[rank].operations)) for rank in sorted(holding)]
-    return execute(Job.of(shape, faults), faults)
+    faults = [Fault("never_entered", rank, _begin(programs[rank].operations)) for rank in sorted(holding or ())]
+    trace = execute(Job.of(shape, faults), faults)
+    idle_ns = trace.idle_at if holding is not None else trace.idle_at // 2
+    dumped_ns = idle_ns + (WATCHDOG_NS * 10 if holding is not None else 0)
+    recording = Recording((dumped_ns,) * shape.world, ring=RING, first_number=FIRST_NUMBER)
+    return _Image(tuple(dumps(trace, recording)), idle_ns)
 
 
-def _begin(operations: list) -> int:  # type: ignore[type-arg]
+def _begin(operations: Sequence[Operation]) -> int:
     step = operations[-1].step - 1
     return next(
         index
