@@ -26,8 +26,15 @@ from collectors.records import (
     ProcessState,
     Record,
 )
+from service.engine.resuming import resume
 from service.packaged_knowledge import KnowledgeError, load
+from service.store.database import Database
+from service.store.models import Alarm as AlarmRow
 from tests.fleet_world import FOUR_SWITCHES, START, World, evicts_nobody, links_down, mounted, only, unanswering
+from tests.postgres import database, postgres, url
+
+__all__ = ["database", "postgres", "url"]  # fixtures
+
 
 # --- clocks
 
@@ -243,6 +250,20 @@ def test_what_is_kept_of_a_node_is_bounded() -> None:
     world.run(10)
     signs = world.fleet._signs["n00"]
     assert max(map(len, (signs.mounts, signs.blocked, signs.events, signs.unanswering, signs.ports))) <= 256
+
+
+def test_an_alarm_that_passed_while_the_engine_was_down_is_over_with_the_next(database: Database) -> None:
+    """The store's raised alarms are taken up by an engine that starts; one without ground any more is told to be over."""
+    with database.transaction() as session:
+        for kind, over_at in (("clock", None), ("coverage", START)):
+            session.add(AlarmRow(kind=kind, job=None, text="off", nodes=["n1"], raised_at=START, over_at=over_at))
+    state = resume(database, load(), START + 60, lambda: None).state
+    told = [
+        alarm
+        for looks in range(8)
+        for alarm in state.fleet.look(state.jobs, state.nodes, START + 60 + 10 * looks).alarms
+    ]
+    assert [(alarm.kind, alarm.raised) for alarm in told] == [("clock", False)]
 
 
 # --- the site's table

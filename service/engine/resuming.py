@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.engine.state import State
 from analyzers.engine.step import observe, restored
-from analyzers.incident import Received
+from analyzers.incident import Alarm, Received
 from analyzers.knowledge import Knowledge
 from collectors import block
 from collectors.readers import Damaged
@@ -28,6 +28,7 @@ from service.engine import ledger
 from service.store import incidents
 from service.store.database import Database
 from service.store.log import Stored
+from service.store.models import Alarm as AlarmRow
 from service.store.models import Batch, Cursor
 
 LEAST_SECONDS, MOST_SECONDS = 300.0, 3_600.0  # of the log that is observed again, of all nodes
@@ -55,6 +56,7 @@ def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable
         stored = list(incidents.remembered(session, now - MOST_SECONDS))
         costs = {cost.incident: cost for cost in ledger.watched(session, now)}
         start = _start(session, place)
+        alarms = list(_raised(session))
     state = State(knowledge)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]
     since = min((incident.after for incident in still_open), default=start)
@@ -70,6 +72,7 @@ def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable
         _observe(state, stored_batch, alive)
     state.sequence = max(state.sequence, place)
     restored(state, [(one.incident, one.context) for one in stored])
+    state.fleet.restore((), alarms)  # so that each is over once, and not for ever raised
     return Resumed(state, place, costs)
 
 
@@ -85,6 +88,11 @@ def _place(session: Session) -> int:
     """Return the cursor; where there is none, the log's end: of what was before the first engine nothing is judged."""
     cursor = session.get(Cursor, incidents.READER)
     return cursor.sequence if cursor is not None else session.scalar(select(func.max(Batch.sequence))) or 0
+
+
+def _raised(session: Session) -> Iterator[Alarm]:
+    for row in session.scalars(select(AlarmRow).where(AlarmRow.over_at.is_(None)).order_by(AlarmRow.id)):
+        yield Alarm(kind=row.kind, text=row.text, nodes=tuple(row.nodes), job=row.job)
 
 
 def _start(session: Session, place: int) -> int:
