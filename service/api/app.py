@@ -14,14 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.api import (
+    alarms,
     commands,
+    downtime,
     events,
     export,
+    fitness,
     health,
     incident_export,
     incidents,
     jobs,
     nodes,
+    now,
     pins,
     problems,
     records,
@@ -32,6 +36,7 @@ from service.api import (
 from service.api.answers import Answers
 from service.api.audit import Audit
 from service.api.auth import Door
+from service.api.fitness import Fitness
 from service.api.intake import Intake
 from service.api.metrics import Metrics
 from service.api.problems import Problem, ProblemDocument
@@ -56,7 +61,8 @@ from service.window.tail import Tail
 
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
 ROUTERS = (
-    records, commands, incidents, incident_export, stream, export, samples, jobs, nodes, tokens, pins, events, health
+    records, commands, incidents, incident_export, stream, alarms, now, fitness, downtime, export, samples, jobs, nodes,
+    tokens, pins, events, health,
 )  # fmt: skip
 DOWN_SECONDS = 5.0
 
@@ -115,7 +121,7 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(),
-        streams=streams, metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
+        streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
     )  # fmt: skip
 
 

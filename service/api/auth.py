@@ -54,6 +54,11 @@ async def ingest(request: Request) -> Caller:
     return await _checked(request, await _scheme(request), "ingest")
 
 
+async def reader(request: Request) -> Caller:
+    """Return who wants to read, for a route that bounds itself how long that may take."""
+    return await _checked(request, await _scheme(request), "read")
+
+
 def require(scope: str) -> Any:
     """Return the dependency that lets a request pass whose caller has this scope."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
-from sqlalchemy import String, cast, delete, select, tuple_
+from sqlalchemy import String, cast, select, tuple_
 from sqlalchemy.orm import Session, defer
 
 from service.api import answers, auth, fields, pages, tags
@@ -15,8 +15,8 @@ from service.api.auth import Caller
 from service.api.problems import Problem, documented
 from service.api.state import of
 from service.clock import now
-from service.store import events, happenings
-from service.store.models import Feedback, Happening, Incident, UnfitNode, Verdict
+from service.store import events, happenings, incidents
+from service.store.models import Feedback, Happening, Incident, Verdict
 from service.store.words import clean
 
 KIND_PATTERN = r"^[a-z_]{1,32}$"
@@ -222,12 +222,8 @@ def close_incident(
         tags.check(if_match, row.version, f"incident {id}")
         if row.closed_at is not None:
             raise Problem("conflict", f"incident {id} was closed before: {row.closed_because}")
-        row.closed_at, row.closed_because = at, clean(f"{caller.actor}: {wish.reason}", 1_000)
-        row.version += 1
-        session.flush()
-        session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
-        told = {"reason": wish.reason}
-        events.record(session, at, "incident_closed", caller.actor, id, told)
+        incidents.close(session, id, at, f"{caller.actor}: {wish.reason}")
+        events.record(session, at, "incident_closed", caller.actor, id, {"reason": wish.reason})
         document = shown.document(session, row)
         happenings.add(session, at, "closed", id, row.job, {"because": row.closed_because, "by": caller.actor})
         response.headers["ETag"] = tags.etag(row.version)

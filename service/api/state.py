@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from service.api.answers import Answers
     from service.api.audit import Audit
     from service.api.auth import Door
+    from service.api.fitness import Fitness
     from service.api.intake import Intake
     from service.api.metrics import Metrics
     from service.api.streams import Streams
@@ -41,6 +42,7 @@ class Service:
     intake: Intake
     waiting: WaitingRoom
     streams: Streams
+    fitness: Fitness
     answers: Answers
     metrics: Metrics
     door: Door

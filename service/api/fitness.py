@@ -1,0 +1,161 @@
+"""``GET /v1/nodes/{node}/fitness``: may a job be put on this node? For prologs and admission, which cannot wait.
+
+It answers within 200 ms whatever the database does. ``unknown`` is not unfit: whoever asks goes on then, as with no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Literal
+
+import structlog
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.api import auth, fields
+from service.api.auth import Caller
+from service.api.problems import documented
+from service.api.state import of
+from service.clock import now
+from service.store import incidents
+from service.store.database import Database
+from service.store.models import Node, UnfitNode
+
+WAIT_SECONDS = 0.07  # for the token and then for the tables: with what is around them, 200 ms
+FRESH_SECONDS = 1.0  # so long one look serves all who ask
+STALE_SECONDS = 15.0  # so old a look may be, when the next one does not come in time
+SILENT_SECONDS = 120.0  # nothing is known of a node that has not reported for so long
+BEHIND_SECONDS = 60.0  # nor of any while the engine is so far behind
+MOST_ENTERING = 64  # tokens that are looked up at once
+
+router = APIRouter(tags=["nodes"])
+
+
+class FitnessDocument(BaseModel):
+    """Whether a job may be put on a node."""
+
+    node: str
+    fitness: Literal["fit", "unfit", "unknown"] = Field(
+        description="unfit: an open incident would take it out. unknown is not unfit: go on."
+    )
+    why: str
+    incident: str | None = Field(default=None, description="That names it.")
+    as_of: float | None = Field(
+        default=None, description="Of what was looked at; null: nothing could be looked at in time."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The tables at one moment."""
+
+    at: float
+    looked_at: float  # monotonic
+    unfit: Mapping[str, tuple[str, str]]  # node → the incident, and why
+    reporting: frozenset[str]
+    behind_seconds: float  # of the engine
+
+
+class Fitness:
+    """Looks at the tables when somebody asks, one look at a time. All methods are called in the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._look: asyncio.Future[None] | None = None
+        self._seen: _Seen | None = None
+        self._entering: dict[str, asyncio.Task[Caller]] = {}
+
+    async def let_in(self, request: Request) -> bool:
+        """Return whether it is known in time that the caller may read; raise the problem where it is known not to be."""
+        # One look-up serves all who send the same token. Without one it is the request's own way here that decides.
+        sent = request.headers.get("authorization", "")
+        key = sent if sent.lower().startswith("bearer ") else f"request {id(request)}"
+        task = self._entering.get(key)
+        if task is None:
+            if len(self._entering) >= MOST_ENTERING:
+                return False
+            task = self._entering[key] = asyncio.create_task(auth.reader(request))
+            task.add_done_callback(lambda _: self._entering.pop(key, None))
+            task.add_done_callback(_looked_upon)
+        await asyncio.wait({task}, timeout=WAIT_SECONDS)
+        try:
+            return task.done() and bool(task.result())
+        except SQLAlchemyError:
+            return False
+
+    async def of(self, node: str) -> FitnessDocument:
+        """Return what is known of a node in time."""
+        seen = await self._newest()
+        if seen is None:
+            return FitnessDocument(node=node, fitness="unknown", why="the database does not answer in time")
+        fitness, why, incident = _judged(seen, node)
+        return FitnessDocument(node=node, fitness=fitness, why=why, incident=incident, as_of=seen.at)
+
+    async def _newest(self) -> _Seen | None:
+        if self._seen is None or monotonic() - self._seen.looked_at > FRESH_SECONDS:
+            if self._look is None or self._look.done():
+                self._look = self._begun()
+            await asyncio.wait({self._look}, timeout=WAIT_SECONDS)
+        if self._seen is not None and monotonic() - self._seen.looked_at > STALE_SECONDS:
+            return None
+        return self._seen
+
+    def _begun(self) -> asyncio.Future[None]:
+        """Begin a look in a thread of its own: the shared ones may all be waiting for the database."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def look() -> None:
+            try:
+                self._seen = self._read()
+            except SQLAlchemyError as error:
+                structlog.get_logger().warning("fitness_not_looked_up", error=type(error).__name__)
+            finally:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(done.set_result, None)
+
+        threading.Thread(target=look, name="fitness", daemon=True).start()
+        return done
+
+    def _read(self) -> _Seen:
+        at, looked_at = now(), monotonic()
+        recent = select(Node.name).where(Node.last_seen_at >= at - SILENT_SECONDS)
+        with self._database.session() as session:
+            rows = session.execute(select(UnfitNode.node, UnfitNode.incident, UnfitNode.why).order_by(UnfitNode.at))
+            unfit = {node: (incident, why) for node, incident, why in rows}
+            reporting = frozenset(session.scalars(recent))
+            return _Seen(at, looked_at, unfit, reporting, incidents.lag(session, at).seconds)
+
+
+def _judged(seen: _Seen, node: str) -> tuple[Literal["fit", "unfit", "unknown"], str, str | None]:
+    if (named := seen.unfit.get(node)) is not None:
+        return "unfit", named[1], named[0]
+    if node not in seen.reporting:
+        return "unknown", f"no agent has reported from {node} in the last {SILENT_SECONDS:.0f} seconds", None
+    if seen.behind_seconds > BEHIND_SECONDS:
+        return "unknown", f"the engine is {seen.behind_seconds:.0f} seconds behind what agents have sent", None
+    return "fit", "its agent reports, and no open incident would take it out", None
+
+
+def _looked_upon(task: asyncio.Task[Caller]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever did not wait for it needs no warning
+
+
+@router.get(
+    "/v1/nodes/{node}/fitness", operation_id="get_fitness", responses=documented(),
+    openapi_extra={"security": [{"HTTPBearer": []}]},
+)  # fmt: skip
+async def get_fitness(request: Request, node: fields.NodePath) -> FitnessDocument:
+    """Say whether a job may be put on a node. It answers within 200 ms; `unknown` is not unfit: go on."""
+    fitness = of(request).fitness
+    if not await fitness.let_in(request):
+        return FitnessDocument(node=node, fitness="unknown", why="the database does not answer in time")
+    return await fitness.of(node)
