@@ -42,6 +42,7 @@ bench: .venv/installed-test ## measure speed and memory into docs/measured (smal
 	.venv/bin/python -m tests.bench.bench_agent $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_probe $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_service $(call smallest,$(BENCH))
+	.venv/bin/python -m tests.bench.bench_engine $(call smallest,$(BENCH))
 
 acceptance: .venv/installed-test ## the full matrices, resumable, into docs/measured (smallest: into out)
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))

@@ -37,6 +37,8 @@ def recorders(
 ) -> Iterator[FlightRecorderDump]:
     """Yield the dumps of those of these ranks that can answer."""
     span, shape = attempt.course.span(at), shape_of(job)
+    if at < attempt.course.first_step_at:
+        return  # no worker server yet
     if job.habits.captured:
         image, idle_since = _image(shape, frozenset()), attempt.course.first_step_at
     elif span.doing == "training":
@@ -57,9 +59,9 @@ def recorders(
 
 
 def _deaf(job: LiveJob, attempt: Attempt, rank: int, at: float) -> bool:
-    """Whether a rank's worker server does not answer: it is gone, stopped, or has none yet."""
+    """Whether a rank's worker server does not answer: it is gone or stopped."""
     _, doing = job.does(attempt, rank, at)
-    return not attempt.runs(rank, at) or doing.state in "Tt" or at < attempt.course.first_step_at
+    return not attempt.runs(rank, at) or doing.state in "Tt"
 
 
 class _Image(NamedTuple):
