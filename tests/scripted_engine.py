@@ -21,7 +21,7 @@ from analyzers.verdict import Action, Culprit, Verdict
 from analyzers.watch import JobView
 from collectors import block
 from collectors.records import CommandResult, Members, Placement, Record
-from service.engine import driver, judges
+from service.engine import child, driver
 from service.store import leases
 from service.store.database import Database
 from service.store.log import Incoming, Log
@@ -65,7 +65,7 @@ def script(patch: pytest.MonkeyPatch) -> Over:
     over = Over()
     patch.setattr(deciding, "symptoms", symptoms)
     patch.setattr(deciding, "moved", over)
-    patch.setattr(judges, "conclude", conclude)
+    patch.setattr(child, "conclude", conclude)
     return over
 
 

@@ -18,7 +18,7 @@ from analyzers.incident import Alarm, Ask, Cut, Judge, Judged, Tick
 from analyzers.knowledge import Knowledge
 from analyzers.verdict import to_json
 from service.engine import driver as driving
-from service.engine.driver import Driver
+from service.engine.driver import ClockWentBack, Driver
 from service.engine.judges import Failure
 from service.engine.numbers import Numbers
 from service.store import incidents
@@ -407,6 +407,20 @@ def test_a_log_that_is_behind_is_judged_by_its_own_time(bench: Bench, monkeypatc
     assert all(at <= began + 150 for at in behind)
     assert {round(after - before) for before, after in pairwise(behind)} <= {5, 10}
     assert ticked[-1] == bench.clock.at
+
+
+def test_a_clock_that_goes_back_is_noticed(bench: Bench) -> None:
+    """An hour back means an hour in which nothing would be due: the engine begins again and opens what it sees."""
+    bench.turns(3)
+    bench.clock.at -= 3_600
+
+    with pytest.raises(ClockWentBack, match="s less than before"):
+        bench.driver.turn()
+    bench.begin()
+    bench.fleet.run("hung", NODES)
+    bench.turns(2)
+
+    assert bench.told("opened") == ["opened"]
 
 
 def test_the_lag_is_told(bench: Bench) -> None:

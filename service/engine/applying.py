@@ -7,7 +7,8 @@ where the database itself fails is everything undone, to be written again later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
@@ -58,17 +59,22 @@ class Writer:
         """Write these, and then what happened."""
         for one in done:
             count = len(self._happened)
-            try:
-                with self._session.begin_nested():
-                    self._write(one)
-            except PASSING:
-                raise
-            except Exception:  # noqa: BLE001 - one row that the database refuses must not stop the engine
-                _log.exception("instruction_failed kind=%s", type(one.what).__name__)
-                self.failed += 1
+            if not self._tried(partial(self._write, one), type(one.what).__name__):
                 del self._happened[count:]
-        for at, kind, incident, job, details in self._happened:
-            happenings.add(self._session, at, kind, incident, job, details)
+        for told in self._happened:
+            self._tried(partial(happenings.add, self._session, *told), "Happening")
+
+    def _tried(self, write: Callable[[], None], what: str) -> bool:
+        try:
+            with self._session.begin_nested():
+                write()
+        except PASSING:
+            raise
+        except Exception:  # noqa: BLE001 - one row that the database refuses must not stop the engine
+            _log.exception("decision_not_written kind=%s", what)
+            self.failed += 1
+            return False
+        return True
 
     def _write(self, done: Done) -> None:
         at = done.at

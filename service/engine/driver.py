@@ -33,10 +33,15 @@ from service.store.upserts import upsert
 
 TURN_BATCHES = 256
 BEHIND_SECONDS = 5.0  # of the newest batch that was read: then time is what the log says, and not the clock
+BACK_SECONDS = 60.0  # by which the clock may go back; by more, and nothing would be due for so long
 LEAST_TICK_SECONDS = 0.25  # between two ticks, whatever is due
 MOST_DETAIL = 200
 
 _log = logging.getLogger(__name__)
+
+
+class ClockWentBack(Exception):
+    """What the engine remembers is dated in the future: it takes up again from the store, by the new clock."""
 
 
 class Driver:
@@ -61,10 +66,15 @@ class Driver:
         self.busy = False  # the last turn found batches
 
     def turn(self) -> bool:
-        """Do what there is to do; return whether there is more at once. Raise ``Lost``, or what the database raises."""
+        """Do what there is to do; return whether there is more at once.
+
+        Raise ``Lost``, ``ClockWentBack``, or what the database raises.
+        """
         self._write()  # what is left of a turn that the database broke off
         batches = self._log.read_from(self.sequence, TURN_BATCHES)
         at = self._clock()
+        if at < self.state.now - BACK_SECONDS:
+            raise ClockWentBack(f"the clock shows {self.state.now - at:.0f} s less than before")
         self.busy = bool(batches)
         self._caught_up = not batches or at - batches[-1].received_at < BEHIND_SECONDS
         self.numbers.lag_seconds = max(0.0, at - batches[0].received_at) if batches else 0.0

@@ -12,35 +12,27 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
 import logging
 import os
-import resource
 import signal
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 from msgspec.structs import replace
 
 from analyzers.document import VERSION
-from analyzers.engine.concluding import conclude
 from analyzers.engine.judging import every_analyzer
 from analyzers.incident import Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.verdict import Missing, Verdict
-from service.engine.parent import die_with_parent
+from service.engine import child as forked
+from service.engine.child import HEADER, RUNNING
 
 MOST_RUNNING = 2
 MOST_TRIES = 4
-HEADER = struct.Struct("<cQ")
-RUNNING, ENDED = b"r", b"j"  # an analyzer's name, before it runs; the judgement
 PIPE_BYTES = 1 << 20
-PAGE_BYTES = resource.getpagesize()
 
 _log = logging.getLogger(__name__)
 
@@ -190,7 +182,7 @@ class Judges:
         pid = os.fork()
         if not pid:
             os.close(reading)
-            _judge(asked.judge, self._knowledge, writing, self._most_bytes, parent)
+            forked.judge(asked.judge, self._knowledge, writing, self._most_bytes, parent)
         os.close(writing)
         os.set_blocking(reading, False)
         with contextlib.suppress(OSError):  # a whole verdict then fits, though nobody may read it for a while
@@ -228,40 +220,3 @@ def _ending(status: int) -> str:
         return f"its process ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
     return f"its process ended with {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-
-
-def _judge(judge: Judge, knowledge: Knowledge, pipe: int, most_bytes: int, parent: int) -> NoReturn:
-    """Judge, tell the parent, and be gone."""
-    code = 1
-    try:
-        gc.freeze()  # what came from the parent, its connections above all, is never finalized here
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.alarm(0)
-        die_with_parent(signal.SIGKILL, parent)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)  # the engine's numbers go there
-        _bound_memory(most_bytes)
-        judged = conclude(judge, knowledge, lambda name: _tell(pipe, RUNNING, name.encode()))
-        _tell(pipe, ENDED, msgspec.msgpack.encode(judged))
-        code = 0
-    except BaseException:
-        logging.getLogger(__name__).exception("judgement_died incident=%s", judge.incident)
-        raise
-    finally:
-        os._exit(code)
-
-
-def _bound_memory(most_bytes: int) -> None:
-    """Let this process take so much more than what it has of its parent."""
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
-    _soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = mapped + most_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _tell(pipe: int, kind: bytes, body: bytes) -> None:
-    view = memoryview(HEADER.pack(kind, len(body)) + body)
-    while view:
-        view = view[os.write(pipe, view) :]

@@ -7,7 +7,6 @@ import logging
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -15,7 +14,7 @@ from types import FrameType
 import msgspec
 
 from service import packaged_knowledge
-from service.engine.driver import Driver
+from service.engine.driver import ClockWentBack, Driver
 from service.engine.judges import Judges
 from service.engine.numbers import Numbers
 from service.engine.parent import die_with_parent
@@ -58,7 +57,7 @@ class Process:
                         self._work()
                     else:
                         self._stand_by(STANDBY_SECONDS)
-                except Lost as error:
+                except (Lost, ClockWentBack) as error:
                     _log.warning("engine_lost reason=%s", error)
                 except PASSING as error:
                     _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
@@ -127,4 +126,3 @@ def run(settings: Settings, owner: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the service answers it
     die_with_parent(signal.SIGTERM, parent)
     process.run()
-    sys.stdout.flush()
