@@ -105,6 +105,7 @@ class JobView:
         before = node.told_until
         node.take(received, records)
         late: list[Placement] = []
+        looks: dict[int, float] = {}
         for record in records:
             if isinstance(record, ProcessState):
                 self.processes.look(record, node, at)
@@ -114,8 +115,8 @@ class JobView:
                     self.traffic.take(record, node, at)
             elif isinstance(record, Ring):
                 looked_at = self.waits.take(record, node, at, durations=not self.progress.tellers)
-                if looked_at is not None:
-                    self.progress.looked("probe", looked_at)
+                if looked_at is not None and record.rank is not None:
+                    looks[record.rank] = looked_at
             elif isinstance(record, Steps):
                 self.progress.take(record, node, before, at)
             elif isinstance(record, Placement):
@@ -130,4 +131,6 @@ class JobView:
                 self.waits.count(record, node, at)
         for placement in late:  # after the ends: who is placed no more has mostly told how it went
             self.processes.place(placement, node, at)
+        for rank, looked_at in looks.items():  # after the steps that the same look has told of
+            self.progress.looked(rank, looked_at)
         self.progress.heard(node)

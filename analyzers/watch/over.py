@@ -15,7 +15,7 @@ UNSEEN_SECONDS = 60.0
 
 def allowed_seconds(view: JobView) -> float:
     """Return for how long the job may tell of no step before that is a symptom, by its own rhythm."""
-    return view.rhythm.allowed_seconds(view.newest_step)
+    return view.progress.allowed_seconds
 
 
 def moved(view: JobView, incident: Incident, now: float) -> str | None:

@@ -10,18 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import nlargest
 
 import numpy as np
 
 from analyzers.watch.losses import GOOD_AGAIN, Glance, Trouble, trouble
 from analyzers.watch.node import NodeView
-from analyzers.watch.rhythm import FEWEST, SHORTEST_SECONDS, Rhythm, Row
+from analyzers.watch.rhythm import EARLY_SECONDS, FEWEST, SHORTEST_SECONDS, Rhythm, Row
 from collectors.records import STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 4
 MOST_TELLERS = 65_536
-MOST_LATENESSES = 8
-EVERY_SECONDS = {"probe": 10.0}  # how often an agent reads what the probe has; logs it reads more often
+MOST_LATENESSES = 64
+LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the clock
+PROBE = "probe"
+EVERY_SECONDS = {PROBE: 10.0}  # how often an agent reads what the probe has; logs it reads more often
 LOG_EVERY_SECONDS = 5.0
 
 Key = tuple[int, str]  # rank (-1: the log names none) and who tells
@@ -44,6 +47,12 @@ class Followed:
     latenesses: list[float] = field(default_factory=list)  # of the newest batches: how much later than read it could be
     glance: Glance = field(default_factory=Glance)
     _trouble: tuple[Row, Trouble | None] | None = None  # as of this newest row
+
+    @property
+    def late_seconds(self) -> float:
+        """Return how much later than it could be a step may come: by the second worst, for once anything may happen."""
+        worst = nlargest(2, self.latenesses)
+        return LATE_FACTOR * worst[-1] if worst else 0.0
 
     def take(self, row: Row) -> None:
         """Take a step."""
@@ -106,10 +115,10 @@ class Progress:
             if node.node in telling.nodes:
                 telling.until = max(telling.until, node.told_until - telling.every_seconds)
 
-    def looked(self, told_by: str, at: float) -> None:
-        """Note that tellers of one kind were read at an instant."""
-        if (telling := self.tellings.get(told_by)) is not None:
-            telling.until = max(telling.until, at)
+    def looked(self, rank: int, at: float) -> None:
+        """Note that a rank's probe was read at an instant: its steps until then are here."""
+        if (rank, PROBE) in self.tellers:
+            self.tellings[PROBE].until = max(self.tellings[PROBE].until, at)
 
     @property
     def lead(self) -> Key | None:
@@ -142,8 +151,16 @@ class Progress:
         if lead is None:
             return max(0.0, at_most)
         telling = self.tellings[lead[1]]
-        late = max(self.followed[lead].latenesses, default=0.0)
-        return telling.until - late - max(self.at, telling.since)
+        return telling.until - self.followed[lead].late_seconds - max(self.at, telling.since)
+
+    @property
+    def allowed_seconds(self) -> float:
+        """Return for how long no step need be told of now; a first batch does not say yet how often more come."""
+        if (lead := self.lead) is None:
+            return math.inf
+        followed = self.followed[lead]
+        allowed = followed.rhythm.allowed_seconds(self.step)
+        return allowed if followed.latenesses else max(EARLY_SECONDS, allowed)
 
     def trouble(self) -> Trouble | None:
         """Return what is wrong with the losses or gradient norms, by the first teller that says so."""

@@ -27,6 +27,10 @@ P99_FACTOR, PAUSE_FACTOR = 2.0, 1.5
 PAUSE_MEDIANS = 5.0  # an interval of more usual ones is a pause
 PAUSE_SHARE = 0.02  # more often than this it is no pause but how the job steps
 PAUSE_SECONDS = 5.0  # shorter ones need no allowance
+ONCE_SECONDS = (
+    40.0  # so long a pause is no surprise any more when it has come once; a longer one, when it has come twice
+)
+PERIOD_SLACK = 100
 KEPT_SHARE = 0.6  # of its places at which a habit must have shown
 ROUND_NUMBERS = (10_000, 5_000, 2_500, 2_000, 1_000, 500, 250, 200, 100, 50, 25, 20, 10)
 
@@ -59,8 +63,12 @@ class Habit:
     seconds: float
 
     def meets(self, step: int, stride: int) -> bool:
-        """Whether a pause after this step is one of these; between two tellings are ``stride`` steps."""
-        return (step - self.place + stride - 1) % self.period <= 2 * (stride - 1)
+        """Whether a pause after this step is one of these; between two tellings are ``stride`` steps.
+
+        A pause by the clock, every half an hour, comes back at nearly the same number of steps.
+        """
+        slack = stride - 1 + self.period // PERIOD_SLACK
+        return (step - self.place + slack) % self.period <= 2 * slack
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class _Figures:
 @dataclass(frozen=True, slots=True)
 class _Pausing:
     habits: tuple[Habit, ...]
-    by_chance_seconds: float  # the second longest pause that no habit explains
+    by_chance_seconds: float  # what pauses that no habit explains let expect
 
 
 class Rhythm:
@@ -153,7 +161,8 @@ class Rhythm:
         by_chance = sorted(
             pause.seconds for pause in pauses if not any(habit.meets(pause.step, figures.stride) for habit in habits)
         )
-        return _Pausing(habits, by_chance[-2] if len(by_chance) > 1 else 0.0)
+        twice = by_chance[-2] if len(by_chance) > 1 else 0.0
+        return _Pausing(habits, max(twice, min(by_chance[-1], ONCE_SECONDS)) if by_chance else 0.0)
 
     def _pauses(self, gaps: np.ndarray[tuple[int], np.dtype[np.float64]], p99: float) -> Iterator[Pause]:
         first = 0 if self._forgot else WARM_UP
@@ -204,4 +213,6 @@ def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[
 
 
 def _round(step: int) -> int:
-    return next((number for number in ROUND_NUMBERS for near in (step, step + 1) if near > 0 and near % number == 0), 0)
+    """Return the roundest period that such a pause may have: counters begin at 0 or 1, and a step may be told after it."""
+    near = [number for number in range(step, step + 3) if number > 0]
+    return next((period for period in ROUND_NUMBERS if any(number % period == 0 for number in near)), 0)
