@@ -107,9 +107,11 @@ def test_silent_and_unplaced_ranks_are_unseen() -> None:
     world.run(120)
     world.cut = set(world.names[:8])
     world.run(120)
-    last = [alarm for alarm in world.alarms if alarm.kind == "coverage"]
-    assert len(last) == 1
-    assert "16 on nodes that nobody told of" in last[0].text
+    last = world.alarms[-1]
+    assert last.raised
+    assert set(last.nodes) == set(world.names[:8])
+    assert "70% of 80 ranks" in last.text
+    assert "16 on nodes that nobody told of" in last.text
 
 
 @pytest.mark.parametrize("why", ["starting", "ended", "unsaid"])

@@ -67,10 +67,11 @@ class Alarms:
             yield from self._over(kind, name_, f"job {name_} is no longer running")
 
     def _coverage(self, sight: _Sight) -> Iterator[Alarm]:
-        key = ("coverage", sight.job)
-        if key not in self.raised and sight.share < self.rules.coverage_raised_below:
-            blind = tuple(sorted({*sight.silent, *sight.blind}))
-            yield self._raise(Alarm(kind="coverage", text=sight.told(self.rules), nodes=blind, job=sight.job))
+        held = self.raised.get(("coverage", sight.job))
+        unseen = {*sight.silent, *sight.blind}
+        if sight.share < self.rules.coverage_raised_below and (held is None or unseen - set(held.nodes)):
+            text = sight.told(self.rules)
+            yield self._raise(Alarm(kind="coverage", text=text, nodes=tuple(sorted(unseen)), job=sight.job))
         elif sight.share >= self.rules.coverage_over_from:
             yield from self._over(
                 "coverage", sight.job, f"{sight.share:.0%} of the ranks of job {sight.job} are seen again"

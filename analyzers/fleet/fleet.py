@@ -122,14 +122,17 @@ class Fleet:
         domains = self._domains.among(nodes, self._told_by_agents())
         cluster, found = self._best(ongoing, domains, nodes)
         jobs_nodes = {job.job: frozenset(job.ranks.values()) for job in jobs}
-        verdict = verdict_of(ongoing, cluster, found, self._knowledge.hash, nodes, told=self._domains.told)
+        concerned = frozenset(job for job, on in jobs_nodes.items() if on & ongoing.nodes)
+        verdict = verdict_of(
+            ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned, told=self._domains.told
+        )  # fmt: skip
         symptom = symptom_of(ongoing, self._rules)
         return Shared(
             key=key(symptom),
             symptom=symptom,
             verdict=verdict,
             nodes=ongoing.nodes,
-            jobs=frozenset(job for job, on in jobs_nodes.items() if on & ongoing.nodes),
+            jobs=concerned,
             explained=explained_by(cluster, named(found)),
             explained_jobs=stalled_jobs(ongoing, jobs_nodes),
         )

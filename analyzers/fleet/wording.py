@@ -22,6 +22,7 @@ _SHOWS = {
     "host": "show the same fault of the host together",
 }
 _SYMPTOM = {"silence": "unknown", "link": "hardware", "storage": "hang", "device": "hardware", "host": "hardware"}
+_TITLE = {"switch": "switch ", "storage": "file server "}
 _SHARED_BY_SITE = (
     "which nodes share a switch, a rack or a power feed: the site's [domains] table says it (docs/fleet.md)"
 )
@@ -57,12 +58,17 @@ def verdict_of(
     ongoing: Ongoing,
     cluster: Cluster,
     found: Sequence[Explanation],
+    *,
     knowledge_hash: str,
     known: Collection[str],
-    *,
+    jobs: Collection[str],
     told: bool,
 ) -> Verdict:
-    """Write the document. ``cluster`` leads, ``found`` is what explains it; ``told``: the site says what nodes share."""
+    """Write the document.
+
+    ``cluster`` leads and ``found`` is what explains it; ``known``: all nodes; ``jobs``: that run on the affected ones;
+    ``told``: the site says what nodes share.
+    """
     best = named(found)
     evidence = tuple(_evidence(ongoing))
     return Verdict(
@@ -81,7 +87,7 @@ def verdict_of(
         rejected=tuple(_rejected(cluster)),
         evidence=evidence,
         missing=() if best else tuple(_missing(cluster, found, told=told)),
-        action=Action(kind="none", why=_why(cluster, best)),
+        action=Action(kind="none", why=_why(cluster, best, jobs)),
         coverage=Coverage(sources={"agents": len(known), "agents_affected": len(ongoing.nodes)}),
     )
 
@@ -127,17 +133,15 @@ def _unknown(found: Sequence[Explanation]) -> Culprit:
 
 
 def _evidence(ongoing: Ongoing) -> list[EvidenceItem]:
-    """Return one line of each node, of every class in turn."""
-    lines = [
-        (cluster, name, min(signs))
-        for cluster in ongoing.leading
-        for name, signs in sorted(cluster.members.items())[:MOST_EVIDENCE]
-    ]
+    """Return a line a node, of every class the same number."""
+    clusters = ongoing.leading
+    each = max(1, MOST_EVIDENCE // len(clusters))
+    lines = [(name, min(signs)) for one in clusters for name, signs in sorted(one.members.items())[:each]]
     return [
         EvidenceItem(
             id=f"e{number}", text=f"{name}: {sign.text}", source=sign.source, analyzer="fleet", at=instant(sign.at)
         )
-        for number, (_, name, sign) in enumerate(lines[:MOST_EVIDENCE], 1)
+        for number, (name, sign) in enumerate(lines[:MOST_EVIDENCE], 1)
     ]
 
 
@@ -161,7 +165,12 @@ def _missing(cluster: Cluster, found: Sequence[Explanation], *, told: bool) -> l
     return missing
 
 
-def _why(cluster: Cluster, best: Explanation | None) -> str:
+def _why(cluster: Cluster, best: Explanation | None, jobs: Collection[str]) -> str:
+    concerned = f"; it concerns job{'s' if len(jobs) > 1 else ''} {names(jobs)}" if jobs else ""
     if best is None:
-        return f"{_count(cluster)} {_what(cluster)}: somebody must look at what they share; no machine of a job is at fault"
-    return f"{best.kind} {best.id} is to be looked at by a person: {best.why}; no machine of a job is at fault"
+        return (
+            f"{_count(cluster)} {_what(cluster)}: somebody must look at what they share, and nothing speaks against one"
+            f" machine alone{concerned}"
+        )
+    kind = _TITLE.get(best.kind, "")
+    return f"look at {kind}{best.id}: {best.why}; no machine of a job is at fault{concerned}"
