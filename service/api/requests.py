@@ -15,7 +15,9 @@ from service.api.problems import answer
 
 BODY_BYTES = 4 << 20  # of a request that is no batch: the rank map of the largest job is about 3 MB
 UNBOUNDED = "/v1/records"  # bounds itself, while it reads
-QUIET = frozenset({"/v1/records", "/v1/nodes/{node}/commands", "/healthz", "/readyz", "/metrics"})
+QUIET = frozenset(
+    {"/v1/records", "/v1/nodes/{node}/commands", "/v1/nodes/{node}/fitness", "/healthz", "/readyz", "/metrics"}
+)
 ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
