@@ -53,6 +53,7 @@ from service.store.database import Database
 from service.store.follower import Follower
 from service.store.log import Log
 from service.store.retention import Retention
+from service.store.shelf import Shelf
 from service.store.tokens import Tokens
 from service.store.upkeep import Upkeep
 from service.window.compaction import Compaction
@@ -107,7 +108,10 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
     board, keys = Commands(database), Tokens(database)
     follower = Follower(database, log, [Feed(tail, Compaction(database))], settings.window_seconds)
     appender = Appender(log, settings, follower.wake)
-    chores = {"tokens": keys.write_used, "commands": board.expire, "retention": Retention(database, settings).sweep}
+    chores = {
+        "tokens": keys.write_used, "commands": board.expire, "retention": Retention(database, settings).sweep,
+        "incidents": Shelf(database, settings.incident_days).sweep,
+    }  # fmt: skip
     for thread in (follower, appender, Upkeep(chores)):
         thread.start()
         closing.callback(thread.close)
