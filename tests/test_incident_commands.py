@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import queue
@@ -12,8 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ import msgspec
 import pytest
 
 from collectors import block
-from service.commands import run
 from service.commands.connection import connected
 from service.commands.endings import Unreachable
 from service.commands.speech import Speech
@@ -31,8 +28,9 @@ from service.store import happenings
 from service.store.database import Database
 from service.store.models import Incident, Verdict
 from service.telling import history
-from tests import incident_rows
+from tests import command_line, incident_rows
 from tests import recorded_incident as recorded
+from tests.command_line import Done
 from tests.incident_rows import AT, JOB
 from tests.sample_verdicts import healthy, undecided
 from tests.served import BLOCK_TYPE, serving
@@ -43,26 +41,9 @@ SECONDS = 20.0
 COMMAND = [sys.executable, "-c", "from service.commands import main; main()"]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """How a command ended, and what it printed."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 def faulthound(url: str, *arguments: str) -> Done:
-    """Run the command line in this process against this service."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    with redirect_stdout(out), redirect_stderr(err):
-        code = run([*arguments, "--service", url])
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        stream.seek(0)
-        texts.append(stream.read())
-    return Done(code, *texts)
+    """Run a command against this service."""
+    return command_line.faulthound(*arguments, "--service", url)
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,16 +12,12 @@ from analyzers.verdict import to_json
 from collectors import bundle
 from service.packaged_knowledge import load
 from tests import recorded_incident as recorded
+from tests.command_line import Done, faulthound
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 
-
-def replayed(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    """Run `faulthound replay` in a fresh interpreter."""
-    return subprocess.run(
-        [sys.executable, "-c", "from service.commands import main; main()", "replay", *map(str, arguments)],
-        cwd=REPOSITORY, env={"PATH": os.environ["PATH"], "COLUMNS": "100", "LANG": "C.UTF-8"}, capture_output=True, timeout=60,
-    )  # fmt: skip
+def replayed(*arguments: str | Path) -> Done:
+    """Run `faulthound replay`."""
+    return faulthound("replay", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +31,7 @@ def test_every_version_is_the_same_bytes(whole: Path) -> None:
     done = replayed(whole, "--json")
     told = json.loads(done.stdout)
 
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, "")
     assert [one["same"] for one in told["versions"]] == [True, True]
     assert [[named["id"] for named in one["culprits"]] for one in told["versions"]] == [["ranks 2-3"], ["gpu-0004"]]
     assert told["verdict"] == json.loads(to_json(recorded.verdict_of(recorded.CUTS[1])))
@@ -50,12 +43,12 @@ def test_one_version_is_exactly_its_document(whole: Path, number: int) -> None:
     """`--version N --json` prints the document's bytes and nothing more, so that `cmp` can be asked."""
     done = replayed(whole, "--version", str(number), "--json")
 
-    assert done.stdout == recorded.published()[number - 1].document
+    assert done.out == recorded.published()[number - 1].document
 
 
 def test_how_the_verdict_changed_is_told(whole: Path) -> None:
     """People get a line a version with what changed and whether the bytes are the same, and then the verdict."""
-    lines = replayed(whole).stdout.decode().splitlines()
+    lines = replayed(whole).stdout.splitlines()
 
     assert lines[0].startswith(f"{recorded.ID}: hang of {recorded.JOB}, attempt 1, opened 2026-11-21")
     assert lines[3].split()[-2:] == ["first", "same"]
@@ -71,9 +64,9 @@ def test_until_is_what_was_known_then(whole: Path) -> None:
 
     assert early.returncode == 0, early.stderr
     assert wrong.returncode == 1
-    assert b"expected culprit node:gpu-0004, found group:ranks 2-3" in wrong.stderr
+    assert "expected culprit node:gpu-0004, found group:ranks 2-3" in wrong.stderr
     assert never.returncode == 2
-    assert b"no version of the verdict until then" in never.stderr
+    assert "no version of the verdict until then" in never.stderr
 
 
 def test_another_byte_is_an_error(tmp_path: Path) -> None:
@@ -84,9 +77,9 @@ def test_another_byte_is_an_error(tmp_path: Path) -> None:
     done = replayed(recorded.write(tmp_path / "incident.fhz", [first, altered, *recorded.batches()]))
 
     assert done.returncode == 1
-    assert b"version 2 is not the bytes that were published, by the same program" in done.stderr
-    assert b'  +  "symptom": "hang",' in done.stdout
-    assert b'  -  "symptom": "slow",' in done.stdout
+    assert "version 2 is not the bytes that were published, by the same program" in done.stderr
+    assert '  +  "symptom": "hang",' in done.stdout
+    assert '  -  "symptom": "slow",' in done.stdout
 
 
 def test_another_program_may_judge_otherwise(tmp_path: Path) -> None:
@@ -96,8 +89,8 @@ def test_another_program_may_judge_otherwise(tmp_path: Path) -> None:
     done = replayed(recorded.write(tmp_path / "incident.fhz", [*old, *recorded.batches()]))
 
     assert done.returncode == 0, done.stderr
-    assert b"version 1: - as faulthound 0.0.9 with knowledge sha256:" in done.stdout
-    assert b"differ (by 0.0.9" in done.stdout
+    assert "version 1: - as faulthound 0.0.9 with knowledge sha256:" in done.stdout
+    assert "differ (by 0.0.9" in done.stdout
 
 
 def test_other_knowledge_may_judge_otherwise(whole: Path, tmp_path: Path) -> None:
@@ -109,7 +102,7 @@ def test_other_knowledge_may_judge_otherwise(whole: Path, tmp_path: Path) -> Non
 
     assert done.returncode == 0, done.stderr
     assert told["knowledge"]["published"] == load().hash != told["knowledge"]["now"]
-    assert told["same"] is False
+    assert (told["same"], told["same_judgement"]) == (False, True)
     assert told["culprits"][0]["id"] == "gpu-0004"
 
 
@@ -120,7 +113,7 @@ def test_a_lost_batch_is_told(tmp_path: Path) -> None:
     done = replayed(recorded.write(tmp_path / "incident.fhz", [*recorded.published(), *batches]), "--json")
     told = json.loads(done.stdout)
 
-    assert b"damaged: batch 104" in done.stderr
+    assert "damaged: batch 104" in done.stderr
     assert [one["same"] for one in told["versions"]] == [True, False]
     assert done.returncode == 1
 
@@ -141,7 +134,7 @@ def test_a_cut_bundle_gives_what_is_left(tmp_path: Path) -> None:
     done = replayed(part, "--json")
 
     assert json.loads(done.stdout)["versions"][0]["same"] is True
-    assert b"cut at byte" in done.stderr
+    assert "cut at byte" in done.stderr
 
 
 def test_a_lost_manifest_leaves_what_was_published(tmp_path: Path) -> None:
@@ -154,7 +147,7 @@ def test_a_lost_manifest_leaves_what_was_published(tmp_path: Path) -> None:
 
     assert [one["same"] for one in told["versions"]] == [None, None]
     assert told["verdict"] == json.loads(recorded.published()[1].document)
-    assert b"manifest" in done.stderr
+    assert "manifest" in done.stderr
 
 
 def test_no_bundle_is_refused(tmp_path: Path) -> None:
@@ -164,5 +157,5 @@ def test_no_bundle_is_refused(tmp_path: Path) -> None:
 
     for name in ("train.log", "nothing.fhz", "empty.fhz"):
         done = replayed(tmp_path / name)
-        assert (done.returncode, done.stdout) == (2, b""), name
-        assert name.encode() in done.stderr
+        assert (done.returncode, done.stdout) == (2, ""), name
+        assert name in done.stderr

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import msgspec
@@ -18,9 +16,9 @@ from collectors import block, bundle
 from collectors.bundle import Batch, Manifest, Published
 from collectors.simulation.live.fleet import Delivery, Fleet
 from collectors.simulation.live.scenarios import BEGAN_AT, Scene, healthy_day, play
-from service.commands import run
 from service.commands.comparison import Comparison
 from service.commands.recording import Recording
+from tests.command_line import faulthound
 from tests.simulated_fleet import Drive, knowledge
 
 SEED = 1
@@ -123,15 +121,12 @@ def test_an_export_is_run_through_the_engine(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "export.fhz"
     path.write_bytes(b"".join(bundle.write(Manifest(job=scene.job.name), batches(drive))))
     node = scene.truth.nodes[0]
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
 
-    with redirect_stdout(out):
-        right = run(["replay", str(path), "--expect", f"culprit=node:{node}"])
-        wrong = run(["replay", str(path), "--quiet", "--expect", "culprit=node:nobody"])
-    out.seek(0)
+    right = faulthound("replay", path, "--expect", f"culprit=node:{node}")
+    wrong = faulthound("replay", path, "--quiet", "--expect", "culprit=node:nobody")
 
-    assert (right, wrong) == (0, 1)
-    assert "the engine opens 1 incident\n" in out.read()
+    assert (right.returncode, wrong.returncode) == (0, 1)
+    assert "the engine opens 1 incident\n" in right.stdout
 
 
 def test_a_healthy_export_names_nobody(tmp_path: Path) -> None:
@@ -141,14 +136,11 @@ def test_a_healthy_export_names_nobody(tmp_path: Path) -> None:
     drive.run(scene.until)
     path = tmp_path / "export.fhz"
     path.write_bytes(b"".join(bundle.write(Manifest(job=scene.job.name), batches(drive))))
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
 
-    with redirect_stdout(out):
-        code = run(["replay", str(path), "--json", "--expect", "culprit=none", "--expect", "action=none"])
-    out.seek(0)
-    told = msgspec.json.decode(out.read())
+    done = faulthound("replay", path, "--json", "--expect", "culprit=none", "--expect", "action=none")
+    told = msgspec.json.decode(done.out)
 
-    assert code == 0
+    assert done.returncode == 0
     assert told["damage"] == []
     assert not any(version["culprits"] for incident in told["incidents"] for version in incident["versions"])
 

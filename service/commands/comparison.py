@@ -44,6 +44,13 @@ class Version:
         return self.document == self.published.document if self.judged and self.published is not None else None
 
     @property
+    def same_judgement(self) -> bool | None:
+        """Whether the two say the same, but for which program and knowledge says it."""
+        if self.same is not False or self.published is None:
+            return self.same
+        return _unsigned(self.published) == _unsigned(self)
+
+    @property
     def told(self) -> str:
         """Say how the two compare."""
         if not self.judged:
@@ -53,7 +60,7 @@ class Version:
         if self.same:
             return "same"
         by = "" if self.alike else f" (by {self.published.program or '?'}, knowledge {self.published.knowledge[:15]}…)"
-        return f"differ{by}"
+        return f"{'same judgement' if self.same_judgement else 'differ'}{by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +118,19 @@ class Comparison:
         cells = [(*line, one.told) for line, one in zip(lines, self.versions, strict=True)]
         print_table((*history.COLUMNS, "bytes"), cells)
         for one in self.versions:
-            if one.same is False:
+            if one.same is False and (one.alike or not one.same_judgement):
                 sys.stdout.write("\n" + "\n".join(_difference(one)) + "\n")
         sys.stdout.write("\n")
         print_verdict(self.versions[-1].verdict)
+
+
+def _unsigned(one: Version | Published) -> dict[str, Any] | None:
+    """Return a document without who wrote it; None where it is none."""
+    try:
+        document = msgspec.json.decode(one.document, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return None
+    return {name: value for name, value in document.items() if name not in ("version", "knowledge")}
 
 
 def _again(
@@ -160,6 +176,7 @@ def _as_json(one: Version) -> dict[str, Any]:
     return {
         **history.as_json(history.of_verdict(one.verdict, one.number, one.at)),
         "same": one.same,
+        "same_judgement": one.same_judgement,
         "program": {"published": published.program if published is not None else None, "now": VERSION},
         "knowledge": {
             "published": published.knowledge if published is not None else None,
