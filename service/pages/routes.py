@@ -14,18 +14,42 @@ from sqlalchemy.orm import Session
 from analyzers.verdict import Verdict
 from service.api import auth, fields
 from service.api import incident_documents as documents
+from service.api import now as current
 from service.api.problems import Problem
 from service.api.state import of
 from service.pages.rendering import response
 from service.store.models import Happening
 from service.store.models import Verdict as VerdictRow
 from service.telling import history, html
+from service.telling.hostlists import fold_hosts
 
 MOST_HAPPENINGS = 500
 
 router = APIRouter(include_in_schema=False)
 Pause = Annotated[bool, Query(description="Do not look again.")]
 Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")]
+
+
+@router.get("/", dependencies=[auth.PAGE], response_class=HTMLResponse)
+def now_page(request: Request, pause: Pause = False) -> HTMLResponse:
+    """Show what goes on: open incidents, jobs, what is not seen, and how the engine stands."""
+    document = current.document(of(request))
+    return response(
+        "now.html",
+        "/v1/now",
+        goes_on=True,
+        paused=pause,
+        doc=document,
+        open_rows=_rows(document.incidents),
+        closed_rows=_rows(document.closed),
+        silent=fold_hosts(document.sight.silent),
+    )
+
+
+def _rows(
+    incidents: Sequence[documents.IncidentSummary],
+) -> list[tuple[documents.IncidentSummary, history.Said | None]]:
+    return [(one, history.of_summary(one.verdict.model_dump()) if one.verdict else None) for one in incidents]
 
 
 @router.get("/incidents/{id}", dependencies=[auth.PAGE], response_class=HTMLResponse)
