@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from analyzers.verdict import to_json
@@ -66,7 +70,7 @@ def test_until_is_what_was_known_then(whole: Path) -> None:
     assert wrong.returncode == 1
     assert "expected culprit node:gpu-0004, found group:ranks 2-3" in wrong.stderr
     assert never.returncode == 2
-    assert "no version of the verdict until then" in never.stderr
+    assert "has not a version of the verdict by then (it has 1 to 2)" in never.stderr
 
 
 def test_another_byte_is_an_error(tmp_path: Path) -> None:
@@ -104,6 +108,47 @@ def test_other_knowledge_may_judge_otherwise(whole: Path, tmp_path: Path) -> Non
     assert told["knowledge"]["published"] == load().hash != told["knowledge"]["now"]
     assert (told["same"], told["same_judgement"]) == (False, True)
     assert told["culprits"][0]["id"] == "gpu-0004"
+
+
+def test_an_incident_without_a_verdict_says_so(tmp_path: Path) -> None:
+    """Where nothing was published there is nothing to compare: replay says what can be done instead."""
+    path = tmp_path / "incident.fhz"
+    manifest = recorded.manifest()
+    assert manifest.incident is not None
+    silent = replace(manifest, incident=replace(manifest.incident, cuts=()))
+    path.write_bytes(b"".join(bundle.write(silent, recorded.batches())))
+
+    done = replayed(path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing was published of this incident" in done.stderr
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_no_damage_makes_it_fail(data: st.DataObject) -> None:
+    """Whatever is changed, cut out or put in, replay ends with a verdict or a sentence, and never calls a lie the same."""
+    whole = _whole_bundle()
+    begin = data.draw(st.integers(0, len(whole) - 1))
+    end = data.draw(st.integers(begin, min(len(whole), begin + 200)))
+    hurt = whole[:begin] + data.draw(st.binary(max_size=20)) + whole[end:]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "hurt.fhz"
+        path.write_bytes(hurt)
+
+        done = replayed(path, "--json")
+
+    assert done.returncode in (0, 1, 2)
+    if done.returncode != 2 and "versions" in (told := json.loads(done.out)):
+        documents = {one.version: one.document for one in recorded.published()}
+        newest = max((one["version"] for one in told["versions"] if one["same"]), default=None)
+        if newest is not None and newest == told["versions"][-1]["version"]:
+            assert told["verdict"] == json.loads(documents[newest])
+
+
+@cache
+def _whole_bundle() -> bytes:
+    return b"".join(bundle.write(recorded.manifest(), [*recorded.published(), *recorded.batches()]))
 
 
 def test_a_lost_batch_is_told(tmp_path: Path) -> None:

@@ -100,8 +100,7 @@ def _judged_again(
         speech.note(f"damaged: {damage}")
     chosen = comparison.newest
     if chosen is None:
-        what = f"no version {version}" if version is not None else "no version of the verdict"
-        raise endings.Refused(f"{recording.path} has {what} until then: leave out --until and --version to see all")
+        raise endings.Refused(_nothing(recording, version, until))
     if json and version is not None:
         sys.stdout.buffer.write(chosen.document)
     elif json:
@@ -113,6 +112,17 @@ def _judged_again(
         speech.error(sentence)
     unmet = _unmet(expectation, chosen.verdict, speech)
     return endings.UNEXPECTED if broken or unmet else endings.VERDICT
+
+
+def _nothing(recording: Recording, version: int | None, until: float) -> str:
+    known = sorted(recording.cuts())
+    if not known:
+        return f"{recording.path}: nothing was published of this incident; `faulthound diagnose` judges its records"
+    what = f"version {version}" if version is not None else "a version of the verdict"
+    by_then = " by then" if until < float("inf") else ""
+    return (
+        f"{recording.path} has not {what}{by_then} (it has {known[0]} to {known[-1]}): leave out --until and --version"
+    )
 
 
 def _rerun(
