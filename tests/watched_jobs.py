@@ -26,12 +26,15 @@ from collectors.records import (
 
 START = 1_763_000_000.0
 SHIP_SECONDS = 10.0
+URGENT_SECONDS = 0.7  # the end of a process does not wait for that
 CODES = {"<i1": "b", "<i4": "i", "<i8": "q", "<f8": "d"}
 Law = Callable[[int, random.Random], float]
 """A step's number and a source of noise → its seconds."""
 
 
-def step_record(rows: Sequence[tuple[int, float]], rank: int | None = 0, told_by: str = "plain", **more: object) -> Steps:
+def step_record(
+    rows: Sequence[tuple[int, float]], rank: int | None = 0, told_by: str = "plain", **more: object
+) -> Steps:
     """Steps as a log tells them: number and instant, and further columns by name."""
     given = {name: more.pop(name) for name in STEP_COLUMNS if name in more and name not in {"step", "at"}}
     columns: dict[str, Sequence[float]] = {"step": [row[0] for row in rows], "at": [row[1] for row in rows], **given}  # type: ignore[dict-item]
@@ -100,7 +103,8 @@ class WatchedJob:
             for turn in range(int(since // SHIP_SECONDS), int(until // SHIP_SECONDS) + 1)
             for number in range(self.nodes)
         )
-        for at, number in due:
+        urgent = {(end[0] + URGENT_SECONDS, rank // self.ranks_a_node) for rank, end in self.ended.items()}
+        for at, number in sorted({*due, *urgent}):
             if since <= at < until and at < self.silent.get(f"n{number}", float("inf")):
                 yield self.batch(number, at)
 

@@ -12,6 +12,7 @@ from analyzers.incident import Symptom
 from analyzers.watch.job import JobView
 
 SILENT_SECONDS = 60.0
+LOOK_SECONDS = 10.0  # an agent looks so often: the first look that it was not seen at
 MOST_NAMED = 64
 
 
@@ -21,7 +22,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     del now
     looked = {name: node.states_at - SILENT_SECONDS for name, node in view.nodes.items() if node.states_at is not None}
     silent = sorted(
-        (process.seen_at, rank)
+        (process.seen_at + LOOK_SECONDS, rank)
         for rank, process in view.processes.of.items()
         if process.seen_at is not None and process.seen_at < looked.get(process.node, 0.0) and rank not in view.ended
     )

@@ -19,7 +19,7 @@ from analyzers.watch.node import NodeView
 from analyzers.watch.rhythm import EARLY_SECONDS, FEWEST, SHORTEST_SECONDS, Rhythm, Row
 from collectors.records import STEP_COLUMNS, Steps
 
-MOST_FOLLOWED = 4
+MOST_FOLLOWED = 3
 MOST_TELLERS = 65_536
 MOST_LATENESSES = 64
 LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the clock
@@ -197,31 +197,35 @@ class Progress:
 
 def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[Row]:
     """Yield the steps by the service's clock. One without an instant is left out, but for the last: it came just now."""
-    columns = {name: _column(steps, name) for name in (("step", "at") if newest_only else STEP_COLUMNS)}
-    numbers, instants = columns["step"], columns["at"]
-    count = min(len(numbers), len(instants))
-    for index in range(count - 1 if newest_only else 0, count):
+    newest = 1 if newest_only else None
+    numbers, instants = _column(steps, "step", newest), _column(steps, "at", newest)
+    losses, norms, nans, skips = (
+        ([], [], [], [])
+        if newest_only
+        else (_column(steps, name) for name in ("loss", "gradient_norm", "nan", "skipped"))
+    )
+    last = min(len(numbers), len(instants)) - 1
+    for index in range(last + 1):
         at = instants[index]
         if at != at or node.impossible(at, received_at):  # noqa: PLR0124 it is NaN
-            if index < count - 1 or steps.at is None or node.impossible(steps.at, received_at):
+            if index < last or steps.at is None or node.impossible(steps.at, received_at):
                 continue
             at = steps.at
-        at = node.here(at, received_at)
-        if newest_only:
-            yield Row(at, int(numbers[index]))
-        else:
-            yield Row(
-                at, int(numbers[index]), _at(columns["loss"], index), _at(columns["gradient_norm"], index),
-                int(_at(columns["nan"], index, 0.0)), int(_at(columns["skipped"], index, 0.0)),
-            )  # fmt: skip
+        yield Row(
+            node.here(at, received_at),
+            int(numbers[index]),
+            losses[index] if index < len(losses) else math.nan,
+            norms[index] if index < len(norms) else math.nan,
+            int(nans[index]) if index < len(nans) else 0,
+            int(skips[index]) if index < len(skips) else 0,
+        )
 
 
-def _column(steps: Steps, name: str) -> list[float]:
+def _column(steps: Steps, name: str, newest: int | None = None) -> list[float]:
+    """Return a column, or only so many values of its end."""
     kind = np.dtype(STEP_COLUMNS[name])
     data = steps.columns.get(name, b"")
-    values: list[float] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
+    count = len(data) // kind.itemsize
+    first = 0 if newest is None else max(0, count - newest)
+    values: list[float] = np.frombuffer(data, kind, count - first, first * kind.itemsize).tolist() if count else []
     return values
-
-
-def _at(values: list[float], index: int, absent: float = math.nan) -> float:
-    return values[index] if index < len(values) else absent

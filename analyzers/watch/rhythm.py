@@ -209,7 +209,9 @@ def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[
         hits = [other for other in pauses if habit.meets(other.step, stride) and 2 * other.seconds >= pause.seconds]
         places = (newest_step - 1 - min(other.step for other in hits)) // period + 1
         if len({other.step for other in hits}) >= KEPT_SHARE * places:
-            yield Habit(period, pause.step, max(other.seconds for other in hits))
+            # A much longer one at this place has a habit of its own.
+            longest = max(other.seconds for other in hits if other.seconds <= 2 * pause.seconds)
+            yield Habit(period, pause.step, longest)
 
 
 def _round(step: int) -> int:
