@@ -6,7 +6,7 @@ of several that wait for the same file server, and one whose data ended before t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from analyzers.combine import Decision, Excused, Root
@@ -15,6 +15,7 @@ from analyzers.finding import Evidence, Finding, Suspect
 from analyzers.looks import next_look
 from analyzers.pauses import Pause, Pauses
 from analyzers.ranges import ranges
+from analyzers.standings import WAITING
 from analyzers.witness import Witness
 
 STORAGE_SECONDS = 600.0
@@ -64,6 +65,29 @@ def _uneven(finding: Finding, left: dict[int, str]) -> Finding:
     return replace(
         finding, cause="code", fault_class="uneven_end", suspects=(suspect,), together=True, narrows=False, missing=()
     )
+
+
+def unclaimed(findings: Sequence[Finding], witness: Witness, pauses: Pauses, *, live: bool) -> Finding | None:
+    """Return what explains a standstill in which nobody is waited for by any record; None where nothing does.
+
+    Where nothing is recorded (CUDA graphs, no recorder) the stacks and the ends of processes are all there is.
+    """
+    symptoms = {finding.symptom for finding in findings}
+    if "healthy" in symptoms or "crash" in symptoms or not (live or "hang" in symptoms):
+        return None
+    looks = {rank: found for rank in witness.topology.ranks if (found := witness.looks(rank))}
+    waiting = [rank for rank, found in looks.items() if found[-1].duty.name in WAITING]
+    left = {rank: how for rank in witness.topology.ranks if (how := witness.left(rank))}
+    made = Finding(analyzer="pauses", family="stacks", symptom="hang", cause="unknown", fault_class="outside")
+    if left and waiting:
+        return _uneven(made, left)
+    apart = [rank for rank in looks if rank not in waiting]
+    busy = {rank: pause for rank in apart if (pause := pauses.seen(looks[rank], witness.rows(rank), ()))}
+    if not busy or len(busy) < len(apart) or 2 * len(looks) < len(witness.topology.ranks):
+        return None
+    share = round(LEFT / len(busy), 4)
+    suspects = tuple(Suspect(kind="rank", strength=share, why=busy[rank].words, ranks=(rank,)) for rank in busy)
+    return replace(made, suspects=suspects, scope=frozenset(looks))
 
 
 def excused(decision: Decision, witness: Witness, pauses: Pauses, looks: int | None) -> Decision:

@@ -19,6 +19,7 @@ from analyzers.witness import Witness
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 300.0, 600.0)
 """When the agents are asked, after the opening of an incident; then every ten minutes."""
 APART_SECONDS = 5.0  # two looks: an answer holds two stacks of its own, three seconds apart
+ROUND_SECONDS = 8.0  # dumps of one look: a recorder may take five to answer
 TWICE_SECONDS = 2.0  # two states of a process that are no one moment's
 FROZEN, MOVING, UNSEEN = "frozen", "moving", "unseen"
 
@@ -79,12 +80,19 @@ class Restraint:
             return f"rank {rank} was seen once: {next_look(self.looks)}, and that decides whether it moves"
         if root.finding.fault_class == "gone":
             return None
+        if self._record_is_old(rank):
+            return f"the flight recorder of rank {rank} is older than the others': what it lacks may have come since"
         if root.finding.fault_class == "init" and "process" not in root.families:
             return f"rank {rank} has never launched anything: it may still be starting, look at what it does"
         if self._waits_for_files(rank):
             return f"rank {rank} waits for files: its file system may be slow for all who ask it"
         motion, why = self.motion(rank)
         return None if motion == FROZEN else why
+
+    def _record_is_old(self, rank: int) -> bool:
+        """Whether a rank's dump was taken a round before the newest: its peers may have gone on in between."""
+        at = {dump.rank: dump.at for dump in self.witness.window.dumps if dump.at is not None}
+        return rank in at and (at[rank] or 0.0) < max(filter(None, at.values()), default=0.0) - ROUND_SECONDS
 
     def _waits_for_files(self, rank: int) -> bool:
         rows, looks = self.witness.rows(rank), self.witness.looks(rank)

@@ -37,6 +37,7 @@ class Window:
     attempt: int | None = None
     other_attempts: tuple[int, ...] = ()
     offsets: Mapping[str, float] = field(default_factory=dict)  # node → seconds that were taken from its instants
+    live: bool = False
 
     def of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
@@ -63,22 +64,50 @@ class Window:
 
     @classmethod
     def build(
-        cls, records: Iterable[Record], attempt: int | None = None, offsets: Mapping[str, float] = MappingProxyType({})
+        cls,
+        records: Iterable[Record],
+        attempt: int | None = None,
+        offsets: Mapping[str, float] = MappingProxyType({}),
+        *,
+        live: bool = False,
     ) -> Window:
         """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump.
 
         ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
+        ``live``: agents tell of a job that goes on: the dump of a node that has fallen silent is of the past.
         """
         everything = tuple(aligned(records, offsets) if offsets else records)
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
         chosen = attempt if attempt is not None else (attempts[-1] if attempts else None)
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
         kept = _ordered(kept)
-        newest, earlier = _newest_a_rank([record for record in kept if isinstance(record, FlightRecorderDump)])
-        dumps = with_rings(newest, [record for record in kept if isinstance(record, Ring)])
+        silent = silent_nodes(kept) if live else {}
+        dumped = [record for record in kept if isinstance(record, FlightRecorderDump) and record.node not in silent]
+        newest, earlier = _newest_a_rank(dumped)
+        dumps = with_rings(
+            newest, [record for record in kept if isinstance(record, Ring) and record.node not in silent]
+        )
         job = next((record.job for record in kept if record.job), None)
         others = tuple(number for number in attempts if number != chosen)
-        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets)
+        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets, live)
+
+
+SILENT_SECONDS = 45.0  # agents send every ten: so much less than the others tell, one tells nothing
+WILD_SECONDS = 3_600.0
+
+
+def silent_nodes(records: Iterable[Record]) -> dict[str, float]:
+    """Return the nodes that have told nothing of late, with the instant of their last word.
+
+    The newest instant of all is not that of one wild clock, which would make all others silent.
+    """
+    newest: dict[str, float] = {}
+    for record in records:
+        if record.node is not None:
+            newest[record.node] = max(newest.get(record.node, 0.0), record.at or 0.0)
+    told = sorted(newest.values())
+    until = max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
+    return {node: at for node, at in newest.items() if until - at > SILENT_SECONDS}
 
 
 def _ordered(records: list[Record]) -> list[Record]:

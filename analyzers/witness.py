@@ -13,12 +13,10 @@ from analyzers.frames import Rules, normal
 from analyzers.process import Owners, ranked_rows
 from analyzers.standings import WAITING, Look, histories
 from analyzers.topology import Topology
-from analyzers.window import Window
+from analyzers.window import WILD_SECONDS, Window, silent_nodes
 from collectors.records import ProcessState
 
-SILENT_SECONDS = 45.0  # agents send every ten: so much less than the others tell, one tells nothing
 HELPER_SECONDS = 60.0  # a child's state that is older than this is not of now
-WILD_SECONDS = 3_600.0
 MOST_PEERS = 64
 
 
@@ -60,11 +58,7 @@ class Witness:
 
     def silent_since(self, rank: int) -> float | None:
         """Return when a rank's node was last heard of, if that is long before the others were; else None."""
-        node = self.topology.nodes.get(rank)
-        if node is None:
-            return None
-        told = self._told_at.get(node, 0.0)
-        return told if self.until - told > SILENT_SECONDS else None
+        return self._silent.get(self.topology.nodes.get(rank, ""))
 
     def peers_frames(self, ranks: Iterable[int]) -> frozenset[str]:
         """Return all functions on the stacks of ranks that wait in communication, these left out."""
@@ -82,17 +76,13 @@ class Witness:
 
     @cached_property
     def until(self) -> float:
-        """Return the newest instant that a node told of; one wild clock makes not all others silent."""
-        told = sorted(self._told_at.values())
+        """Return the newest instant that a node told of, but for wild clocks."""
+        told = sorted(record.at for record in self.window.records if record.at is not None and record.node is not None)
         return max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
 
     @cached_property
-    def _told_at(self) -> dict[str, float]:
-        newest: dict[str, float] = {}
-        for record in self.window.records:
-            if record.node is not None and record.at is not None:
-                newest[record.node] = max(newest.get(record.node, 0.0), record.at)
-        return newest
+    def _silent(self) -> dict[str, float]:
+        return silent_nodes(self.window.records)
 
     @cached_property
     def _histories(self) -> Callable[[int], tuple[Look, ...]]:

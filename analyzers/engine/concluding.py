@@ -19,7 +19,7 @@ def conclude(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] 
 
     Analyzers that ``cut.unfinished`` names are left out, and the verdict says so.
     """
-    window = Window.build(asked.records, asked.attempt, asked.cut.offsets)
+    window = Window.build(asked.records, asked.attempt, asked.cut.offsets, live=True)
     topology = infer(window)
     found = list(_findings(asked, window, topology, knowledge, running))
     cut = asked.cut

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import analyzers
 from analyzers.combine import Root, combine
 from analyzers.document import compose
-from analyzers.excuses import excused, without_echoes
+from analyzers.excuses import excused, unclaimed, without_echoes
 from analyzers.finding import Analyze, Finding, registered
 from analyzers.frames import Rules
 from analyzers.knowledge import Knowledge
@@ -54,10 +55,14 @@ def judge(
     """Return the one answer for this window.
 
     ``looks``: rounds of evidence that the agents were asked for; None where nobody can be asked again (``diagnose``).
-    ``offsets``: node → seconds by which its clock is ahead; a window that was built with them stays as it is.
+    ``offsets``: node → seconds by which its clock is ahead. A window that was built with them, and live where agents
+    look again, is judged as it is; another is built anew.
     """
-    if offsets and window.offsets != offsets:
-        window = Window.build(window.records, window.attempt, offsets)
+    live = looks is not None
+    if (offsets and window.offsets != offsets) or (live and not window.live):
+        left = {} if window.offsets == offsets else offsets
+        again = Window.build(window.records, window.attempt, left, live=live)
+        window = replace(again, other_attempts=window.other_attempts, offsets=offsets)
         topology = infer(window)
     return decide(findings(window, topology, knowledge), window, topology, knowledge, looks=looks)
 
@@ -86,7 +91,10 @@ def _weighed(
     pauses = Pauses.of(knowledge)
     witness = Witness(window, topology, Rules.of(knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
-    decision = combine((*without_echoes(claims, witness), *wrong), topology)
+    weighed = [*without_echoes(claims, witness), *wrong]
+    decision = combine(weighed, topology)
+    if not decision.roots and (claim := unclaimed(weighed, witness, pauses, live=looks is not None)) is not None:
+        decision = combine([*weighed, claim], topology)
     excused(decision, witness, pauses, looks)
     return compose(decision, window, topology, knowledge, Restraint(witness, pauses, looks))
 
