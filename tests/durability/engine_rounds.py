@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import tempfile
 import time
@@ -24,32 +25,35 @@ STEADY_SECONDS = 30.0  # without another version: undisturbed, the verdict is th
 LOOK_SECONDS = 0.5
 
 
-def engine_killed(service: Service, _server: Server | None, _away_seconds: float) -> None:
-    """Kill the engine's process; the service starts another."""
+def engine_killed(service: Service, _server: Server | None, _away_seconds: float) -> bool:
+    """Kill the engine's process; the service starts another. False: there was none, so soon after the last kill."""
     assert service.process is not None
     for child in psutil.Process(service.process.pid).children():
         with suppress(psutil.NoSuchProcess):
             if "service.engine" in " ".join(child.cmdline()):
                 child.kill()
+                return True
+    return False
 
 
-def service_killed(service: Service, _server: Server | None, away_seconds: float) -> None:
+def service_killed(service: Service, _server: Server | None, away_seconds: float) -> bool:
     """Kill the service, and with it its engine, and start it again."""
     service.kill()
     time.sleep(away_seconds)
     service.start(ready=False)
+    return True
 
 
-def database_killed(_service: Service, server: Server | None, away_seconds: float) -> None:
+def database_killed(_service: Service, server: Server | None, away_seconds: float) -> bool:
     """Crash PostgreSQL and start it again."""
     assert server is not None
     server.stop("immediate")
     time.sleep(away_seconds)
     server.start()
+    return True
 
 
-VICTIMS: dict[str, Callable[[Service, Server | None, float], None]] = {
-    "nobody": lambda *_: None,
+VICTIMS: dict[str, Callable[[Service, Server | None, float], bool]] = {
     "engine": engine_killed,
     "service": service_killed,
     "database": database_killed,
@@ -78,6 +82,7 @@ def played(story: Recording, victim: str, seed: int, said: dict[str, Any] | None
     with tempfile.TemporaryDirectory(prefix="kills-") as place, database(victim) as server:
         service = Service(Path(place) / "service", database_url=server.new() if server else None)
         service.start()
+        logging.getLogger("faulthound.agent").setLevel(logging.CRITICAL)  # that a service is away is no news here
         try:
             with playing(story, Path(place) / "agents", service.url):
                 moments = [] if victim == "nobody" else _kill(service, server, story, victim, seed)
@@ -98,10 +103,12 @@ def _kill(service: Service, server: Server | None, story: Recording, victim: str
     """Kill at random moments of the story, and return them in seconds after its beginning."""
     moments, begun_at = random.Random(f"{victim} {seed}"), time.monotonic()
     planned = sorted(moments.uniform(0.0, story.seconds) for _ in range(moments.randint(1, MOST_KILLS)))
+    killed = []
     for moment in planned:
         time.sleep(max(0.0, begun_at + moment - time.monotonic()))
-        VICTIMS[victim](service, server, moments.uniform(*AWAY_SECONDS))
-    return [round(moment, 1) for moment in planned]
+        if VICTIMS[victim](service, server, moments.uniform(*AWAY_SECONDS)):
+            killed.append(round(moment, 1))
+    return killed
 
 
 def _final(service: Service, said: dict[str, Any] | None) -> dict[str, Any]:
