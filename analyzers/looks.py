@@ -79,7 +79,7 @@ class Restraint:
         if (self.looks or 0) < 2:
             return f"rank {rank} was seen once: {next_look(self.looks)}, and that decides whether it moves"
         if root.finding.fault_class == "gone":
-            return None
+            return None if self.witness.absent(rank) else f"the process of rank {rank} ended within seconds of others"
         if self._record_is_old(rank):
             return f"the flight recorder of rank {rank} is older than the others': what it lacks may have come since"
         if root.finding.fault_class == "init" and "process" not in root.families:

@@ -17,7 +17,9 @@ from analyzers.window import WILD_SECONDS, Window, silent_nodes
 from collectors.records import ProcessState
 
 HELPER_SECONDS = 60.0  # a child's state that is older than this is not of now
+END_SECONDS = 5.0  # deaths within this are one event: who went first does not tell why
 MOST_PEERS = 64
+_DEAD = frozenset({"X", "Z"})
 
 
 @dataclass
@@ -34,26 +36,38 @@ class Witness:
         return self._histories(rank)
 
     def rows(self, rank: int) -> Sequence[ProcessState]:
-        """Return the states of a rank's newest process, oldest first."""
-        rows = self._rows.get(rank, [])
-        return [row for row in rows if row.pid == rows[-1].pid]
+        """Return the states of a rank's newest process, oldest first; up to its end, where that came with others' ends."""
+        found = self._rows.get(rank, [])
+        alive = rank in self._ends and not self.ended_alone(rank)
+        return [row for row in found if row.pid == found[-1].pid and not (alive and row.state in _DEAD)]
+
+    def ended_alone(self, rank: int) -> bool:
+        """Whether a rank's process ended, and none ended before it or soon after: of a whole job's end it tells nothing."""
+        if rank not in self._ends:
+            return False
+        at = self._ends[rank].at or 0.0
+        return not any((row.at or 0.0) < at + END_SECONDS for other, row in self._ends.items() if other != rank)
 
     def helpers(self, rank: int) -> list[ProcessState]:
         """Return the newest state of each process that the rank has started and that lives."""
         newest = {row.pid: row for row in self._helpers.get(rank, ())}
         since = self.until - HELPER_SECONDS
-        return [row for row in newest.values() if row.state not in {"X", "Z"} and (row.at or 0.0) >= since]
+        return [row for row in newest.values() if row.state not in _DEAD and (row.at or 0.0) >= since]
 
     def stopped(self, rank: int) -> bool:
         """Whether a rank's process is stopped or has ended: then it is not busy, whatever its stack shows."""
         rows = self.rows(rank)
-        return bool(rows) and rows[-1].state in {"T", "X", "Z"}
+        return bool(rows) and rows[-1].state in {"T", *_DEAD}
+
+    def absent(self, rank: int) -> bool:
+        """Whether nobody tells of a process of this rank at all."""
+        return rank not in self._rows
 
     def left(self, rank: int) -> str:
         """Say how a rank has left the training by itself; empty where it has not, or not by itself."""
-        rows, looks = self.rows(rank), self.looks(rank)
-        if rows and rows[-1].state in {"X", "Z"}:
-            return "its process ended with exit code 0" if rows[-1].exit_code == 0 and not rows[-1].signal else ""
+        end, looks = self._ends.get(rank), self.looks(rank)
+        if end is not None and end.exit_code == 0 and not end.signal:
+            return "its process ended with exit code 0" if (end.at or 0.0) <= self._first_bad_end else ""
         return "its process is shutting down" if looks and looks[-1].duty.name == "exiting" else ""
 
     def silent_since(self, rank: int) -> float | None:
@@ -91,6 +105,15 @@ class Witness:
     @cached_property
     def _rows(self) -> dict[int, list[ProcessState]]:
         return ranked_rows(self.window.of(ProcessState), Owners.of(self.window, self.topology), self.topology)
+
+    @cached_property
+    def _ends(self) -> dict[int, ProcessState]:
+        return {rank: rows[-1] for rank, rows in self._rows.items() if rows[-1].state in _DEAD}
+
+    @cached_property
+    def _first_bad_end(self) -> float:
+        bad = (row.at or 0.0 for row in self._ends.values() if row.exit_code != 0 or row.signal)
+        return min(bad, default=float("inf"))
 
     @cached_property
     def _helpers(self) -> dict[int, list[ProcessState]]:

@@ -124,6 +124,22 @@ def test_a_pause_in_files_of_a_dead_job_excuses_too() -> None:
     assert "look again if it lasts; after 3600 s it is named" in found.action.why
 
 
+def test_a_pause_that_the_watchdog_ended_excuses_the_dead() -> None:
+    """The others' patience ran out, and all ended within seconds: who compiled until then did nothing but compile."""
+    ends = [
+        ProcessState(
+            source="process", at=START + 631.0 + rank, boot_id="b", node=f"gpu-{rank}", job="llama", attempt=1, rank=rank,
+            pid=100 + rank, state="X",
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+    late = {"more": list(ends), "looks_at": (590.0, 600.0), "states_at": (590.0, 600.0)}
+    found = verdict(Hang(stands=(MET["frames.compile"],), **late).records(), 4)  # type: ignore[arg-type]
+    assert ([root.fault_class for root in found.roots], found.action.kind) == (["pause_compile"], "none")
+    stuck = verdict(Hang(**late).records(), 4)  # type: ignore[arg-type]
+    assert (named(stuck), stuck.action.nodes) == ([2], ("gpu-2",))
+
+
 def test_a_compiler_among_the_children_is_a_compile() -> None:
     """The rank's own stack says nothing, its child is nvcc; a child that has ended says nothing either."""
 
