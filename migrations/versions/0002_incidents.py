@@ -26,6 +26,16 @@ def upgrade() -> None:
     )
     op.create_index("ix_alarms_over_at", "alarms", ["over_at"])
     op.create_table(
+        "answers",
+        sa.Column("caller", sa.String(length=255), nullable=False),
+        sa.Column("key", sa.String(length=255), nullable=False),
+        sa.Column("fingerprint", sa.String(length=64), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("caller", "key", name="pk_answers"),
+    )
+    op.create_index("ix_answers_at", "answers", ["at"])
+    op.create_table(
         "incidents",
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("kind", sa.String(length=32), nullable=False),
@@ -144,5 +154,15 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Take them back to the version before."""
-    for table in ("verdicts", "unfit_nodes", "happenings", "feedback", "downtimes", "leases", "incidents", "alarms"):
+    for table in (
+        "verdicts",
+        "unfit_nodes",
+        "happenings",
+        "feedback",
+        "downtimes",
+        "leases",
+        "incidents",
+        "answers",
+        "alarms",
+    ):
         op.drop_table(table)

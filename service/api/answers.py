@@ -1,27 +1,32 @@
 """Idempotency-Key: the same question asked twice is acted on once and answered the same.
 
-Answers are kept for an hour in this process. They are for a client that lost an answer and asks again, and not a promise
-for ever: a command expires within minutes, and what a token or a pin was made for is in the audit log.
+Answers are kept for an hour in the store, for every process that serves it and over restarts. They are for a client that lost
+an answer and asks again. A process that dies between acting and keeping the answer leaves the key taken for a minute; then
+the request is done again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from time import monotonic
-from typing import Annotated, TypeVar, cast
+from contextlib import suppress
+from typing import Annotated, TypeVar
 
+import structlog
 from fastapi import Header
 from pydantic import BaseModel
+from sqlalchemy import ColumnElement, delete, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.problems import Problem
+from service.clock import now
+from service.store.database import Database
+from service.store.models import Answer as Row
+from service.store.words import clean
 
 KEPT_SECONDS = 3_600.0
-MOST_KEPT = 10_000
-Answer = TypeVar("Answer")
+DOING_SECONDS = 60.0  # that a request may take; a key that is taken for longer is that of a process that has died
+Answer = TypeVar("Answer", bound=BaseModel)
 
 Key = Annotated[
     str | None,
@@ -32,62 +37,58 @@ Key = Annotated[
 ]  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Kept:
-    fingerprint: str
-    at: float  # monotonic
-    answer: object | None = None  # None: it is being made
-
-
 class Answers:
     """The answers of the last hour by caller and key."""
 
-    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+    def __init__(self, database: Database, *, clock: Callable[[], float] = now) -> None:
+        self._database, self._clock = database, clock
 
     def once(
         self,
         caller: str,
         key: str | None,
         asked: tuple[str, BaseModel],
+        model: type[Answer],
         make: Callable[[], Answer],
         keep: Callable[[Answer], Answer] = lambda answer: answer,
     ) -> Answer:
         """Return ``make()``, or what it returned for this caller and key before; ``keep`` says what may be kept of it."""
         if key is None:
             return make()
-        fingerprint = hashlib.sha256(f"{asked[0]}\n{asked[1].model_dump_json()}".encode()).hexdigest()
-        known = self._begun(caller, key, fingerprint)
+        name = (clean(caller, 255), key)
+        known = self._begun(name, hashlib.sha256(f"{asked[0]}\n{asked[1].model_dump_json()}".encode()).hexdigest())
         if known is not None:
-            return cast("Answer", known.answer)
+            return model.model_validate_json(known)
         try:
             answer = make()
         except BaseException:
-            with self._lock:
-                self._kept.pop((caller, key), None)
+            with suppress(SQLAlchemyError), self._database.transaction() as session:
+                session.execute(delete(Row).where(*_is(name)))
             raise
-        with self._lock:
-            self._kept[caller, key] = _Kept(fingerprint, self._clock(), keep(answer))
+        try:
+            with self._database.transaction() as session:
+                session.execute(update(Row).where(*_is(name)).values(body=keep(answer).model_dump_json()))
+        except SQLAlchemyError as error:  # it was done, and whoever asked is told so
+            structlog.get_logger().error("answer_not_kept", error=type(error).__name__)
         return answer
 
-    def _begun(self, caller: str, key: str, fingerprint: str) -> _Kept | None:
-        with self._lock:
-            self._forget()
-            known = self._kept.get((caller, key))
-            if known is None:
-                self._kept[caller, key] = _Kept(fingerprint, self._clock())
+    def _begun(self, name: tuple[str, str], fingerprint: str) -> str | None:
+        """Take the key, and return None; or return what was answered under it."""
+        at = self._clock()
+        with self._database.transaction() as session:
+            session.execute(delete(Row).where(Row.at < at - KEPT_SECONDS))
+            row = session.get(Row, name, with_for_update=True)
+            if row is None:
+                session.add(Row(caller=name[0], key=name[1], fingerprint=fingerprint, at=at, body=None))
                 return None
-            if known.fingerprint != fingerprint:
-                raise Problem("invalid", f"Idempotency-Key {key} was used for another request: choose a new one")
-            if known.answer is None:
-                raise Problem("conflict", f"the request {key} is being done: ask again", retry_after_seconds=1)
-            return known
+            if row.fingerprint != fingerprint:
+                raise Problem("invalid", f"Idempotency-Key {name[1]} was used for another request: choose a new one")
+            if row.body is None and at - row.at < DOING_SECONDS:
+                raise Problem("conflict", f"the request {name[1]} is being done: ask again", retry_after_seconds=1)
+            if row.body is None:
+                row.at = at
+            return row.body
 
-    def _forget(self) -> None:
-        while self._kept:
-            oldest = next(iter(self._kept.values()))
-            if len(self._kept) <= MOST_KEPT and self._clock() - oldest.at < KEPT_SECONDS:
-                return
-            self._kept.popitem(last=False)
+
+def _is(name: tuple[str, str]) -> tuple[ColumnElement[bool], ...]:
+    return Row.caller == name[0], Row.key == name[1]

@@ -124,7 +124,7 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
     closing.push_async_callback(streams.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
-        commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(),
+        commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
     )  # fmt: skip
 

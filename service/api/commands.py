@@ -162,7 +162,7 @@ def command_node(
                 raise not_found("node", node, "/v1/nodes lists those that have reported")
         return _asked(service, wish, {node: _arguments(wish)}, caller)
 
-    return service.answers.once(caller.actor, key, (f"{node}/commands", wish), ask)
+    return service.answers.once(caller.actor, key, (f"{node}/commands", wish), CommandList, ask)
 
 
 @router.post(
@@ -182,7 +182,7 @@ def command_job(
     def ask() -> CommandList:
         return _asked(service, wish, _by_node(newest_ranks(service, job), wish, job), caller)
 
-    return service.answers.once(caller.actor, key, (f"{job}/commands", wish), ask)
+    return service.answers.once(caller.actor, key, (f"{job}/commands", wish), CommandList, ask)
 
 
 @router.get("/v1/commands", operation_id="list_commands", dependencies=[auth.READ], responses=documented())

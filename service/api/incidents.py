@@ -200,7 +200,7 @@ def give_feedback(
             happenings.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})
             return shown.feedback_document(row)
 
-    return of(request).answers.once(caller.actor, key, (f"{id}/feedback", wish), make)
+    return of(request).answers.once(caller.actor, key, (f"{id}/feedback", wish), shown.FeedbackDocument, make)
 
 
 @router.post(

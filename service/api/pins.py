@@ -66,7 +66,7 @@ def create_pin(
             events.record(session, at, "pin_made", caller.actor, str(pin.id), details)
         return PinDocument(**_fields(pin))
 
-    return service.answers.once(caller.actor, key, ("pins", wish), make)
+    return service.answers.once(caller.actor, key, ("pins", wish), PinDocument, make)
 
 
 @router.get("/v1/pins", operation_id="list_pins", dependencies=[auth.READ], responses=documented())

@@ -70,7 +70,7 @@ def create_token(
     def without_secret(made: MadeToken) -> MadeToken:
         return made.model_copy(update={"token": ""})
 
-    return service.answers.once(caller.actor, key, ("tokens", wish), make, without_secret)
+    return service.answers.once(caller.actor, key, ("tokens", wish), MadeToken, make, without_secret)
 
 
 @router.get("/v1/tokens", operation_id="list_tokens", dependencies=[auth.ADMIN], responses=documented())

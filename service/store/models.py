@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, LargeBinary, MetaData, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # SQLite counts a primary key only where it is called INTEGER.
@@ -176,6 +187,17 @@ class Command(Base):
     outcome: Mapped[str | None] = mapped_column(String(32))
     text: Mapped[str] = mapped_column(String(2000), default="")
     ended_at: Mapped[float | None]
+
+
+class Answer(Base):
+    """What a request under an Idempotency-Key was answered, for whoever lost the answer and asks again."""
+
+    __tablename__ = "answers"
+    caller: Mapped[str] = mapped_column(String(255), primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))  # of the request
+    at: Mapped[float] = mapped_column(index=True)
+    body: Mapped[str | None] = mapped_column(Text)  # JSON; None: it is being made
 
 
 class Incident(Base):
