@@ -51,6 +51,7 @@ CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again aft
 ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 300.0, 600.0)  # since the opening; then every ten minutes
 SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
+CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and what they say is judged
 CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
 ASKED: tuple[tuple[str, dict[str, str]], ...] = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
 AWAITED = tuple(verb for verb, _ in ASKED)
@@ -141,22 +142,33 @@ def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
     view, incident = state.jobs[key], state.incident_of(key)
     if incident is None and _is_replaced(state, key):
         return
-    if incident is not None and (because := _over(state, view, incident, now)):
+    since = state.settled.get(key, 0.0)
+    shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
+    if incident is not None and (because := _over(state, view, incident, shown, now)):
         yield from _close(state, incident, now, because)
         return
-    since = state.settled.get(key, 0.0)
-    for symptom in symptoms(view, now):
-        if symptom.at <= since:
-            continue
+    for symptom in shown:
         incident = state.incident_of(key)
         if incident is None:
             yield from _open(state, key, symptom, now)
-        elif not any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms):
+        elif not _is_known(incident, symptom):
             yield from _merge(state, incident, symptom, now)
 
 
-def _over(state: State, view: JobView, incident: Incident, now: float) -> str | None:
-    """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters."""
+def _is_known(incident: Incident, symptom: Symptom) -> bool:
+    return any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms)
+
+
+def _over(state: State, view: JobView, incident: Incident, shown: list[Symptom], now: float) -> str | None:
+    """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters.
+
+    Deaths are told at once and logs some seconds later, and a job may die while it is looked at for something else.
+    """
+    if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
+        return None
+    died_at = max((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
+    if died_at is not None and (now < died_at + CRASH_HELD_SECONDS or incident.cut is not None):
+        return None
     if _crashed(incident) and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
         return None
     running = [one for one in _later(state, (view.job, view.attempt)) if one.newest_step is not None]
