@@ -58,13 +58,13 @@ class Story:
     guilty: str | None = None  # the node whose process is stopped
 
 
-def tell(kind: str, seed: int) -> Story:
-    """Draw the jobs of 64 nodes, and what happens to them."""
+def tell(kind: str, seed: int, count: int = JOBS) -> Story:
+    """Draw so many jobs of eight nodes, and what happens to them."""
     random = Random(f"blindness {kind} {seed}")
     at, lasting = BEGAN_AT + CALM_SECONDS, random.uniform(1.5, 8) * MINUTE
-    struck = random.randrange(JOBS) if kind.startswith("fault") else -1
+    struck = random.randrange(count) if kind.startswith("fault") else -1
     jobs, guilty = [], None
-    for number in range(JOBS):
+    for number in range(count):
         drawn = sketch(seed, kind, name=f"{kind}-{seed}-{number}", nodes=NODES_A_JOB, ranks_a_node=RANKS_A_NODE)
         interruptions = []
         if kind == "files":
@@ -95,15 +95,15 @@ def tell(kind: str, seed: int) -> Story:
     return Story(tuple(jobs), cuts, away, ahead, at, end + AFTER_SECONDS + 3 * slowest, guilty)
 
 
-def run_one(kind: str, seed: int) -> Row:
+def run_one(kind: str, seed: int, count: int = JOBS) -> Row:
     """Let the engine watch one story, and say what it came to."""
-    story = tell(kind, seed)
+    story = tell(kind, seed, count)
     fleet = Fleet(story.jobs, seed, BEGAN_AT, story.cuts, story.ahead_seconds)
     driver = Drive(fleet, away=story.away)
     seen = driver.run(story.until)
     assert driver.naive is not None
-    rows_ = seen.replacing
-    right = [one for one in rows_ if one.replaces == (story.guilty,)]
+    replacing = seen.replacing
+    right = [one for one in replacing if one.replaces == (story.guilty,)]
     node_of = {(job.name, rank): job.node_of(rank) for job in story.jobs for rank in range(job.world)}
     naive = [node_of[job, rank] for at, job, rank in driver.naive.evicted if at >= story.at]
     after = [one for one in seen.opened if one.opened_at >= story.at]
@@ -113,7 +113,7 @@ def run_one(kind: str, seed: int) -> Row:
         "published": [
             f"{one.verdict.cause}, {one.verdict.action.kind}" for one in seen.published if one.at >= story.at
         ],
-        "innocent": sorted({node for one in rows_ for node in one.replaces} - {story.guilty}),
+        "innocent": sorted({node for one in replacing for node in one.replaces} - {story.guilty}),
         "named_seconds": round(right[0].at - story.at - MINUTE / 2, 1) if right else None,
         "alarms": Counter(one.kind for one in seen.alarms if one.raised),
         "naive_innocent": sum(node != story.guilty for node in naive),

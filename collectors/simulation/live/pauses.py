@@ -101,20 +101,33 @@ def restarting(random: Random, drawn: Sketch) -> Scene:
 
 def running_out(random: Random, drawn: Sketch) -> Scene:
     """Some ranks have no more data and end, or wait at the end; the others wait for them until their timeout."""
-    at = drawn.strikes_at()
     few = frozenset(random.sample(range(drawn.world), random.randint(1, max(1, drawn.world // 3))))
-    course = drawn.course(Interruption(at, "ending", inf, few))
-    struck, ends, told = course.struck(), {}, []
-    if random.random() < 0.6:
-        ends = {rank: End(struck + random.uniform(1.0, 4.0), exit_code=0) for rank in few}
-    attempt = Attempt(1, course, ends)
+    ended = random.random() < 0.6
+    return _timed_out(random, drawn, "ending", few, exit_code=0 if ended else None)
+
+
+def outlasting(random: Random, drawn: Sketch) -> Scene:
+    """One rank's pause outlasts the others' timeout: their watchdogs end the job."""
+    doing = random.choice(("compile", "debugger", "evaluation", "checkpoint", "remote_debugger"))
+    rank = random.randrange(drawn.world) if doing not in ("checkpoint", "evaluation") else 0
+    return _timed_out(random, drawn, doing, frozenset({rank}))
+
+
+def _timed_out(random: Random, drawn: Sketch, doing: str, few: frozenset[int], exit_code: int | None = None) -> Scene:
+    """Tell of a job in which most wait for a few, until their watchdogs abort them and the launcher ends the rest."""
+    course = drawn.course(Interruption(drawn.strikes_at(), doing, inf, few))
+    struck = course.struck()
     timed_out = struck + COLLECTIVE_TIMEOUT_SECONDS
-    for rank in range(drawn.world):
-        if rank not in ends:
-            ends[rank] = End(timed_out + random.uniform(0.5, 3.0), signal=6 if rank not in few else 15)
-    told += [watchdog(drawn, attempt, rank, timed_out) for rank in range(drawn.world) if rank not in few]
+    ends = {
+        rank: End(timed_out + random.uniform(0.5, 3.0), signal=6 if rank not in few else 15)
+        for rank in range(drawn.world)
+    }
+    if exit_code is not None:
+        ends |= {rank: End(struck + random.uniform(1.0, 4.0), exit_code=exit_code) for rank in few}
+    attempt = Attempt(1, course, ends)
+    told = tuple(watchdog(drawn, attempt, rank, timed_out) for rank in range(drawn.world) if rank not in few)
     course.end = timed_out + 5.0
-    return drawn.scene([attempt], Truth("uneven_end", struck), timed_out + MINUTE, tuple(told))
+    return drawn.scene([attempt], Truth(f"timed_out_{doing}", struck), timed_out + MINUTE, told)
 
 
 PAUSES: dict[str, Write] = {
@@ -126,5 +139,6 @@ PAUSES: dict[str, Write] = {
     "restart_storm": restarting,
     "file_system_stall": stalling_files,
     "uneven_data_end": running_out,
+    "pause_beyond_the_timeout": outlasting,
     "cuda_graphs": capturing,
 }
