@@ -29,7 +29,7 @@ router = APIRouter(tags=["jobs"])
 class Ettr(BaseModel):
     """The effective training time ratio; null: the job has no time in the window."""
 
-    cumulative: float | None = Field(description="Since its first attempt began.")
+    cumulative: float | None = Field(description="Since the first attempt began that the store still has.")
     sliding_hour: float | None = Field(description="Of the last hour.")
 
 
@@ -38,7 +38,9 @@ class DowntimePage(pages.Page[DowntimeDocument]):
 
     as_of: float
     ettr: Ettr
-    wall_seconds: float = Field(description="Since its first attempt began, to its end or to now.")
+    wall_seconds: float = Field(
+        description="Since the first attempt began that the store still has, to the job's end or to now."
+    )
     training_seconds: float = Field(description="Those of them in which an attempt ran and no incident held it up.")
 
 
