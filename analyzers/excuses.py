@@ -99,8 +99,10 @@ def excused(decision: Decision, witness: Witness, pauses: Pauses, looks: int | N
             kept.append(root)
         else:
             decision.excused.append(excuse)
-            ranks = tuple(sorted(root.ranks))
-            decision.rejected.append(Suspect(kind="rank", strength=0.05, why=excuse.why, ranks=ranks))
+            reason = excuse.evidence[0].text if excuse.evidence else excuse.why
+            decision.rejected.append(
+                Suspect(kind="rank", strength=0.05, why=f"a pause: {reason}", ranks=tuple(sorted(root.ranks)))
+            )
     decision.roots = kept
     return decision
 

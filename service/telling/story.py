@@ -106,6 +106,8 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             if verdict.symptom == "healthy"
             else "names no culprit"
         )
+        if any(root.fault_class.startswith("pause_") for root in verdict.roots):
+            what = "is in a pause that is nobody's fault"
         return (Headline("Healthy:" if verdict.symptom == "healthy" else "Nobody:", f"the job {what}", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
     return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
