@@ -17,6 +17,7 @@ from analyzers.engine import step as deciding
 from analyzers.incident import Alarm, Ask, Cut, Judge, Judged, Tick
 from analyzers.knowledge import Knowledge
 from analyzers.verdict import to_json
+from analyzers.watch import JobView
 from service.engine import driver as driving
 from service.engine.driver import ClockWentBack, Driver
 from service.engine.judges import Failure
@@ -39,7 +40,7 @@ from service.store.models import (
 from service.store.models import Incident as IncidentRow
 from service.store.models import Verdict as VerdictRow
 from tests.postgres import database, postgres, url
-from tests.scripted_engine import Fleet, Over, conclude, script
+from tests.scripted_engine import Fleet, Over, conclude, script, symptoms
 
 __all__ = ["database", "postgres", "url"]  # fixtures
 
@@ -315,6 +316,24 @@ def test_an_event_that_breaks_the_engine_is_left_out(bench: Bench, monkeypatch: 
     bench.fleet.run("hung-x", ["gpu-0666"])
     bench.fleet.run("hung", NODES)
     bench.turns(2)
+
+    assert bench.numbers.step_failures == 1
+    assert [row.job for row in bench.all(IncidentRow)] == ["hung"]
+
+
+def test_a_job_that_breaks_a_detector_is_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job's odd view costs one look at all jobs, and then only that job's."""
+
+    def brittle(view: JobView, now: float) -> Any:
+        if view.job == "broken":
+            raise ZeroDivisionError
+        return symptoms(view, now)
+
+    monkeypatch.setattr(deciding, "symptoms", brittle)
+    monkeypatch.setattr(driving, "symptoms", brittle)
+    bench.fleet.run("broken", ["gpu-0001"])
+    bench.fleet.run("hung", NODES)
+    bench.turns(3)
 
     assert bench.numbers.step_failures == 1
     assert [row.job for row in bench.all(IncidentRow)] == ["hung"]

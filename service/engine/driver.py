@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from analyzers.detect import symptoms
 from analyzers.engine.step import TICK_SECONDS, due, step
 from analyzers.incident import Close, Event, Incident, Judge, Judged, Open, Tick, Withdrawn
 from analyzers.knowledge import Knowledge
@@ -146,12 +147,26 @@ class Driver:
             self.numbers.step_failures += 1
             # What was decided before it broke is lost, and so must not be remembered as done.
             self.state.incidents, self.state.contexts = incidents_before, contexts_before
+            if isinstance(event, Tick):
+                self._drop_broken(at)
             if isinstance(event, Judged):  # or it would be waited for, and nothing judged any more
                 incident = self.state.incidents[event.incident]
                 self.state.incidents[event.incident] = replace(incident, cut=None)
             return
         self._todo += [Done(at, instruction) for instruction in decided]
         self._asked += [instruction for instruction in decided if isinstance(instruction, Judge)]
+
+    def _drop_broken(self, at: float) -> None:
+        """Forget what is known of the jobs that break a detector: one of them would keep all others from being looked at."""
+        for key, view in list(self.state.jobs.items()):
+            try:
+                symptoms(view, at)
+            except Exception:  # noqa: BLE001 - its traceback has been told
+                _log.error("job_dropped job=%r attempt=%s", *key)
+                del self.state.jobs[key]
+                for keys in self.state.jobs_on.values():
+                    keys.discard(key)
+        self.state.changed.update(self.state.jobs)  # to be looked at again: the tick was not whole
 
     def _note_costs(self) -> None:
         for cost in ledger.grown(self._costs.values(), self.state):
