@@ -128,14 +128,14 @@ def incident(job: str | None, detector: str, at: float, nodes: tuple[str, ...]) 
     )
 
 
-def mounted(world: World, server: str, names: Iterable[str]) -> None:
-    """Mount a server's file system at /data, as an agent tells of it."""
+def mounted(world: World, server: str, names: Iterable[str], point: str = "/data") -> None:
+    """Mount a server's file system, as an agent tells of it."""
     for name in names:
         attributes = {"type": "nfs4", "source": f"{server}:/export"}
         world.tell(
             name,
-            Device(type="mount", id="/data", name=f"{server}:/export", attributes=attributes),
-            DeviceState(device="/data", state="ok", at=world.now),
+            Device(type="mount", id=point, name=f"{server}:/export", attributes=attributes),
+            DeviceState(device=point, state="ok", at=world.now),
         )
 
 

@@ -39,9 +39,9 @@ __all__ = ["database", "postgres", "url"]  # fixtures
 # --- clocks
 
 
-@pytest.mark.parametrize("skew", [-10.0, 10.0])
+@pytest.mark.parametrize("skew", [-10.0, 10.0, -7200.0])
 def test_clocks_that_are_apart_are_an_alarm_and_change_nothing_else(skew: float) -> None:
-    """A third of the clocks ten seconds off: one alarm, over when they agree, and the switch is still found."""
+    """A third of the clocks off by seconds or hours: one alarm, over when they agree, and the switch is still found."""
     world = World(site=FOUR_SWITCHES)
     world.skew = dict.fromkeys(world.names[::3], skew)
     world.run(120)
@@ -58,10 +58,13 @@ def test_clocks_that_are_apart_are_an_alarm_and_change_nothing_else(skew: float)
 
 
 def test_one_late_batch_is_no_wrong_clock() -> None:
-    """Five seconds on the way make a clock look behind, once."""
+    """A node whose first batch was five seconds on the way looks behind, until its next one."""
     world = World(nodes=4)
-    world.skew = {"n01": -5.0}
+    world.cut = {"n01"}
+    world.run(100)
+    world.cut, world.skew = set(), {"n01": -5.0}
     world.run(10)
+    assert abs(world.seen["n01"].offset) > 2
     world.skew = {}
     world.run(120)
     assert world.alarms == []

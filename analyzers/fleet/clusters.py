@@ -107,22 +107,11 @@ def shared(
     for name in sorted(signs.keys() & nodes.keys()):
         for of, sign in signs[name].shown(rules, knowledge, now, nodes[name].last_received_at):
             shown[of][name].append(sign)
-    _join_unnamed(shown)
     for of, members in sorted(shown.items()):
         onset = _onset(members, jobs_on, rules)
         if onset is not None:
             kept = {name: [sign for sign in found if sign.at >= onset] for name, found in members.items()}
             yield Cluster(of, onset, {name: found for name, found in kept.items() if found})
-
-
-def _join_unnamed(shown: dict[Class, dict[str, list[Sign]]]) -> None:
-    """Count waits for an unknown file server with the one known server that fails on the same nodes."""
-    unnamed = shown.get(Class("storage"), {})
-    named = [of for of in shown if of.family == "storage" and of.subject]
-    for name in list(unnamed):
-        mine = [of for of in named if name in shown[of]]
-        if len(mine) == 1:
-            shown[mine[0]][name] += unnamed.pop(name)
 
 
 def _onset(members: Mapping[str, Iterable[Sign]], jobs_on: Mapping[str, Collection[str]], rules: Rules) -> float | None:

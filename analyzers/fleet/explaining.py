@@ -26,7 +26,6 @@ _NAMED: dict[str, tuple[Kind, Cause]] = {
     "power": ("platform", "platform"),
 }
 MOST_SURE = 0.95
-FEW = 2  # nodes that something covers, or fewer, explain no others
 
 
 @dataclass(frozen=True, slots=True)
