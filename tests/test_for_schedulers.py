@@ -148,7 +148,7 @@ def test_the_page_is_what_happens(shell: Shell) -> None:
         elif example.answer_kind == "text":
             assert done.stdout == example.answer
 
-    assert len(run) == 11
+    assert len(run) == 12
     assert (shell.folder / f"{ID}.fhz").read_bytes().startswith(MAGIC)
 
 
