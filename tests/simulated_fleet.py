@@ -34,9 +34,9 @@ from analyzers.incident import (
 )
 from analyzers.knowledge import Knowledge
 from analyzers.verdict import Verdict
-from collectors.records import Record, Steps
+from collectors.records import Steps
 from collectors.simulation.live.fleet import Delivery, Fleet
-from collectors.simulation.live.scenarios import Scene
+from collectors.simulation.live.scenarios import BEGAN_AT, Scene
 from service.packaged_knowledge import load
 
 REPLACING = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
@@ -222,8 +222,6 @@ class Drive:
 
 def drive(scene: Scene, seed: int) -> tuple[Seen, Naive]:
     """Let an engine watch a scene to its end."""
-    from collectors.simulation.live.scenarios import BEGAN_AT
-
     driver = Drive(Fleet([scene.job], seed, BEGAN_AT))
     seen = driver.run(scene.until)
     assert driver.naive is not None
@@ -247,8 +245,3 @@ def upper_bound(count: int, days: float) -> float:
         chance = sum(math.exp(-middle) * middle**n / math.factorial(n) for n in range(count + 1))
         low, high = (middle, high) if chance > 0.05 else (low, middle)
     return high / days
-
-
-def texts(records: tuple[Record, ...]) -> list[str]:
-    """Return one line a record, for a failed test's message."""
-    return [f"{type(record).__name__} rank {record.rank} at {record.at}" for record in records]

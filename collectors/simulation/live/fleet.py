@@ -14,8 +14,6 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
-import msgspec
-
 from collectors.records import CommandResult, Record
 from collectors.simulation.live.agent import Agent
 from collectors.simulation.live.job import LiveJob
@@ -145,8 +143,3 @@ def deliveries(fleet: Fleet, until: float) -> Iterator[Delivery]:
     while fleet.next_at < until:
         if (found := fleet.receive()) is not None:
             yield found
-
-
-def without_node(record: Record) -> Record:
-    """Return a record as it would be of no node: for tests that compare what two nodes tell."""
-    return msgspec.structs.replace(record, node=None)
