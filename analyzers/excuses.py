@@ -6,7 +6,7 @@ of several that wait for the same file server, and one whose data ended before t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from analyzers.combine import Decision, Excused, Root
@@ -29,7 +29,15 @@ def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Findin
     """Take from claims against machines the ranks that only wait for a file system, or have left in good order."""
     found = list(findings)
     in_files = frozenset(rank for finding in found if finding.cause == "storage" for rank in _in_files(finding))
-    return [claim for finding in found for claim in _judged(finding, in_files, witness)]
+    kept: list[Finding] = []
+    left: dict[int, str] = {}
+    told: Finding | None = None  # the first claim that names somebody who has left
+    for finding in found:
+        gone = _left(finding, witness)
+        kept.append(_without(finding, in_files | gone.keys()) if _doubtful(finding) else finding)
+        told = told or (finding if gone else None)
+        left |= gone
+    return kept if told is None else [*kept, _uneven(told, left)]
 
 
 def _in_files(finding: Finding) -> frozenset[int]:
@@ -38,20 +46,24 @@ def _in_files(finding: Finding) -> frozenset[int]:
     return ranks if finding.suspects and len(ranks) > 1 else frozenset()
 
 
-def _judged(finding: Finding, in_files: frozenset[int], witness: Witness) -> Iterator[Finding]:
-    """Yield a claim without those whom something else explains, and what explains those who have left."""
+def _doubtful(finding: Finding) -> bool:
+    """Whether a claim says no more than that others wait for a rank, or lost it."""
     of_waits = finding.symptom in ("hang", "crash") and finding.family not in ("log", "hardware")
-    if finding.cause != "machine" or not of_waits or finding.fault_class == "stopped":
-        yield finding
-        return
-    left = {rank: how for suspect in finding.suspects for rank in suspect.ranks if (how := witness.left(rank))}
-    gone = in_files | left.keys()
-    kept = tuple(suspect for suspect in finding.suspects if not gone.intersection(suspect.ranks))
-    if len(kept) < len(finding.suspects) and not finding.together:
-        kept = ()  # one of a set explains the hang: nobody else of it need be at fault
-    yield finding if len(kept) == len(finding.suspects) else replace(finding, suspects=kept)
-    if left:
-        yield _uneven(finding, left)
+    return finding.cause == "machine" and of_waits and finding.fault_class != "stopped"
+
+
+def _left(finding: Finding, witness: Witness) -> dict[int, str]:
+    """Return how those of a claim's suspects who have left the training in good order did so."""
+    suspects = finding.suspects if _doubtful(finding) else ()
+    return {rank: how for suspect in suspects for rank in suspect.ranks if (how := witness.left(rank))}
+
+
+def _without(finding: Finding, innocent: frozenset[int]) -> Finding:
+    """Return a claim without these; one of a set explains the hang, and then nobody else of it need be at fault."""
+    kept = tuple(suspect for suspect in finding.suspects if not innocent.intersection(suspect.ranks))
+    if len(kept) == len(finding.suspects):
+        return finding
+    return replace(finding, suspects=kept if finding.together else ())
 
 
 def _uneven(finding: Finding, left: dict[int, str]) -> Finding:
