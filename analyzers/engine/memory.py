@@ -73,12 +73,13 @@ def context(state: State, incident: Incident) -> tuple[Record, ...]:
     return tuple(found)
 
 
-def leave(state: State, id: str) -> None:
-    """Drop an incident that is over; what showed until now is not a new one."""
+def leave(state: State, id: str, settled_at: float | None = None) -> None:
+    """Drop an incident that is over; what showed until then, by default until now, is not a new one."""
     incident = state.incidents.pop(id, None)
     if incident is not None and incident.job is not None:
         state.settled[incident.job, incident.attempt] = max(
-            state.now, state.settled.get((incident.job, incident.attempt), 0.0)
+            state.now if settled_at is None else settled_at,
+            state.settled.get((incident.job, incident.attempt), 0.0),
         )
     state.contexts.pop(id, None)
     state.waiting.pop(id, None)

@@ -292,9 +292,10 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
 
 
 def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
-    if incident.job is not None:
-        state.settled[incident.job, incident.attempt] = now
-    leave(state, incident.id)
+    view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
+    # Agents tell of steps some seconds late: a job that moved again may have stopped once more before we knew of it.
+    moved_until = view.settled_until if view is not None else 0.0
+    leave(state, incident.id, moved_until if moved_until > incident.opened_at else None)
     yield Close(incident=incident.id, at=now, because=because)
 
 

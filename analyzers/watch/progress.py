@@ -26,6 +26,7 @@ LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the cloc
 PROBE = "probe"
 EVERY_SECONDS = {PROBE: 10.0}  # how often an agent reads what the probe has; logs it reads more often
 LOG_EVERY_SECONDS = 5.0
+_KINDS = {name: np.dtype(kind) for name, kind in STEP_COLUMNS.items()}
 
 Key = tuple[int, str]  # rank (-1: the log names none) and who tells
 
@@ -223,7 +224,7 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
 
 def _column(steps: Steps, name: str, newest: int | None = None) -> list[float]:
     """Return a column, or only so many values of its end."""
-    kind = np.dtype(STEP_COLUMNS[name])
+    kind = _KINDS[name]
     data = steps.columns.get(name, b"")
     count = len(data) // kind.itemsize
     first = 0 if newest is None else max(0, count - newest)

@@ -11,6 +11,7 @@ from collectors.records import RING_COLUMNS, Members, RasCommunicator, Ring
 
 MOST_DURATIONS = 256
 MOST_COMMUNICATORS = 4_096
+_KINDS = {name: np.dtype(kind) for name, kind in RING_COLUMNS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _text(ring: Ring, name: str, index: int) -> str:
 
 
 def _column(ring: Ring, name: str) -> list[int]:
-    kind = np.dtype(RING_COLUMNS[name])
+    kind = _KINDS[name]
     data = ring.columns.get(name, b"")
     values: list[int] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
     return values
