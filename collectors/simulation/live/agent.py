@@ -151,14 +151,22 @@ class Agent:
         tellers = [rank for rank in self.job.ranks_on(self.node) if rank in self.job.tellers]
         if not tellers:
             return
-        since = max(at - LOGS_SECONDS, attempt.course.begin)
-        every = self.job.habits.log_every
-        told = [one for one in attempt.course.steps(since, at) if one[0] % every == 0]
+        told = self._written(attempt, at)
         for rank in tellers if told else ():
             record = steps(told, "plain", self.ahead_seconds)
             yield msgspec.structs.replace(
                 record, source=f"rank{rank}.log", at=at, job=self.job.name, attempt=attempt.number, rank=rank
             )
+
+    def _written(self, attempt: Attempt, at: float) -> list[tuple[int, float, float]]:
+        """Return the steps whose lines have come into the log since the last look."""
+        habits, course = self.job.habits, attempt.course
+        every, pieces = habits.log_every, habits.log_every * habits.lines_at_once
+        flushed = [number for number, _, _ in course.steps(at - LOGS_SECONDS, at) if number % pieces == 0]
+        if not flushed:
+            return []
+        newest = course.last_steps(at, pieces * len(flushed) + pieces)
+        return [one for one in newest if flushed[0] - pieces < one[0] <= flushed[-1] and one[0] % every == 0]
 
     def states(self, attempt: Attempt, ranks: Iterable[int], at: float) -> Iterator[ProcessState]:
         """Yield the state of each rank's process, and of what it has started."""

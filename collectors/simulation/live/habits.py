@@ -28,6 +28,7 @@ class Habits:
     first_step_seconds: float = 8.0
     tells: Tells = "log"  # who tells the steps: the last rank's log, every rank's, the probe, or nobody
     log_every: int = 1  # steps between two lines of the log
+    lines_at_once: int = 1  # of the log: Python buffers what it prints into a file, 8 kB at a time
     wait: Literal["gradient", "all_reduce", "item"] = "gradient"  # where ranks wait for the others
     captured: bool = False  # CUDA graphs: recorder and ring see nothing of the steps
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collectors.simulation.live.breaks import FAULTS
 from collectors.simulation.live.job import Attempt
 from collectors.simulation.live.pauses import PAUSES
 from collectors.simulation.live.scenes import BEGAN_AT, Scene, Truth, sketch
+
+BUFFERED_SHARE = 0.125  # of healthy jobs: their logs are written in pieces
+BUFFERED_SECONDS, MOST_LINES = 300.0, 130  # a piece
 
 
 def play(kind: str, seed: int, nodes: int = 0, ranks_a_node: int = 0) -> Scene:
@@ -17,6 +22,10 @@ def play(kind: str, seed: int, nodes: int = 0, ranks_a_node: int = 0) -> Scene:
 def healthy_day(seed: int, hours: float = 24.0) -> Scene:
     """A job that does what it does by habit, and no more."""
     drawn = sketch(seed, "healthy")
+    habits = drawn.habits
+    if drawn.random.random() < BUFFERED_SHARE:
+        most = BUFFERED_SECONDS / (habits.step_seconds * habits.log_every)
+        drawn.habits = replace(habits, lines_at_once=max(1, min(MOST_LINES, int(most))))
     course = drawn.course()
     return drawn.scene([Attempt(1, course)], Truth("healthy", BEGAN_AT), BEGAN_AT + hours * 3600)
 
