@@ -42,7 +42,9 @@ def examples() -> list[Example]:
     """Return the calls of the page, in order."""
     heading, found = "", []
     text = PAGE.read_text(encoding="utf-8")
-    blocks = re.compile(r"^## ([^\n]*)$|^```sh\n(.*?)^```\n(?:\s*^```(json|text)\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+    blocks = re.compile(
+        r"^## ([^\n]*)$|^```sh\n(.*?)^```\n(?:\s*^```(json|text)\n(.*?)^```)?", re.MULTILINE | re.DOTALL
+    )
     for match in blocks.finditer(text):
         if match[1]:
             heading = match[1]
