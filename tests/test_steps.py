@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -320,6 +321,36 @@ def test_another_nodes_end_is_not_laid_on_this_one(node: Node, tmp_path: Path) -
 
     assert [(event.rank, event.signal, event.node) for event in of(found, LogEvent)] == [(9, 9, None)]
     assert "1 events are of other nodes" in of(found, Unread)[0].reason
+
+
+def test_a_shared_logs_launcher_accuses_no_node_of_anothers_process(node: Node, tmp_path: Path) -> None:
+    """Where ranks of several nodes write into one file, torchrun's line about a pid that is not ours is not sent."""
+    log = tmp_path / "job.out"
+    append(log, "E1121 10:00:00.500000 4000 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
+           "local_rank: 1 (pid: 7777) of binary: /usr/bin/python\n")  # fmt: skip
+    node.rank(1, output=log)
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    assert of(found, LogEvent) == []
+    assert "1 events are of other nodes" in of(found, Unread)[0].reason
+
+
+def test_an_ended_process_is_known_by_the_pid_in_its_container(node: Node, tmp_path: Path) -> None:
+    """A launcher in a container tells of the dead by its own numbers, when /proc no longer has them."""
+    log = tmp_path / "job.out"
+    append(log, "starting\n")
+    dead, living = node.rank(2, output=log), node.rank(3, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+
+    node.host.processes = (living,)
+    shutil.rmtree(node.folder / "proc" / str(dead.pid))
+    append(log, "E1121 10:00:00.500000 1 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
+           f"local_rank: 0 (pid: {dead.pid % 100}) of binary: /usr/bin/python\n")  # fmt: skip
+    (event,) = of(node.run(collector, "steps"), LogEvent)
+
+    assert (event.event, event.signal, event.rank) == ("exit", 9, 2)
 
 
 def test_a_flood_of_exceptions_is_told(node: Node, tmp_path: Path) -> None:

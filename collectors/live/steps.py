@@ -64,6 +64,7 @@ class JobLogs:
         self.host = host
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
+        self.inner: dict[int, int] = {}  # the pid in its container by pid: of one that has ended nobody can tell it
         self.owners: dict[str, _Whose] = {}  # by key of the file
         self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
 
@@ -71,10 +72,11 @@ class JobLogs:
         """Yield what the logs say since the last run."""
         self.tails.resume(self.host.cursor("steps"))
         for process in self.host.training():
-            self.processes.pop(process.pid, None)
+            if self.processes.pop(process.pid, None) != process:
+                self.inner[process.pid] = inner_pid(self.host, process.pid)
             self.processes[process.pid] = process
         while len(self.processes) > MOST_PROCESSES:
-            del self.processes[next(iter(self.processes))]
+            del self.inner[oldest := next(iter(self.processes))], self.processes[oldest]
         files = self._files()
         if not files and not self.tails.files:
             raise NothingToCollect("no training process here writes its output into a file, and no paths are given")
@@ -176,21 +178,32 @@ class JobLogs:
         found, elsewhere = [], 0
         for event in [record for record in job_log.read(input) if isinstance(record, LogEvent)]:
             rank = self._rank(event, owner)
-            if event.node not in {None, self.host.node} and rank is None:
+            if rank is None and self._is_elsewhere(event, owner):
                 elsewhere += 1
                 continue
             line = int(event.source.rpartition(":")[2]) + chunk.first_line - 1
             found.append(msgspec.structs.replace(event, source=f"{chunk.path}:{line}", rank=rank, node=None))
         return found[:MOST_EVENTS], elsewhere, max(0, len(found) - MOST_EVENTS)
 
+    def _is_elsewhere(self, event: LogEvent, owner: _Whose) -> bool:
+        """Whether an event is of a process on another node: several nodes' ranks and a launcher may share one file."""
+        if event.node not in {None, self.host.node}:
+            return True
+        return event.pid is not None and bool(owner.processes)
+
     def _rank(self, event: LogEvent, owner: _Whose) -> int | None:
         """Return the event's rank, by the pid or the local rank that its line names where it names no rank."""
         if event.rank is not None:
             return event.rank
+        if event.pid is not None:
+            jobs = {(process.job, process.attempt) for process in owner.processes}
+            for process in reversed(self.processes.values()):  # the ended ones too: it is they who are told of
+                own = not jobs or (process.job, process.attempt) in jobs
+                if own and event.pid in {process.pid, self.inner.get(process.pid)}:
+                    return process.rank
+            return None
         for process in owner.processes or tuple(self.processes.values()):
-            if event.pid is not None and event.pid in {process.pid, inner_pid(self.host, process.pid)}:
-                return process.rank
-            if event.pid is None and event.local_rank is not None and event.local_rank == process.local_rank:
+            if event.local_rank is not None and event.local_rank == process.local_rank:
                 return process.rank
         return None
 

@@ -44,7 +44,7 @@ class Cluster:
 
     def get(self, path: str) -> Any:
         """Return what the service answers to a GET."""
-        answer = httpx.get(self.url + path, timeout=10)
+        answer = httpx.get(self.url + path, timeout=30)
         answer.raise_for_status()
         return answer.json()
 
@@ -52,7 +52,7 @@ class Cluster:
         """Return rank → node as the service knows it from the agents."""
         try:
             ranks = self.get(f"/v1/jobs/{job}/ranks")
-        except httpx.HTTPStatusError:
+        except (httpx.HTTPStatusError, httpx.TransportError):
             return {}
         return {row["rank"]: row["node"] for row in ranks["items"]}
 

@@ -119,7 +119,7 @@ def run(nodes: live.Cluster, trial: Trial, folder: Path) -> Outcome:
     with (
         driver.running(trial.scenario) as job,
         live.settled(nodes.farm, job),
-        httpx.Client(base_url=nodes.url, timeout=10) as client,
+        httpx.Client(base_url=nodes.url, timeout=30) as client,
     ):
         watch = _start(trial, job)
         _train(nodes, trial, job, watch)
