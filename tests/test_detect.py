@@ -306,6 +306,14 @@ def test_an_exception_that_the_job_survives_is_none() -> None:
     assert ("crash", "failure_logged") in names(told(stuck, 125.0))
 
 
+@pytest.mark.parametrize("phase", [0.5, 5.0, 10.0, 19.5])
+def test_an_exception_in_the_middle_of_a_long_step_waits_for_its_end(phase: float) -> None:
+    """Steps of 20 s go on: at no moment is the exception taken for the end of the job."""
+    line = (400.0 + phase, "n0", log_event(400.0 + phase, exception="ValueError", message="no token", rank=0))
+
+    assert first_symptom(WatchedJob(extra=[line], law=lambda _step, noise: noise.gauss(20.0, 0.5)), 900.0) is None
+
+
 @pytest.mark.parametrize(
     "more",
     [{"exception": "SignalException"}, {"event": "exit", "signal": 15}, {"event": "exit", "exit_code": 0},

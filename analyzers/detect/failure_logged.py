@@ -68,6 +68,7 @@ def _holds(view: JobView, told: Told, event: LogEvent, now: float) -> bool:
     """Whether it is the end of something: fatal by its words, or nothing has moved since."""
     if event.event in FATAL:
         return True
+    # Twice what a step takes: one may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     heard_until = view.progress.until if view.newest_step is not None else now
-    return heard_until >= told.at + allowed and (view.newest_step_at or 0.0) <= told.at + allowed
+    return heard_until >= told.at + allowed and (view.newest_step_at or 0.0) <= told.at + allowed / 2

@@ -9,6 +9,7 @@ from analyzers.incident import Symptom
 from analyzers.watch.job import JobView
 
 STILL_SECONDS = 120.0  # ByteRobust waits for 600 s; here nothing is evicted on this sign
+UNHEARD_SECONDS = 60.0  # nobody who tells of the steps has been heard of for so long, while others have
 
 
 @detector("zero_traffic")
@@ -16,7 +17,9 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hang where the counters of every node stand still that have moved before."""
     del now
     traffic = view.traffic
-    if view.newest_step is not None or view.waits.rings or traffic.moved_at is None:
+    # Who tells of the steps may be on the node that is gone: then the traffic of the others is all that shows.
+    told = view.newest_step is not None and traffic.until - view.progress.until < UNHEARD_SECONDS
+    if told or view.waits.rings or traffic.moved_at is None:
         return
     still = traffic.until - traffic.moved_at
     if still < STILL_SECONDS or (view.ended and not view.processes.alive):
