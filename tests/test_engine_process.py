@@ -1,4 +1,7 @@
-"""Engines as processes: killed at any moment, two on one database, a database that goes away, a service that dies."""
+"""Engines as processes: killed at any moment, two on one database, a database that goes away, a service that dies.
+
+Thirty processes are started and some leases run out: this takes most of a minute on two free cores.
+"""
 
 from __future__ import annotations
 
