@@ -1,6 +1,6 @@
 """Engines as processes: killed at any moment, two on one database, a database that goes away, a service that dies.
 
-Thirty processes are started and some leases run out: this takes most of a minute on two free cores.
+Two dozen real processes are started and leases have to run out, so this takes longer than most files.
 """
 
 from __future__ import annotations
