@@ -67,6 +67,29 @@ def test_a_hang_is_seen_within_half_a_minute(seconds: float) -> None:
     assert found[1].at == pytest.approx(START + 200.0, abs=seconds)
 
 
+@pytest.mark.parametrize("told_by", ["plain", "probe"])
+def test_a_job_that_stops_soon_after_its_start_is_seen_as_fast(told_by: str) -> None:
+    """Thirty steps in two seconds, all told in one batch, are rhythm enough."""
+    job = WatchedJob(law=lambda _step, _noise: 0.06, stopped_at=62.0, tellers=range(8), told_by=told_by)
+    job.step, job.next_at = 0, 60.0
+    found = first_symptom(job, 200.0)
+
+    assert found is not None
+    assert found[0] <= 92.0
+
+
+def test_a_log_that_begins_before_its_reader_opens_nothing() -> None:
+    """An agent that comes to a job after an hour reads all of its log at once: the job goes on, and so does the next batch."""
+    job = WatchedJob(nodes=1, law=lambda _step, noise: noise.uniform(0.5, 3.0))
+
+    assert all(
+        not symptoms(view, batch.received_at)
+        for view in [JobView("run", 0)]
+        for batch in job.batches(3_600.0, 4_200.0)
+        if view.take(batch, batch.records) is None
+    )
+
+
 def test_a_healthy_job_shows_nothing_for_an_hour() -> None:
     """Steps that take a second, a tenth more or less, are no symptom at any batch."""
     assert first_symptom(WatchedJob(law=lambda _step, noise: noise.gauss(1.0, 0.1)), 3_600.0) is None

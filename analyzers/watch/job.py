@@ -26,6 +26,7 @@ from collectors.records import (
     Steps,
 )
 
+UNHEARD_SECONDS = 30.0  # who tells of the steps may be on a node that is gone: then traffic is followed
 UNDER_WAY_SECONDS = 2.0  # a step ends as late as this after its job has lost a rank
 BEFORE_SECONDS = 60.0  # a log tells at first of yesterday: what is so much older than the attempt is not of it
 ORDINARY = frozenset({"nccl_warning", "nan"})
@@ -111,7 +112,8 @@ class JobView:
                 self.processes.look(record, node, at)
                 node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
             elif isinstance(record, Samples):
-                if record.scope in SCOPES and not self.progress.tellers and not self.waits.rings:
+                unheard = not self.progress.tellers or at - self.progress.until > UNHEARD_SECONDS
+                if record.scope in SCOPES and unheard and not self.waits.rings:
                     self.traffic.take(record, node, at)
             elif isinstance(record, Ring):
                 looked_at = self.waits.take(record, node, at, durations=not self.progress.tellers)

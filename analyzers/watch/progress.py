@@ -16,7 +16,7 @@ import numpy as np
 
 from analyzers.watch.losses import GOOD_AGAIN, Glance, Trouble, trouble
 from analyzers.watch.node import NodeView
-from analyzers.watch.rhythm import EARLY_SECONDS, FEWEST, SHORTEST_SECONDS, Rhythm, Row
+from analyzers.watch.rhythm import FEWEST, SHORTEST_SECONDS, Rhythm, Row
 from collectors.records import STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 3
@@ -101,7 +101,7 @@ class Progress:
         followed = self._follow(key)
         rows = list(_rows(steps, node, received_at, newest_only=followed is None))
         teller = self.tellers.get(key)
-        if teller is not None and followed is not None and rows:
+        if followed is not None and rows:
             self._late(followed, teller, rows, before - telling.every_seconds)
         for row in rows:
             teller = self._tell(key, node.node, row, teller)
@@ -156,12 +156,8 @@ class Progress:
 
     @property
     def allowed_seconds(self) -> float:
-        """Return for how long no step need be told of now; a first batch does not say yet how often more come."""
-        if (lead := self.lead) is None:
-            return math.inf
-        followed = self.followed[lead]
-        allowed = followed.rhythm.allowed_seconds(self.step)
-        return allowed if followed.latenesses else max(EARLY_SECONDS, allowed)
+        """Return for how long no step need be told of now."""
+        return self.rhythm.allowed_seconds(self.step)
 
     def trouble(self) -> Trouble | None:
         """Return what is wrong with the losses or gradient norms, by the first teller that says so."""
@@ -177,11 +173,14 @@ class Progress:
                 del self.followed[max(self.followed)]
         return followed
 
-    def _late(self, followed: Followed, teller: Teller, rows: list[Row], until: float) -> None:
-        """Learn how long after its end a step comes that was written into a buffer first."""
-        first = next((row.at for row in rows if row.at > teller.at), None)
+    def _late(self, followed: Followed, teller: Teller | None, rows: list[Row], until: float) -> None:
+        """Learn how long after its end a step comes that was written into a buffer first.
+
+        Of a first batch from a node that was not heard before nobody knows when its oldest step could have come.
+        """
+        first = next((row.at for row in rows if teller is None or row.at > teller.at), None)
         if first is not None:
-            late = max(0.0, until - first)
+            late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
             followed.latenesses = [*followed.latenesses[1 - MOST_LATENESSES :], late]
 
     def _tell(self, key: Key, node: str, row: Row, teller: Teller | None) -> Teller | None:
