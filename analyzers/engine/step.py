@@ -49,7 +49,6 @@ from collectors.records import CommandResult
 TICK_SECONDS = 10.0
 CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again after this
 ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
-LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 300.0, 600.0)  # since the opening; then every ten minutes
 SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
 CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and what they say is judged
 CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
