@@ -43,6 +43,7 @@ from analyzers.incident import (
     Symptom,
     Tick,
 )
+from analyzers.looks import LOOKS_AFTER_SECONDS
 from analyzers.watch import JobView, moved
 from collectors.records import CommandResult
 
