@@ -47,6 +47,17 @@ def test_a_dead_node_is_at_most_probed() -> None:
     assert not seen.replacing
 
 
+def test_a_job_is_not_forgotten_with_its_teller() -> None:
+    """Where the node that dies is the one whose log tells of the steps, the others' still ports open the incident."""
+    seed = next(seed for seed in range(100) if (scene := play("dead_node", seed)).job.habits.tells == "log"
+                and scene.job.node_of(scene.job.world - 1) in scene.truth.nodes)  # fmt: skip
+
+    seen, _ = drive(play("dead_node", seed), seed)
+
+    assert [one.symptoms[0].detector for one in seen.opened if one.job is not None] == ["zero_traffic"]
+    assert not seen.replacing
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_healthy_morning_is_quiet(seed: int) -> None:
     """An hour of health, with checkpoints and evaluations, propose nobody and open next to nothing."""
