@@ -29,7 +29,8 @@ HOURS, SMALLEST_HOURS = 96.0, 1.0  # of one healthy job: what it does by habit i
 DAY = 86_400.0
 OPENINGS_A_DAY_MAX = 1.0
 LATENCY_SECONDS_MAX = 30.0
-LATENCY_STEPS_MAX = 3.0  # steps at p99
+LATENCY_STEPS_MAX = 3.0  # steps at p99, or lines of the log where it tells of every tenth step only
+P99_FACTOR = 1.8  # of the median step: lognormal steps with sigma 0.25 have it at p99
 RIGHT_SHARE_MIN = 0.95
 
 
@@ -74,7 +75,8 @@ def _caught(seen: Seen, scene: Scene) -> Row:
     truth, habits = scene.truth, scene.job.habits
     right = [one for one in seen.published if names(one.verdict, scene)]
     proposed = [one for one in seen.replacing if set(one.replaces) == set(truth.nodes)]
-    bound = max(LATENCY_SECONDS_MAX, LATENCY_STEPS_MAX * habits.step_seconds * 1.8)
+    told_every = habits.step_seconds * habits.log_every * P99_FACTOR
+    bound = max(LATENCY_SECONDS_MAX, LATENCY_STEPS_MAX * told_every)
     return {
         "right": bool(right) and names(seen.published[-1].verdict, scene),
         "first_right": bool(right) and right[0].version == 1,
