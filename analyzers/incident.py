@@ -155,6 +155,7 @@ class Close(msgspec.Struct, frozen=True, kw_only=True):
     incident: str
     at: float
     because: str  # one sentence
+    recovered: bool = False  # nothing was done, and the very attempt goes on: who was named may stay
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,12 +59,18 @@ class Over:
         """Return the sentence."""
         return self.because
 
+    def recovered(self, view: JobView, incident: Incident, now: float) -> str | None:
+        """Return the same sentence where it says that the very attempt goes on."""
+        because = self(view, incident, now)
+        return because if because is not None and "moves again" in because else None
+
 
 def script(patch: pytest.MonkeyPatch) -> Over:
     """Put the scripted parts in the places of the real ones; return what says that jobs move again."""
     over = Over()
     patch.setattr(deciding, "symptoms", symptoms)
     patch.setattr(deciding, "moved", over)
+    patch.setattr(deciding, "moves_again", over.recovered)
     patch.setattr(child, "conclude", conclude)
     return over
 

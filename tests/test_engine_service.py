@@ -209,6 +209,17 @@ def test_an_incident_closes_and_lets_go(bench: Bench) -> None:
     assert bench.told("opened", "published", "closed") == ["opened", "published", "closed"]
 
 
+def test_who_was_named_stays_unfit_where_the_job_only_ended(bench: Bench) -> None:
+    """The restart that follows must not choose the node again: the mark outlives the incident by a day."""
+    bench.hang()
+    bench.over.because = "all 2 processes that were seen of the job have ended: 2 by SIGTERM"
+    bench.turns(12)
+
+    closed_at, unfit = bench.one(IncidentRow).closed_at, bench.one(UnfitNode)
+    assert closed_at is not None
+    assert unfit.until == closed_at + 86_400.0
+
+
 def test_one_that_named_nobody_is_not_kept_for_ever(bench: Bench) -> None:
     """An incident that closes before anything was published gives its pin back."""
     bench.fleet.run("hung", NODES)

@@ -75,4 +75,4 @@ def _merge(state: State, report: FleetReport) -> None:
 
 def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
     leave(state, incident.id)
-    yield Close(incident=incident.id, at=now, because=because)
+    yield Close(incident=incident.id, at=now, because=because, recovered=True)

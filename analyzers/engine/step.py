@@ -44,7 +44,7 @@ from analyzers.incident import (
     Tick,
 )
 from analyzers.looks import LOOKS_AFTER_SECONDS
-from analyzers.watch import JobView, moved
+from analyzers.watch import JobView, moved, moves_again
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
@@ -145,7 +145,8 @@ def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
     since = state.settled.get(key, 0.0)
     shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
     if incident is not None and (because := _over(state, view, incident, shown, now)):
-        yield from _close(state, incident, now, because)
+        recovered = moves_again(view, incident, now) is not None
+        yield from _close(state, incident, now, because, recovered=recovered)
         return
     for symptom in shown:
         incident = state.incident_of(key)
@@ -291,12 +292,14 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
         yield from _go_on(state, incident.id, now)
 
 
-def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
+def _close(
+    state: State, incident: Incident, now: float, because: str, *, recovered: bool = False
+) -> Iterator[Instruction]:
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
     # Agents tell of steps some seconds late: a job that moved again may have stopped once more before we knew of it.
     moved_until = view.settled_until if view is not None else 0.0
     leave(state, incident.id, moved_until if moved_until > incident.opened_at else None)
-    yield Close(incident=incident.id, at=now, because=because)
+    yield Close(incident=incident.id, at=now, because=because, recovered=recovered)
 
 
 def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:

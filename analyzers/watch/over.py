@@ -22,10 +22,11 @@ def moved(view: JobView, incident: Incident, now: float) -> str | None:
     """Return the sentence why the incident is over; None: it is not."""
     if view.attempt is not None and incident.attempt is not None and view.attempt > incident.attempt:
         return f"attempt {view.attempt} runs" if view.ranks or view.newest_step is not None else None
-    return _moves(view, incident, now) or _has_ended(view, now)
+    return moves_again(view, incident, now) or _has_ended(view, now)
 
 
-def _moves(view: JobView, incident: Incident, now: float) -> str | None:
+def moves_again(view: JobView, incident: Incident, now: float) -> str | None:
+    """Return the sentence where the very attempt goes on, by itself; None: it does not."""
     step, at = view.newest_step, view.newest_step_at
     if step is None or at is None or at <= incident.opened_at:
         return None

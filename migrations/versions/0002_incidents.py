@@ -129,6 +129,7 @@ def upgrade() -> None:
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("action", sa.String(length=32), nullable=False),
         sa.Column("why", sa.String(length=1000), nullable=False),
+        sa.Column("until", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(
             ["incident"], ["incidents.id"], name="fk_unfit_nodes_incident_incidents", ondelete="CASCADE"
         ),

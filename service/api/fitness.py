@@ -128,7 +128,9 @@ class Fitness:
         at, looked_at = now(), monotonic()
         recent = select(Node.name).where(Node.last_seen_at >= at - SILENT_SECONDS)
         with self._database.session() as session:
-            rows = session.execute(select(UnfitNode.node, UnfitNode.incident, UnfitNode.why).order_by(UnfitNode.at))
+            holds = UnfitNode.until.is_(None) | (UnfitNode.until > at)
+            named = select(UnfitNode.node, UnfitNode.incident, UnfitNode.why).where(holds).order_by(UnfitNode.at)
+            rows = session.execute(named)
             unfit = {node: (incident, why) for node, incident, why in rows}
             reporting = frozenset(session.scalars(recent))
             return _Seen(at, looked_at, unfit, reporting, incidents.lag(session, at).seconds)
@@ -141,7 +143,7 @@ def _judged(seen: _Seen, node: str) -> tuple[Literal["fit", "unfit", "unknown"],
         return "unknown", f"no agent has reported from {node} in the last {SILENT_SECONDS:.0f} seconds", None
     if seen.behind_seconds > BEHIND_SECONDS:
         return "unknown", f"the engine is {seen.behind_seconds:.0f} seconds behind what agents have sent", None
-    return "fit", "its agent reports, and no open incident would take it out", None
+    return "fit", "its agent reports, and no incident would take it out", None
 
 
 def _looked_upon(task: asyncio.Task[Caller]) -> None:

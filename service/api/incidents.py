@@ -195,6 +195,8 @@ def give_feedback(
             session.add(row)
             incident.version += 1
             session.flush()
+            if wish.judgement == "wrong":
+                incidents.acquit(session, id)
             told = {"judgement": wish.judgement, "verdict_version": version, "feedback": row.id}
             events.record(session, at, "feedback_given", caller.actor, id, told)
             happenings.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})

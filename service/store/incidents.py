@@ -26,6 +26,7 @@ ENGINE = "engine"  # who made a pin, asked for a command
 # What a verdict's action does to a node before anybody may use it again.
 TAKING_OUT = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 PIN_SLACK_SECONDS = 60.0
+UNFIT_SECONDS = 86_400.0  # after the closing: whoever looks after nodes has decided by then
 LARGEST = (1 << 31) - 1  # of a column for attempts and steps
 
 _log = logging.getLogger(__name__)
@@ -114,13 +115,17 @@ def publish(session: Session, published: Publish, at: float) -> bool:
     return True
 
 
-def close(session: Session, id: str, at: float, because: str) -> bool:
+def close(session: Session, id: str, at: float, because: str, *, recovered: bool = True) -> bool:
     """Close an incident; return False where somebody else has.
 
-    The records of one that named nobody are kept no longer than all others.
+    The records of one that named nobody are kept no longer than all others. Who was named stays unfit for a day, unless
+    the job recovered by itself or a person closed the incident: the restart that follows must not choose that node again.
     """
     row = session.get(Row, id, with_for_update=True)
-    session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
+    if recovered:
+        session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
+    else:
+        session.execute(update(UnfitNode).where(UnfitNode.incident == id).values(until=at + UNFIT_SECONDS))
     if row is None or row.closed_at is not None:
         return False
     row.closed_at, row.closed_because, row.version = at, clean(because, 1_000), row.version + 1
@@ -129,6 +134,11 @@ def close(session: Session, id: str, at: float, because: str) -> bool:
         row.pin = None
     session.flush()
     return True
+
+
+def acquit(session: Session, id: str) -> None:
+    """Let the nodes that an incident named be fit again: its verdict was wrong."""
+    session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
 
 
 def remembered(session: Session, closed_since: float) -> Iterator[Remembered]:

@@ -243,7 +243,7 @@ class Verdict(Base):
 
 
 class UnfitNode(Base):
-    """A node that an open incident's newest verdict would take out of the job: what a node's fitness is asked of."""
+    """A node that an incident's newest verdict would take out of the job: what a node's fitness is asked of."""
 
     __tablename__ = "unfit_nodes"
     node: Mapped[str] = mapped_column(String(255), primary_key=True)
@@ -251,6 +251,7 @@ class UnfitNode(Base):
     at: Mapped[float]
     action: Mapped[str] = mapped_column(String(32))  # evict drain_after_job reset_gpu reboot_node
     why: Mapped[str] = mapped_column(String(1000))
+    until: Mapped[float | None]  # None: as long as the incident is open
 
 
 class Happening(Base):

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, delete, exists, select
 from service.clock import now
 from service.store.database import Database
 from service.store.incidents import ENGINE
-from service.store.models import Alarm, Base, Happening, Incident, Pin
+from service.store.models import Alarm, Base, Happening, Incident, Pin, UnfitNode
 from service.store.retention import AUDIT_DAYS, DAY_SECONDS
 
 
@@ -32,6 +32,7 @@ class Shelf:
             (Pin, (Pin.by == ENGINE, Pin.until < at - self._days * DAY_SECONDS)),
             (Incident, (Incident.closed_at < told_before_at,)),  # with its verdicts, timeline, feedback and downtime
             (Happening, (Happening.incident.is_(None), Happening.at < told_before_at)),
+            (UnfitNode, (UnfitNode.until < at,)),
             (Alarm, (Alarm.over_at < told_before_at,)),
         )
         for model, where in rules:
