@@ -16,8 +16,8 @@ from analyzers.standings import WAITING, Look
 from analyzers.window import last_activity_ns
 from analyzers.witness import Witness
 
-LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 300.0, 600.0)
-"""When the agents are asked, after the opening of an incident; then every ten minutes."""
+LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 120.0, 180.0, 300.0)
+"""When the agents are asked, after the opening of an incident; then every five minutes."""
 APART_SECONDS = 5.0  # two looks: an answer holds two stacks of its own, three seconds apart
 ROUND_SECONDS = 8.0  # dumps of one look: a recorder may take five to answer
 TWICE_SECONDS = 2.0  # two states of a process that are no one moment's

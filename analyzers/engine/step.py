@@ -6,7 +6,7 @@ An incident of a job:
     (none) ───────────────► looking 1 ───────────────────────────────► judging ──► published
                  │             ▲  stacks, recorders, logs: asked at once    │
                  │             └──── ten seconds after the first look ◄─────┤  look 2: moving or frozen
-                 │             └──── then after 60, 300, 600 … seconds ◄────┘
+                 │             └──── then after 1, 2, 3, 5, 10 … minutes ◄────┘
     same again: merged, judged again
                                        the job moves, a new attempt does, or it has ended ──► closed
 
