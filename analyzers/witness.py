@@ -78,7 +78,9 @@ class Witness:
         """Return all functions on the stacks of ranks that wait in communication, these left out."""
         left_out = frozenset(ranks)
         others = (self.looks(rank) for rank in self.topology.ranks if rank not in left_out)
-        waiting = (looks[-1] for looks in others if looks and looks[-1].duty.name in WAITING)
+        newest = [looks[-1] for looks in others if looks]
+        # Without native frames a wait for the device looks like the training loop's own line: then all of them tell.
+        waiting = [look for look in newest if look.duty.name in WAITING] or newest
         return frozenset(normal(frame) for look in islice(waiting, MOST_PEERS) for frame in look.frames)
 
     @cached_property
