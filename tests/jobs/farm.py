@@ -36,6 +36,8 @@ class Farm:
         """
         parents, launchers = _parents(), {process.pid for process in job.processes}
         for rank, pid in faults.pids(job.private).items():
+            if not pid:  # its file is being written, and everything descends from process 0
+                continue
             mine = {pid} | {child for child in parents if _descends(child, pid, parents)}
             mine |= {parents.get(pid, 0)} & launchers
             proc = self.proc(job.scenario.host_of(rank))
