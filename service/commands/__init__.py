@@ -11,7 +11,7 @@ from service.commands.endings import BROKEN_PIPE, INTERRUPTED, USAGE
 
 _EXTRAS = dict.fromkeys(("typer", "rich", "numpy", "jinja2", "ClusterShell"), "diagnose") | dict.fromkeys(
     ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "sqlalchemy", "alembic", "psycopg", "pydantic",
-     "pydantic_core", "pydantic_settings", "structlog"),
+     "pydantic_core", "pydantic_settings", "structlog", "httpx_sse"),
     "service",
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from service.commands.adapter import adapter
 from service.commands.diagnose import diagnose
 from service.commands.export import export
 from service.commands.formats import formats
@@ -32,7 +33,8 @@ def command() -> Any:
     app.callback()(_faulthound)
     for verb in (diagnose, read, formats, serve, watch, export, replay):
         app.command()(verb)
-    for noun, group in (("incidents", incidents), ("jobs", jobs), ("nodes", nodes), ("tokens", tokens)):
+    groups = {"incidents": incidents, "jobs": jobs, "nodes": nodes, "tokens": tokens, "adapter": adapter}
+    for noun, group in groups.items():
         app.add_typer(group, name=noun)
     return typer.main.get_command(app)
 

@@ -124,7 +124,7 @@ class Connection:
             )
         if answer.status_code >= 500:
             raise Unreachable(f"the service at {self.url} cannot: {detail}")
-        raise Forbidden(detail)
+        raise Forbidden(detail, answer.status_code)
 
 
 def _advice(reason: str) -> str:
@@ -142,17 +142,18 @@ def connected(url: str, ca_file: Path | None, token_file: Path | None) -> Iterat
     """Give the connection that these options and the environment describe."""
     import httpx
 
-    token = _token(token_file)
+    token = token_in(token_file)
     if not re.match(r"https?://[^/]", url):
         raise Refused(f"--service {url!a} is no address: write {DEFAULT_URL}")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(
-        base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_SECONDS, verify=_trusted(ca_file)
+        base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_SECONDS, verify=trusted(ca_file)
     ) as client:
         yield Connection(url.rstrip("/"), client)
 
 
-def _trusted(ca_file: Path | None) -> Any:
+def trusted(ca_file: Path | None) -> Any:
+    """Return what httpx is to trust: the system's authorities, and those of a file."""
     if ca_file is None:
         return True
     import ssl
@@ -167,7 +168,8 @@ def _trusted(ca_file: Path | None) -> Any:
         ) from None
 
 
-def _token(file: Path | None) -> str:
+def token_in(file: Path | None) -> str:
+    """Return the token in a file, or that of the environment; empty where there is neither."""
     try:
         token = file.read_text(encoding="ascii").strip() if file else os.environ.get("FAULTHOUND_TOKEN", "").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -25,6 +25,10 @@ class Unreachable(Refused):
 
 
 class Forbidden(Refused):
-    """The service answers, and will not do what is asked."""
+    """The service answers, and will not do what is asked. ``status``: of its answer, where there was one."""
 
     code = REFUSED
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status

@@ -1,0 +1,109 @@
+"""``faulthound adapter``: processes that tell other systems what happens with incidents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.commands.asking import to
+from service.commands.connection import DEFAULT_URL, CaFile, ServiceUrl, TokenFile
+from service.commands.endings import Refused
+from service.commands.speech import Speech
+
+if TYPE_CHECKING:
+    from service.adapters.sink import Sink
+
+adapter = typer.Typer(no_args_is_help=True, help="Tell other systems what happens with incidents: a process for each.")
+
+TIMEOUT_SECONDS = 30.0
+
+To = Annotated[str, typer.Option("--to", metavar="URL", help="Where to post.")]
+StatePath = Annotated[
+    Path, typer.Option("--state", metavar="FILE", help="Remembers how far it has come; one for each adapter.")
+]
+SinkTokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File that holds a bearer token for the sink.")
+]
+Public = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The service's address as others see it, for links; --service if left out."),
+]
+
+
+@adapter.command()
+def cloudevents(
+    to_url: To,
+    state: StatePath = Path("faulthound-cloudevents.json"),
+    sink_token_file: SinkTokenFile = None,
+    public: Public = None,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Post everything that happens as CloudEvents 1.0 (structured JSON), in order, until it is stopped.
+
+    Each event comes at least once, and always with the same source and id. Without a state file it
+    begins with what comes.
+
+    \b
+    Examples:
+      faulthound adapter cloudevents --to https://events.example/faulthound --token-file read.token
+      faulthound adapter cloudevents --to http://broker-ingress/default --state /var/lib/fh/events.json
+    """
+    speech = Speech()
+    with to(service, ca_file, token_file) as connection, _sink(to_url, sink_token_file, ca_file, speech) as sink:
+        from service.adapters.cloudevents import forward
+        from service.adapters.following import StateFile
+
+        forward(connection, sink, StateFile(state), (public or connection.url).rstrip("/"), speech)
+
+
+@adapter.command()
+def alertmanager(
+    to_url: To,
+    state: StatePath = Path("faulthound-alertmanager.json"),
+    sink_token_file: SinkTokenFile = None,
+    public: Public = None,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Keep the open incidents and the alarms as alerts in Alertmanager (API v2), until it is stopped.
+
+    They are sent when something changes and every minute, and resolved when an incident closes.
+
+    \b
+    Examples:
+      faulthound adapter alertmanager --to http://alertmanager:9093 --token-file read.token
+      faulthound adapter alertmanager --to http://am:9093 --public https://faulthound.example
+    """
+    speech = Speech()
+    from service.adapters.alertmanager import PATH, tell
+    from service.adapters.following import StateFile
+
+    base = to_url.rstrip("/")
+    url = base if base.endswith(PATH) else base + PATH
+    with to(service, ca_file, token_file) as connection, _sink(url, sink_token_file, ca_file, speech) as sink:
+        tell(connection, sink, StateFile(state), (public or connection.url).rstrip("/"), speech)
+
+
+@contextmanager
+def _sink(url: str, token_file: Path | None, ca_file: Path | None, speech: Speech) -> Iterator[Sink]:
+    import httpx
+    import stamina
+
+    from service.adapters.sink import Sink
+    from service.commands.connection import token_in, trusted
+
+    stamina.instrumentation.set_on_retry_hooks(())  # the sink says itself what goes wrong, once
+    if not re.match(r"https?://[^/]", url):
+        raise Refused("--to is no address of a sink: write https://events.example/faulthound")
+    token = token_in(token_file) if token_file else ""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with httpx.Client(headers=headers, timeout=TIMEOUT_SECONDS, verify=trusted(ca_file)) as client:
+        yield Sink(client, url, speech)
