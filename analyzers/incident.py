@@ -52,7 +52,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     onset_at: float  # first sign of the first symptom
     symptoms: tuple[Symptom, ...]
     after: int  # of every Cut
-    nodes: tuple[str, ...] = ()  # the job's, in the order in which they were known, or those of an infrastructure incident
+    nodes: tuple[str, ...] = ()  # the job's, in the order they were known, or those of an infrastructure incident
     looks: int = 0  # rounds asked for
     answered: int = 0  # rounds that were answered, or that had time enough
     asked_at: float | None = None  # the newest round, while it is waited for

@@ -92,7 +92,9 @@ class Writer:
                 if incidents.publish(self._session, published, at):
                     self._tell(at, "published", published.incident, _said(published))
             case Close() as closed:
-                if incidents.close(self._session, closed.incident, closed.at, closed.because, recovered=closed.recovered):
+                if incidents.close(
+                    self._session, closed.incident, closed.at, closed.because, recovered=closed.recovered
+                ):
                     self._tell(at, "closed", closed.incident, {"because": closed.because})
             case Alarm() as alarm:
                 self._alarm(at, alarm)
