@@ -1,7 +1,7 @@
 """Real jobs that nobody watches: the verdict that the service publishes by itself names rank and node, in time.
 
-Each trial here is one of the matrix that `python -m tests.acceptance.live_verdicts` goes through. Three jobs run at
-once below one service, each on four nodes of its own.
+Each trial here is one of the matrix that `python -m tests.acceptance.live_verdicts` goes through. One job runs at a time,
+below one service; the next starts while the end of the one before is watched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.jobs.judged import summary
 from tests.jobs.scenarios import FAULTS
 from tests.jobs.verdicts import Outcome, Trial
 
-TOGETHER = 3
+TOGETHER = 1
 TRIALS = [
     Trial.draw("spin", "ddp", 0),
     Trial.draw("data_loader", "pipeline", 1),

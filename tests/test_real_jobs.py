@@ -18,7 +18,7 @@ from tests.jobs.judged import complaints, complaints_about_set, dumps_alone, sum
 from tests.jobs.scenarios import FAULTS, Scenario
 
 SEEDS = {fault: seed for seed, fault in enumerate(FAULTS)}  # every form of the files occurs
-PIPELINE_FAULTS = ("spin", "data_loader", "sigstop", "exception", "two_culprits")
+PIPELINE_FAULTS = ("spin", "exception", "two_culprits")
 SCENARIOS = [
     *(Scenario.draw(fault, "ddp", SEEDS[fault]) for fault in FAULTS),
     *(Scenario.draw(fault, "pipeline", SEEDS[fault] + 1) for fault in PIPELINE_FAULTS),

@@ -13,10 +13,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Semaphore
 from typing import Any
 
 import httpx
@@ -85,50 +86,55 @@ class Outcome:
 
 
 def nodes_for(together: int) -> list[str]:
-    """Return the names of the nodes that so many trials at once take."""
-    return [host_of(number, ranks_per_node=1) for number in range(NODES * together)]
+    """Return the names of the nodes that so many jobs at once take, and those of a job whose end is watched."""
+    return [host_of(number, ranks_per_node=1) for number in range(NODES * (together + 1))]
 
 
 @contextmanager
 def side_by_side(
     nodes: live.Cluster, trials: Sequence[Trial], folder: Path, together: int
 ) -> Iterator[dict[str, Future[Outcome]]]:
-    """Run trials, so many at once, each on four nodes of its own; give what comes of each by its job's name."""
+    """Run trials, so many jobs at once, each on four nodes of its own; give what comes of each by its job's name.
+
+    While the end of a job is watched the next one starts: its incident closes, its aftermath opens no other.
+    """
     free: SimpleQueue[int] = SimpleQueue()
-    for slot in range(together):
+    for slot in range(together + 1):
         free.put(slot * NODES)
+    alive = Semaphore(together)
 
     def one(trial: Trial) -> Outcome:
         first_node = free.get()
         try:
-            return run(nodes, trial.on(first_node), folder / trial.job)
+            return run(nodes, trial.on(first_node), folder / trial.job, alive)
         finally:
             free.put(first_node)
 
-    pool = ThreadPoolExecutor(together)
+    pool = ThreadPoolExecutor(together + 1)
     try:
         yield {trial.job: pool.submit(one, trial) for trial in trials}
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def run(nodes: live.Cluster, trial: Trial, folder: Path) -> Outcome:
-    """Run one trial; ``folder`` gets the incident's bundle."""
-    begun_at, outcome = time.monotonic(), Outcome(trial)
+def run(nodes: live.Cluster, trial: Trial, folder: Path, alive: Semaphore) -> Outcome:
+    """Run one trial; ``folder`` gets the incident's bundle. ``alive`` is held as long as the job runs."""
+    outcome = Outcome(trial)
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        driver.running(trial.scenario) as job,
-        live.settled(nodes.farm, job),
-        httpx.Client(base_url=nodes.url, timeout=30) as client,
-    ):
-        watch = _start(trial, job)
-        _train(nodes, trial, job, watch)
-        outcome.struck_at = _strike(job, watch)
-        first = _first_verdict(client, trial, outcome)
-        if first is not None and trial.evicts:
-            _wait(SECOND_LOOK_SECONDS, lambda: _looked_twice(client, first))
-        _end(job)
-        ended_at = time.monotonic()
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=nodes.url, timeout=30))
+        with alive:
+            begun_at = time.monotonic()
+            job = stack.enter_context(driver.running(trial.scenario))
+            stack.enter_context(live.settled(nodes.farm, job))
+            watch = _start(trial, job)
+            _train(nodes, trial, job, watch)
+            outcome.struck_at = _strike(job, watch)
+            first = _first_verdict(client, trial, outcome)
+            if first is not None and trial.evicts:
+                _wait(SECOND_LOOK_SECONDS, lambda: _looked_twice(client, first))
+            _end(job)
+            ended_at = time.monotonic()
         _wait(CLOSED_SECONDS, lambda: all(row["closed_at"] for row in _incidents(client, trial)))
         if first is not None:
             _keep(nodes, client, first, outcome, folder)
