@@ -43,6 +43,9 @@ class Restraint:
 
     def __call__(self, root: Root) -> str | None:
         """Return the reason, None where there is none; a machine goes by the surest of its ranks."""
+        for rank in sorted(root.ranks) if root.families != {"hardware"} else ():
+            if len(nodes := self.witness.placed.get(rank, ())) > 1:
+                return f"{' and '.join(sorted(nodes)[:4])} each say that rank {rank} is theirs: one of them tells of another's"
         if root.finding.symptom != "hang" or "hardware" in root.families:
             return None
         reasons = [self._against(rank, root) for rank in sorted(root.ranks)]

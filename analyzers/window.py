@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -17,7 +17,16 @@ from analyzers.clocks import aligned
 from analyzers.recorder import RecorderTable, whole_values
 from analyzers.rings import with_rings
 from analyzers.tabulate import tabulate
-from collectors.records import FlightRecorderDump, Record, Ring
+from collectors.records import (
+    FlightRecorderDump,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    Record,
+    Ring,
+    StackDump,
+)
 
 R = TypeVar("R", bound=Record)
 
@@ -82,6 +91,8 @@ class Window:
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
         kept = _ordered(kept)
         silent = silent_nodes(kept) if live else {}
+        if live:
+            kept = _of_their_own(kept, placed(kept, silent))
         dumped = [record for record in kept if isinstance(record, FlightRecorderDump) and record.node not in silent]
         newest, earlier = _newest_a_rank(dumped)
         dumps = with_rings(
@@ -99,15 +110,48 @@ WILD_SECONDS = 3_600.0
 def silent_nodes(records: Iterable[Record]) -> dict[str, float]:
     """Return the nodes that have told nothing of late, with the instant of their last word.
 
-    The newest instant of all is not that of one wild clock, which would make all others silent.
+    The newest instant of all is not that of one wild clock, which would make all others silent. Nor is it a line's own
+    stamp: logs are written in other time zones.
     """
     newest: dict[str, float] = {}
     for record in records:
-        if record.node is not None:
+        if record.node is not None and not isinstance(record, LogEvent | KernelEvent):
             newest[record.node] = max(newest.get(record.node, 0.0), record.at or 0.0)
     told = sorted(newest.values())
     until = max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
     return {node: at for node, at in newest.items() if until - at > SILENT_SECONDS}
+
+
+def placed(records: Iterable[Record], silent: Collection[str]) -> dict[int, set[str]]:
+    """Return on which nodes each rank is placed by their own newest word: one each, as a rule.
+
+    A rank that runs elsewhere by now was left behind by a node that has fallen silent.
+    """
+    newest: dict[str, Placement] = {}
+    for record in records:
+        if isinstance(record, Placement) and record.node is not None:
+            held = newest.get(record.node)
+            if held is None or (held.at or 0.0) <= (record.at or 0.0):
+                newest[record.node] = record
+    found: dict[int, set[str]] = defaultdict(set)
+    for node in sorted(newest, key=lambda name: name in silent):
+        of_node = newest[node]
+        for rank, where in zip(of_node.ranks.ranks() if of_node.ranks else (), of_node.nodes, strict=False):
+            if node not in silent or rank not in found:
+                found[rank].add(where)
+    return dict(found)
+
+
+def _of_their_own(records: list[Record], on: Mapping[int, set[str]]) -> list[Record]:
+    """Leave out what a node tells of the process of a rank that others place and it does not: it cannot know."""
+    return [
+        record
+        for record in records
+        if not isinstance(record, FlightRecorderDump | Ring | StackDump | ProcessState)
+        or record.rank is None
+        or record.node is None
+        or record.node in on.get(record.rank, (record.node,))
+    ]
 
 
 def _ordered(records: list[Record]) -> list[Record]:

@@ -13,7 +13,7 @@ from analyzers.frames import Rules, normal
 from analyzers.process import Owners, ranked_rows
 from analyzers.standings import WAITING, Look, histories
 from analyzers.topology import Topology
-from analyzers.window import WILD_SECONDS, Window, silent_nodes
+from analyzers.window import WILD_SECONDS, Window, placed, silent_nodes
 from collectors.records import ProcessState
 
 HELPER_SECONDS = 60.0  # a child's state that is older than this is not of now
@@ -95,6 +95,11 @@ class Witness:
         """Return the newest instant that a node told of, but for wild clocks."""
         told = sorted(record.at for record in self.window.records if record.at is not None and record.node is not None)
         return max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
+
+    @cached_property
+    def placed(self) -> dict[int, set[str]]:
+        """Return the nodes that say of each rank that it runs there."""
+        return placed(self.window.records, self._silent)
 
     @cached_property
     def _silent(self) -> dict[str, float]:
