@@ -28,6 +28,7 @@ from service.store import happenings
 from service.store.database import Database
 from service.store.models import Incident, Verdict
 from service.telling import history
+from service.telling.happenings import said
 from tests import command_line, incident_rows
 from tests import recorded_incident as recorded
 from tests.command_line import Done
@@ -258,6 +259,22 @@ def test_a_line_is_one_line() -> None:
 
     assert line_of(event) == f"03:14:07  closed  {ID}  a?[2Jb  x y"
     assert line_of({"at": AT, "kind": "new_in_2027", "details": {"n": 3}}) == "03:14:07  new_in_2027  n 3"
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "line"),
+    [
+        ("asked", {"verb": "recorders", "nodes": 3}, "3 nodes for flight-recorder dumps"),
+        ("asked", {"verb": "read", "nodes": 1}, "1 node for the newest steps"),
+        ("answered", {"look": 1, "waits_for": 0}, "look 1"),
+        ("answered", {"look": 2, "waits_for": 5}, "look 2; 5 answers did not come in time"),
+        ("judged", {"looks": 1, "through": 153, "unfinished": []}, "after 1 look"),
+        ("judged", {"looks": 2, "through": 153, "unfinished": ["hang"]}, "after 2 looks, without hang"),
+    ],
+)
+def test_what_the_engine_did_is_a_sentence(kind: str, details: dict[str, Any], line: str) -> None:
+    """Of what the engine asked, heard and judged, people read words and no field names; nothing is told of what is normal."""
+    assert said(kind, details) == line
 
 
 def test_what_changed_is_said() -> None:

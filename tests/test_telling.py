@@ -17,8 +17,8 @@ from analyzers.topology import Topology
 from analyzers.verdict import Culprit, Verdict, to_json
 from analyzers.window import Window
 from collectors.records import KernelEvent, StackDump
+from service.telling import history, story, text
 from service.telling import html as report
-from service.telling import story, text
 from service.telling.hostlists import fold_hosts, parse_ranks, ranks_for_people
 from service.telling.rank_map import rank_map
 from service.telling.rank_states import rank_states
@@ -195,6 +195,16 @@ def test_not_a_machine_is_said(kind: str) -> None:
 
     assert "not a machine" in line or kind == "platform"
     assert "ode gpu" not in line
+
+
+@pytest.mark.parametrize(("ranks", "id", "whose"), [((3,), "rank 3", "rank 3"), ((3, 4), "rank 3-4", "ranks 3-4")])
+def test_whose_code_it_is(ranks: tuple[int, ...], id: str, whose: str) -> None:
+    """Code that is named by its ranks is theirs, in the headline and in the lines of versions; it is called so once."""
+    culprit = Culprit(root="r1", kind="code", id=id, ranks=ranks, probability=0.9)
+    verdict = changed(hang(), culprits=(culprit,), action=document.Action(kind="reattempt"))
+
+    assert str(story.headlines(verdict)[0]).startswith(f"The code of {whose} (not a machine) ")
+    assert history.of_verdict(verdict, 1, 0.0).named == f"code of {whose}"
 
 
 @pytest.mark.parametrize("sample", EVERY)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Details = Mapping[str, Any]
+_ASKED_FOR = {"recorders": "flight-recorder dumps", "read": "the newest steps"}
 
 
 def said(kind: str, details: Details) -> str:
@@ -21,8 +22,20 @@ def _opened(details: Details) -> str:
 
 
 def _asked(details: Details) -> str:
-    nodes = details.get("nodes", 0)
-    return f"{nodes} node{'s' if nodes != 1 else ''} for {details.get('verb', 'evidence')}"
+    nodes, verb = details.get("nodes", 0), str(details.get("verb", "evidence"))
+    return f"{nodes} node{'s' if nodes != 1 else ''} for {_ASKED_FOR.get(verb, verb)}"
+
+
+def _answered(details: Details) -> str:
+    waits_for = details.get("waits_for", 0)
+    missing = f"; {waits_for} answer{'s' if waits_for != 1 else ''} did not come in time" if waits_for else ""
+    return f"look {details.get('look', '?')}{missing}"
+
+
+def _judged(details: Details) -> str:
+    looks, unfinished = details.get("looks", 0), [str(one) for one in details.get("unfinished") or ()]
+    without = f", without {', '.join(unfinished)}" if unfinished else ""
+    return f"after {looks} look{'s' if looks != 1 else ''}{without}"
 
 
 def _published(details: Details) -> str:
@@ -46,6 +59,8 @@ def _feedback(details: Details) -> str:
 _TOLD: dict[str, Callable[[Details], str]] = {
     "opened": _opened,
     "asked": _asked,
+    "answered": _answered,
+    "judged": _judged,
     "published": _published,
     "closed": _closed,
     "feedback": _feedback,

@@ -107,5 +107,7 @@ def changed(before: Said | None, after: Said) -> str:
 def _called(kind: str, id: str, ranks: tuple[int, ...]) -> str:
     if id.startswith("ranks "):  # a set without a name of its own is called after its ranks
         return f"one of {id}"
-    held = f" (rank{'s' if len(ranks) > 1 else ''} {ranks_for_people(ranks, 4)})" if ranks and kind != "rank" else ""
-    return f"{kind} {id}{held}"
+    if not ranks or kind == "rank":
+        return f"{kind} {id}"
+    held = f"rank{'s' if len(ranks) > 1 else ''} {ranks_for_people(ranks, 4)}"
+    return f"{kind} of {held}" if id.startswith("rank ") else f"{kind} {id} ({held})"

@@ -139,6 +139,8 @@ def _one(culprit: Culprit) -> str:
             culprit.kind, f"The {culprit.kind}"
         )
         detail = f" {culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
+        if culprit.ranks and culprit.id.startswith("rank "):  # whose code
+            detail = f" of {plural_ranks(culprit.ranks)}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
     return f"{culprit.kind.capitalize()} {culprit.id}{held if culprit.kind != 'rank' else ''}"
 
