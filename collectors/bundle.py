@@ -132,7 +132,7 @@ def _checked(value: msgspec.Struct) -> bytes:
 def read(stream: BinaryIO) -> Iterator[Entry]:
     """Yield what can be read, and a ``Damage`` for each place that cannot; raise ``Damaged`` for what is no bundle."""
     if stream.read(len(MAGIC)) != MAGIC:
-        raise Damaged(f"this is no bundle of version {MAGIC[7]}: byte 0 does not begin {MAGIC[:7]!r}")
+        raise Damaged(f"this is no bundle of version {MAGIC[7]}: it does not begin with {MAGIC[:7].decode()}")
     sender = _Sender()
     for part in _parts(stream):
         if isinstance(part, Damage):

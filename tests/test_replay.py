@@ -70,7 +70,16 @@ def test_until_is_what_was_known_then(whole: Path) -> None:
     assert wrong.returncode == 1
     assert "expected culprit node:gpu-0004, found group:ranks 2-3" in wrong.stderr
     assert never.returncode == 2
-    assert "has not a version of the verdict by then (it has 1 to 2)" in never.stderr
+    assert "has no version of the verdict by then (it has 1 to 2)" in never.stderr
+
+
+@pytest.mark.parametrize("when", ["99", "yesterday", "2h ago", "s"])
+def test_until_says_what_it_takes(whole: Path, when: str) -> None:
+    """What is neither a span after the opening nor an instant ends with 2, and both forms are shown."""
+    done = replayed(whole, "--until", when)
+
+    assert done.returncode == 2
+    assert f"--until '{when}' is no instant: write 90s (after the opening) or 2026-11-21T03:14:07Z" in done.stderr
 
 
 def test_another_byte_is_an_error(tmp_path: Path) -> None:
@@ -155,12 +164,15 @@ def test_a_lost_batch_is_told(tmp_path: Path) -> None:
     """A damaged batch is named; what can still be judged is, and a verdict that comes out otherwise is not called the same."""
     batches = [replace_block(one) if one.sequence == 104 else one for one in recorded.batches()]
 
-    done = replayed(recorded.write(tmp_path / "incident.fhz", [*recorded.published(), *batches]), "--json")
+    path = recorded.write(tmp_path / "incident.fhz", [*recorded.published(), *batches])
+    done, shown = replayed(path, "--json"), replayed(path)
     told = json.loads(done.stdout)
 
     assert "damaged: batch 104" in done.stderr
     assert [one["same"] for one in told["versions"]] == [True, False]
-    assert done.returncode == 1
+    assert (done.returncode, shown.returncode) == (1, 1)
+    assert shown.stdout.splitlines()[4].endswith("differ (damaged)")
+    assert "version 2 is not the bytes that were published, and the bundle is damaged" in shown.stderr
 
 
 def replace_block(batch: bundle.Batch) -> bundle.Batch:
@@ -193,6 +205,19 @@ def test_a_lost_manifest_leaves_what_was_published(tmp_path: Path) -> None:
     assert [one["same"] for one in told["versions"]] == [None, None]
     assert told["verdict"] == json.loads(recorded.published()[1].document)
     assert "manifest" in done.stderr
+
+
+def test_a_stretch_without_its_manifest_is_run_all_the_same(tmp_path: Path) -> None:
+    """Batches of which nobody knows what they are of, and no verdict among them, go through the engine, of every job."""
+    stretch = bundle.write(bundle.Manifest(job=recorded.JOB), recorded.batches()[1:])
+    data = bytearray(b"".join(stretch))
+    data[data.index(b"llama")] ^= 1
+    (tmp_path / "stretch.fhz").write_bytes(data)
+
+    done = replayed(tmp_path / "stretch.fhz")
+
+    assert (done.returncode, "manifest" in done.stderr) == (0, True)
+    assert done.stdout.startswith("7 batches of every job: the engine opens ")
 
 
 def test_no_bundle_is_refused(tmp_path: Path) -> None:

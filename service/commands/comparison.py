@@ -37,6 +37,7 @@ class Version:
     document: bytes
     judged: bool
     alike: bool  # the same program and knowledge: then a different byte is an error
+    damaged: bool  # the bundle: records may be lost
 
     @property
     def same(self) -> bool | None:
@@ -60,6 +61,7 @@ class Version:
         if self.same:
             return "same"
         by = "" if self.alike else f" (by {self.published.program or '?'}, knowledge {self.published.knowledge[:15]}…)"
+        by = by or (" (damaged)" if self.damaged else "")
         return f"{'same judgement' if self.same_judgement else 'differ'}{by}"
 
 
@@ -91,10 +93,14 @@ class Comparison:
     def broken(self) -> Iterator[str]:
         """Yield a sentence for each version that should be the same bytes and is not."""
         for one in self.versions:
-            if one.same is False and one.alike:
+            if one.same is False and one.alike and one.damaged:
+                yield (
+                    f"version {one.number} is not the bytes that were published, and the bundle is damaged: export it again"
+                )
+            elif one.same is False and one.alike:
                 yield (
                     f"version {one.number} is not the bytes that were published, by the same program ({VERSION}) with the "
-                    "same knowledge: is the bundle damaged, or the program changed without a new version?"
+                    "same knowledge: was the program changed without a new version?"
                 )
 
     def print_json(self, recording: Recording) -> None:
@@ -153,8 +159,9 @@ def _version(
 ) -> Version | None:
     published, at = recording.published.get(number), _at(recording, number, cut)
     alike = published is not None and (published.program, published.knowledge) == (VERSION, knowledge.hash)
+    damaged = bool(recording.damage)
     if verdict is not None:
-        return Version(number, at, published, verdict, to_json(verdict), True, alike)
+        return Version(number, at, published, verdict, to_json(verdict), True, alike, damaged)
     if published is None:
         return None
     try:
@@ -162,7 +169,7 @@ def _version(
     except msgspec.DecodeError as error:
         recording.damage.append(f"the document of version {number} cannot be understood: {error}")
         return None
-    return Version(number, at, published, known, published.document, False, alike)
+    return Version(number, at, published, known, published.document, False, alike, damaged)
 
 
 def _at(recording: Recording, number: int, cut: Cut) -> float:

@@ -99,5 +99,5 @@ def _entries(path: Path) -> Iterator[bundle.Entry]:
         raise Refused(f"{path}: {error}; `faulthound diagnose {path}` reads other files") from None
     except OSError as error:
         raise Refused(
-            f"{path} cannot be read ({error.strerror or error}): name a bundle of `faulthound export`"
+            f"{path} cannot be read ({error.strerror or error}): name a bundle of `faulthound incidents export`"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from service.commands.expectation import Expectation
     from service.commands.recording import Recording
 
+SPAN = re.compile(r"\d{1,9}[smhd]")
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d")
+
 
 def replay(
     bundle: Annotated[
@@ -26,7 +30,9 @@ def replay(
     ],
     until: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="What was known then: RFC 3339, or 90s after the opening."),
+        typer.Option(
+            metavar="WHEN", help="What was known then: RFC 3339, or 90s after the opening, or a stretch's first batch."
+        ),
     ] = None,
     version: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only this version; with --json its document, to the byte.")
@@ -59,7 +65,7 @@ def replay(
 
         recording = Recording.opened(bundle)
         last = _until(until, recording)
-        if recording.manifest is not None and recording.manifest.incident is None and not recording.published:
+        if (recording.manifest is None or recording.manifest.incident is None) and not recording.published:
             raise typer.Exit(_rerun(recording, known, last, expectation, speech, version=version, json=json))
         raise typer.Exit(_judged_again(recording, known, last, expectation, speech, version=version, json=json))
 
@@ -80,12 +86,11 @@ def _until(text: str | None, recording: Recording) -> float:
         return float("inf")
     incident = recording.manifest.incident if recording.manifest is not None else None
     begin = incident.opened_at if incident is not None and incident.opened_at is not None else recording.first_at
-    try:
-        if text[-1:] in "smhd" and begin is not None:
-            return begin + seconds_of(text)
-    except ValueError:
-        pass
-    return instant("--until", text, 0.0) or 0.0
+    if SPAN.fullmatch(text) and begin is not None:
+        return begin + seconds_of(text)
+    if RFC_3339.match(text):
+        return instant("--until", text, 0.0) or 0.0
+    raise endings.Refused(f"--until {text!a} is no instant: write 90s (after the opening) or 2026-11-21T03:14:07Z")
 
 
 def _judged_again(
@@ -118,10 +123,10 @@ def _nothing(recording: Recording, version: int | None, until: float) -> str:
     known = sorted(recording.cuts())
     if not known:
         return f"{recording.path}: nothing was published of this incident; `faulthound diagnose` judges its records"
-    what = f"version {version}" if version is not None else "a version of the verdict"
+    what = f"version {version}" if version is not None else "version of the verdict"
     by_then = " by then" if until < float("inf") else ""
     return (
-        f"{recording.path} has not {what}{by_then} (it has {known[0]} to {known[-1]}): leave out --until and --version"
+        f"{recording.path} has no {what}{by_then} (it has {known[0]} to {known[-1]}): leave out --until and --version"
     )
 
 
