@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
@@ -18,7 +18,7 @@ import msgspec
 from analyzers.verdict import Verdict
 from service.adapters import alerts
 from service.adapters.alerts import Alert, Row
-from service.adapters.following import AWAY, Patience, State, StateFile, read
+from service.adapters.following import AGAIN_SECONDS, AWAY, Patience, State, StateFile, read
 from service.adapters.sink import Sink
 from service.commands.endings import Forbidden
 from service.commands.speech import Speech
@@ -45,6 +45,7 @@ def tell(connection: Connection, sink: Sink, file: StateFile, page: str, speech:
             teller.wait()
             teller.tell()
             patience.back()
+            sleep(AGAIN_SECONDS)  # no more often, however much happens
         except AWAY as problem:
             patience.away(problem)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from service.commands.connection import Connection
 
 AGAIN_SECONDS = 1.0  # until somebody who was away is asked again
-SLOWEST_SECONDS = 15.0
+SLOWEST_SECONDS = 5.0
 LONGEST_SECONDS = 3_600.0  # of one stream: the service's own bound
 PASSING = (408, 429)  # refusals by the service that are over in a while
 
@@ -109,12 +109,16 @@ def read(
     connection: Connection, after: int | None, wait_seconds: float
 ) -> Generator[tuple[int, Happening | None], None, None]:
     """Yield places and what happened there; None where nothing did that is known: the beginning, a heartbeat."""
+    import httpx
     from httpx_sse import EventSource
 
-    with connection.stream("/v1/stream", after=after, wait_seconds=wait_seconds) as answer:
-        for block in EventSource(answer).iter_sse():
-            if block.id.isascii() and block.id.isdecimal():
-                yield int(block.id), _decoded(block.data)
+    try:
+        with connection.stream("/v1/stream", after=after, wait_seconds=wait_seconds) as answer:
+            for block in EventSource(answer).iter_sse():
+                if block.id.isascii() and block.id.isdecimal():
+                    yield int(block.id), _decoded(block.data)
+    except httpx.DecodingError as error:
+        raise Unreachable(f"the stream of {connection.url} cannot be read: {error}") from None
 
 
 def _decoded(data: str) -> Happening | None:

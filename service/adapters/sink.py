@@ -42,7 +42,6 @@ class Sink:
         self.shown = shown(url)
         self._away = False
         self._refused: int | None = None  # the status that was told of
-        self.passed_over = 0
 
     def post(self, body: bytes, media_type: str, attempts: int | None = None) -> bool:
         """Post until it is taken, or refused for good; return False where the attempts were used up before."""
@@ -69,10 +68,11 @@ class Sink:
         import httpx
 
         try:
-            with self._client.stream("POST", self._url, content=body, headers={"Content-Type": media_type}) as answer:
+            headers = {"Content-Type": media_type, "Accept-Encoding": "identity"}
+            with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
+                reason = f"{answer.status_code} {_said(answer)}".strip()
                 if answer.is_success:
                     return
-                reason = f"{answer.status_code} {_said(answer)}".strip()
                 if 400 <= answer.status_code < 500 and answer.status_code not in PASSING:
                     raise Refusal(answer.status_code, reason)
                 raise Away(reason, _retry_after(answer))
@@ -89,7 +89,6 @@ class Sink:
         return True if problem.retry_after_seconds is None else problem.retry_after_seconds
 
     def _tell_refused(self, refusal: Refusal) -> None:
-        self.passed_over += 1
         if refusal.status != self._refused:
             self._speech.note(
                 f"{self.shown} refuses what is posted ({refusal}): it is passed over, and so is what it refuses like this "
@@ -99,17 +98,17 @@ class Sink:
 
 
 def shown(url: str) -> str:
-    """Return an address without what may be secret in it: the password, the query."""
+    """Return an address without what may be secret in it: the password, the query, and the path of many a webhook."""
     import httpx
 
-    return str(httpx.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
+    return str(httpx.URL(url).copy_with(userinfo=b"", path="", query=None, fragment=None))
 
 
 def _said(answer: httpx.Response) -> str:
     if answer.is_redirect:
         return "it is somewhere else: give that address"
     said = b""
-    for part in answer.iter_bytes(MOST_SAID_BYTES):
+    for part in answer.iter_raw(MOST_SAID_BYTES):
         said += part
         if len(said) >= MOST_SAID_BYTES:
             break

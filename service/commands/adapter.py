@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.commands.asking import to
-from service.commands.connection import DEFAULT_URL, CaFile, ServiceUrl, TokenFile
+from service.commands.connection import DEFAULT_URL, CaFile, Connection, ServiceUrl, TokenFile
 from service.commands.endings import Refused
 from service.commands.speech import Speech
 
@@ -55,12 +54,12 @@ def cloudevents(
       faulthound adapter cloudevents --to https://events.example/faulthound --token-file read.token
       faulthound adapter cloudevents --to http://broker-ingress/default --state /var/lib/fh/events.json
     """
-    speech = Speech()
-    with to(service, ca_file, token_file) as connection, _sink(to_url, sink_token_file, ca_file, speech) as sink:
-        from service.adapters.cloudevents import forward
-        from service.adapters.following import StateFile
+    from service.adapters.cloudevents import forward
+    from service.adapters.following import StateFile
 
-        forward(connection, sink, StateFile(state), (public or connection.url).rstrip("/"), speech)
+    speech = Speech()
+    with to(service, ca_file, token_file) as connection, _sink(to_url, "", sink_token_file, ca_file, speech) as sink:
+        forward(connection, sink, StateFile(state), _page(public, connection), speech)
 
 
 @adapter.command()
@@ -82,18 +81,17 @@ def alertmanager(
       faulthound adapter alertmanager --to http://alertmanager:9093 --token-file read.token
       faulthound adapter alertmanager --to http://am:9093 --public https://faulthound.example
     """
-    speech = Speech()
     from service.adapters.alertmanager import PATH, tell
     from service.adapters.following import StateFile
 
-    base = to_url.rstrip("/")
-    url = base if base.endswith(PATH) else base + PATH
-    with to(service, ca_file, token_file) as connection, _sink(url, sink_token_file, ca_file, speech) as sink:
-        tell(connection, sink, StateFile(state), (public or connection.url).rstrip("/"), speech)
+    speech = Speech()
+    with to(service, ca_file, token_file) as connection, _sink(to_url, PATH, sink_token_file, ca_file, speech) as sink:
+        tell(connection, sink, StateFile(state), _page(public, connection), speech)
 
 
 @contextmanager
-def _sink(url: str, token_file: Path | None, ca_file: Path | None, speech: Speech) -> Iterator[Sink]:
+def _sink(url: str, path: str, token_file: Path | None, ca_file: Path | None, speech: Speech) -> Iterator[Sink]:
+    """Give the sink at an address; ``path`` is what its API has below the address that people know."""
     import httpx
     import stamina
 
@@ -101,9 +99,28 @@ def _sink(url: str, token_file: Path | None, ca_file: Path | None, speech: Speec
     from service.commands.connection import token_in, trusted
 
     stamina.instrumentation.set_on_retry_hooks(())  # the sink says itself what goes wrong, once
-    if not re.match(r"https?://[^/]", url):
-        raise Refused("--to is no address of a sink: write https://events.example/faulthound")
+    _check_address("--to", url)
+    if not url.rstrip("/").endswith(path):
+        url = url.rstrip("/") + path
     token = token_in(token_file) if token_file else ""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(headers=headers, timeout=TIMEOUT_SECONDS, verify=trusted(ca_file)) as client:
         yield Sink(client, url, speech)
+
+
+def _page(public: str | None, connection: Connection) -> str:
+    if public is not None:
+        _check_address("--public", public)
+    return (public or connection.url).rstrip("/")
+
+
+def _check_address(option: str, url: str) -> None:
+    """Refuse what is no address, without repeating it: it may hold a password."""
+    import httpx
+
+    try:
+        known = httpx.URL(url)
+    except httpx.InvalidURL:
+        known = httpx.URL("")
+    if known.scheme not in ("http", "https") or not known.host:
+        raise Refused(f"{option} is no address: write https://faulthound.example")
