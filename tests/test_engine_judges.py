@@ -183,6 +183,20 @@ def test_two_run_at_a_time_and_the_newest_of_an_incident_counts(judges: Judges, 
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_costs_no_judgement(
+    judges: Judges, with_analyzer: Any, number: signal.Signals
+) -> None:
+    """Ctrl-C at a terminal, or a unit that is stopped, reaches a judgement too: no analyzer is blamed for it."""
+    with_analyzer("a_slow_one", lambda: os.kill(os.getpid(), number))
+    judges.ask(asked())
+
+    (judged,), failed = ended(judges)
+
+    assert failed == []
+    assert judged.cut.unfinished == ()
+
+
 def test_closing_leaves_no_process(judges: Judges, with_analyzer: Any) -> None:
     """Judges that are closed in the middle of a judgement have no child left, dead or alive."""
     with_analyzer("a_slow_one", lambda: time.sleep(60))

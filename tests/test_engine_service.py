@@ -138,6 +138,11 @@ class Bench:
         (row,) = self.all(model)
         return row
 
+    def place(self) -> int:
+        """Return how far in the log the engine says that it is."""
+        (row,) = [row for row in self.all(Cursor) if row.reader == incidents.READER]
+        return int(row.sequence)
+
     def told(self, *kinds: str) -> list[str]:
         """Return the kinds of what happened, in order; only these, if any are given."""
         return [row.kind for row in self.all(Happening) if not kinds or row.kind in kinds]
@@ -288,6 +293,77 @@ def test_what_the_database_broke_off_is_written_later(bench: Bench, monkeypatch:
     assert bench.told("opened", "published") == ["opened", "published"]
 
 
+def test_a_commit_of_which_nobody_was_told_is_not_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the database goes away between its commit and its answer, nothing is asked, told or published twice."""
+    bench.fleet.run("hung", NODES)
+    transaction = bench.database.transaction
+
+    @contextmanager
+    def untold() -> Iterator[Session]:
+        with transaction() as session:
+            yield session
+        raise exc.OperationalError("COMMIT", None, Exception("the server is gone"))
+
+    for _ in range(2):
+        monkeypatch.setattr(bench.database, "transaction", untold)
+        with pytest.raises(exc.OperationalError):
+            bench.turns(1)
+        monkeypatch.setattr(bench.database, "transaction", transaction)
+        bench.turns(1)
+        bench.fleet.answer(NODES)
+    bench.turns(3)
+
+    assert bench.one(IncidentRow).verdict_version == 1
+    assert len(bench.all(Command)) == 6
+    assert bench.told("opened", "asked", "published") == ["opened", "asked", "asked", "asked", "published"]
+    assert bench.numbers.write_failures == 0
+
+
+@pytest.mark.parametrize("step", [1 << 31, 1 << 63])
+def test_a_cost_that_no_column_holds_costs_itself(bench: Bench, step: int) -> None:
+    """A job that counts tokens as its steps, beyond what a database's integers hold, does not stop the engine."""
+    bench.hang()
+    (cost,) = bench.driver._costs.values()
+    moved = {"last_step": step, "resumed_step": step, "steps_lost": 1, "first_good_at": bench.clock.at}
+    bench.driver._changed_costs[cost.incident] = replace(cost, **moved)
+    bench.turns(1)
+
+    row = bench.one(Downtime)
+    assert (row.first_good_at, row.last_step, row.resumed_step, row.steps_lost) == (bench.clock.at - 1, None, None, 1)
+
+
+def test_a_pin_that_a_person_deleted_is_not_another_incidents(bench: Bench) -> None:
+    """Its number may be given again: the incident that lost its pin neither moves nor deletes the other's."""
+    bench.fleet.run("hung", NODES)
+    bench.turns(2)
+    with bench.database.transaction() as session:
+        session.execute(delete(Pin))
+    bench.fleet.run("hung-too", ["gpu-0005"])
+    bench.turns(2)
+    first, second = sorted(bench.all(IncidentRow), key=lambda row: row.opened_at)
+    with bench.database.transaction() as session:
+        assert incidents.close(session, first.id, bench.clock.at, "a drill")
+
+    assert [pin.id for pin in bench.all(Pin)] == [second.pin]
+
+
+def test_a_long_turn_keeps_the_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it takes up many batches, each of four seconds, an engine proves its lease: nobody takes it, nothing is redone."""
+    take = bench.driver._take
+    for number in range(5):
+        bench.fleet.run(f"healthy-{number}", ["gpu-0001"])
+
+    def slow(stored: Any) -> None:
+        bench.clock.at += 4
+        assert not Lease(bench.database, "engine", "b", bench.clock).take()
+        take(stored)
+
+    monkeypatch.setattr(bench.driver, "_take", slow)
+    bench.driver.turn()
+
+    assert bench.place() == 5
+
+
 def test_an_engine_without_its_lease_writes_nothing(bench: Bench) -> None:
     """Once another has taken the lease, the first fails at its next write, and the other does the work once."""
     bench.fleet.run("hung", NODES)
@@ -310,7 +386,7 @@ def test_a_batch_that_nobody_can_read_is_passed_over(bench: Bench) -> None:
     bench.turns(2)
 
     assert bench.numbers.undecodable_batches == 1
-    assert bench.one(Cursor).sequence == 3
+    assert bench.place() == 3
     assert len(bench.all(IncidentRow)) == 1
 
 

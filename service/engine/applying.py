@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.incident import Alarm, Ask, Close, Incident, Instruction, Judge, Merge, Open, Publish
+from service.engine import ledger
 from service.store import commands, happenings, incidents
 from service.store.failures import PASSING
 from service.store.models import Alarm as AlarmRow
@@ -55,12 +56,14 @@ class Writer:
         self._session, self._now, self._jobs = session, now, dict(jobs)
         self._happened: list[tuple[float, str, str | None, str | None, dict[str, Any]]] = []
 
-    def write(self, done: Iterable[Done]) -> None:
-        """Write these, and then what happened."""
+    def write(self, done: Iterable[Done], costs: Iterable[ledger.Cost] = ()) -> None:
+        """Write these, what incidents have cost, and then what happened."""
         for one in done:
             count = len(self._happened)
             if not self._tried(partial(self._write, one), type(one.what).__name__):
                 del self._happened[count:]
+        for cost in costs:
+            self._tried(partial(ledger.write, self._session, cost), "Cost")
         for told in self._happened:
             self._tried(partial(happenings.add, self._session, *told), "Happening")
 

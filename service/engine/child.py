@@ -28,9 +28,9 @@ def judge(asked: Judge, knowledge: Knowledge, pipe: int, most_bytes: int, parent
     code = 1
     try:
         gc.freeze()  # what came from the parent, its connections above all, is never finalized here
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.alarm(0)
+        # Ctrl-C and a stop of the unit come here too, and are no analyzer's fault: the engine ends its children itself.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         die_with_parent(signal.SIGKILL, parent)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)

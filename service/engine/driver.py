@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
+from sqlalchemy.orm import Session
 
 from analyzers.detect import symptoms
 from analyzers.engine.step import TICK_SECONDS, due, step
@@ -37,6 +38,7 @@ BEHIND_SECONDS = 5.0  # of the newest batch that was read: then time is what the
 BACK_SECONDS = 60.0  # by which the clock may go back; by more, and nothing would be due for so long
 LEAST_TICK_SECONDS = 0.25  # between two ticks, whatever is due
 MOST_DETAIL = 200
+WRITES = "engine_writes"  # row of the cursors: how many transactions there were
 
 _log = logging.getLogger(__name__)
 
@@ -55,12 +57,15 @@ class Driver:
         self._database, self._lease, self._judges, self._clock = database, lease, judges, clock
         self._log = Log(database)
         self.numbers = numbers
-        self._proved_at = clock()
+        self._proved_at = self._looked_at = clock()
         self._todo: list[Done] = []  # decided and not yet written
         self._asked: list[Judge] = []  # to be judged once that is written
         taken_up = resume(database, knowledge, clock(), self._stay)
         self.state, self.sequence, self._costs = taken_up.state, taken_up.sequence, taken_up.costs
         self._changed_costs: dict[str, ledger.Cost] = {}
+        with database.session() as session:
+            self._writes = _writes(session)
+        self._unsure = False  # whether the last transaction was committed
         self._stored = dict(self.state.incidents)  # as the table has them
         self._ticked_at = 0.0
         self._caught_up = False
@@ -80,6 +85,7 @@ class Driver:
         self._caught_up = not batches or at - batches[-1].received_at < BEHIND_SECONDS
         self.numbers.lag_seconds = max(0.0, at - batches[0].received_at) if batches else 0.0
         for stored in batches:
+            self._stay()
             self._take(stored)
         for ended in self._judges.turn():
             self._conclude(ended)
@@ -180,16 +186,20 @@ class Driver:
         saved = list(self._saves())
         if not (self._todo or saved or self._changed_costs) and at - self._proved_at < RENEW_SECONDS:
             return
-        renewing = at - self._proved_at >= RENEW_SECONDS
+        looking = at - self._looked_at >= RENEW_SECONDS
+        if self._unsure and self._stands():
+            self._written()
+            return
+        self._unsure = True
         with self._database.transaction() as session:
             self._lease.prove(session)
-            upsert(session, Cursor, [{"reader": incidents.READER, "sequence": self.sequence}])
+            places = {incidents.READER: self.sequence, WRITES: self._writes + 1}
+            upsert(session, Cursor, [{"reader": name, "sequence": place} for name, place in places.items()])
             writer = Writer(session, at, {incident.id: incident.job for incident in self._stored.values()})
-            writer.write([*self._todo, *saved])
-            for cost in self._changed_costs.values():
-                ledger.write(session, cost)
-            withdrawn = incidents.closed_among(session, list(self.state.incidents)) if renewing else []
+            writer.write([*self._todo, *saved], self._changed_costs.values())
+            withdrawn = incidents.closed_among(session, list(self.state.incidents)) if looking else []
         self._proved_at = at
+        self._looked_at = at if looking else self._looked_at
         self.numbers.write_failures += writer.failed
         self._written()
         for incident in withdrawn:
@@ -213,7 +223,13 @@ class Driver:
         if incident.merged_into is not None and (before is None or before.merged_into != incident.merged_into):
             yield Done(at, Happened("merged", incident.id, incident.job, {"into": incident.merged_into}))
 
+    def _stands(self) -> bool:
+        """Return whether what broke off had been committed: where the database goes away just then, nobody is told."""
+        with self._database.session() as session:
+            return _writes(session) == self._writes + 1
+
     def _written(self) -> None:
+        self._writes, self._unsure = self._writes + 1, False
         for done in self._todo:
             if isinstance(done.what, Open) and done.what.incident.job is not None:
                 opened = done.what.incident
@@ -233,7 +249,7 @@ class Driver:
         self._asked.clear()
 
     def _stay(self) -> None:
-        """Hold the lease while the log is read again."""
+        """Hold the lease while many batches are taken up."""
         if (at := self._clock()) - self._proved_at >= RENEW_SECONDS:
             with self._database.transaction() as session:
                 self._lease.prove(session)
@@ -244,6 +260,11 @@ class Driver:
         self.numbers.sequence = self.sequence
         self.numbers.open_incidents = len(self.state.incidents)
         self.numbers.judgements, self.numbers.judge_seconds = self._judges.count, self._judges.seconds_total
+
+
+def _writes(session: Session) -> int:
+    row = session.get(Cursor, WRITES)
+    return row.sequence if row is not None else 0
 
 
 def _shows(before: Incident | None, incident: Incident) -> bool:

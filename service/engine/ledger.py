@@ -19,6 +19,7 @@ from analyzers.engine.state import State
 from analyzers.incident import Incident
 from analyzers.watch import JobView
 from analyzers.watch.rhythm import Row
+from service.store import incidents
 from service.store.models import Downtime
 
 MOST_WATCHED = 1_000  # downtimes that wait for a good step; the oldest are given up
@@ -74,6 +75,7 @@ def grown(costs: Iterable[Cost], state: State) -> Iterator[Cost]:
 def write(session: Session, cost: Cost) -> None:
     """Store what is known."""
     told = {name: value for name, value in asdict(cost).items() if name not in ("incident", "job", "attempt")}
+    told |= {name: incidents.bounded(told[name]) for name in ("last_step", "resumed_step", "steps_lost")}
     session.execute(update(Downtime).where(Downtime.incident == cost.incident).values(told))
 
 

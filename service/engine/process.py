@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -109,7 +110,8 @@ class Process:
             return
         self._told_at = time.monotonic()
         if select.select([], [self._stdout], [], 0)[1]:
-            os.write(self._stdout, msgspec.json.encode(self._numbers) + b"\n")
+            with contextlib.suppress(BrokenPipeError):  # the service has ended, as stdin is about to say
+                os.write(self._stdout, msgspec.json.encode(self._numbers) + b"\n")
 
 
 def run(settings: Settings, owner: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from analyzers.incident import Incident, Open, Publish
@@ -54,7 +54,7 @@ def insert(session: Session, opened: Open) -> bool:
     if session.get(Row, incident.id) is not None:
         return False
     job = None if incident.job is None else clean(incident.job, 255)
-    attempt = _bounded(incident.attempt)
+    attempt = bounded(incident.attempt)
     row = Row(
         id=incident.id, kind=incident.kind, job=job, attempt=attempt, opened_at=incident.opened_at,
         onset_at=incident.onset_at, closed_at=None, closed_because="", merged_into=None, nodes=_nodes(incident),
@@ -66,7 +66,7 @@ def insert(session: Session, opened: Open) -> bool:
     if job is not None:
         cost = Downtime(
             incident=incident.id, job=job, attempt=attempt, onset_at=incident.onset_at,
-            detected_at=incident.opened_at, last_step=_bounded(incident.last_step),
+            detected_at=incident.opened_at, last_step=bounded(incident.last_step),
         )  # fmt: skip
         session.add(cost)
         session.flush()
@@ -108,7 +108,7 @@ def publish(session: Session, published: Publish, at: float) -> bool:
     )
     session.execute(
         update(Pin)
-        .where(Pin.id == row.pin, Pin.until < published.cut.at + PIN_SLACK_SECONDS)
+        .where(*_own_pin(row), Pin.until < published.cut.at + PIN_SLACK_SECONDS)
         .values(until=published.cut.at + PIN_SLACK_SECONDS)
     )
     session.flush()
@@ -130,7 +130,7 @@ def close(session: Session, id: str, at: float, because: str, *, recovered: bool
         return False
     row.closed_at, row.closed_because, row.version = at, clean(because, 1_000), row.version + 1
     if not row.culprits and row.pin is not None:
-        session.execute(delete(Pin).where(Pin.id == row.pin, Pin.by == ENGINE))
+        session.execute(delete(Pin).where(*_own_pin(row)))
         row.pin = None
     session.flush()
     return True
@@ -188,12 +188,21 @@ def _pinned(session: Session, incident: Incident, job: str | None) -> Pin:
     since = session.scalar(first)
     pin = Pin(
         job=job, since=min(incident.onset_at, incident.opened_at if since is None else since),
-        until=incident.opened_at + PIN_SLACK_SECONDS, reason=f"incident {incident.id}", by=ENGINE,
+        until=incident.opened_at + PIN_SLACK_SECONDS, reason=_reason(incident.id), by=ENGINE,
         made_at=incident.opened_at,
     )  # fmt: skip
     session.add(pin)
     session.flush()
     return pin
+
+
+def _own_pin(row: Row) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition of an incident's pin. The number alone would not do: SQLite gives that of a deleted one again."""
+    return Pin.id == row.pin, Pin.by == ENGINE, Pin.reason == _reason(row.id)
+
+
+def _reason(incident: str) -> str:
+    return f"incident {incident}"
 
 
 def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
@@ -210,6 +219,6 @@ def _nodes(incident: Incident) -> list[str]:
     return [clean(node, 255) for node in incident.nodes]
 
 
-def _bounded(number: int | None) -> int | None:
+def bounded(number: int | None) -> int | None:
     """Return a number that fits its column; what a record may say has no bound."""
     return number if number is not None and abs(number) <= LARGEST else None
