@@ -13,7 +13,7 @@ from collectors import block, bundle
 from collectors.records import Placement
 from service.store.models import Cursor, Incident, Pin
 from service.store.retention import REMOVED
-from tests.incident_rows import AT, JOB, seed, verdict
+from tests.incident_rows import AT, JOB, SYMPTOM, seed, verdict
 from tests.served import Client, an_event, served
 
 ID = "inc-0123456789ab"
@@ -108,6 +108,18 @@ def test_an_incident_shows_all_that_hangs_on_it(client: Client) -> None:
     ]  # fmt: skip
     assert document["feedback"] == []
     assert client.get("/v1/incidents/inc-none").status_code == 404
+
+
+def test_a_symptom_of_no_known_instant_is_shown(client: Client) -> None:
+    """An instant that is not a number is stored as null, and neither the document nor the page breaks on it."""
+    seed(client.service.database, ID)
+    with client.service.database.transaction() as session:
+        row = session.get(Incident, ID)
+        assert row is not None
+        row.state = {**row.state, "symptoms": [{**SYMPTOM, "at": float("nan")}]}
+
+    assert client.get(f"/v1/incidents/{ID}").json()["symptoms"][0]["at"] == 0.0
+    assert client.get(f"/incidents/{ID}").status_code == 200
 
 
 def test_a_verdict_is_the_bytes_that_were_published(client: Client) -> None:

@@ -177,6 +177,52 @@ def test_streams_are_bounded_and_given_back(client: Client, monkeypatch: pytest.
     assert read(client) == []
 
 
+def test_many_that_come_at_once_are_bounded_too(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twelve streams that are asked for in the same moment, while the table is slow, no more are opened than may be."""
+    monkeypatch.setattr(streams, "MOST_STREAMS", 2)
+    whole = streams.Streams.newest
+
+    def slow(self: streams.Streams) -> int:
+        time.sleep(0.1)
+        return whole(self)
+
+    monkeypatch.setattr(streams.Streams, "newest", slow)
+    codes: list[int] = []
+
+    def ask() -> None:
+        with client.stream("GET", "/v1/stream", params={"wait_seconds": 2}) as answer:
+            codes.append(answer.status_code)
+            answer.read()
+
+    threads = [threading.Thread(target=ask) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert codes.count(200) == 2
+    assert codes.count(429) == 10
+
+
+def test_a_revoked_token_ends_its_streams(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever lost the right to read sees nothing of what happens after the next look; another's stream goes on."""
+    monkeypatch.setattr(streams, "CHECK_SECONDS", 0.1)
+    tokens = client.service.tokens
+    (row, secret), (_, other) = tokens.make("gone", ["read"]), tokens.make("stays", ["read"])
+    with (
+        streaming(client.as_(secret), wait_seconds=20) as reader,
+        streaming(client.as_(other), wait_seconds=20) as kept,
+    ):
+        open_streams(client, 2)
+        tokens.revoke(row.id)
+        began = time.monotonic()
+        assert list(reader.events()) == []
+        assert time.monotonic() - began < 5
+        happen(client.service.database)
+
+        assert next(kept.events())["kind"] == "alarm"
+
+
 def test_a_slow_reader_is_dropped(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that takes nothing is left after the bound with what fits into the sockets; others are served meanwhile."""
     monkeypatch.setattr(streams, "SLOW_SECONDS", 0.5)

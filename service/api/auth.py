@@ -87,6 +87,15 @@ async def _from_browser(request: Request) -> HTTPAuthorizationCredentials | None
     return HTTPAuthorizationCredentials(scheme="Bearer", credentials=sent.password) if sent is not None else None
 
 
+async def still_may(request: Request, scope: str) -> bool:
+    """Return whether the caller of a request that lasts may go on: its token may have been revoked, or have expired."""
+    try:
+        await _checked(request, await _scheme(request) or await _from_browser(request), scope)
+    except Problem:
+        return False
+    return True
+
+
 async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: str) -> Caller:
     # A thread only where the database is asked, which is once in some seconds: a fleet's batches all come by here.
     if _is_known(of(request), credentials):

@@ -204,8 +204,8 @@ def happening_document(row: Happening) -> HappeningDocument:
 
 
 def known(model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the values that the model has: a later program may have stored more."""
-    return {name: value for name, value in values.items() if name in model.model_fields}
+    """Return those of the values that the model has: a later program may have stored more, and NaN is stored as null."""
+    return {name: value for name, value in values.items() if name in model.model_fields and value is not None}
 
 
 def _summary(row: Incident, verdict_at: float | None) -> dict[str, Any]:

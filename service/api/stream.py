@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -13,7 +14,7 @@ from service.api.state import of
 from service.api.streams import EventStream, Wish
 from service.store.models import Happening
 
-LONGEST_SECONDS = 3_600.0  # then the reader comes again, and whether its token is still good is looked at again
+LONGEST_SECONDS = 3_600.0
 
 router = APIRouter(tags=["incidents"])
 
@@ -49,11 +50,11 @@ async def stream_happenings(
     A client that comes back with the last id misses nothing and gets nothing twice.
     """
     streams = of(request).streams
-    streams.check_room()
     newest = await asyncio.to_thread(streams.newest)
+    streams.check_room()  # last, so that nothing is waited for before it is counted
     asked = after if last_event_id is None else int(last_event_id)
     # A place that is not there yet is of another database: what comes here would be passed over.
     place = newest if asked is None else min(asked, newest)
     equal = {Happening.job: job, Happening.incident: incident}
     where = [column == value for column, value in equal.items() if value is not None]
-    return EventStream(streams, Wish(place, where, wait_seconds))
+    return EventStream(streams, Wish(place, where, wait_seconds, partial(auth.still_may, request, "read")))

@@ -7,7 +7,7 @@ reads slowly. Whoever takes nothing for half a minute is dropped and comes again
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -25,6 +25,7 @@ from service.store.models import Happening
 
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 15.0  # so that a proxy does not take a quiet stream for a dead one
+CHECK_SECONDS = 10.0  # between two looks whether a reader's token is still good
 SLOW_SECONDS = 30.0
 RETRY_MILLISECONDS = 2_000
 MOST_STREAMS = 64
@@ -111,6 +112,7 @@ class Wish:
     place: int  # the last that the reader has
     where: Sequence[ColumnElement[bool]]
     seconds: float
+    allowed: Callable[[], Awaitable[bool]]  # whether its reader may still have it
 
 
 class EventStream(StreamingResponse):
@@ -159,8 +161,12 @@ async def _parts(streams: Streams, wish: Wish) -> AsyncIterator[bytes]:
     # The first is an id without an event: whoever loses the connection before anything happens knows where it was.
     yield f"retry: {RETRY_MILLISECONDS}\nid: {place}\n\n".encode()
     deadline = monotonic() + wish.seconds
-    spoken_at = monotonic()
+    spoken_at = checked_at = monotonic()
     while not streams.closed:
+        if monotonic() >= checked_at + CHECK_SECONDS:
+            if not await wish.allowed():
+                return
+            checked_at = monotonic()
         place, rows = await asyncio.to_thread(streams.read, place, wish.where)
         if rows:
             yield b"".join(map(_event, rows))
@@ -169,7 +175,9 @@ async def _parts(streams: Streams, wish: Wish) -> AsyncIterator[bytes]:
             continue
         if monotonic() >= deadline:
             return
-        await streams.wait(place, min(deadline, spoken_at + HEARTBEAT_SECONDS) - monotonic())
+        await streams.wait(
+            place, min(deadline, spoken_at + HEARTBEAT_SECONDS, checked_at + CHECK_SECONDS) - monotonic()
+        )
         if monotonic() >= spoken_at + HEARTBEAT_SECONDS:
             yield b": still here\n\n"
             spoken_at = monotonic()
