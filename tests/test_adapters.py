@@ -129,6 +129,18 @@ def test_a_new_adapter_begins_with_what_comes(client: Client, sink: Receiver, tm
     assert numbers(sink.taken) == [2]
 
 
+def test_no_letter_ends_an_event(client: Client, sink: Receiver, tmp_path: Path) -> None:
+    """Line ends that are none in a stream of events, as U+2028, arrive as what they are."""
+    odd = "a\u2028b\u2029c\u0085d\x0be"
+    from_here(client, tmp_path)
+    with client.service.database.transaction() as session:
+        happenings.add(session, AT, "alarm", None, JOB, {"deep": [odd]})
+    with adapter("cloudevents", client.url, sink.url, tmp_path):
+        [event] = sink.until(bool)
+
+    assert event["data"]["details"]["deep"] == [odd]
+
+
 def test_a_killed_adapter_loses_nothing(client: Client, sink: Receiver, tmp_path: Path) -> None:
     """Killed four times while it posts, it sends all in order; what the sink took at that moment comes again, by its id."""
     stops, processes = [9, 20, 31, 42], []
