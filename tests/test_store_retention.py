@@ -15,23 +15,9 @@ from sqlalchemy import event, func, select
 from service.store import retention
 from service.store.database import Database
 from service.store.log import Incoming, Log
-from service.store.models import (
-    Attempt,
-    Block,
-    Command,
-    Cursor,
-    Event,
-    Happening,
-    Incident,
-    Job,
-    Node,
-    Pin,
-    Placement,
-    Verdict,
-)
+from service.store.models import Attempt, Block, Command, Cursor, Event, Job, Node, Pin, Placement
 from service.store.retention import DAY_SECONDS, Retention
 from service.store.upkeep import Upkeep
-from tests.incident_rows import seed
 from tests.postgres import database, postgres, url
 
 __all__ = ["database", "postgres", "url"]  # fixtures
@@ -183,21 +169,6 @@ def test_rows_go_with_what_they_were_of(database: Database) -> None:
         assert session.scalars(select(Placement.job)).all() == ["recent"]
         assert session.scalars(select(Command.id)).all() == ["recent"]
         assert session.scalars(select(Event.kind).order_by(Event.at)).all() == ["old", "recent"]
-
-
-def test_incidents_stay_for_a_year(database: Database) -> None:
-    """An incident that was closed more than a year ago goes with its verdicts; open and younger ones stay."""
-    for days, id in ((400, "inc-ancient"), (300, "inc-old")):
-        at = NOW - days * DAY_SECONDS
-        seed(database, id, at=at, closed_at=at + 60)
-    seed(database, "inc-open", at=NOW - 400 * DAY_SECONDS)
-
-    sweep(database)
-
-    with database.session() as session:
-        assert set(session.scalars(select(Incident.id))) == {"inc-old", "inc-open"}
-        assert set(session.scalars(select(Verdict.incident))) == {"inc-old", "inc-open"}
-        assert set(session.scalars(select(Happening.incident))) == {"inc-old"}  # a line goes after a year
 
 
 def test_the_file_becomes_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

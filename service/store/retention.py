@@ -18,25 +18,11 @@ from service.clock import now
 from service.settings import Settings
 from service.store import registry
 from service.store.database import Database
-from service.store.models import (
-    Alarm,
-    Attempt,
-    Batch,
-    Block,
-    Command,
-    Cursor,
-    Event,
-    Happening,
-    Incident,
-    Job,
-    Node,
-    Pin,
-    Placement,
-)
+from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, Job, Node, Pin, Placement
 from service.store.upserts import upsert
 
 DAY_SECONDS = 86_400.0
-AUDIT_DAYS = 365.0  # events and incidents outlive what they tell of
+AUDIT_DAYS = 365.0  # events outlive what they tell of
 ROWS_AT_ONCE = 500
 BYTES_AT_ONCE = 16 << 20
 VACUUM_PAGES = 1_000  # given back in one transaction: 8 MB
@@ -169,7 +155,7 @@ class Retention:
                 deleted += len(goes)
 
     def _sweep_rows(self, before_at: float, audit_before_at: float) -> None:
-        """Delete what nothing is left of: nodes, jobs and their runs, ended commands; what is told of them after a year."""
+        """Delete what nothing is left of: nodes, jobs and their runs, ended commands; events after a year."""
         undeclared = Job.declared_at.is_(None) | (Job.declared_at < before_at)
         has_attempts = exists().where(Attempt.job == Job.name)
         rules = (
@@ -179,9 +165,6 @@ class Retention:
             (Node, (Node.last_seen_at < before_at,)),
             (Command, (Command.expires_at < before_at,)),
             (Event, (Event.at < audit_before_at,)),
-            (Incident, (Incident.closed_at < audit_before_at,)),  # and with it what hangs on it
-            (Happening, (Happening.at < audit_before_at,)),
-            (Alarm, (Alarm.over_at < audit_before_at,)),
         )
         for model, where in rules:
             with self._database.session() as session:  # nearly always nothing, and then nobody waits for the writer
