@@ -178,6 +178,23 @@ def test_abstaining_with_an_action_only_offers_it() -> None:
     assert "If the job cannot wait for more evidence, one way is: probe the nodes of ranks 12-13" in said
 
 
+def test_what_several_nodes_show_is_told_as_such() -> None:
+    """Where nothing is named of a fleet's incident, the nodes are what was seen, and nobody is sent to look at stacks."""
+    verdict = changed(
+        undecided(), job=None, symptom="unknown", first_symptom=document.FirstSymptom(text="11 nodes fell silent together"),
+        suspects=(Culprit(root="r1", kind="unknown", id="unknown", probability=1.0),), culprits=(), victims=document.Victims(),
+        action=document.Action(kind="none", why="somebody must look at what they share"),
+        coverage=document.Coverage(sources={"agents": 22, "agents_affected": 11}),
+    )  # fmt: skip
+    said = text.render(verdict, width=110)
+
+    assert said.startswith("Nothing is named. 11 nodes fell silent together, and the evidence does not decide why.\n")
+    assert "Nothing that stops anybody. Somebody must look at what they share.\n" in said
+    assert "11 of 22 agents are affected." in said
+    assert "  - Unknown, almost certain" in said
+    assert not any(word in said for word in ("py-spy", "faulthound diagnose", "ranks seen"))
+
+
 def test_healthy_says_so() -> None:
     """A healthy job gets one plain line and is left alone."""
     said = text.render(healthy())

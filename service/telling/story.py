@@ -89,9 +89,24 @@ def tone(verdict: Verdict) -> str:
     return "healthy" if verdict.symptom == "healthy" or not verdict.culprits else "named"
 
 
+def of_fleet(verdict: Verdict) -> bool:
+    """Whether it is of what several nodes show at once, and of no job."""
+    return "agents_affected" in verdict.coverage.sources
+
+
 def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     """Return one headline for each root; for a healthy or undecided job, one that says so."""
     if tone(verdict) == "open":
+        if of_fleet(verdict) and verdict.first_symptom is not None:
+            why = "and the evidence does not decide why."
+            return (
+                Headline(
+                    "Nothing is named.",
+                    f"{verdict.first_symptom.text[:1].upper()}{verdict.first_symptom.text[1:]}, {why}",
+                    "",
+                    "",
+                ),
+            )
         seen = {
             "unknown": "The evidence does not decide what happened.",
             "healthy": "It cannot be told whether this job is well.",
@@ -142,6 +157,8 @@ def _one(culprit: Culprit) -> str:
         if culprit.ranks and culprit.id.startswith("rank "):  # whose code
             detail = f" of {plural_ranks(culprit.ranks)}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
+    if culprit.id == culprit.kind:
+        return culprit.kind.capitalize()
     return f"{culprit.kind.capitalize()} {culprit.id}{held if culprit.kind != 'rank' else ''}"
 
 
@@ -240,6 +257,8 @@ def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = Fa
 def coverage(verdict: Verdict) -> str:
     """Say in one or two sentences what the verdict rests on."""
     seen = verdict.coverage
+    if of_fleet(verdict):
+        return f"{seen.sources['agents_affected']:,} of {seen.sources.get('agents', 0):,} agents are affected."
     total = f" of {seen.ranks_expected:,}" if seen.ranks_expected is not None else ""
     kinds = [_counted(name, count) for name, count in sorted(seen.sources.items()) if count and name != "unread"]
     sentence = f"{seen.ranks_seen:,}{total} rank{'s' if (seen.ranks_expected or seen.ranks_seen) != 1 else ''} seen"
@@ -276,6 +295,8 @@ def _counted(name: str, count: int) -> str:
 def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what to collect when nothing could be named: a reason and a command each, most telling first."""
     have = verdict.coverage.sources
+    if of_fleet(verdict):  # what machines share is not in their processes
+        return ()
     if have.get("coverage"):  # of an agent: it can be asked, and nobody need log in on a node
         job = quote(verdict.job) if verdict.job else "JOB"
         again = f"faulthound export {job} --force again.fhz && faulthound diagnose again.fhz"

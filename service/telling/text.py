@@ -155,8 +155,10 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.abstained:
-        yield "", "Nothing that stops anybody. More evidence first:"
-        for reason, command in story.next_steps(verdict):
+        steps = story.next_steps(verdict)
+        first = "More evidence first:" if steps else sentence(verdict.action.why)
+        yield "", f"Nothing that stops anybody. {first}"
+        for reason, command in steps:
             yield "", f"{reason}:"
             yield "$", command
     if not verdict.abstained or verdict.action.kind != "none":
