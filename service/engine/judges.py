@@ -32,6 +32,7 @@ from service.engine.child import HEADER, RUNNING
 
 MOST_RUNNING = 2
 MOST_TRIES = 4
+THOUSAND_RECORDS_SECONDS = 0.3  # some times of what they take: what does not end is meant, and not what is large
 PIPE_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -121,6 +122,10 @@ class Judges:
                 yield from self._bury(child)
         self._fill()
 
+    def _allowed(self, judge: Judge) -> float:
+        """Return how long a judgement may take: a job of 16,384 ranks has 180,000 records, one of 64 some hundred."""
+        return self._seconds + len(judge.records) // 1_000 * THOUSAND_RECORDS_SECONDS
+
     def close(self) -> None:
         """End all children and forget what waits: who resumes asks again."""
         self._waiting.clear()
@@ -152,7 +157,7 @@ class Judges:
             yield from _crashed(child.judged)
             yield child.judged
             return
-        why = f"it had not ended after {self._seconds:g} s" if child.late else _ending(status)
+        why = f"it had not ended after {self._allowed(child.asked.judge):g} s" if child.late else _ending(status)
         yield from self._again(child, why)
 
     def _again(self, child: _Child, why: str) -> Iterator[Judged | Failure]:
@@ -187,7 +192,7 @@ class Judges:
         os.set_blocking(reading, False)
         with contextlib.suppress(OSError):  # a whole verdict then fits, though nobody may read it for a while
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._children.append(_Child(asked, pid, reading, self._clock() + self._seconds))
+        self._children.append(_Child(asked, pid, reading, self._clock() + self._allowed(asked.judge)))
 
 
 def _left_out(already: Sequence[str], running: str, *, everything: bool) -> tuple[str, ...]:
