@@ -45,8 +45,9 @@ class Settings(BaseSettings):
     command_seconds: float = Field(60.0, gt=0, le=3600, description="How long a command waits for its agent.")
     engine: bool = Field(True, description="Whether this service runs an engine, which makes live verdicts.")
     judge_seconds: float = Field(
-        20.0, gt=0, le=600, description="Longest judgement, and 0.3 s more per thousand records; then again without the analyzer that ran."
-    )
+        20.0, gt=0, le=600,
+        description="Longest judgement, and 0.3 s a thousand records; then again without the analyzer that ran.",
+    )  # fmt: skip
     judge_bytes: int = Field(8 << 30, ge=256 << 20, description="Memory that one judgement may take.")
     knowledge: Path | None = Field(
         None, description="TOML file or folder that live verdicts lay over the packaged knowledge."
