@@ -37,6 +37,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float  # of receipt, UTC seconds
     looks: int = 0  # rounds of evidence that the agents were asked for and had time to answer
     nodes: int = 0  # that many of the incident's nodes, the first ones: more may join later
+    joined: dict[str, int] = {}  # of those that joined later → the ``after`` of their records
     offsets: dict[str, float] = {}  # node → seconds by which its clock is ahead of the service's, where that matters
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
 
@@ -53,6 +54,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     symptoms: tuple[Symptom, ...]
     after: int  # of every Cut
     nodes: tuple[str, ...] = ()  # the job's, in the order they were known, or those of an infrastructure incident
+    joined: dict[str, int] = {}  # those that were not known when it opened → after which number their records were kept
     looks: int = 0  # rounds asked for
     answered: int = 0  # rounds that were answered, or that had time enough
     asked_at: float | None = None  # the newest round, while it is waited for

@@ -6,7 +6,10 @@
     12   symptom hang no_progress   the detector sees it from now on (again: it sees it no more)
     13   answers gpu-1              to what it was asked
     14   judged machine gpu-1 evict
-    20   moves at step 41           the job does, from now on
+    20   moves at step 41           the job does, from now on (again: no more)
+    30   outage                     the loop over all jobs sees one that explains a job that stands still (again: it is over)
+    40   killed                     a new engine has the store's incidents; the outage it has not seen yet
+    50   sees                       now it has
     ----
     12   open hang …                what came out, with the instant
 
@@ -15,15 +18,17 @@ Between two lines time passes: the engine is given a Tick whenever one is due, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from analyzers.engine import step as engine
 from analyzers.engine.state import State
+from analyzers.fleet import Fleet, FleetReport, Heard, JobSeen, Shared
+from analyzers.fleet.sharing import key
 from analyzers.incident import (
     Ask,
     Close,
@@ -56,6 +61,8 @@ class Script:
         self.state, self.now, self.said = State(Knowledge()), 0.0, list[str]()
         self.seen: dict[tuple[str, str], Symptom] = {}
         self.over: str | None = None
+        self.outage = Outage()
+        self.state.fleet = self.outage
         self.nodes: tuple[str, ...] = ()
         self.cuts: list[Judge] = []
         patch.setattr(engine, "symptoms", lambda _view, _now: list(self.seen.values()))
@@ -131,9 +138,17 @@ class Script:
         self._give(Judged(incident=asked.incident, cut=asked.cut, verdict=verdict))
 
     def do_moves(self, *words: str) -> None:
-        """Let the job move again."""
-        self.over = " ".join(["the job moves", *words])
+        """Let the job move again, or stand still."""
+        self.over = " ".join(["the job moves", *words]) if self.over is None else None
         self.do_tells(self.nodes[0])
+
+    def do_outage(self) -> None:
+        """Let an outage begin, or end."""
+        self.outage.turn(START_AT + self.now, self.nodes)
+
+    def do_sees(self) -> None:
+        """Let a new engine find the outage that it was told of."""
+        self.outage.seen = True
 
     def do_withdrawn(self) -> None:
         """Let somebody else close the incident."""
@@ -143,14 +158,45 @@ class Script:
     def do_killed(self) -> None:
         """Kill the engine: a new one has the store's incidents, and observes the log again."""
         kept: list[tuple[Incident, tuple[Record, ...]]] = [
-            (replace(one), self.state.contexts[one.id]) for one in self.state.incidents.values()
+            (replace(one), self.state.contexts.get(one.id, ())) for one in self.state.incidents.values()
         ]
         jobs, sequence = self.state.jobs, self.state.sequence
         self.state = State(
             Knowledge(), sequence=sequence, now=START_AT + self.now, jobs=jobs, evidence=self.state.evidence
         )
         self.cuts.clear()
+        self.state.fleet = self.outage
+        self.outage.seen = False
         engine.restored(self.state, kept)
+
+
+class Outage(Fleet):
+    """The loop over all jobs, with a scripted outage that explains any job that stands still."""
+
+    def __init__(self) -> None:
+        super().__init__(Knowledge())
+        self.now: Shared | None = None
+        self.ended: dict[str, str] = {}
+        self.seen = True
+
+    def turn(self, at: float, nodes: tuple[str, ...]) -> None:
+        """Begin at an instant, or end."""
+        if self.now is not None:
+            self.ended, self.now = {self.now.key: "all agents report again"}, None
+            return
+        symptom = Symptom(kind="infrastructure", detector="silent_together", at=at, text="silent", nodes=nodes)
+        jobs = frozenset({JOB})
+        verdict = Verdict(symptom="unknown", cause="network", abstained=False)
+        self.now = Shared(
+            key=key(symptom), symptom=symptom, verdict=verdict, nodes=frozenset(nodes), jobs=jobs,
+            explained=frozenset({"no_progress"}), explained_jobs=jobs,
+        )  # fmt: skip
+
+    def look(self, views: Mapping[Any, JobSeen], nodes: Mapping[str, Heard], now: float) -> FleetReport:
+        """Report it, where it is seen."""
+        del views, nodes, now
+        ended, self.ended = self.ended, {}
+        return FleetReport(shared=(self.now,) if self.now is not None and self.seen else (), over=ended)
 
 
 def told(instruction: Instruction) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.hand_made import call, dump, group
 from tests.live_hangs import SPIN, START, STEPS, Hang, inside, verdict
 
 FRAMED, RANK = "gpu-3", 3
-JOB = {"job": "llama", "attempt": 1, "boot_id": "b"}
+JOB: dict[str, Any] = {"job": "llama", "attempt": 1, "boot_id": "b"}
 LIARS = ("gpu-0", "gpu-9")  # one of the job's own nodes, and one that has nothing to do with it
 HANGS = {
     "stuck": Hang(),
@@ -30,7 +31,7 @@ def placed(node: str, ranks: Sequence[int], at: float = 64.0) -> Placement:
 
 def lies(node: str, pid: int, at: float) -> dict[str, list[Record]]:
     """What a node may say of another's rank: that it is behind, stands still, is stopped, was killed."""
-    mine = {**JOB, "node": node, "rank": RANK, "pid": pid}
+    mine: dict[str, Any] = {**JOB, "node": node, "rank": RANK, "pid": pid}
     done = [call(number, at_s=float(number)) for number in range(1, STEPS + 1)]
     everybody = [group("0", 0, 1, 2, 3), group("1", RANK)]
     threads = (Thread(frames=SPIN, main=True, name="MainThread"),)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from analyzers.incident import Cut
 from collectors.records import (
     CollectiveTimings,
     CommandResult,
@@ -108,11 +109,12 @@ class Evidence:
 
 
 def selected(
-    kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], after: int, job: str | None,
+    kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], cut: Cut, job: str | None,
     attempt: int | None,
 ) -> tuple[Record, ...]:  # fmt: skip
     """Return what a judgement sees: the context, and of these nodes what is this attempt's or nobody's, in order."""
-    found = [one for node in sorted(set(nodes)) if node in kept for one in kept[node].since(after)]
+    of_nodes = [(kept[node], cut.joined.get(node, cut.after)) for node in sorted(set(nodes)) if node in kept]
+    found = [one for evidence, after in of_nodes for one in evidence.since(after)]
     found.sort(key=lambda one: one[:2])
     concerns = (record for _, _, record in found if concerns_job(record, job, attempt))
     return (*context, *concerns)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from analyzers.engine.digest import digest
 from analyzers.engine.memory import leave, remember
 from analyzers.engine.state import LOOKBACK_SECONDS, State
-from analyzers.fleet import FleetReport, Shared, key_of
+from analyzers.fleet import Shared, key_of
 from analyzers.incident import Close, Cut, Incident, Instruction, Open, Publish
 
 
@@ -32,7 +32,8 @@ def look(state: State, now: float) -> Iterator[Instruction]:
             incident = _opened(state, shared, now)
             yield Open(incident=incident)
         yield from _told(state, incident, shared, now)
-    _merge(state, report)
+    state.report = report
+    merge(state)
 
 
 def _opened(state: State, shared: Shared, now: float) -> Incident:
@@ -60,17 +61,20 @@ def _told(state: State, incident: Incident, shared: Shared, now: float) -> Itera
         remember(state, incident)
 
 
-def _merge(state: State, report: FleetReport) -> None:
+def merge(state: State) -> None:
     """Let job incidents wait that an infrastructure incident explains, and those go on that none does any more."""
+    report = state.report
     ids = {key_of(one): one.id for one in state.incidents.values() if one.kind == "infrastructure"}
+    unseen = {id for key, id in ids.items() if all(one.key != key for one in report.shared)}
     for incident in list(state.incidents.values()):
-        if incident.job is None:
-            continue
+        if incident.job is None or incident.merged_into in unseen:
+            continue  # an engine that has just been started knows of an outage before it sees it
         into = next((ids[one.key] for one in report.shared if one.key in ids and one.explains(incident)), None)
         if into == incident.merged_into:
             continue
-        again = state.now if into is None else incident.judge_at
-        remember(state, replace(incident, merged_into=into, judge_at=again))
+        # What was seen during the outage is no ground for a judgement after it: it is looked at again first.
+        changed = replace(incident, merged_into=into, judge_at=None, asked_at=None, next_look_at=state.now)
+        remember(state, changed if into is None else replace(incident, merged_into=into))
 
 
 def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:

@@ -31,7 +31,8 @@ def observe(state: State, event: Received) -> None:
         if record.job is not None:
             key = (record.job, record.attempt)
             _place(state, key, event.node)
-            state.told_at[key] = max(event.received_at, state.told_at.get(key, 0.0))
+            if key in state.jobs:
+                state.told_at[key] = max(event.received_at, state.told_at.get(key, 0.0))
     for key in state.jobs_on.get(event.node, ()):
         concerning = [record for record in event.records if concerns_job(record, *key)]
         state.jobs[key].take(event, concerning)
@@ -83,6 +84,7 @@ def leave(state: State, id: str, settled_at: float | None = None) -> None:
         )
     state.contexts.pop(id, None)
     state.waiting.pop(id, None)
+    state.unanswered.pop(id, None)
 
 
 def restored(state: State, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:
@@ -111,17 +113,20 @@ def forget(state: State, now: float) -> None:
     for node, evidence in state.evidence.items():
         evidence.forget(min(through, needed.get(node, through)))
     for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
-        for of_node in (state.nodes, state.evidence, state.jobs_on):
+        for of_node in (state.nodes, state.jobs_on):
             of_node.pop(node, None)
+    for node in [name for name in state.evidence if name not in state.nodes and name not in needed]:
+        del state.evidence[node]
     running = {key for keys in state.jobs_on.values() for key in keys}
-    for key in [key for key in state.jobs if _forgotten(state, key, running, now)]:
-        for of_job in (state.jobs, state.settled, state.told_at):
+    open_jobs = {(incident.job, incident.attempt) for incident in state.incidents.values()}
+    for key in [key for key in state.jobs if key not in open_jobs and _forgotten(state, key, running, now)]:
+        for of_job in (state.jobs, state.told_at):
             of_job.pop(key, None)
         for keys in state.jobs_on.values():
             keys.discard(key)
+    for key in [key for key, at in state.settled.items() if key not in state.jobs and now - at > FORGOTTEN_SECONDS]:
+        del state.settled[key]
 
 
 def _forgotten(state: State, key: JobKey, running: set[JobKey], now: float) -> bool:
-    if state.incident_of(key) is not None:
-        return False
     return key not in running or now - state.told_at.get(key, 0.0) > FORGOTTEN_SECONDS

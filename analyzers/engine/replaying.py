@@ -48,5 +48,5 @@ def judged_again(
 
 
 def _judged(case: Case, cut: Cut, kept: dict[str, Evidence], knowledge: Knowledge) -> Judged:
-    records = selected(kept, case.nodes[: cut.nodes], case.context, cut.after, case.job, case.attempt)
+    records = selected(kept, case.nodes[: cut.nodes], case.context, cut, case.job, case.attempt)
     return conclude(Judge(incident=case.incident, cut=cut, records=records, attempt=case.attempt), knowledge)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from analyzers.engine.evidence import Evidence
-from analyzers.fleet import Fleet
+from analyzers.fleet import Fleet, FleetReport
 from analyzers.incident import Incident, Received
 from analyzers.knowledge import Knowledge
 from analyzers.watch import JobView
@@ -63,12 +63,14 @@ class State:
     waiting: dict[str, set[tuple[str, str]]] = field(
         default_factory=dict
     )  # incident → (node, verb) asked and not answered
+    unanswered: dict[str, int] = field(default_factory=dict)  # incident → what of its newest look did not come in time
     settled: dict[JobKey, float] = field(default_factory=dict)  # symptoms from before then have had their incident
     marks: deque[tuple[float, int]] = field(default_factory=deque)  # (received_at, sequence), a mark a tick
     changed: set[JobKey] = field(default_factory=set)  # jobs that something was told of since they were looked at
     looked_at: float = 0.0  # when changed jobs were last looked at
     ticked_at: float = 0.0  # when all jobs were last looked at
     fleet: Fleet = field(init=False)  # what several nodes or jobs show at once
+    report: FleetReport = field(default_factory=FleetReport)  # its newest
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.knowledge)

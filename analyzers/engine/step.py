@@ -17,6 +17,7 @@ from what is decided (``step``): after a restart the log is observed again and n
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -76,9 +77,11 @@ def due(state: State) -> float | None:
     """Return when the next Tick is worth something, before the ordinary one; None: it can wait for that."""
     instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
     for incident in state.incidents.values():
+        if incident.merged_into is not None:
+            continue
         if incident.asked_at is not None:
             instants.append(incident.asked_at + ANSWER_SECONDS)
-        if incident.cut is None and incident.merged_into is None:
+        if incident.cut is None:
             # While a look is waited for, the next one is not due, however late it is.
             next_look_at = incident.next_look_at if incident.asked_at is None else None
             instants += [at for at in (incident.judge_at, next_look_at) if at is not None]
@@ -95,6 +98,7 @@ def _answered(state: State, event: Received) -> Iterator[Instruction]:
         waiting.difference_update((event.node, verb) for verb in results)
         if before and not waiting:
             incident = state.incidents[id]
+            state.unanswered[id] = 0
             remember(state, replace(incident, asked_at=None, answered=incident.looks))
             if incident.merged_into is None and not _settling(incident):
                 yield from _judge(state, id)
@@ -118,33 +122,45 @@ def _tick(state: State, now: float) -> Iterator[Instruction]:
         keys = list(state.jobs) if whole else [key for key in state.changed if key in state.jobs]
         state.changed.clear()
         state.looked_at = now
+        attempts: dict[str, list[JobView]] = defaultdict(list)
+        for view in state.jobs.values():
+            attempts[view.job].append(view)
+        open_of = {(incident.job, incident.attempt): incident for incident in state.incidents.values()}
         for key in sorted(keys, key=str):
-            yield from _look_at(state, key, now)
+            yield from _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
     if whole:
         state.ticked_at = now
         yield from infrastructure.look(state, now)
         forget(state, now)
+    else:
+        infrastructure.merge(state)
     for id, incident in list(state.incidents.items()):
-        if incident.job is not None and (incident.job, incident.attempt) not in state.jobs and whole:
-            yield from _unseen(state, incident, now)
-        elif incident.job is not None and incident.merged_into is None:
+        if incident.job is None:
+            continue
+        if whole and _unseen(state, incident, now):
+            yield from _close(state, incident, now, f"nothing was told of job {incident.job} for an hour")
+        elif incident.merged_into is None:
             yield from _go_on(state, id, now)
 
 
-def _unseen(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
-    """Close what nobody tells of any more, as after a long absence of the engine."""
-    if now > incident.opened_at + FORGOTTEN_SECONDS:
-        yield from _close(state, incident, now, f"nothing was told of job {incident.job} for an hour")
+def _unseen(state: State, incident: Incident, now: float) -> bool:
+    """Whether nobody tells of the job any more: its nodes are gone, or were while the engine was away."""
+    told_at = state.told_at.get((incident.job or "", incident.attempt), 0.0)
+    return now > max(incident.opened_at, told_at) + FORGOTTEN_SECONDS
 
 
-def _look_at(state: State, key: JobKey, now: float) -> Iterator[Instruction]:
-    """Ask the detectors about a job: open, merge, or see that it is over."""
-    view, incident = state.jobs[key], state.incident_of(key)
-    if incident is None and _is_replaced(state, key):
+def _look_at(
+    state: State, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
+) -> Iterator[Instruction]:
+    """Ask the detectors about a job: open, merge, or see that it is over. ``attempts``: all of the same job."""
+    key = (view.job, view.attempt)
+    later = [one for one in attempts if (one.attempt or 0) > (view.attempt or 0)]
+    # What the nodes tell now is the later attempt's.
+    if incident is None and any(one.first_at > view.first_at for one in later):
         return
     since = state.settled.get(key, 0.0)
     shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
-    if incident is not None and (because := _over(state, view, incident, shown, now)):
+    if incident is not None and (because := _over(view, incident, later, shown, now)):
         recovered = moves_again(view, incident, now) is not None
         yield from _close(state, incident, now, because, recovered=recovered)
         return
@@ -160,7 +176,7 @@ def _is_known(incident: Incident, symptom: Symptom) -> bool:
     return any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms)
 
 
-def _over(state: State, view: JobView, incident: Incident, shown: list[Symptom], now: float) -> str | None:
+def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[Symptom], now: float) -> str | None:
     """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters.
 
     Deaths are told at once and logs some seconds later, and a job may die while it is looked at for something else.
@@ -172,22 +188,11 @@ def _over(state: State, view: JobView, incident: Incident, shown: list[Symptom],
         return None
     if _crashed(incident) and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
         return None
-    running = [one for one in _later(state, (view.job, view.attempt)) if one.newest_step is not None]
+    running = [one for one in later if one.newest_step is not None]
     if running:
         newest = max(running, key=lambda one: one.attempt or 0)
         return f"attempt {newest.attempt} is at step {newest.newest_step}"
     return moved(view, incident, now)
-
-
-def _later(state: State, key: JobKey) -> list[JobView]:
-    """Return the later attempts of the same job."""
-    job, attempt = key
-    return [one for (other, number), one in state.jobs.items() if other == job and (number or 0) > (attempt or 0)]
-
-
-def _is_replaced(state: State, key: JobKey) -> bool:
-    """Whether a later attempt runs: what its nodes tell now is not this one's."""
-    return any((one.first_at or 0.0) > (state.jobs[key].first_at or 0.0) for one in _later(state, key))
 
 
 def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[Instruction]:
@@ -218,7 +223,7 @@ def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
     """Do what an open incident's own clock says: ask again, stop waiting, judge."""
     incident = state.incidents[id]
     if incident.asked_at is not None and now >= incident.asked_at + ANSWER_SECONDS:
-        state.waiting.pop(id, None)
+        state.unanswered[id] = len(state.waiting.pop(id, ()))
         incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
         remember(state, incident)
     if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
@@ -237,9 +242,12 @@ def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
     nodes = (*incident.nodes, *joined)
     later = LOOKS_AFTER_SECONDS[min(incident.looks + 1, len(LOOKS_AFTER_SECONDS) - 1)]
     next_at = incident.opened_at + later if incident.looks + 1 < len(LOOKS_AFTER_SECONDS) else now + later
+    # What was told before is forgotten of nodes that are in no incident: a replay, which has it all, leaves it out.
+    kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
     changed = replace(
-        incident, nodes=nodes, looks=incident.looks + 1, asked_at=now, next_look_at=max(next_at, now + 1.0)
-    )
+        incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
+        asked_at=now, next_look_at=max(next_at, now + LOOKS_AFTER_SECONDS[1]),
+    )  # fmt: skip
     if _crashed(incident) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
     remember(state, changed)
@@ -256,7 +264,7 @@ def _judge(state: State, id: str) -> Iterator[Instruction]:
         return
     cut = Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
-        offsets=incident.offsets,
+        joined=incident.joined, offsets=incident.offsets,
     )  # fmt: skip
     remember(state, replace(incident, cut=cut, judge_at=None))
     yield judgement(state, state.incidents[id])
@@ -268,7 +276,7 @@ def judgement(state: State, incident: Incident) -> Judge:
     if cut is None:
         raise ValueError(f"incident {incident.id} is not being judged")
     records = selected(
-        state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut.after, incident.job,
+        state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut, incident.job,
         incident.attempt,
     )  # fmt: skip
     return Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
@@ -282,7 +290,8 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
     told = digest(event.verdict)
     early = event.verdict.abstained and event.cut.looks < 2
     incident = replace(incident, cut=None)
-    if told != incident.digest and not early:  # one that names nobody waits for the second look
+    # One that names nobody waits for the second look; one that an outage explains by now accuses nobody.
+    if told != incident.digest and not early and incident.merged_into is None:
         incident = replace(incident, digest=told, published=incident.published + 1)
         yield Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims

@@ -21,6 +21,7 @@ from collectors.records import STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 3
 MOST_TELLERS = 65_536
+MOST_TELLINGS = 64  # kinds of tellers: readers of logs, and the probe
 MOST_LATENESSES = 64
 LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the clock
 PROBE = "probe"
@@ -96,6 +97,8 @@ class Progress:
         key = (-1 if steps.rank is None else steps.rank, steps.told_by)
         telling = self.tellings.get(steps.told_by)
         if telling is None:
+            if len(self.tellings) >= MOST_TELLINGS:
+                return
             every = EVERY_SECONDS.get(steps.told_by, LOG_EVERY_SECONDS)
             telling = self.tellings[steps.told_by] = Telling(every)
         followed = self._follow(key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.watch.node import NodeView
+from analyzers.watch.processes import LARGEST_RANK, MOST_RANKS
 from collectors.records import RING_COLUMNS, Members, RasCommunicator, Ring
 
 MOST_DURATIONS = 256
@@ -64,6 +65,8 @@ class Waits:
         known = self.rings.get(ring.rank)
         if known is not None and at <= known.at:
             return at
+        if known is None and (len(self.rings) >= MOST_RANKS or not 0 <= ring.rank < LARGEST_RANK):
+            return None
         entered, left = _column(ring, "entered_ns"), _column(ring, "left_ns")
         if not len(entered) == len(left) == ring.count:
             return at
