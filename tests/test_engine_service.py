@@ -200,6 +200,19 @@ def _judge_of(bench: Bench, verdict: VerdictRow) -> Judge:
     return deciding.judgement(bench.driver.state, replace(incident, cut=cut))
 
 
+def test_answers_that_did_not_come_are_told(bench: Bench) -> None:
+    """A look that all have answered waits for nothing; one whose time is over says how many answers it went without."""
+    bench.fleet.run("hung", NODES)
+    bench.turns(3)
+    bench.fleet.answer(NODES[:1])
+    bench.turns(10)
+    bench.fleet.answer(NODES)
+    bench.turns(3)
+
+    looks = [row.details for row in bench.all(Happening) if row.kind == "answered"]
+    assert looks == [{"look": 1, "waits_for": len(deciding.AWAITED)}, {"look": 2, "waits_for": 0}]
+
+
 def test_an_incident_closes_and_lets_go(bench: Bench) -> None:
     """When the job moves again the incident says so, no node is unfit for it, and its records stay pinned."""
     bench.hang()

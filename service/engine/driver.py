@@ -218,7 +218,7 @@ class Driver:
     def _seen(self, before: Incident | None, incident: Incident) -> Iterator[Done]:
         at = self.state.now
         if incident.answered > (before.answered if before is not None else 0):
-            told = {"look": incident.answered, "waits_for": len(self.state.waiting.get(incident.id, ()))}
+            told = {"look": incident.answered, "waits_for": self.state.unanswered.get(incident.id, 0)}
             yield Done(at, Happened("answered", incident.id, incident.job, told))
         if incident.merged_into is not None and (before is None or before.merged_into != incident.merged_into):
             yield Done(at, Happened("merged", incident.id, incident.job, {"into": incident.merged_into}))
