@@ -82,6 +82,13 @@ def test_every_analyzer_has_a_row() -> None:
     assert rows("docs/analyzers.md") == set(engine.every_analyzer()) | knowledge
 
 
+def test_every_detector_has_a_row() -> None:
+    """docs/engine.md says what each detector sees that opens an incident."""
+    from analyzers.detect import every_detector
+
+    assert rows("docs/engine.md") >= set(every_detector())
+
+
 def test_knowledge_says_where_it_is_from() -> None:
     """Every knowledge table names its source and the date at which that source was read."""
     for path in (REPOSITORY / "analyzers" / "knowledge").glob("*.toml"):
@@ -136,6 +143,13 @@ def test_links_lead_somewhere() -> None:
     ]
 
     assert broken == []
+
+
+def test_every_page_can_be_found() -> None:
+    """Every page of docs is linked from README or from ARCHITECTURE, not only from another page of docs."""
+    doors = text("README.md") + text("ARCHITECTURE.md")
+
+    assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f"](docs/{page.name})" not in doors] == []
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
