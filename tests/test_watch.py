@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from analyzers.detect import symptoms
 from analyzers.incident import Incident, Received, Symptom
-from analyzers.watch import JobView, allowed_seconds, moved
+from analyzers.watch import JobView, allowed_seconds, moved, restarted
 from collectors.records import (
     CollectorReport,
     CommandResult,
@@ -143,6 +143,20 @@ def test_a_counter_that_begins_anew_moves_too() -> None:
     feed(view, [batch(210.0, step_record(rows))])
 
     assert moved(view, incident(150.0, last_step=990), START + 210.0) is not None
+
+
+@pytest.mark.parametrize("ahead", [0.0, 30.0, -30.0])
+def test_a_restart_that_nobody_counts_is_no_recovery(ahead: float) -> None:
+    """The attempt has the same number, and its processes are other ones: they were begun after the incident was."""
+    first = ProcessState(
+        job="run", attempt=0, state="R", rank=0, pid=10, started_at=START - 60.0 + ahead, at=START + 90.0 + ahead
+    )
+    again = replace(first, pid=11, started_at=START + 110.0 + ahead, at=START + 115.0 + ahead)
+    opened = incident(100.0, "crash")
+
+    view = feed(JobView("run", 0), [batch(91.0, first, ahead=ahead)])
+    assert not restarted(view, opened)
+    assert restarted(feed(view, [batch(116.0, again, ahead=ahead)]), opened)
 
 
 def test_a_new_attempt_ends_the_incident_of_the_old_one() -> None:

@@ -45,7 +45,7 @@ from analyzers.incident import (
     Tick,
 )
 from analyzers.looks import LOOKS_AFTER_SECONDS
-from analyzers.watch import JobView, moved, moves_again
+from analyzers.watch import JobView, moved, moves_again, restarted
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
@@ -161,7 +161,7 @@ def _look_at(
     since = state.settled.get(key, 0.0)
     shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
     if incident is not None and (because := _over(view, incident, later, shown, now)):
-        recovered = moves_again(view, incident, now) is not None
+        recovered = moves_again(view, incident, now) is not None and not restarted(view, incident)
         yield from _close(state, incident, now, because, recovered=recovered)
         return
     for symptom in shown:

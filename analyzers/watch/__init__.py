@@ -2,8 +2,8 @@
 
 from analyzers.watch.job import JobView
 from analyzers.watch.node import NodeView
-from analyzers.watch.over import allowed_seconds, moved, moves_again
+from analyzers.watch.over import allowed_seconds, moved, moves_again, restarted
 from analyzers.watch.processes import End
 from analyzers.watch.rhythm import Rhythm
 
-__all__ = ["End", "JobView", "NodeView", "Rhythm", "allowed_seconds", "moved", "moves_again"]
+__all__ = ["End", "JobView", "NodeView", "Rhythm", "allowed_seconds", "moved", "moves_again", "restarted"]

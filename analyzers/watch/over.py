@@ -41,6 +41,16 @@ def moves_again(view: JobView, incident: Incident, now: float) -> str | None:
     return f"the job moves again: it has done step {step:,}"
 
 
+def restarted(view: JobView, incident: Incident) -> bool:
+    """Whether the attempt goes on with processes that were begun since: where nothing counts attempts, that is a new one."""
+    begun = (
+        node.here(process.started_at, node.last_received_at)
+        for process in view.processes.of.values()
+        if process.started_at and (node := view.nodes.get(process.node)) is not None
+    )
+    return max(begun, default=0.0) > incident.onset_at
+
+
 def _has_ended(view: JobView, now: float) -> str | None:
     if not view.ended or view.processes.alive:
         return None
