@@ -320,6 +320,15 @@ def test_a_watchdog_that_gives_up_is_a_crash_at_once() -> None:
     assert [one.ranks for one in found] == [(5,)]
 
 
+def test_a_failure_without_a_word_is_told_once() -> None:
+    """A launcher's line may say nothing but its kind: the symptom's sentence does not say the kind twice."""
+    job = WatchedJob(stopped_at=100.0)
+    job.extra.append((101.0, "n1", log_event(101.0, "torchrun_failure", rank=5, exit_code=1)))
+    (found,) = [one for one in told(job, 111.0) if one.kind == "crash"]
+
+    assert found.text == "the log of rank 5 tells of torchrun_failure"
+
+
 def test_an_exception_that_the_job_survives_is_none() -> None:
     """Programs log what they handle: with steps after it an exception opens nothing, and without any it does."""
     line = (100.0, "n0", log_event(100.0, exception="builtins.ValueError", message="no token", rank=0))

@@ -43,13 +43,13 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         if told.at < since or not isinstance(event, LogEvent) or not _holds(view, told, event, now):
             continue
         said = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
-        words = f"{event.exception}: {said}" if event.exception else said or event.event
+        words = f": {event.exception}: {said}" if event.exception else f": {said}" if said else ""
         whose = f"rank {event.rank}" if event.rank is not None else told.node
         yield Symptom(
             kind="crash",
             detector="failure_logged",
             at=told.at,
-            text=f"the log of {whose} tells of {event.event}: {words}"[: 2 * TEXT_CHARACTERS],
+            text=f"the log of {whose} tells of {event.event}{words}"[: 2 * TEXT_CHARACTERS],
             ranks=() if event.rank is None else (event.rank,),
             nodes=(told.node,),
         )
