@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from analyzers.finding import Finding
-from analyzers.hang import analyze
+from analyzers.hang import STACKS_ALONE, STACKS_MISSING, analyze
 from analyzers.hang.desync import elements
 from analyzers.knowledge import Knowledge
 from analyzers.topology import infer
 from analyzers.window import Window
-from collectors.records import FlightRecorderDump, Group, Members, Placement, Record
+from collectors.records import FlightRecorderDump, Group, Members, Placement, Record, StackDump
 from tests.hand_made import COMPLETED, SCHEDULED, START_NS, STARTED, Entry, call, calls, dump, group, transfer
 
 WORLD = (group("0", 0, 1, 2, 3, description="default_pg"),)
@@ -278,6 +278,15 @@ def test_nothing_outstanding_is_outside() -> None:
     """All that was launched has ended: the wait is in a store, storage or a kernel, and nobody is the culprit by silence."""
     finding = only(*job(*[calls(1, 2, 3)] * 4))
     assert (finding.fault_class, finding.cause, finding.suspects) == ("outside", "unknown", ())
+
+
+def test_stacks_that_are_there_are_not_asked_for() -> None:
+    """Stacks would tell where ranks are that no collective holds; who has all of them is sent for something else."""
+    dumps = job(*[calls(1, 2, 3)] * 4)
+    stacks = [StackDump(rank=rank, at=START_S, pid=rank) for rank in range(4)]
+
+    assert only(*dumps, *stacks[:3]).missing == (STACKS_MISSING,)
+    assert only(*dumps, *stacks).missing == (STACKS_ALONE,)
 
 
 def test_the_rank_without_a_dump_that_others_wait_for_is_named() -> None:

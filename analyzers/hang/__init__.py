@@ -20,6 +20,10 @@ from analyzers.hang.waits import build, situate
 from analyzers.knowledge import Knowledge
 from analyzers.topology import Topology
 from analyzers.window import Window
+from collectors.records import StackDump
+
+STACKS_MISSING = "stacks of all ranks (py-spy dump --json --nonblocking) would show where they are"
+STACKS_ALONE = "the kernel log, and the state of processes and storage, would tell what stacks alone do not"
 
 
 @analyzer("hang")
@@ -62,6 +66,8 @@ def _no_hang(beat: Rhythm) -> Finding:
 def _nothing_outstanding(window: Window, beat: Rhythm) -> Finding:
     """Nobody waits in a recorded collective: the wait is somewhere that the recorder does not see."""
     empty = not len(window.recorder) and not window.launched_before
+    dumped = {dump.rank for dump in window.dumps}
+    shown = bool(dumped) and dumped <= {stack.rank for stack in window.of(StackDump)}
     return Finding(
         analyzer="hang",
         family="waits",
@@ -79,5 +85,5 @@ def _nothing_outstanding(window: Window, beat: Rhythm) -> Finding:
                 )
             ),
         ),
-        missing=("stacks of all ranks (py-spy dump --json --nonblocking) would show where they are",),
+        missing=(STACKS_ALONE if shown else STACKS_MISSING,),
     )
