@@ -26,7 +26,7 @@ from service.api.state import of
 from service.clock import now
 from service.store import incidents
 from service.store.database import Database
-from service.store.models import Node, UnfitNode
+from service.store.models import Incident, Node, UnfitNode
 
 WAIT_SECONDS = 0.07  # for the token and then for the tables: with what is around them, 200 ms
 FRESH_SECONDS = 1.0  # so long one look serves all who ask
@@ -129,7 +129,14 @@ class Fitness:
         recent = select(Node.name).where(Node.last_seen_at >= at - SILENT_SECONDS)
         with self._database.session() as session:
             holds = UnfitNode.until.is_(None) | (UnfitNode.until > at)
-            named = select(UnfitNode.node, UnfitNode.incident, UnfitNode.why).where(holds).order_by(UnfitNode.at)
+            # What an outage explains by now says nothing against a node.
+            counts = Incident.merged_into.is_(None) | Incident.closed_at.is_not(None)
+            named = (
+                select(UnfitNode.node, UnfitNode.incident, UnfitNode.why)
+                .join(Incident, Incident.id == UnfitNode.incident)
+                .where(holds, counts)
+                .order_by(UnfitNode.at)
+            )
             rows = session.execute(named)
             unfit = {node: (incident, why) for node, incident, why in rows}
             reporting = frozenset(session.scalars(recent))
