@@ -204,6 +204,15 @@ def test_healthy_says_so() -> None:
     assert "Why" not in said.splitlines()
 
 
+def test_a_pause_is_said() -> None:
+    """A job that waits for a checkpoint is told as one whose pause is nobody's fault, and is not called healthy."""
+    root = document.Root(root="r1", cause="none", fault_class="pause_checkpoint")
+    said = text.render(changed(hang(), cause="none", culprits=(), roots=(root,), action=document.Action(kind="none")))
+
+    assert said.startswith("Nobody is at fault: the job is in a pause\n")
+    assert "Evict nobody." in said
+
+
 @pytest.mark.parametrize("kind", ["code", "data", "library", "storage", "platform"])
 def test_not_a_machine_is_said(kind: str) -> None:
     """What no eviction can cure is never told as if it were a machine."""

@@ -116,14 +116,11 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
         )
         return (Headline("Nothing is named.", said, "", ""),)
     if tone(verdict) == "healthy":
-        what = (
-            "is running and waits for nobody longer than its own rhythm"
-            if verdict.symptom == "healthy"
-            else "names no culprit"
-        )
         if any(root.fault_class.startswith("pause_") for root in verdict.roots):
-            what = "is in a pause that is nobody's fault"
-        return (Headline("Healthy:" if verdict.symptom == "healthy" else "Nobody:", f"the job {what}", "", ""),)
+            return (Headline("Nobody is at fault:", "the job is in a pause", "", ""),)
+        if verdict.symptom == "healthy":
+            return (Headline("Healthy:", "the job is running and waits for nobody longer than its own rhythm", "", ""),)
+        return (Headline("Nobody is named:", "what was seen accuses nobody", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
     return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
 
