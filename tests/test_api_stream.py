@@ -226,13 +226,14 @@ def test_a_revoked_token_ends_its_streams(client: Client, monkeypatch: pytest.Mo
 def test_a_slow_reader_is_dropped(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that takes nothing is left after the bound with what fits into the sockets; others are served meanwhile."""
     monkeypatch.setattr(streams, "SLOW_SECONDS", 0.5)
-    happen(client.service.database, 400, text="x" * 900, more=["y" * 50_000])
+    monkeypatch.setattr(streams, "ROWS_AT_ONCE", 20)
+    happen(client.service.database, 50, more=["y" * 400_000])
     address = (client.base_url.host, client.base_url.port or 0)
     with socket.create_connection(address) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         slow.sendall(b"GET /v1/stream?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         open_streams(client, 1)
-        assert len(read(client, after=390)) == 10
+        assert len(read(client, after=40)) == 10
         open_streams(client, 0)
 
 
@@ -292,5 +293,6 @@ def test_an_idle_service_does_not_look(client: Client, monkeypatch: pytest.Monke
     """While no stream is open the table is not asked."""
     looked = threading.Event()
     monkeypatch.setattr(streams.Streams, "newest", lambda _: looked.set())
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0.02)  # after the sleep that it is in
 
-    assert not looked.wait(3 * streams.LOOK_SECONDS)
+    assert not looked.wait(0.8)

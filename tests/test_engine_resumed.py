@@ -28,6 +28,7 @@ from tests.simulated_fleet import knowledge
 
 SEED = 1
 LIVES_SECONDS = 7.0  # of an engine, until it is killed
+BEFORE_SECONDS, AFTER_SECONDS = 30.0, 150.0  # of the fault: when engines begin to be killed, and when the story ends
 
 
 class Inline:
@@ -53,7 +54,7 @@ class Inline:
 
 
 class Story:
-    """A scene's batches in a store, and an engine that takes a turn a second and is killed every ``lives_seconds``."""
+    """A scene's batches in a store, and an engine: a turn a second, and around the fault killed every ``lives_seconds``."""
 
     def __init__(self, folder: Path, scene: Scene, lives_seconds: float) -> None:
         self.database = Database(f"sqlite:///{folder / 'store.db'}")
@@ -63,14 +64,15 @@ class Story:
         self._fleet = Fleet([scene.job], SEED, BEGAN_AT)
 
     def run(self) -> None:
-        """Play to the scene's end."""
+        """Play the scene, to a while after its fault."""
         driver, begun_at = self._engine(), self.now
-        while self.now < self._scene.until:
+        broke_at = self._scene.truth.at
+        while self.now < min(self._scene.until, broke_at + AFTER_SECONDS):
             self.now += 1.0
             self._receive()
             driver.turn()
             self._answer()
-            if self.now - begun_at >= self._lives_seconds:
+            if self.now - begun_at >= self._lives_seconds and self.now >= broke_at - BEFORE_SECONDS:
                 driver, begun_at = self._engine(), self.now
 
     def rows(self, model: Any) -> list[Any]:
