@@ -45,12 +45,14 @@ from analyzers.incident import (
     Tick,
 )
 from analyzers.looks import LOOKS_AFTER_SECONDS
+from analyzers.verdict import Verdict
 from analyzers.watch import JobView, moved, moves_again, restarted
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
 CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again after this
 ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
+LATE_ANSWER_SECONDS = 12.0  # and so long is waited where more than half of the answers are missing: a busy node
 SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
 CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and what they say is judged
 CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
@@ -80,7 +82,7 @@ def due(state: State) -> float | None:
         if incident.merged_into is not None:
             continue
         if incident.asked_at is not None:
-            instants.append(incident.asked_at + ANSWER_SECONDS)
+            instants.append(_waits_until(state, incident, incident.asked_at))
         if incident.cut is None:
             # While a look is waited for, the next one is not due, however late it is.
             next_look_at = incident.next_look_at if incident.asked_at is None else None
@@ -89,19 +91,32 @@ def due(state: State) -> float | None:
 
 
 def _answered(state: State, event: Received) -> Iterator[Instruction]:
-    """Judge as soon as everybody who was asked has answered."""
+    """Judge as soon as everybody who was asked has answered, and again when one answers later."""
     results = {record.verb for record in event.records if isinstance(record, CommandResult)}
     if not results:
         return
     for id, waiting in list(state.waiting.items()):
         before = len(waiting)
         waiting.difference_update((event.node, verb) for verb in results)
-        if before and not waiting:
-            incident = state.incidents[id]
+        if len(waiting) == before:
+            continue
+        incident = state.incidents[id]
+        if incident.asked_at is None:
+            state.unanswered[id] = len(waiting)
+            remember(state, replace(incident, judge_at=incident.judge_at or state.now + SETTLE_SECONDS))
+        elif not waiting:
             state.unanswered[id] = 0
             remember(state, replace(incident, asked_at=None, answered=incident.looks))
             if incident.merged_into is None and not _settling(incident):
                 yield from _judge(state, id)
+
+
+def _waits_until(state: State, incident: Incident, asked_at: float) -> float:
+    """Return how long a look's answers are waited for; what comes later is judged when it comes."""
+    asked = len(incident.nodes) * len(AWAITED)
+    if state.now >= asked_at + ANSWER_SECONDS and 2 * len(state.waiting.get(incident.id, ())) > asked:
+        return asked_at + LATE_ANSWER_SECONDS
+    return asked_at + ANSWER_SECONDS
 
 
 def _settling(incident: Incident) -> bool:
@@ -222,8 +237,8 @@ def _merge(state: State, incident: Incident, symptom: Symptom, now: float) -> It
 def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
     """Do what an open incident's own clock says: ask again, stop waiting, judge."""
     incident = state.incidents[id]
-    if incident.asked_at is not None and now >= incident.asked_at + ANSWER_SECONDS:
-        state.unanswered[id] = len(state.waiting.pop(id, ()))
+    if incident.asked_at is not None and now >= _waits_until(state, incident, incident.asked_at):
+        state.unanswered[id] = len(state.waiting.get(id, ()))
         incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
         remember(state, incident)
     if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
@@ -288,9 +303,9 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
     if incident is None:  # it was closed in the meantime
         return
     told = digest(event.verdict)
-    early = event.verdict.abstained and event.cut.looks < 2
+    early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
     incident = replace(incident, cut=None)
-    # One that names nobody waits for the second look; one that an outage explains by now accuses nobody.
+    # One that an outage explains by now accuses nobody.
     if told != incident.digest and not early and incident.merged_into is None:
         incident = replace(incident, digest=told, published=incident.published + 1)
         yield Publish(
@@ -299,6 +314,12 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
     remember(state, incident)
     if incident.merged_into is None:
         yield from _go_on(state, incident.id, now)
+
+
+def _is_early(verdict: Verdict, unanswered: int) -> bool:
+    """Whether the second look may well say something else: nobody is named, or who has not answered is."""
+    classes = {root.fault_class for root in verdict.roots}
+    return verdict.abstained or (unanswered > 0 and classes == {"no_dump"})
 
 
 def _close(
