@@ -67,6 +67,8 @@ class Restraint:
         rows = self.witness.rows(rank)
         if not rows or rows[-1].state not in {"T", "X", "Z"}:
             return None
+        if self.looks is not None and rows[-1].state == "X" and rows[-1].exit_code is None and rows[-1].signal is None:
+            return f"nobody saw how the process of rank {rank} ended: it may have done its work"
         first = next(row.at or 0.0 for row in rows if row.state == rows[-1].state)
         twice = rows[-1].state != "T" or (rows[-1].at or 0.0) - first >= TWICE_SECONDS
         if self.looks is None or twice or self.looks > 1:

@@ -94,6 +94,14 @@ def test_a_dead_process_need_not_wait() -> None:
     assert action(verdict(Hang(state="Z", states_at=(50.0,)).records(), 1)) == ("evict", ("gpu-2",))
 
 
+def test_an_end_that_nobody_saw_proves_nothing() -> None:
+    """An agent that was started anew finds the process gone: it may have ended well, so it is named and not evicted."""
+    gone = verdict(Hang(state="X", states_at=(50.0,)).records())
+    assert (named(gone), action(gone)[0]) == ([2], "probe")
+    assert "nobody saw" in gone.action.why
+    assert action(verdict(Hang(state="X", states_at=(50.0,)).records(), None)) == ("evict", ("gpu-2",))
+
+
 def test_hardware_that_agrees_need_not_wait() -> None:
     """The kernel lost the GPU of that machine."""
     lost = KernelEvent(
