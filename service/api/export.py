@@ -29,13 +29,7 @@ router = APIRouter(tags=["jobs"])
     operation_id="export_job",
     dependencies=[auth.READ],
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "A bundle; the header Faulthound-Bytes says about how large it will be.",
-            "content": {spans.BUNDLE_TYPE: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **documented("not-found"),
-    },
+    responses=spans.ANSWER | documented("not-found"),
 )
 def export_job(
     request: Request, job: fields.JobPath, since: fields.Since = None, until: fields.Until = None

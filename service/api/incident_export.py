@@ -25,13 +25,7 @@ router = APIRouter(tags=["incidents"])
     operation_id="export_incident",
     dependencies=[auth.READ],
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "A bundle; the header Faulthound-Bytes says about how large it will be.",
-            "content": {spans.BUNDLE_TYPE: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **documented("not-found"),
-    },
+    responses=spans.ANSWER | documented("not-found"),
 )
 def export_incident(request: Request, id: fields.IdPath) -> StreamingResponse:
     """Stream what the newest version of the verdict was judged from, and all versions: what `faulthound replay` reads."""

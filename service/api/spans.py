@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
+from typing import Any
 
 from fastapi.responses import StreamingResponse
 from sqlalchemy import ColumnElement, exists, func, select
@@ -20,6 +21,12 @@ from service.telling.hostlists import fold_hosts
 from service.telling.instants import rfc3339
 
 BUNDLE_TYPE = "application/vnd.faulthound.bundle"
+ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A bundle; the header Faulthound-Bytes says about how large it will be.",
+        "content": {BUNDLE_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 LOOK_ROWS = 2_000  # of the log at once: the nodes are found among all
 BLOCKS_AT_ONCE = 16
 FEW_NODES = 500  # so many the database picks out itself
