@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from analyzers.engine.state import State
 from analyzers.engine.step import step
-from analyzers.incident import Close, Instruction, Open, Tick
+from analyzers.incident import Close, Instruction, Open, Received, Tick
+from collectors.records import Steps
 from service.packaged_knowledge import load
 from tests.watched_jobs import START, WatchedJob
 
@@ -44,3 +46,18 @@ def test_a_job_that_moves_on_is_not_opened_anew() -> None:
     found = opened_and_closed(WatchedJob(law=lambda number, _: 61.0 if number == 101 else 1.0), 800.0)
 
     assert [what for _, what in found] == ["Open", "Close"]
+
+
+class Unnumbered(WatchedJob):
+    """A job whose processes say which attempt they are of, and whose log does not."""
+
+    def batch(self, number: int, at: float) -> Received:
+        """One node's batch."""
+        told = super().batch(number, at)
+        steps = (replace(one, attempt=None) if isinstance(one, Steps) else one for one in told.records)
+        return replace(told, records=tuple(steps))
+
+
+def test_a_hang_that_is_told_with_and_without_a_number_is_one_incident() -> None:
+    """Records of the job that name no attempt are of the attempt that others name: they make no second job of it."""
+    assert [what for _, what in opened_and_closed(Unnumbered(stopped_at=200.0), 400.0)] == ["Open"]

@@ -169,9 +169,9 @@ def _look_at(
 ) -> Iterator[Instruction]:
     """Ask the detectors about a job: open, merge, or see that it is over. ``attempts``: all of the same job."""
     key = (view.job, view.attempt)
-    later = [one for one in attempts if (one.attempt or 0) > (view.attempt or 0)]
-    # What the nodes tell now is the later attempt's.
-    if incident is None and any(one.first_at > view.first_at for one in later):
+    later = [one for one in attempts if _number(one) > _number(view)]
+    # What the nodes tell now is the later attempt's; what they tell without a number is that of those that have one.
+    if incident is None and any(one.first_at > view.first_at or view.attempt is None for one in later):
         return
     since = state.settled.get(key, 0.0)
     shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
@@ -185,6 +185,10 @@ def _look_at(
             yield from _open(state, key, symptom, now)
         elif not _is_known(incident, symptom):
             yield from _merge(state, incident, symptom, now)
+
+
+def _number(view: JobView) -> int:
+    return -1 if view.attempt is None else view.attempt
 
 
 def _is_known(incident: Incident, symptom: Symptom) -> bool:
