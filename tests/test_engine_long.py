@@ -24,6 +24,7 @@ class Fleet:
         self.state, self.log, self.said = State(Knowledge()), list[Received](), list[Instruction]()
         self.placed: dict[str, int] = {"gpu-0": 0, "gpu-1": 1}
         self.idle = {"gpu-2"}  # which tells of itself only
+        self.ahead: dict[str, float] = {}  # node → seconds of its clock
         self.seconds = 0
         symptom = Symptom(kind="hang", detector="no_progress", at=START + SOON, text="no step")
         patch.setattr(engine, "symptoms", lambda _view, now: [symptom] if now > START + SOON else [])
@@ -46,7 +47,13 @@ class Fleet:
         if node in self.placed:
             ranks = Members.of([self.placed[node]])
             records.append(Placement(node=node, at=at, job="llama", attempt=1, ranks=ranks, nodes=(node,)))
-        batch = Received(sequence=len(self.log) + 1, received_at=at, node=node, records=tuple(records), sent_at=at)
+        batch = Received(
+            sequence=len(self.log) + 1,
+            received_at=at,
+            node=node,
+            records=tuple(records),
+            sent_at=at + self.ahead.get(node, 0.0),
+        )
         self.log.append(batch)
         self._step(engine.step(self.state, batch, at)[1], at)
 
@@ -75,8 +82,9 @@ class Fleet:
 
 
 def test_a_node_that_joins_late_is_replayed_as_it_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it told before it joined was forgotten, and a replay, which has it, leaves it out."""
+    """What it told before it joined was forgotten, and a replay, which has it, leaves it out; its clock is corrected."""
     fleet = Fleet(monkeypatch)
+    fleet.ahead["gpu-2"] = 30.0
     fleet.run(700)
     fleet.placed["gpu-2"] = 2
     fleet.idle.clear()
@@ -85,7 +93,8 @@ def test_a_node_that_joins_late_is_replayed_as_it_was_judged(monkeypatch: pytest
     same = fleet.judged_as_replayed()
     assert len(same) > 5
     assert all(same)
-    assert "gpu-2" in next(iter(fleet.state.incidents.values())).nodes
+    incident = next(iter(fleet.state.incidents.values()))
+    assert ("gpu-2" in incident.nodes, incident.offsets) == (True, {"gpu-2": 30.0})
 
 
 def test_a_node_that_is_gone_for_an_hour_is_replayed_as_it_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,7 +265,7 @@ def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
     kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
     changed = replace(
         incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
-        asked_at=now, next_look_at=max(next_at, now + LOOKS_AFTER_SECONDS[1]),
+        offsets=incident.offsets | state.offsets(joined), asked_at=now, next_look_at=max(next_at, now + LOOKS_AFTER_SECONDS[1]),
     )  # fmt: skip
     if _crashed(incident) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
