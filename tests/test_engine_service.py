@@ -14,9 +14,9 @@ from sqlalchemy import delete, exc, select, text, update
 from sqlalchemy.orm import Session
 
 from analyzers.engine import step as deciding
-from analyzers.incident import Alarm, Ask, Cut, Judge, Judged, Tick
+from analyzers.incident import Alarm, Ask, Cut, Judge, Judged, Publish, Tick
 from analyzers.knowledge import Knowledge
-from analyzers.verdict import to_json
+from analyzers.verdict import Verdict, to_json
 from analyzers.watch import JobView
 from service.engine import driver as driving
 from service.engine.driver import ClockWentBack, Driver
@@ -33,6 +33,7 @@ from service.store.models import (
     Command,
     Cursor,
     Downtime,
+    Feedback,
     Happening,
     Pin,
     UnfitNode,
@@ -236,6 +237,28 @@ def test_who_was_named_stays_unfit_where_the_job_only_ended(bench: Bench) -> Non
     closed_at, unfit = bench.one(IncidentRow).closed_at, bench.one(UnfitNode)
     assert closed_at is not None
     assert unfit.until == closed_at + 86_400.0
+
+
+def test_who_a_person_acquitted_stays_fit(bench: Bench) -> None:
+    """A later version that names the same node again does not make it unfit; another incident may."""
+    bench.hang()
+    incident, verdict = bench.one(IncidentRow), bench.one(VerdictRow)
+    said = Feedback(incident=incident.id, verdict_version=1, at=bench.clock.at, by="ops", judgement="wrong")
+    with bench.database.transaction() as session:
+        session.add(said)
+        incidents.acquit(session, incident.id)
+    again = Publish(incident=incident.id, version=2, verdict=_verdict(verdict), cut=msgspec.convert(verdict.cut, Cut))
+    with bench.database.transaction() as session:
+        assert incidents.publish(session, again, bench.clock.at)
+    assert bench.all(UnfitNode) == []
+
+    bench.hang("hung-too")
+
+    assert [unfit.node for unfit in bench.all(UnfitNode)] == ["gpu-0001"]
+
+
+def _verdict(row: VerdictRow) -> Verdict:
+    return msgspec.json.decode(row.document, type=Verdict)
 
 
 def test_one_that_named_nobody_is_not_kept_for_ever(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from analyzers.verdict import Verdict, to_json
 from collectors import block
 from collectors.readers import Damaged
 from collectors.records import Record
-from service.store.models import Batch, Cursor, Downtime, Pin, UnfitNode
+from service.store.models import Batch, Cursor, Downtime, Feedback, Pin, UnfitNode
 from service.store.models import Incident as Row
 from service.store.models import Verdict as VerdictRow
 from service.store.words import clean
@@ -210,9 +210,18 @@ def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
     session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
     if verdict.action.kind not in TAKING_OUT:
         return
-    for node in dict.fromkeys(clean(name, 255) for name in verdict.action.nodes):
+    named = dict.fromkeys(clean(name, 255) for name in verdict.action.nodes)
+    for node in sorted(named.keys() - _acquitted(session, id)):
         why = clean(verdict.action.why, 1_000)
         session.add(UnfitNode(node=node, incident=id, at=at, action=verdict.action.kind, why=why))
+
+
+def _acquitted(session: Session, id: str) -> set[str]:
+    """Return the nodes of which a person has said that it was wrong to take them out; a new version does not unsay it."""
+    judged = (VerdictRow.incident == Feedback.incident) & (VerdictRow.version == Feedback.verdict_version)
+    wrong = (Feedback.incident == id, Feedback.judgement == "wrong")
+    documents = session.scalars(select(VerdictRow.document).join(Feedback, judged).where(*wrong))
+    return {clean(node, 255) for one in documents for node in msgspec.json.decode(one, type=Verdict).action.nodes}
 
 
 def _nodes(incident: Incident) -> list[str]:
