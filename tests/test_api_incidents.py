@@ -280,7 +280,7 @@ def test_an_export_without_verdict_has_what_came(client: Client) -> None:
 
 
 def test_an_export_says_what_retention_removed(client: Client) -> None:
-    """Where batches after the incident's beginning were removed the manifest says so, unless a pin has kept its span."""
+    """Where batches after the incident's beginning were removed the manifest says so, unless its own pin has kept its span."""
     for batch in range(3):
         client.ship("gpu-0001", [an_event()], f"b{batch}")
     database = client.service.database
@@ -295,12 +295,15 @@ def test_an_export_says_what_retention_removed(client: Client) -> None:
 
     assert ["may be gone" in one for one in told()] == [True]
     with database.transaction() as session:
-        pin = Pin(job=JOB, since=0.0, until=1e11, reason=ID, by="engine", made_at=AT)
+        pin = Pin(job=JOB, since=0.0, until=1e11, reason="incident inc-another", by="engine", made_at=AT)
         session.add(pin)
         session.flush()
         row = session.get(Incident, ID)
         assert row is not None
         row.pin = pin.id
+    assert len(told()) == 1  # SQLite gives the number of a deleted pin again
+    with database.transaction() as session:
+        session.get_one(Pin, pin.id).reason = f"incident {ID}"
     assert told() == ()
 
 

@@ -14,6 +14,7 @@ from service.api import auth, fields, spans
 from service.api.incident_documents import found
 from service.api.problems import documented
 from service.api.state import of
+from service.store import incidents
 from service.store.models import Batch, Cursor, Incident, Pin, Verdict
 from service.store.retention import REMOVED
 
@@ -66,7 +67,7 @@ def _through(session: Session, row: Incident, published: Sequence[Verdict]) -> i
 
 def _missing(session: Session, row: Incident, span: spans.Span) -> Iterator[str]:
     """Yield what was removed. A pin over the whole span has kept it, whatever else was removed around it."""
-    pin = session.get(Pin, row.pin) if row.pin is not None else None
+    pin = session.scalar(select(Pin).where(*incidents.own_pin(row)))
     removed = session.get(Cursor, REMOVED)
     if removed is None or removed.sequence < span.first or (pin is not None and pin.until >= span.until):
         return

@@ -108,7 +108,7 @@ def publish(session: Session, published: Publish, at: float) -> bool:
     )
     session.execute(
         update(Pin)
-        .where(*_own_pin(row), Pin.until < published.cut.at + PIN_SLACK_SECONDS)
+        .where(*own_pin(row), Pin.until < published.cut.at + PIN_SLACK_SECONDS)
         .values(until=published.cut.at + PIN_SLACK_SECONDS)
     )
     session.flush()
@@ -130,7 +130,7 @@ def close(session: Session, id: str, at: float, because: str, *, recovered: bool
         return False
     row.closed_at, row.closed_because, row.version = at, clean(because, 1_000), row.version + 1
     if not row.culprits and row.pin is not None:
-        session.execute(delete(Pin).where(*_own_pin(row)))
+        session.execute(delete(Pin).where(*own_pin(row)))
         row.pin = None
     session.flush()
     return True
@@ -196,7 +196,7 @@ def _pinned(session: Session, incident: Incident, job: str | None) -> Pin:
     return pin
 
 
-def _own_pin(row: Row) -> tuple[ColumnElement[bool], ...]:
+def own_pin(row: Row) -> tuple[ColumnElement[bool], ...]:
     """Return the condition of an incident's pin. The number alone would not do: SQLite gives that of a deleted one again."""
     return Pin.id == row.pin, Pin.by == ENGINE, Pin.reason == _reason(row.id)
 
