@@ -136,7 +136,22 @@ def test_names_without_end_are_held_in_bounded_memory() -> None:
             sequence=number + 1, received_at=at, node="gpu-0", records=(*steps, *states, *rings), sent_at=at
         )
         engine.step(state, batch, at)
+        engine.step(state, Tick(), at)
 
     view = state.jobs["llama", 1]
-    assert max(len(state.jobs), len(state.told_at), len(view.progress.tellings)) <= 64
+    assert max(len(state.jobs), len(state.told_at), len(view.progress.tellings)) <= 2 * 64
     assert not view.waits.rings
+
+
+def test_a_job_that_is_started_again_and_again_stays_in_sight() -> None:
+    """A crash loop of a hundred attempts within the hour: the newest is watched, and their number is bounded."""
+    state = State(Knowledge())
+    for attempt in range(100):
+        at = START + 30.0 * attempt
+        record = ProcessState(job="llama", attempt=attempt, rank=0, source="p", pid=100 + attempt, state="R", at=at)
+        batch = Received(sequence=attempt + 1, received_at=at, node="gpu-0", records=(record,), sent_at=at)
+        engine.step(state, batch, at)
+        engine.step(state, Tick(), at)
+
+    assert ("llama", 99) in state.jobs
+    assert len(state.jobs) <= 65

@@ -13,7 +13,8 @@ from analyzers.watch import JobView
 from collectors.records import Record
 
 MARK_SECONDS = 10.0
-MOST_JOBS_ON_A_NODE = 64  # attempts of the last hour: what more a node tells of is left out
+MOST_JOBS_ON_A_NODE = 64  # attempts: a new one takes the place of one that has ended, and what more is told is left out
+ENDED_SECONDS = 60.0  # agents tell of what runs every ten
 
 
 def observe(state: State, event: Received) -> None:
@@ -30,7 +31,7 @@ def observe(state: State, event: Received) -> None:
     for record in event.records:
         if record.job is not None:
             key = (record.job, record.attempt)
-            _place(state, key, event.node)
+            _place(state, key, event.node, event.received_at)
             if key in state.jobs:
                 state.told_at[key] = max(event.received_at, state.told_at.get(key, 0.0))
     for key in state.jobs_on.get(event.node, ()):
@@ -48,10 +49,15 @@ def _mark(state: State, event: Received) -> None:
     state.sequence = max(state.sequence, event.sequence)
 
 
-def _place(state: State, key: JobKey, node: str) -> None:
+def _place(state: State, key: JobKey, node: str, at: float) -> None:
     here = state.jobs_on.setdefault(node, set())
-    if key in here or len(here) >= MOST_JOBS_ON_A_NODE:
+    if key in here:
         return
+    if len(here) >= MOST_JOBS_ON_A_NODE:
+        oldest = min(here, key=lambda known: (state.told_at.get(known, 0.0), str(known)))
+        if state.told_at.get(oldest, 0.0) > at - ENDED_SECONDS:
+            return
+        here.discard(oldest)
     here.add(key)
     if key not in state.jobs:
         state.jobs[key] = JobView(*key, state.knowledge)
