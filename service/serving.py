@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 
+from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.collection import Collector
@@ -30,6 +31,8 @@ IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer t
 def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT. Raise ``Refused`` where it cannot begin."""
     write_logs(settings)
+    if settings.engine:
+        _check_knowledge(settings)
     bound = _bound(settings)
     try:
         _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
@@ -80,6 +83,14 @@ def _bound(settings: Settings) -> socket.socket:
         raise Refused(f"cannot listen on {where}: {error.strerror or error}: choose another host or port") from None
     bound.setblocking(False)
     return bound
+
+
+def _check_knowledge(settings: Settings) -> None:
+    """Refuse tables that the engine cannot read: it would end at each start, and nobody would be judged."""
+    try:
+        packaged_knowledge.load(settings.knowledge)
+    except ValueError as problem:
+        raise Refused(f"FAULTHOUND_KNOWLEDGE: {problem}") from None
 
 
 def _check_database(settings: Settings, *, exposed: bool) -> None:

@@ -299,6 +299,18 @@ def test_a_wrong_setting_is_named(tmp_path: Path, variable: str, value: str) -> 
     assert "hidden" not in done.stderr
 
 
+def test_knowledge_that_the_engine_cannot_read_is_refused(tmp_path: Path) -> None:
+    """A service whose engine would end at each start does not begin: it leaves with 2 and names the variable and the file."""
+    (tmp_path / "crash.toml").write_text("xx = [")
+    refused = faulthound(
+        "serve", FAULTHOUND_KNOWLEDGE=str(tmp_path), FAULTHOUND_DATA=str(tmp_path / "data"), FAULTHOUND_PORT="0"
+    )
+
+    assert refused.returncode == 2
+    assert "FAULTHOUND_KNOWLEDGE" in refused.stderr
+    assert "crash.toml cannot be read as TOML" in refused.stderr
+
+
 def test_two_services_on_one_port(url: str, tmp_path: Path) -> None:
     """A port that is taken is said to be, and the process leaves with 2."""
     done = faulthound("serve", FAULTHOUND_DATA=str(tmp_path), FAULTHOUND_PORT=url.rpartition(":")[2])
