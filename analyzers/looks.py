@@ -89,6 +89,12 @@ class Restraint:
             return f"the flight recorder of rank {rank} is older than the others': what it lacks may have come since"
         if root.finding.fault_class == "init" and "process" not in root.families:
             return f"rank {rank} has never launched anything: it may still be starting, look at what it does"
+        if (
+            root.finding.analyzer == "ras"
+            and self.witness.looks(rank)
+            and self.witness.looks(rank)[-1].duty.name in WAITING
+        ):
+            return f"only NCCL RAS says that rank {rank} is behind: by its own stack it waits as the others do"
         if self._waits_for_files(rank):
             return f"rank {rank} waits for files: its file system may be slow for all who ask it"
         motion, why = self.motion(rank)

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from collectors.records import LogEvent, Members, Placement, ProcessState, Record, StackDump, Thread
+from collectors.records import (
+    LogEvent,
+    Members,
+    Placement,
+    ProcessState,
+    RasCommunicator,
+    RasRank,
+    Record,
+    StackDump,
+    Thread,
+)
 from tests.hand_made import call, dump, group
 from tests.live_hangs import SPIN, START, STEPS, Hang, inside, verdict
 
@@ -74,6 +84,27 @@ def test_a_rank_that_two_nodes_say_is_theirs_has_nobody_evicted(hang: str, liar:
         found = verdict([*HANGS[hang].records(), placed(liar, own, at), *records])
         evicted = found.action.nodes if found.action.kind == "evict" else ()
         assert not {FRAMED, liar} & set(evicted), lie
+
+
+@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.parametrize("liar", LIARS)
+def test_a_report_of_one_node_for_all_evicts_nobody_who_waits(hang: str, liar: str) -> None:
+    """NCCL RAS tells of every rank by one agent's word: who waits by its own stack is not evicted for it."""
+    ranks = tuple(
+        RasRank(
+            rank=rank, host=f"gpu-{rank}", pid=100 + rank, counts={"AllReduce": 31 - (rank == RANK)}, dead=rank == RANK
+        )
+        for rank in range(4)
+    )
+    reports = [
+        RasCommunicator(
+            **JOB, node=liar, source="ras", at=START + at, hash="0x1", secondary_hash="0x2", size=4, errors="INCOMPLETE",
+            ranks=ranks,
+        )
+        for at in (60.0, 62.0)
+    ]  # fmt: skip
+    found = verdict([*HANGS[hang].records(), *reports])
+    assert found.action.kind != "evict" or FRAMED not in found.action.nodes
 
 
 def test_a_rank_that_was_moved_is_its_new_nodes() -> None:
