@@ -32,7 +32,7 @@ from tests.served import serving
 
 __all__ = ["database", "postgres", "url"]  # fixtures
 
-HELD_SECONDS = 2.0
+HELD_SECONDS = 3.0
 WAIT_SECONDS = 30.0
 Process = subprocess.Popen[bytes]
 
