@@ -117,6 +117,7 @@ def main(owner: str, held_seconds: float) -> None:
     patch: Any = pytest.MonkeyPatch()
     script(patch)
     patch.setattr(deciding, "ANSWER_SECONDS", 0.5)
+    patch.setattr(deciding, "LATE_ANSWER_SECONDS", 0.5)
     patch.setattr(leases, "HELD_SECONDS", held_seconds)
     patch.setattr(driver, "RENEW_SECONDS", held_seconds / 3)
     settings = load()
