@@ -81,7 +81,7 @@ def test_a_node_that_is_only_to_be_probed_is_not_unfit(client: Client) -> None:
 
 def test_what_is_not_known_is_not_unfit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node without an agent, one whose agent is silent, and an engine that is far behind: unknown, with the reason."""
-    assert "no agent has reported" in of(client, "gpu-9999")["why"]
+    eventually(lambda: "no agent has reported" in of(client, "gpu-9999")["why"])
     with client.service.database.transaction() as session:
         row = session.get(Node, "gpu-0001")
         assert row is not None
