@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
@@ -39,7 +40,7 @@ def recording(fault: str, topology: Topology) -> Recording:
         trial = Trial.draw(fault, topology, 0)
         with tempfile.TemporaryDirectory(prefix="recorded-") as folder:
             with live.cluster(Path(folder) / "cluster", verdicts.nodes_for(1)) as nodes:
-                outcome = verdicts.run(nodes, trial, Path(folder) / "trial")
+                outcome = verdicts.run(nodes, trial, Path(folder) / "trial", Semaphore())
                 nodes.faulthound("export", trial.job, "--since", "10m", str(Path(folder) / "job.fhz"))
             if faulty := verdicts.wrong(outcome):
                 raise RuntimeError(f"the job that was to be recorded was judged wrongly: {'; '.join(faulty)}")

@@ -28,6 +28,7 @@ SMALLEST = {HEALTHY: 2} | dict.fromkeys(PAUSES, 1) | dict.fromkeys(FAULTS, 1)
 HOURS, SMALLEST_HOURS = 96.0, 1.0  # of one healthy job: what it does by habit is new on its first day only
 DAY = 86_400.0
 OPENINGS_A_DAY_MAX = 1.0
+ENOUGH_DAYS = 10.0  # in its first hours a job's habits are new: fewer days say nothing of openings a day
 LATENCY_SECONDS_MAX = 30.0
 LATENCY_STEPS_MAX = 3.0  # steps at p99, or lines of the log where it tells of every tenth step only
 P99_FACTOR = 1.8  # of the median step: lognormal steps with sigma 0.25 have it at p99
@@ -170,7 +171,7 @@ def holds(document: dict[str, Any]) -> bool:
     caught, seeds = sum(one["right"] for one in faults), sum(one["seeds"] for one in faults)
     return bool(
         document["innocent_machines_proposed"] == 0
-        and (healthy["openings_a_day"] or 0.0) <= OPENINGS_A_DAY_MAX
+        and (healthy["job_days"] < ENOUGH_DAYS or healthy["openings_a_day"] <= OPENINGS_A_DAY_MAX)
         and caught >= RIGHT_SHARE_MIN * seeds
         and document["naive_innocent_machines_evicted"] > 0
     )
