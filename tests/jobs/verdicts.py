@@ -38,7 +38,7 @@ FIRST_SECONDS = 30.0  # the bound on the first verdict
 WAITED_SECONDS = 90.0  # for one that is late, so that it is told how late
 SECOND_LOOK_SECONDS = 30.0
 TERM_SECONDS = 3.0  # between the two signals with which a scheduler ends a job
-CLOSED_SECONDS = 60.0
+CLOSED_SECONDS = 120.0  # an agent that was not heard tries again within a minute
 AFTERMATH_SECONDS = 8.0  # in which what the end leaves in the logs could open a second incident
 POLL_SECONDS = 0.2
 
@@ -82,6 +82,7 @@ class Outcome:
     struck_at: float = 0.0  # UTC seconds by the driver's clock, which is the service's
     first_seconds: float | None = None  # from there until the first verdict could be read
     replayed: list[str] = field(default_factory=list)  # what a replay of the exported bundle gets otherwise
+    left_open: list[str] = field(default_factory=list)  # what is known of an incident that did not close
     seconds: float = 0.0  # that the trial took
 
 
@@ -140,6 +141,7 @@ def run(nodes: live.Cluster, trial: Trial, folder: Path, alive: Semaphore) -> Ou
             _keep(nodes, client, first, outcome, folder)
         time.sleep(max(0.0, ended_at + AFTERMATH_SECONDS - time.monotonic()))
         outcome.incidents = _incidents(client, trial)
+        outcome.left_open = [_why_open(client, row) for row in outcome.incidents if row["closed_at"] is None]
     outcome.seconds = round(time.monotonic() - begun_at, 1)
     return outcome
 
@@ -222,6 +224,12 @@ def _items(client: httpx.Client, path: str, **query: str) -> list[dict[str, Any]
     return items
 
 
+def _why_open(client: httpx.Client, row: dict[str, Any]) -> str:
+    told = _items(client, f"/v1/incidents/{row['id']}/timeline")
+    ranks = _items(client, f"/v1/jobs/{row['job']}/ranks")
+    return f"timeline {json.dumps(told[-12:])}, ranks {json.dumps(ranks)}"
+
+
 def _looked_twice(client: httpx.Client, incident: str) -> bool:
     told = _items(client, f"/v1/incidents/{incident}/timeline")
     return any(one["kind"] == "judged" and one["details"].get("looks", 0) >= 2 for one in told)
@@ -273,7 +281,7 @@ def _wrong_openings(outcome: Outcome) -> Iterator[str]:
         yield f"{len(own)} incidents, not {most}: (id, kind, seconds after the fault) {kinds}"
     for row in outcome.incidents:
         if row["closed_at"] is None:
-            yield f"{row['id']} is still open {CLOSED_SECONDS:.0f} s after the job was ended"
+            yield f"{row['id']} is still open {CLOSED_SECONDS:.0f} s after the job was ended: {outcome.left_open}"
 
 
 def _wrong_verdicts(outcome: Outcome) -> Iterator[str]:
