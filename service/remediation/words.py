@@ -1,0 +1,345 @@
+"""The words of remediation: what is proposed, who says what of it, what is wanted done. Everything here is a value.
+
+A remediation is a plan under execution. What a scheduler does for it, and undoes, it does under a claim: a lease with a
+fencing token, so that one who was away too long cannot act any more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Status = Literal[
+    "proposed", "approved", "claimed", "executing", "verifying", "done",
+    "rejected", "failed", "expired", "cancelled", "undone",
+]  # fmt: skip
+Kind = Literal[
+    "evict", "drain_after_job", "reset_gpu", "reboot_node", "restart_role", "restart_job", "reattempt", "rollback"
+]
+Mode = Literal["propose", "shadow", "automatic"]
+Task = Literal["do", "undo"]
+Outcome = Literal["cured", "not_cured", "unknown"]
+
+TAKES_NODES: frozenset[str] = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
+"""Kinds that take nodes out of a job: they count in the budget and in the breaker."""
+WAITING: frozenset[str] = frozenset({"proposed", "approved"})
+CLAIMED: frozenset[str] = frozenset({"claimed", "executing"})
+ENDED: frozenset[str] = frozenset({"done", "rejected", "failed", "expired", "cancelled", "undone"})
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Who acts, until when. ``token`` grows with every claim of the remediation: an older one is refused."""
+
+    by: str
+    token: int
+    until: float
+    task: Task = "do"
+
+
+class Undo(msgspec.Struct, frozen=True, kw_only=True):
+    """That somebody wants it undone."""
+
+    by: str
+    reason: str
+    at: float
+
+
+class Remediation(msgspec.Struct, frozen=True, kw_only=True):
+    """One plan, from its proposal to its end. Instants are UTC seconds."""
+
+    id: str  # "rem-" and 12 hexadecimal digits
+    incident: str
+    verdict_version: int  # the one that it rests on
+    job: str
+    attempt: int | None
+    kind: Kind
+    nodes: tuple[str, ...]  # to be taken out; empty where the kind takes none
+    fault_class: str
+    symptom: str
+    probability: float  # of what the verdict names: the least of them
+    why: str  # one sentence
+    proposed_at: float
+    role: str | None = None
+    code_version: str | None = None  # for a rollback: that of the newest attempt known to have run well
+    expected_loss_gpu_hours: float | None = None
+    prices_tenants: bool = False  # the plan's loss has what other jobs on these nodes lose in it
+    proposed_by: str = "engine"
+    mode: Mode = "propose"  # by which the policy took it up
+    rule: str = ""  # of the policy
+    status: Status = "proposed"
+    because: str = ""  # of the status, one sentence
+    changed_at: float = 0.0  # when the status began
+    approved_by: str = ""
+    approved_at: float | None = None
+    claim: Claim | None = None
+    claims: int = 0  # the highest token that was given
+    began_at: float | None = None  # first execution: from here on it counts in budget and breaker
+    completed_at: float | None = None
+    did: dict[str, Any] = {}  # what the scheduler says it did, node → what: what an undo takes back
+    undo: Undo | None = None
+    outcome: Outcome | None = None
+    version: int = 1  # its ETag
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Leave a node or a job alone until then."""
+
+    id: str
+    by: str
+    reason: str
+    made_at: float
+    until: float
+    node: str | None = None
+    job: str | None = None
+
+
+class Freeze(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing acts anywhere."""
+
+    by: str
+    reason: str
+    at: float
+
+
+class Trip(msgspec.Struct, frozen=True, kw_only=True):
+    """The breaker is open: too large a share of the nodes was taken out in too short a time. Only a person closes it."""
+
+    at: float
+    reason: str
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """That nodes were taken out: what the budget and the breaker count. It outlives the remediation's row."""
+
+    remediation: str
+    at: float
+    nodes: tuple[str, ...]
+
+
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a job when somebody wants to act on it."""
+
+    nodes: tuple[str, ...] = ()  # that its newest attempt runs on
+    attempt: int | None = None
+    gpus_per_node: int = 8
+    minimum_nodes: int | None = None  # declared; None: nobody has said
+    spares: int | None = None  # nodes that can take an evicted one's place; None: nobody has said
+    saving_since: float | None = None  # a checkpoint is being saved
+    holders: dict[str, tuple[str, ...]] = {}  # node → nodes with a copy of its checkpoint shards; empty: not declared
+    last_checkpoint_at: float | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The fleet as it is now. Loaded fresh for every step."""
+
+    fleet_nodes: int = 0  # that have reported within a day
+    jobs: dict[str, JobFacts] = {}
+    tenants: dict[str, tuple[str, ...]] = {}  # node → other jobs that run on it now; the job itself is among them
+    newest_verdicts: dict[str, int] = {}  # incident → version of its newest verdict
+    closed: frozenset[str] = frozenset()  # incidents that are closed
+    merged: dict[str, str] = {}  # incident → the infrastructure incident that explains it
+
+
+# --- what happens
+
+
+class Proposed(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict has led to a plan. ``None``: the newest verdict of the incident asks for nothing any more."""
+
+    incident: str
+    plan: Remediation | None
+    why: str = ""
+
+
+class Approve(msgspec.Struct, frozen=True, kw_only=True):
+    """A person lets it act."""
+
+    id: str
+    by: str
+    reason: str = ""
+
+
+class Reject(msgspec.Struct, frozen=True, kw_only=True):
+    """A person says that it must not act."""
+
+    id: str
+    by: str
+    reason: str
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+    """It is not wanted any more: the job recovered, the verdict was wrong."""
+
+    id: str
+    by: str
+    reason: str
+
+
+class Take(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduler claims it, to do it or to undo it."""
+
+    id: str
+    by: str
+    seconds: float = 60.0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """The claimant is still there."""
+
+    id: str
+    by: str
+    token: int
+    seconds: float = 60.0
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True):
+    """The claimant is about to act: the last moment at which anything can keep it from that."""
+
+    id: str
+    by: str
+    token: int
+
+
+class Complete(msgspec.Struct, frozen=True, kw_only=True):
+    """It is done, or undone: read back and verified by the claimant."""
+
+    id: str
+    by: str
+    token: int
+    did: dict[str, Any] = {}
+
+
+class Fail(msgspec.Struct, frozen=True, kw_only=True):
+    """It could not be done. ``did``: what was done before that, to be undone."""
+
+    id: str
+    by: str
+    token: int
+    reason: str
+    did: dict[str, Any] = {}
+
+
+class AskUndo(msgspec.Struct, frozen=True, kw_only=True):
+    """A person wants back what was done."""
+
+    id: str
+    by: str
+    reason: str
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job did after the restart: it runs well, or shows the same again."""
+
+    id: str
+    outcome: Outcome
+    why: str
+
+
+class AddHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A person wants a node or a job left alone."""
+
+    hold: Hold
+
+
+class ExpireHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A person ends a hold."""
+
+    id: str
+    by: str
+
+
+class SetFreeze(msgspec.Struct, frozen=True, kw_only=True):
+    """A person stops everything, or (``freeze`` None) lets it go on."""
+
+    freeze: Freeze | None
+    by: str
+    reason: str
+
+
+class CloseBreaker(msgspec.Struct, frozen=True, kw_only=True):
+    """A person has looked, and closes the breaker."""
+
+    by: str
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time has passed."""
+
+
+Event = (
+    Proposed | Approve | Reject | Cancel | Take | Heartbeat | Begin | Complete | Fail | AskUndo | Verified
+    | AddHold | ExpireHold | SetFreeze | CloseBreaker | Tick
+)  # fmt: skip
+
+
+# --- what is wanted done
+
+
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """Write this remediation: a new one, or one that has changed (its version has grown)."""
+
+    remediation: Remediation
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A line for the audit log, the incident's timeline and the stream.
+
+    kinds: remediation_proposed _approved _claimed _begun _completed _verified _rejected _failed _expired _cancelled
+    _undo_asked _undone _would_act _hindered; breaker_tripped breaker_closed hold_added hold_expired frozen thawed
+    """
+
+    kind: str
+    by: str
+    remediation: str | None = None
+    details: dict[str, Any] = {}
+
+
+class Judge(msgspec.Struct, frozen=True, kw_only=True):
+    """Weigh the outcome for these nodes: conviction or acquittal (analyzers/conviction.py)."""
+
+    remediation: Remediation
+
+
+Instruction = Store | Told | Judge
+
+
+class Refused(Exception):
+    """The event is refused, and nothing has changed. ``code`` is for programs, the text for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code  # not_found conflict fenced hindered expired
+
+
+class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why a remediation must not act now."""
+
+    code: str  # frozen held breaker budget minimum saving tenants shards superseded merged
+    text: str  # one sentence: the thing, the value, the bound, the next step
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much may be done in how short a time."""
+
+    evictions_an_hour: int = 4  # nodes
+    breaker_share: float = 0.05  # of the fleet's nodes
+    breaker_least_nodes: int = 3  # below this many the share does not trip: of ten nodes 5 % is none
+    breaker_seconds: float = 3_600.0
+    proposal_seconds: float = 4 * 3_600.0  # a proposal that nobody answers expires
+    approval_seconds: float = 1_800.0  # an approved one that nobody claims expires
+    claim_seconds: float = 600.0  # the longest claim
+    verify_seconds: float = 1_800.0  # after this without news the outcome is unknown
+
+
+class Book(msgspec.Struct, kw_only=True):
+    """All that a step needs to know. ``remediations``: those that have not ended, and those that could still be undone."""
+
+    remediations: dict[str, Remediation] = {}
+    executions: list[Execution] = []  # of the longer of the budget's hour and the breaker's time
+    holds: dict[str, Hold] = {}
+    freeze: Freeze | None = None
+    trip: Trip | None = None
+    limits: Limits = Limits()
+    facts: Facts = Facts()
