@@ -316,7 +316,7 @@ class Refused(Exception):
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why a remediation must not act now."""
 
-    code: str  # frozen held breaker budget minimum saving tenants shards superseded merged
+    code: str  # frozen held breaker budget minimum moved acting saving tenants shards superseded merged
     text: str  # one sentence: the thing, the value, the bound, the next step
 
 
@@ -333,6 +333,34 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     verify_seconds: float = 1_800.0  # after this without news the outcome is unknown
 
 
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be done by itself about one class of faults. What is left out fits everything."""
+
+    name: str
+    mode: Mode = "propose"
+    kind: Kind | None = None
+    symptom: str | None = None
+    fault_class: str | None = None
+    job: str | None = None  # a pattern with * and ?
+    least_probability: float = 0.0
+    least_precision: float = 0.95  # what shadow mode must have shown, at its 95 % lower bound, before it may act
+    most_nodes: int = 1  # that one remediation may take by itself
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first rule that fits decides; where none does it is proposed to a person."""
+
+    rules: tuple[Rule, ...] = ()
+    limits: Limits = Limits()
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """Closed incidents that a rule would have acted upon, and in how many that would have been right."""
+
+    seen: int = 0
+    right: int = 0
+
+
 class Book(msgspec.Struct, kw_only=True):
     """All that a step needs to know. ``remediations``: those that have not ended, and those that could still be undone."""
 
@@ -341,5 +369,12 @@ class Book(msgspec.Struct, kw_only=True):
     holds: dict[str, Hold] = {}
     freeze: Freeze | None = None
     trip: Trip | None = None
-    limits: Limits = Limits()
+    breaker_closed_at: float | None = None  # what was executed before counts no more
+    policy: Policy = Policy()
+    tallies: dict[str, Tally] = {}  # rule → what shadow mode has shown of it
     facts: Facts = Facts()
+
+    @property
+    def limits(self) -> Limits:
+        """The policy's."""
+        return self.policy.limits

@@ -1,0 +1,133 @@
+"""What keeps a remediation from acting now. Each guard is a question with one answer; all of them are asked each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from service.remediation import breaker
+from service.remediation.words import CLAIMED, TAKES_NODES, Book, Hindrance, Hold, JobFacts, Remediation
+
+SHOWN = 8  # names in a sentence
+SAVING_SECONDS = 1_800.0  # a save that takes longer is no reason to wait any more: it is stuck
+
+
+def hindrances(book: Book, remediation: Remediation, now: float) -> list[Hindrance]:
+    """Return every reason, the most general first; empty: it may act."""
+    return [
+        Hindrance(code=code, text=text)
+        for code, guard in GUARDS.items()
+        if (text := guard(book, remediation, now)) is not None
+    ]
+
+
+def _frozen(book: Book, _remediation: Remediation, _now: float) -> str | None:
+    if book.freeze is None:
+        return None
+    return f"everything is frozen by {book.freeze.by}: {book.freeze.reason}; `faulthound freeze off` lets it go on"
+
+
+def _held(book: Book, remediation: Remediation, now: float) -> str | None:
+    return next((_told(hold) for hold in _holds(book, remediation, now)), None)
+
+
+def _holds(book: Book, remediation: Remediation, now: float) -> Iterator[Hold]:
+    for hold in sorted(book.holds.values(), key=lambda one: (one.until, one.id)):
+        if hold.until > now and (hold.job == remediation.job or hold.node in remediation.nodes):
+            yield hold
+
+
+def _told(hold: Hold) -> str:
+    named = f"node {hold.node}" if hold.node is not None else f"job {hold.job}"
+    return f"{named} is held by {hold.by}: {hold.reason}; `faulthound holds expire {hold.id}` ends that"
+
+
+def _breaker(book: Book, remediation: Remediation, now: float) -> str | None:
+    if remediation.kind not in TAKES_NODES:
+        return None
+    return breaker.open_because(book, len(remediation.nodes), now, remediation.id)
+
+
+def _budget(book: Book, remediation: Remediation, now: float) -> str | None:
+    if remediation.kind not in TAKES_NODES:
+        return None
+    return breaker.over_budget(book, len(remediation.nodes), now, remediation.id)
+
+
+def _merged(book: Book, remediation: Remediation, _now: float) -> str | None:
+    into = book.facts.merged.get(remediation.incident)
+    return None if into is None else f"incident {into} of the fleet explains it: no node of the job is at fault"
+
+
+def _superseded(book: Book, remediation: Remediation, _now: float) -> str | None:
+    newest = book.facts.newest_verdicts.get(remediation.incident, 0)
+    if newest <= remediation.verdict_version:
+        return None
+    return f"it rests on version {remediation.verdict_version} of the verdict, and {newest} is the newest: wait for its plan"
+
+
+def _moved(book: Book, remediation: Remediation, _now: float) -> str | None:
+    job = book.facts.jobs.get(remediation.job)
+    if job is None:
+        return f"nothing is known of job {remediation.job}: wait until an agent has reported it"
+    if remediation.attempt is not None and job.attempt is not None and job.attempt > remediation.attempt:
+        return f"attempt {job.attempt} of {remediation.job} runs, and it was meant for attempt {remediation.attempt}"
+    elsewhere = sorted(set(remediation.nodes) - set(job.nodes))
+    return f"{remediation.job} does not run on {_some(elsewhere)}" if elsewhere else None
+
+
+def _acting(book: Book, remediation: Remediation, _now: float) -> str | None:
+    for other in book.remediations.values():
+        if other.id != remediation.id and other.job == remediation.job and other.status in CLAIMED:
+            return f"{other.id} is {other.status} on {remediation.job}: one at a time"
+    return None
+
+
+def _minimum(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """The job keeps its declared minimum, and at least one node; a spare takes an evicted node's place."""
+    job = book.facts.jobs.get(remediation.job)
+    if job is None or remediation.kind not in TAKES_NODES:
+        return None
+    out = len(set(remediation.nodes) & set(job.nodes))
+    left, least = len(job.nodes) - out + min(out, job.spares or 0), max(1, job.minimum_nodes or 1)
+    return f"{left} nodes would be left of {remediation.job}, whose minimum is {least}" if left < least else None
+
+
+def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
+    job = book.facts.jobs.get(remediation.job, JobFacts())
+    if job.saving_since is None or now - job.saving_since > SAVING_SECONDS:
+        return None
+    return (
+        f"{remediation.job} has been saving a checkpoint for {max(0.0, now - job.saving_since):.0f} s: wait for its end"
+    )
+
+
+def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """What others lose must be in the plan's loss before their nodes are touched."""
+    if remediation.prices_tenants or remediation.kind not in TAKES_NODES:
+        return None
+    others = {
+        node: [job for job in book.facts.tenants.get(node, ()) if job != remediation.job] for node in remediation.nodes
+    }
+    told = [f"{_some(sorted(jobs))} on {node}" for node, jobs in sorted(others.items()) if jobs]
+    return f"other jobs run there, and the plan does not count their loss: {_some(told)}" if told else None
+
+
+def _shards(book: Book, remediation: Remediation, _now: float) -> str | None:
+    if remediation.kind not in TAKES_NODES:
+        return None
+    holders = book.facts.jobs.get(remediation.job, JobFacts()).holders
+    out = frozenset(remediation.nodes)
+    lost = [node for node in remediation.nodes if holders.get(node) is not None and {node, *holders[node]} <= out]
+    return f"the checkpoint shards of {_some(lost)} would lose their last holder: copy them first" if lost else None
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+GUARDS: dict[str, Callable[[Book, Remediation, float], str | None]] = {
+    "frozen": _frozen, "held": _held, "breaker": _breaker, "budget": _budget, "merged": _merged,
+    "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum, "saving": _saving,
+    "tenants": _tenants, "shards": _shards,
+}  # fmt: skip
