@@ -48,13 +48,23 @@ class Connection:
 
     def get(self, path: str, **parameters: Any) -> Any:
         """Return the answer to a GET."""
-        return self.send("GET", path, params={key: value for key, value in parameters.items() if value is not None})
+        return self.send("GET", path, params=_known(parameters))
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def tagged(self, path: str) -> tuple[Any, str]:
+        """Return the answer to a GET and its ETag, which a change of it needs."""
+        answer = self._answer("GET", path)
+        return self._content(answer), answer.headers.get("ETag", "")
+
+    def post(self, path: str, body: Mapping[str, Any], if_match: str = "", **parameters: Any) -> Any:
         """Return the answer to a POST. Its key lets the service answer once, should the answer have to be sent twice."""
         import secrets
 
-        return self.send("POST", path, json=body, headers={"Idempotency-Key": secrets.token_hex(16)})
+        headers = {"Idempotency-Key": secrets.token_hex(16)} | ({"If-Match": if_match} if if_match else {})
+        return self.send("POST", path, json=body, params=_known(parameters), headers=headers)
+
+    def put(self, path: str, body: Mapping[str, Any], if_match: str) -> Any:
+        """Return the answer to a PUT that replaces what has this ETag."""
+        return self.send("PUT", path, json=body, headers={"If-Match": if_match})
 
     def delete(self, path: str) -> None:
         """Delete."""
@@ -74,11 +84,17 @@ class Connection:
 
     def send(self, method: str, path: str, **options: Any) -> Any:
         """Send a request and return what its answer holds; raise ``Unreachable`` or ``Forbidden``."""
-        import httpx
+        return self._content(self._answer(method, path, **options))
 
+    def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         with self._reaching():
             answer = self._client.request(method, path, **options)
         self._check(answer)
+        return answer
+
+    def _content(self, answer: httpx.Response) -> Any:
+        import httpx
+
         try:
             return answer.json() if answer.content else None
         except ValueError:
@@ -89,8 +105,7 @@ class Connection:
     @contextmanager
     def stream(self, path: str, **parameters: Any) -> Iterator[httpx.Response]:
         """Give the answer to a GET while it arrives."""
-        known = {key: value for key, value in parameters.items() if value is not None}
-        with self._reaching(), self._client.stream("GET", path, params=known) as answer:
+        with self._reaching(), self._client.stream("GET", path, params=_known(parameters)) as answer:
             if answer.is_error:
                 answer.read()
             self._check(answer)
@@ -125,6 +140,10 @@ class Connection:
         if answer.status_code >= 500:
             raise Unreachable(f"the service at {self.url} cannot: {detail}")
         raise Forbidden(detail, answer.status_code)
+
+
+def _known(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _advice(reason: str) -> str:
