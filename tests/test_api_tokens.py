@@ -11,12 +11,12 @@ from service.api.audit import Audit
 from service.api.auth import is_loopback
 from tests.served import Client, an_event, served
 
-SCOPES = ("ingest", "read", "remediate", "admin")
+SCOPES = ("ingest", "read", "execute", "remediate", "admin")
 # What each scope may do: one address an operation that needs it. The answer is anything but 401 and 403.
 NEEDS = {
-    ("GET", "/v1/jobs"): {"read", "remediate", "admin"},
-    ("GET", "/v1/events"): {"read", "remediate", "admin"},
-    ("GET", "/metrics"): {"read", "remediate", "admin"},
+    ("GET", "/v1/jobs"): {"read", "execute", "remediate", "admin"},
+    ("GET", "/v1/events"): {"read", "execute", "remediate", "admin"},
+    ("GET", "/metrics"): {"read", "execute", "remediate", "admin"},
     ("PUT", "/v1/jobs/j"): {"remediate", "admin"},
     ("POST", "/v1/nodes/n/commands"): {"remediate", "admin"},
     ("POST", "/v1/jobs/j/commands"): {"remediate", "admin"},

@@ -1,7 +1,8 @@
 """Who asks, and what for: bearer tokens with scopes.
 
-``admin`` may do everything; ``remediate`` changes things and reads; ``read`` reads; ``ingest`` sends records and takes
-commands, and nothing else. A token that is bound to a node has only the last, and only for that node.
+``admin`` may do everything; ``remediate`` changes things and reads; ``execute`` reads, and carries out what somebody else
+has approved; ``read`` reads; ``ingest`` sends records and takes commands, and nothing else. A token that is bound to a node
+has only the last, and only for that node.
 
 A browser has no way to send a bearer token: to look at something, pages and their JSON, it may send the token as the
 password of HTTP Basic, under any name. To change something it may not: another site could have it send that.
@@ -26,7 +27,12 @@ from service.api.problems import Problem
 from service.api.state import Service, of
 from service.store.tokens import SCOPES, Refused
 
-IMPLIED = {"admin": frozenset(SCOPES), "remediate": frozenset({"remediate", "read"})}
+# Whoever approves does not execute by that, nor the other way round: a stolen scheduler's token approves nothing.
+IMPLIED = {
+    "admin": frozenset(SCOPES),
+    "remediate": frozenset({"remediate", "read"}),
+    "execute": frozenset({"execute", "read"}),
+}
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 LOOK_SECONDS = 1.0  # so often an open service looks whether another process has made a token
 
@@ -200,5 +206,7 @@ class Door:
         self._looked_at = -LOOK_SECONDS
 
 
-READ, REMEDIATE, ADMIN, INGEST = (require(scope) for scope in ("read", "remediate", "admin", "ingest"))
+READ, EXECUTE, REMEDIATE, ADMIN, INGEST = (
+    require(scope) for scope in ("read", "execute", "remediate", "admin", "ingest")
+)
 PAGE = Depends(_page)

@@ -26,6 +26,8 @@ TABLE: dict[str, tuple[int, str]] = {
     "method-not-allowed": (405, "This address does not take this method"),
     "timeout": (408, "The request took too long to arrive"),
     "conflict": (409, "It is being done, or was done, already"),
+    "fenced": (409, "The claim is over"),
+    "hindered": (409, "Something keeps it from acting now"),
     "precondition-failed": (412, "It has changed since it was read"),
     "too-large": (413, "The request is too large"),
     "unsupported-media-type": (415, "The body is of a type that is not taken here"),
@@ -48,6 +50,15 @@ class Place(BaseModel):
     detail: str
 
 
+class HindranceDocument(BaseModel):
+    """One reason why a remediation must not act now."""
+
+    code: str = Field(
+        description="frozen, held, breaker, budget, minimum, moved, acting, saving, tenants, shards, superseded, merged."
+    )
+    text: str
+
+
 class ProblemDocument(BaseModel):
     """RFC 9457."""
 
@@ -58,6 +69,9 @@ class ProblemDocument(BaseModel):
     instance: str = Field(description="The path that was asked for.")
     request_id: str = Field("", description="What the service's log calls this request.")
     errors: list[Place] = []
+    hindrances: list[HindranceDocument] = Field(
+        [], description="Of the kind hindered: everything that stands in the way."
+    )
 
 
 class Problem(HTTPException):
@@ -69,12 +83,14 @@ class Problem(HTTPException):
         detail: str,
         *,
         errors: Sequence[Mapping[str, str]] = (),
+        hindrances: Sequence[HindranceDocument] = (),
         retry_after_seconds: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         wait = {} if retry_after_seconds is None else {"Retry-After": str(max(1, math.ceil(retry_after_seconds)))}
         super().__init__(TABLE[kind][0], detail, {**(headers or {}), **wait})
         self.kind, self.errors = kind, list(errors)
+        self.hindrances = [one.model_dump() for one in hindrances]
 
 
 def not_found(what: str, name: str, next_step: str) -> Problem:
@@ -100,6 +116,7 @@ def answer(request: Request, problem: Problem) -> JSONResponse:
         "instance": request.url.path,
         "request_id": structlog.contextvars.get_contextvars().get("request_id", ""),
         **({"errors": problem.errors} if problem.errors else {}),
+        **({"hindrances": problem.hindrances} if problem.hindrances else {}),
     }
     return JSONResponse(document, status, problem.headers, "application/problem+json")
 
@@ -144,5 +161,6 @@ def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
     for kind in ("unauthenticated", "forbidden", "invalid", "internal", "unavailable", *kinds):
         status, title = TABLE[kind]
         content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-        found[status] = {"description": title, "content": content}
+        before = f"{found[status]['description']}; or: " if status in found else ""
+        found[status] = {"description": f"{before}{title}", "content": content}
     return found

@@ -15,7 +15,7 @@ from service.clock import now
 from service.store.models import Token
 
 router = APIRouter(tags=["tokens"])
-Scope = Literal["ingest", "read", "remediate", "admin"]
+Scope = Literal["ingest", "read", "execute", "remediate", "admin"]
 
 
 class TokenWish(BaseModel):
@@ -24,7 +24,7 @@ class TokenWish(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     name: fields.Text = Field(max_length=255, description="Whose it is, or what for.")
-    scopes: list[Scope] = Field(min_length=1, max_length=4)
+    scopes: list[Scope] = Field(min_length=1, max_length=5)
     node: fields.NodeName | None = Field(None, description="It may speak for this node only; its scope is ingest.")
     expires_at: float | None = Field(None, ge=0, le=fields.LATEST_AT, description="UTC seconds; null: never.")
 

@@ -21,6 +21,7 @@ class Scope(StrEnum):
 
     INGEST = "ingest"
     READ = "read"
+    EXECUTE = "execute"
     REMEDIATE = "remediate"
     ADMIN = "admin"
 
@@ -29,7 +30,8 @@ class Scope(StrEnum):
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
     scope: Annotated[
-        list[Scope], typer.Option(help="ingest: an agent's; read; remediate: change, and read; admin: all.")
+        list[Scope],
+        typer.Option(help="ingest: an agent's; read; execute: a scheduler's; remediate: change; admin: all."),
     ],
     node: Annotated[str | None, typer.Option(metavar="NODE", help="It may speak for this node only.")] = None,
     expires: Annotated[str | None, typer.Option(metavar="IN", help="After 12h or 90d; never, if left out.")] = None,

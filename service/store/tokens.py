@@ -18,7 +18,7 @@ from service.store import events
 from service.store.database import Database
 from service.store.models import Token
 
-SCOPES = ("ingest", "read", "remediate", "admin")
+SCOPES = ("ingest", "read", "execute", "remediate", "admin")
 PREFIX = "fh_"  # by which secret scanners know one
 CACHE_SECONDS = 5.0  # and so the longest that another process's revocation takes
 CACHE_TOKENS = 8_192
