@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     knowledge: Path | None = Field(
         None, description="TOML file or folder that live verdicts lay over the packaged knowledge."
     )
+    policy: Path | None = Field(
+        None, description="TOML file of what may be done without asking; unset: everything is proposed to a person."
+    )
     log_level: str = Field("info", description="debug, info, warning or error.")
     log_json: bool = Field(False, description="One JSON object a line instead of text.")
 
@@ -76,6 +79,8 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
         raise ValueError(
             f"FAULTHOUND_KNOWLEDGE names {settings.knowledge}, which does not exist: give a file or folder"
         )
+    if settings.policy is not None and not settings.policy.is_file():
+        raise ValueError(f"FAULTHOUND_POLICY names {settings.policy}, which is no file: give a TOML file")
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ValueError("TLS needs both: set FAULTHOUND_TLS_CERTIFICATE and FAULTHOUND_TLS_KEY, or neither")
     _check_tls(settings)

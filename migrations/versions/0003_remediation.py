@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("job", sa.String(length=255), nullable=False),
         sa.Column("kind", sa.String(length=32), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("task", sa.String(length=8), nullable=True),
         sa.Column("nodes", sa.JSON(), nullable=False),
         sa.Column("proposed_at", sa.Double(), nullable=False),
         sa.Column("changed_at", sa.Double(), nullable=False),
@@ -34,6 +35,7 @@ def upgrade() -> None:
     op.create_index("ix_remediations_job_proposed_at", "remediations", ["job", "proposed_at"])
     op.create_index("ix_remediations_proposed_at_id", "remediations", ["proposed_at", "id"])
     op.create_index("ix_remediations_status", "remediations", ["status"])
+    op.create_index("ix_remediations_task", "remediations", ["task"])
     op.create_table(
         "holds",
         sa.Column("id", sa.String(length=64), nullable=False),

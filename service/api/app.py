@@ -46,12 +46,14 @@ from service.api.streams import Streams
 from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
 from service.pages import routes as page_routes
+from service.policy_file import PolicyFile
 from service.settings import Settings
 from service.store.appender import Appender
 from service.store.commands import Commands
 from service.store.database import Database
 from service.store.follower import Follower
 from service.store.log import Log
+from service.store.remediations import Remedies
 from service.store.retention import Retention
 from service.store.shelf import Shelf
 from service.store.tokens import Tokens
@@ -120,12 +122,13 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
         closing.callback(engine.close)
     waiting = WaitingRoom(board)
     closing.push_async_callback(waiting.close)
-    streams = Streams(database)
+    policy, streams = PolicyFile(settings.policy), Streams(database)
     closing.push_async_callback(streams.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
-        streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), engine=engine,
+        streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), policy=policy,
+        remedies=Remedies(database, policy), engine=engine,
     )  # fmt: skip
 
 

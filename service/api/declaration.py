@@ -36,6 +36,10 @@ class Declaration(BaseModel):
     checkpoint_holders: dict[fields.NodeName, list[fields.NodeName]] = Field(
         {}, max_length=MOST_RANKS, description="Node → the nodes that hold a copy of its checkpoint shards."
     )
+    minimum_nodes: int | None = Field(
+        None, ge=1, le=MOST_RANKS, description="The fewest nodes that it can run on: nothing takes it below."
+    )
+    spares: int | None = Field(None, ge=0, le=MOST_RANKS, description="Nodes that can take an evicted one's place.")
     code_version: str | None = Field(None, max_length=255, pattern=fields.TEXT_PATTERN, description="A commit, a tag.")
 
     def check(self, job: str) -> None:

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from service.api.streams import Streams
     from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
+    from service.policy_file import PolicyFile
     from service.settings import Settings
     from service.store.appender import Appender
     from service.store.commands import Commands
     from service.store.database import Database
     from service.store.follower import Follower
     from service.store.log import Log
+    from service.store.remediations import Remedies
     from service.store.tokens import Tokens
 
 
@@ -46,6 +48,8 @@ class Service:
     answers: Answers
     metrics: Metrics
     door: Door
+    policy: PolicyFile
+    remedies: Remedies
     engine: EngineProcess | None = None  # None: this service runs none
 
     def let_go(self) -> None:

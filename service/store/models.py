@@ -338,6 +338,7 @@ class Remediation(Base):
     job: Mapped[str] = mapped_column(String(255))
     kind: Mapped[str] = mapped_column(String(32))
     status: Mapped[str] = mapped_column(String(16), index=True)
+    task: Mapped[str | None] = mapped_column(String(8), index=True)  # do, undo: what a scheduler can claim of it
     nodes: Mapped[list[Any]] = mapped_column(default=list)
     proposed_at: Mapped[float]
     changed_at: Mapped[float] = mapped_column(index=True)

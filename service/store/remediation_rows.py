@@ -1,0 +1,157 @@
+"""The rows of remediation, read as words and written from them; each call is a part of its caller's transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, delete, insert, or_, select
+from sqlalchemy.orm import Session
+
+from service.remediation.policy import rule_for
+from service.remediation.taking_up import task_of
+from service.remediation.words import (
+    ENDED,
+    Book,
+    Event,
+    Execution,
+    Freeze,
+    Hold,
+    Policy,
+    Proposed,
+    Remediation,
+    Tally,
+    Trip,
+)
+from service.store.models import Execution as ExecutionRow
+from service.store.models import Hold as HoldRow
+from service.store.models import Remediation as Row
+from service.store.models import ShadowCase, Switch
+from service.store.upserts import upsert
+from service.store.words import clean
+
+FREEZE, BREAKER = "freeze", "breaker"  # rows of the switches
+MOST_CASES = 1_000  # of shadow mode, the newest: what a rule does today is what counts
+
+_log = logging.getLogger(__name__)
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of the breaker."""
+
+    trip: Trip | None = None
+    closed_at: float | None = None
+
+
+def remediations(session: Session, event: Event | None, asked: Sequence[str] = ()) -> dict[str, Remediation]:
+    """Return those that have not ended or are to be undone, and those that were asked for or that the event is about."""
+    wanted: list[ColumnElement[bool]] = [Row.status.not_in(ENDED), Row.task.is_not(None), Row.id.in_(asked)]
+    if isinstance(event, Proposed):
+        wanted.append(Row.incident == event.incident)
+        if event.plan is not None:
+            wanted.append(Row.id == event.plan.id)
+    elif isinstance(id := getattr(event, "id", None), str):
+        wanted.append(Row.id == id)
+    found = session.scalars(select(Row).where(or_(*wanted)).order_by(Row.proposed_at, Row.id))
+    return {row.id: one for row in found if (one := read(row)) is not None}
+
+
+def read(row: Row) -> Remediation | None:
+    """Return what a row is about; None where a newer program has written it: that one sees to it."""
+    return _remediation(row.document, row.id)
+
+
+def store(session: Session, one: Remediation) -> None:
+    """Write a remediation."""
+    row = {
+        "id": one.id, "incident": one.incident, "job": one.job, "kind": one.kind, "status": one.status,
+        "task": task_of(one), "nodes": list(one.nodes), "proposed_at": one.proposed_at, "changed_at": one.changed_at,
+        "version": one.version, "document": msgspec.to_builtins(one),
+    }  # fmt: skip
+    upsert(session, Row, [row])
+
+
+def holds(session: Session) -> dict[str, Hold]:
+    """Return all holds; one whose time is over stays until a tick has told of it."""
+    return {
+        row.id: Hold(
+            id=row.id, by=row.by, reason=row.reason, made_at=row.made_at, until=row.until, node=row.node, job=row.job
+        )
+        for row in session.scalars(select(HoldRow).order_by(HoldRow.made_at, HoldRow.id))
+    }
+
+
+def executions(session: Session, after: float) -> list[Execution]:
+    """Return who was taken out after an instant."""
+    rows = session.scalars(select(ExecutionRow).where(ExecutionRow.at > after).order_by(ExecutionRow.id))
+    return [Execution(remediation=row.remediation, at=row.at, nodes=tuple(row.nodes)) for row in rows]
+
+
+def freeze(session: Session) -> Freeze | None:
+    """Return who has frozen everything."""
+    row = session.get(Switch, FREEZE)
+    return None if row is None or row.document is None else msgspec.convert(row.document, Freeze)
+
+
+def breaker(session: Session) -> Breaker:
+    """Return how the breaker stands."""
+    row = session.get(Switch, BREAKER)
+    return Breaker() if row is None or row.document is None else msgspec.convert(row.document, Breaker)
+
+
+def version_of(session: Session, switch: str) -> int:
+    """Return the ETag of a switch; 0: it was never thrown."""
+    row = session.get(Switch, switch)
+    return 0 if row is None else row.version
+
+
+def tallies(session: Session, policy: Policy) -> dict[str, Tally]:
+    """Return for each rule how often, in shadow mode, what it would have done was right: of what it fits as it is now."""
+    if not any(rule.mode != "propose" for rule in policy.rules):
+        return {}
+    known = (ShadowCase.closed_at.is_not(None), ShadowCase.correct.is_not(None))
+    newest = select(ShadowCase).where(*known).order_by(ShadowCase.closed_at.desc()).limit(MOST_CASES)
+    cases = [(_remediation(row.document, row.remediation), bool(row.correct)) for row in session.scalars(newest)]
+    found = {}
+    for rule in policy.rules:
+        alone = Policy(rules=(rule,))
+        judged = [right for one, right in cases if one and one.rule == rule.name and rule_for(alone, one) is rule]
+        found[rule.name] = Tally(seen=len(judged), right=sum(judged))
+    return found
+
+
+def write_changes(session: Session, before: Book, after: Book) -> None:
+    """Write what a step has changed of the book beside its remediations."""
+    for new in after.executions:
+        if new not in before.executions:
+            row = {"remediation": new.remediation, "at": new.at, "nodes": list(new.nodes)}
+            session.execute(insert(ExecutionRow), [row])
+    _write_holds(session, before, after)
+    if after.freeze != before.freeze:
+        _throw(session, FREEZE, None if after.freeze is None else msgspec.to_builtins(after.freeze))
+    stood, stands = (Breaker(trip=book.trip, closed_at=book.breaker_closed_at) for book in (before, after))
+    if stands != stood:
+        _throw(session, BREAKER, msgspec.to_builtins(stands))
+
+
+def _write_holds(session: Session, before: Book, after: Book) -> None:
+    if gone := before.holds.keys() - after.holds.keys():
+        session.execute(delete(HoldRow).where(HoldRow.id.in_(gone)))
+    for id, hold in after.holds.items():
+        if before.holds.get(id) != hold:
+            told = msgspec.to_builtins(hold)
+            upsert(session, HoldRow, [told | {"by": clean(hold.by, 255), "reason": clean(hold.reason, 1_000)}])
+
+
+def _throw(session: Session, name: str, document: dict[str, Any] | None) -> None:
+    upsert(session, Switch, [{"name": name, "document": document, "version": version_of(session, name) + 1}])
+
+
+def _remediation(document: dict[str, Any], id: str) -> Remediation | None:
+    try:
+        return msgspec.convert(document, Remediation)
+    except msgspec.ValidationError as error:
+        _log.error("remediation_unreadable remediation=%s reason=%s", id, error)
+        return None
