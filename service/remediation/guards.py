@@ -8,6 +8,8 @@ from service.remediation import breaker
 from service.remediation.words import CLAIMED, TAKES_NODES, Book, Hindrance, Hold, JobFacts, Remediation
 
 SHOWN = 8  # names in a sentence
+# Nodes may be out, and nobody has seen the job run without them.
+UNSETTLED = frozenset({"executing", "verifying", "failed"})
 SAVING_SECONDS = 1_800.0  # a save that takes longer is no reason to wait any more: it is stuck
 
 
@@ -87,9 +89,26 @@ def _minimum(book: Book, remediation: Remediation, _now: float) -> str | None:
     job = book.facts.jobs.get(remediation.job)
     if job is None or remediation.kind not in TAKES_NODES:
         return None
-    out = len(set(remediation.nodes) & set(job.nodes))
+    out = len((_gone(book, remediation, job) | set(remediation.nodes)) & set(job.nodes))
     left, least = len(job.nodes) - out + min(out, job.spares or 0), max(1, job.minimum_nodes or 1)
     return f"{left} nodes would be left of {remediation.job}, whose minimum is {least}" if left < least else None
+
+
+def _gone(book: Book, remediation: Remediation, job: JobFacts) -> set[str]:
+    """Nodes that others have taken out of the job while its placements, and what it declared, are of before that."""
+    return {
+        node
+        for other in book.remediations.values()
+        if other.id != remediation.id and other.job == remediation.job and _unseen(other, job)
+        for node in other.nodes
+    }
+
+
+def _unseen(other: Remediation, job: JobFacts) -> bool:
+    """Whether it has taken nodes out and no later attempt of the job has shown so."""
+    if other.kind not in TAKES_NODES or other.began_at is None or other.status not in UNSETTLED:
+        return False
+    return job.attempt is None or other.attempt is None or job.attempt <= other.attempt
 
 
 def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
@@ -113,11 +132,13 @@ def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
 
 
 def _shards(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """A copy on a node that is out already is no copy, until the job runs well again and has made others."""
     if remediation.kind not in TAKES_NODES:
         return None
-    holders = book.facts.jobs.get(remediation.job, JobFacts()).holders
-    out = frozenset(remediation.nodes)
-    lost = [node for node in remediation.nodes if holders.get(node) is not None and {node, *holders[node]} <= out]
+    job = book.facts.jobs.get(remediation.job, JobFacts())
+    gone = _gone(book, remediation, JobFacts())
+    left = {node: {node, *holders} - gone for node, holders in job.holders.items()}
+    lost = sorted(node for node, holders in left.items() if holders and holders <= set(remediation.nodes))
     return f"the checkpoint shards of {_some(lost)} would lose their last holder: copy them first" if lost else None
 
 
