@@ -10,10 +10,14 @@ from service.commands.adapter import adapter
 from service.commands.diagnose import diagnose
 from service.commands.export import export
 from service.commands.formats import formats
+from service.commands.freeze import breaker, freeze
+from service.commands.holds import holds
 from service.commands.incidents import incidents
 from service.commands.jobs import jobs
 from service.commands.nodes import nodes
+from service.commands.policy import policy
 from service.commands.read import read
+from service.commands.remediations import remediations
 from service.commands.replay import replay
 from service.commands.serve import serve
 from service.commands.tokens import tokens
@@ -33,7 +37,10 @@ def command() -> Any:
     app.callback()(_faulthound)
     for verb in (diagnose, read, formats, serve, watch, export, replay):
         app.command()(verb)
-    groups = {"incidents": incidents, "jobs": jobs, "nodes": nodes, "tokens": tokens, "adapter": adapter}
+    groups = {
+        "incidents": incidents, "remediations": remediations, "holds": holds, "freeze": freeze, "breaker": breaker,
+        "policy": policy, "jobs": jobs, "nodes": nodes, "tokens": tokens, "adapter": adapter,
+    }  # fmt: skip
     for noun, group in groups.items():
         app.add_typer(group, name=noun)
     return typer.main.get_command(app)
@@ -60,6 +67,7 @@ def _faulthound(
 
     \b
     Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed, a node did not
-    answer, or a replay gave other bytes, 2 bad usage or nothing readable, 3 abstained: the evidence
-    does not decide, 4 the service does not answer, 5 it refuses.
+    answer, a replay gave other bytes, or a policy is wrong, 2 bad usage or nothing readable,
+    3 abstained: the evidence does not decide, 4 the service does not answer, 5 it refuses, or
+    nobody agreed to a change.
     """

@@ -59,7 +59,8 @@ def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
 
 def short(plan: Plan) -> str:
     """Return kind and object for a line of a table: ``evict gpu-0413``."""
-    return f"{str(plan['kind']).replace('_', ' ')} {nodes(plan) or plan.get('role') or ''}".strip()
+    kind = "nothing" if plan["kind"] == "none" else str(plan["kind"]).replace("_", " ")
+    return f"{kind} {nodes(plan) or plan.get('role') or ''}".strip()
 
 
 def nodes(plan: Plan) -> str:

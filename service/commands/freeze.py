@@ -1,0 +1,176 @@
+"""``faulthound freeze`` and ``faulthound breaker``: what stops every remediation at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from service.commands import consent
+from service.commands.asking import print_json, shown_instant, to
+from service.commands.connection import DEFAULT_URL, CaFile, Connection, Json, ServiceUrl, TokenFile
+from service.commands.consent import DryRun, Reason, Unasked, Yes
+from service.commands.speech import Speech
+from service.commands.waiting import keeps, waiting
+
+freeze = typer.Typer(no_args_is_help=True, help="Stop every remediation everywhere, and let them go on again.")
+breaker = typer.Typer(
+    no_args_is_help=True, help="Show the circuit breaker, and close it once it is plain why it opened."
+)
+
+
+@freeze.command()
+def on(
+    reason: Reason,
+    dry_run: DryRun = False,
+    _yes: Unasked = False,
+    json: Json = False,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Stop everything: no remediation begins and none is undone, whoever approved it, until somebody lets it go on.
+
+    What a scheduler has begun it ends. Nobody is asked: this is the emergency brake.
+
+    \b
+    Examples:
+      faulthound freeze on --reason "power work in hall 2"
+    """
+    with to(service, ca_file, token_file) as connection:
+        found, tag = connection.tagged("/v1/freeze")
+        kept = waiting(connection) if dry_run else []
+        answer = found if dry_run else _set(connection, tag, frozen=True, reason=reason)
+    if dry_run:
+        keeps(kept, "would be kept from acting")
+        consent.would("Freeze every remediation")
+    _tell(answer, json=json)
+
+
+@freeze.command()
+def off(
+    reason: Reason,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Let remediations act again. Those that were approved meanwhile may act at once; they are listed first.
+
+    \b
+    Examples:
+      faulthound freeze off --reason "the power work is over"
+    """
+    with to(service, ca_file, token_file) as connection:
+        answer, tag = connection.tagged("/v1/freeze")
+        keeps(waiting(connection), "waits for it")
+        effect = f"Let every remediation act again, which {answer.get('by') or 'nobody'} had frozen"
+        if not dry_run:
+            consent.agreed(effect, yes=yes)
+            answer = _set(connection, tag, frozen=False, reason=reason)
+    if dry_run:
+        consent.would(effect)
+    _tell(answer, json=json)
+
+
+@freeze.command("show")
+def show_freeze(
+    json: Json = False, service: ServiceUrl = DEFAULT_URL, ca_file: CaFile = None, token_file: TokenFile = None
+) -> None:
+    """Say whether everything is frozen, by whom and why.
+
+    \b
+    Examples:
+      faulthound freeze show
+      faulthound freeze show --json | jq .frozen
+    """
+    with to(service, ca_file, token_file) as connection:
+        answer = connection.get("/v1/freeze")
+    if json:
+        print_json(answer)
+        return
+    sys.stdout.write(_line(freeze_line(answer)))
+
+
+@breaker.command("show")
+def show_breaker(
+    json: Json = False, service: ServiceUrl = DEFAULT_URL, ca_file: CaFile = None, token_file: TokenFile = None
+) -> None:
+    """Say whether the breaker is open, and since when and why.
+
+    \b
+    Examples:
+      faulthound breaker show
+    """
+    with to(service, ca_file, token_file) as connection:
+        answer = connection.get("/v1/breaker")
+    if json:
+        print_json(answer)
+        return
+    sys.stdout.write(_line(breaker_line(answer)))
+
+
+@breaker.command()
+def close(
+    reason: Reason,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: Json = False,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Close the breaker, which never does so by itself, once it is plain why so many nodes were taken out.
+
+    \b
+    Examples:
+      faulthound breaker close --reason "a switch died; its nodes were rightly drained"
+    """
+    with to(service, ca_file, token_file) as connection:
+        answer = connection.get("/v1/breaker")
+        keeps(waiting(connection), "waits for it")
+        effect = f"Close the breaker ({answer.get('reason') or 'it is closed'}), so that nodes may be taken out again"
+        if not dry_run:
+            consent.agreed(effect, yes=yes)
+            answer = connection.post("/v1/breaker/close", {"reason": reason})
+    if dry_run:
+        consent.would(effect)
+    if json:
+        print_json(answer)
+    else:
+        Speech().note(breaker_line(answer))
+
+
+def freeze_line(answer: Mapping[str, Any]) -> str:
+    """Say in one line whether everything is frozen."""
+    if not answer["frozen"]:
+        return "not frozen"
+    return f"frozen by {answer['by']} since {shown_instant(answer['at'])}: {answer['reason']}"
+
+
+def breaker_line(answer: Mapping[str, Any]) -> str:
+    """Say in one line how the breaker stands."""
+    if not answer["open"]:
+        return "the breaker is closed"
+    return f"the breaker is open since {shown_instant(answer['at'])}: {answer['reason']}"
+
+
+def _set(connection: Connection, tag: str, *, frozen: bool, reason: str) -> Any:
+    return connection.put("/v1/freeze", {"frozen": frozen, "reason": reason}, tag)
+
+
+def _tell(answer: Mapping[str, Any], *, json: bool) -> None:
+    if json:
+        print_json(answer)
+    else:
+        Speech().note(freeze_line(answer))
+
+
+def _line(text: str) -> str:
+    from service.telling.text import printable
+
+    return printable(text).replace("\n", " ") + "\n"

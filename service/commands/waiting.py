@@ -1,0 +1,34 @@
+"""The remediations that wait: what a hold, a freeze or an open breaker keeps from acting, and what is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from service.commands.connection import Connection
+from service.commands.speech import Speech
+
+WAITING = ("proposed", "approved", "claimed")
+SHOWN = 8
+
+Row = Mapping[str, Any]
+
+
+def waiting(connection: Connection) -> list[Row]:
+    """Return the remediations that have not begun, whoever they are about."""
+    return [row for status in WAITING for row in connection.all("/v1/remediations", status=status)]
+
+
+def concerning(rows: Iterable[Row], nodes: Collection[str], job: str | None) -> list[Row]:
+    """Return those that act on the job, or take one of the nodes out."""
+    return [row for row in rows if row["job"] == job or not set(nodes).isdisjoint(row.get("nodes") or ())]
+
+
+def keeps(rows: Collection[Row], lead: str) -> None:
+    """Say which these are, each with what it would do. ``lead``: what becomes of each, ``kept from acting`` for example."""
+    from service.telling.remediations import short
+
+    for row in list(rows)[:SHOWN]:
+        Speech().note(f"{lead}: {row['id']}, {row['status']}: {short(row)} of {row['job']}")
+    if len(rows) > SHOWN:
+        Speech().note(f"and {len(rows) - SHOWN:,} more: `faulthound remediations list`")
