@@ -1,0 +1,218 @@
+"""Whether a machine was the cause, by what followed: conviction and acquittal as naive Bayes, with a memory that fades.
+
+    evicted ──▶ out ──returned──▶ burning_in ── good hours, or a check passed ──▶ healthy
+                 ▲ │                │   ▲                                           ▲
+                 │ │                │   └── the same again: its hours begin anew    │
+                 │ └────────────────┼───────── a check passed, acquitted ───────────┘
+                 └── a check fails ─┘
+
+That a job runs after an eviction proves little: one in four runs after a plain restart as well. Verdicts are one family of
+evidence and count once, the strongest; that a node is named again is a recurrence, which is evidence of its own. Otherwise a
+verdict that is wrong every time in the same way would convict its victim by repetition, however often it is acquitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from analyzers.knowledge.convictions import Weights
+
+Kind = Literal[
+    "named", "recurred", "quiet", "cured", "not_cured", "probe_passed", "probe_failed", "burn_in_passed",
+    "burn_in_failed", "evicted", "returned",
+]  # fmt: skip
+BurnIn = Literal["healthy", "out", "burning_in"]
+
+DAY_SECONDS = 86_400.0
+HOUR_SECONDS = 3_600.0
+LEAST_CURED = 0.01
+"""No fault is so lasting that a job which runs after an eviction would prove the machine's guilt."""
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a node. Log odds are natural, above the fleet's prior, and as of ``at``."""
+
+    node: str
+    named_log_odds: float = 0.0  # by the strongest verdict
+    log_odds: float = 0.0  # by all that followed
+    at: float | None = None
+    named_at: float | None = None
+    evictions: tuple[float, ...] = ()  # that no acquittal took back, oldest first
+    acquittals: int = 0
+    burn_in: BurnIn = "healthy"
+    since: float | None = None  # of the burn-in's state
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a node.
+
+    named           a verdict of another trouble than before names it, with ``probability``
+    recurred        the same trouble again on it, after it ran on or came back
+    quiet           the job ran on it without that
+    cured           it was evicted, and the job ran well; ``cures``: the share of such faults that a plain restart cures
+                    (None: of all faults), ``others``: that another node evicted with it was the cause
+    not_cured       it was evicted, and the job failed the same way again: an acquittal
+    probe_passed    a check of it passed, or …
+    probe_failed    … failed
+    burn_in_passed  after its return it stood the load, or …
+    burn_in_failed  … did not
+    evicted         it was taken out
+    returned        it serves again
+    """
+
+    kind: Kind
+    probability: float = 0.0
+    cures: float | None = None
+    others: float = 0.0
+
+
+def likelihoods(happened: Happened, weights: Weights) -> tuple[float, float]:
+    """Return how probable this is of a faulty node and of a healthy one, up to a factor."""
+    match happened.kind:
+        case "named":
+            prior, most = weights.prior.faulty, max(weights.prior.faulty, weights.prior.most_named)
+            named = min(max(prior, happened.probability), most)  # in this order, what is no number says nothing
+            return named / prior, (1.0 - named) / (1.0 - prior)
+        case "cured" | "not_cured":
+            left, others = 1.0 - weights.restart.relapses, min(max(0.0, happened.others), 1.0)
+            cures = weights.cures if happened.cures is None else happened.cures
+            anyhow = others * left + (1.0 - others) * min(max(LEAST_CURED, cures), left)
+            return _seen(left, anyhow, yes=happened.kind == "cured")
+        case "recurred" | "quiet":
+            return _seen(weights.recurrence.faulty, weights.recurrence.healthy, yes=happened.kind == "recurred")
+        case "probe_failed" | "probe_passed":
+            return _seen(weights.probe.faulty, weights.probe.healthy, yes=happened.kind == "probe_failed")
+        case "burn_in_failed" | "burn_in_passed":
+            return _seen(weights.burn_in.faulty, weights.burn_in.healthy, yes=happened.kind == "burn_in_failed")
+        case "evicted" | "returned":
+            return 1.0, 1.0
+
+
+def _seen(faulty: float, healthy: float, *, yes: bool) -> tuple[float, float]:
+    return (faulty, healthy) if yes else (1.0 - faulty, 1.0 - healthy)
+
+
+def updated(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
+    """Return the record after this. What is told late counts as if it had been told in time."""
+    newest = at if record.at is None else max(record.at, at)
+    faulty, healthy = likelihoods(happened, weights)
+    weight = math.log(faulty / healthy) * _kept(newest - at, weights)
+    kept = _kept(newest - record.at, weights) if record.at is not None else 1.0
+    named, other = record.named_log_odds * kept, record.log_odds * kept
+    if happened.kind == "named":
+        record = replace(record, named_at=at if record.named_at is None else max(at, record.named_at))
+        named = max(named, weight)
+    else:
+        other += weight
+    record = replace(record, at=newest, named_log_odds=named, log_odds=other)
+    return _state(_counted(record, happened, at, weights), happened, at, weights)
+
+
+def probability(record: NodeRecord, now: float, weights: Weights) -> float:
+    """Return the probability that the node is faulty; in time it goes back to the prior."""
+    kept = _kept(now - record.at, weights) if record.at is not None else 1.0
+    prior = weights.prior.faulty
+    odds = math.log(prior / (1.0 - prior)) + kept * (record.named_log_odds + record.log_odds)
+    return 1.0 / (1.0 + math.exp(-min(max(odds, -700.0), 700.0)))
+
+
+def _kept(seconds: float, weights: Weights) -> float:
+    """Return the share of its weight that evidence of this age still has."""
+    return math.exp2(-max(seconds, 0.0) / (weights.memory.half_life_days * DAY_SECONDS))
+
+
+def _counted(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
+    """Count evictions; an acquittal takes the newest before it back."""
+    assert record.at is not None
+    evictions = [one for one in record.evictions if one >= record.at - weights.offender.days * DAY_SECONDS]
+    acquittals = record.acquittals
+    if happened.kind == "evicted":
+        evictions = sorted([*evictions, at])
+    elif happened.kind == "not_cured":
+        acquittals += 1
+        if before := [one for one in evictions if one <= at]:
+            evictions.remove(before[-1])
+    return replace(record, evictions=tuple(evictions), acquittals=acquittals)
+
+
+def _state(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
+    """Move the burn-in; what is older than its state moves nothing."""
+    if record.since is not None and at < record.since:
+        return record
+    after: BurnIn | None = None
+    match happened.kind:
+        case "evicted" | "probe_failed" | "burn_in_failed":
+            after = "out"
+        case "probe_passed" | "burn_in_passed":
+            after = "healthy"
+        case "not_cured" if probability(record, at, weights) < weights.burn_in.acquitted_below:
+            after = "healthy"
+        case "returned" if record.burn_in == "out":
+            after = "burning_in"
+        case "recurred" if record.burn_in != "out":
+            after = "burning_in"
+        case _:
+            pass
+    return record if after is None else replace(record, burn_in=after, since=at)
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One eviction of a node, and what the job did afterwards."""
+
+    probability: float  # of the verdict
+    began_at: float
+    ended_at: float
+    outcome: Literal["cured", "not_cured", "unknown"]
+    cures: float | None = None  # the share of such faults that a plain restart cures; None: of all faults
+    others: float = 0.0  # that another node evicted with it was the cause
+
+
+def tried(record: NodeRecord, trial: Trial, weights: Weights) -> NodeRecord:
+    """Take one eviction down, from the verdict to its outcome; a node that was named lately has recurred."""
+    lately = trial.began_at - weights.offender.days * DAY_SECONDS
+    again = record.named_at is not None and record.named_at >= lately
+    named = Happened(kind="named", probability=trial.probability)
+    happened = [named, Happened(kind="recurred")] if again else [named]
+    for one in (*happened, Happened(kind="evicted")):
+        record = updated(record, one, trial.began_at, weights)
+    if trial.outcome == "unknown":
+        return record
+    followed = Happened(kind=trial.outcome, cures=trial.cures, others=trial.others)
+    return updated(record, followed, trial.ended_at, weights)
+
+
+def offends(record: NodeRecord, now: float, weights: Weights) -> bool:
+    """Whether the node was evicted too often lately; an eviction that was taken back by an acquittal does not count."""
+    since = now - weights.offender.days * DAY_SECONDS
+    return sum(since <= at <= now for at in record.evictions) >= weights.offender.evictions
+
+
+def offenders(records: Iterable[NodeRecord], now: float, weights: Weights) -> tuple[NodeRecord, ...]:
+    """Return the repeat offenders, the most probably faulty first."""
+    found = [record for record in records if offends(record, now, weights)]
+    return tuple(sorted(found, key=lambda record: (-probability(record, now, weights), record.node)))
+
+
+def fit(record: NodeRecord, now: float, weights: Weights) -> str | None:
+    """Say why the node does not count as healthy yet; None: it does."""
+    if record.burn_in == "healthy" or record.since is None:
+        return None
+    if record.burn_in == "out":
+        return f"{record.node} was taken out and has not come back: check it, then let it serve again"
+    if offends(record, now, weights):
+        return (
+            f"{record.node} was evicted {len(record.evictions)} times in {weights.offender.days:g} days: "
+            "good hours do not clear it, a passed check does"
+        )
+    hours = (now - record.since) / HOUR_SECONDS
+    if hours >= weights.burn_in.hours:
+        return None
+    return (
+        f"{record.node} came back {hours:.1f} h ago and has to run {weights.burn_in.hours:g} h without trouble: "
+        "wait, or check it"
+    )

@@ -1,0 +1,88 @@
+"""The rows of ``conviction.toml`` that weigh evidence against a machine, checked: whether they can be meant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec.structs import replace
+
+from analyzers.knowledge import Knowledge
+from analyzers.knowledge.typed import KnowledgeRowError, typed
+
+Probability = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+
+
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
+    """How often one thing is seen of a faulty machine, and of a healthy one."""
+
+    faulty: Probability
+    healthy: Probability
+
+
+class BurnIn(Sign, frozen=True, kw_only=True):
+    """A failure under load, and what else ends a burn-in."""
+
+    hours: Positive
+    acquitted_below: Probability
+
+
+class Prior(msgspec.Struct, frozen=True, kw_only=True):
+    """What is believed of a node that nothing is known of, and the most that a verdict is believed."""
+
+    faulty: Probability
+    most_named: Probability
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restart shows of the cause by itself: some jobs fail again the same way though their fault has left."""
+
+    relapses: Probability
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast evidence fades."""
+
+    half_life_days: Positive
+
+
+class Offender(msgspec.Struct, frozen=True, kw_only=True):
+    """How many evictions in how many days make a repeat offender."""
+
+    evictions: Annotated[int, msgspec.Meta(ge=1)]
+    days: Positive
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of conviction.toml that weigh evidence."""
+
+    prior: Prior
+    restart: Restart
+    recurrence: Sign
+    probe: Sign
+    burn_in: BurnIn
+    memory: Memory
+    offender: Offender
+    cures: float = 0.0  # the share of faults that a plain restart cures: of plan.toml
+
+
+class _Plan(msgspec.Struct):
+    cures: dict[str, Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]]
+
+
+def weights(knowledge: Knowledge) -> Weights:
+    """Return how evidence weighs; raise KnowledgeRowError where a faulty machine would look better than a healthy one."""
+    found = replace(typed(knowledge, "conviction", Weights), cures=typed(knowledge, "plan", _Plan).cures["*"])
+    for name, sign in (("recurrence", found.recurrence), ("probe", found.probe), ("burn_in", found.burn_in)):
+        if sign.faulty <= sign.healthy:
+            raise KnowledgeRowError(
+                f"knowledge conviction.toml: [{name}] faulty = {sign.faulty} is not above healthy = {sign.healthy}: "
+                "it is to be seen of faulty machines more often"
+            )
+    if found.restart.relapses >= 1.0 - found.cures:
+        raise KnowledgeRowError(
+            f"knowledge conviction.toml: [restart] relapses = {found.restart.relapses} is not below {1 - found.cures:.3f}, "
+            "the share that a plain restart does not cure (plan.toml): a job whose fault has left fails less often"
+        )
+    return found
