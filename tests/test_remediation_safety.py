@@ -1,0 +1,184 @@
+"""Two schedulers, one person, crashes, retries, lost answers and a clock that goes on: what must hold whatever happens.
+
+The rules are stated by ``remediation_witness.py``, which asks neither guard nor breaker. That it would see a broken one is
+shown by breaking ``step`` in as many ways as there are rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from service.remediation import guards, step, words
+from service.remediation.words import Book, Event, Instruction, Store, Told
+from tests.remediation_world import ACTIONS, Step, World, drawn
+
+INTERLEAVINGS = 600
+MUTANTS_LEAST = 2_000  # within so many interleavings each broken step is caught
+actions = st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 11), st.integers(0, 59)), max_size=40)
+
+
+@settings(max_examples=150)
+@given(limits=st.integers(0, 2), done=actions)
+def test_no_interleaving_breaks_a_rule(limits: int, done: list[tuple[str, int, int]]) -> None:
+    """Whatever hypothesis makes happen, each accepted step keeps every rule, and all that was done can be undone."""
+    World(limits=limits).play(done)
+
+
+def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seeded interleavings of sixty things, in which most proposals get as far as execution, break none either."""
+    worlds = [World(limits=seed).play(drawn(seed)) for seed in range(INTERLEAVINGS)]
+
+    executed = sum(len(world.witness.did) for world in worlds)
+    codes = {code for world in worlds for code in world.witness.codes}
+    with capsys.disabled():
+        print(
+            f"\n{INTERLEAVINGS} seeded interleavings and 150 of hypothesis: {sum(world.accepted for world in worlds):,} events "
+            f"accepted, {sum(world.refused for world in worlds):,} refused, {executed} executions"
+        )
+    assert executed > INTERLEAVINGS / 4
+    assert codes == {"conflict", "hindered", "fenced", "not_found"}
+    tripped = [world for world in worlds if world.witness.open or world.witness.closed_at > 0]
+    assert tripped, "no interleaving has come as far as the breaker"
+
+
+def broken(change: Callable[[Book, Event, float], tuple[Book, Event, float]]) -> Step:
+    """Return a step that sees another book, event or instant than it is given."""
+    return lambda book, event, now: step.step(*change(book, event, now))
+
+
+def spoiled(change: Callable[[Book, Event, Book, list[Instruction]], tuple[Book, list[Instruction]]]) -> Step:
+    """Return a step whose outcome is another."""
+    return lambda book, event, now: change(book, event, *step.step(book, event, now))
+
+
+def _endless(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+    """Whoever holds a claim is obeyed, however late."""
+    row = book.remediations.get(getattr(event, "id", ""))
+    if isinstance(event, words.Begin | words.Heartbeat) and row is not None and row.claim is not None:
+        now = min(now, row.claim.until - 1.0)
+    return book, event, now
+
+
+def _any_token(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+    """Every token is as good as the newest."""
+    row = book.remediations.get(getattr(event, "id", ""))
+    if (
+        row is None
+        or row.claim is None
+        or not isinstance(event, words.Begin | words.Heartbeat | words.Complete | words.Fail)
+    ):
+        return book, event, now
+    return book, replace(event, token=row.claim.token, by=row.claim.by), now
+
+
+def _forgetful(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+    """What was executed is forgotten after ten minutes."""
+    return replace(book, executions=[one for one in book.executions if one.at > now - 600.0]), event, now
+
+
+def _fickle(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+    """What was rejected is proposed again."""
+    plan = event.plan if isinstance(event, words.Proposed) else None
+    row = book.remediations.get(plan.id) if plan is not None else None
+    if row is not None and row.status == "rejected":
+        book = replace(book, remediations=book.remediations | {row.id: replace(row, status="cancelled")})
+    return book, event, now
+
+
+def _again(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+    """What was being executed when its lease ran out is claimed again."""
+    if not isinstance(event, words.Tick):
+        return after, said
+    rows = {
+        id: replace(row, status="approved") if row.status == "failed" and row.undo is None else row
+        for id, row in after.remediations.items()
+    }
+    said = [Store(remediation=rows[one.remediation.id]) if isinstance(one, Store) else one for one in said]
+    return replace(after, remediations=rows), said
+
+
+def _closes(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+    """The breaker closes with time."""
+    return (replace(after, trip=None) if isinstance(event, words.Tick) else after), said
+
+
+def _silent(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+    """Who claims is not told."""
+    return after, [one for one in said if not isinstance(one, Told) or one.kind != "remediation_claimed"]
+
+
+def _unstored(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+    """That a scheduler began is not stored."""
+    return after, [one for one in said if not isinstance(one, Store) or not isinstance(event, words.Begin)]
+
+
+def _same_tag(before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+    """An approval leaves the ETag as it is."""
+    if isinstance(event, words.Approve):
+        row = replace(after.remediations[event.id], version=before.remediations[event.id].version)
+        after = replace(after, remediations=after.remediations | {row.id: row})
+        said = [Store(remediation=row) if isinstance(one, Store) else one for one in said]
+    return after, said
+
+
+def _hasty(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+    """Changes the book before it refuses."""
+    try:
+        return step.step(book, event, now)
+    except words.Refused:
+        book.executions.append(words.Execution(remediation="rem-0", at=now, nodes=("gpu-0000",)))
+        raise
+
+
+def _stubborn(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+    """Takes back nothing that failed."""
+    if isinstance(event, words.AskUndo) and book.remediations[event.id].status == "failed":
+        raise words.Refused("conflict", "it failed: there is nothing to undo")
+    return step.step(book, event, now)
+
+
+MUTANTS: dict[str, Step] = {
+    "no lease ends": broken(_endless), "any token": broken(_any_token), "forgets": broken(_forgetful),
+    "rejections end": broken(_fickle), "claimed again": spoiled(_again), "closes itself": spoiled(_closes),
+    "untold": spoiled(_silent), "unstored": spoiled(_unstored), "same ETag": spoiled(_same_tag),
+    "hasty": _hasty, "stubborn": _stubborn,
+}  # fmt: skip
+
+
+def caught(of: Step) -> tuple[int, str] | None:
+    """Return the interleaving that shows a broken step, and by which rule."""
+    for seed in range(MUTANTS_LEAST):
+        try:
+            World(limits=seed, step=of).play(drawn(seed))
+        except AssertionError as error:
+            return seed + 1, str(error).partition("\n")[0]
+    return None
+
+
+@pytest.mark.parametrize("guard", sorted(guards.GUARDS))
+def test_without_a_guard_a_rule_is_broken(
+    guard: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each guard is needed: with it taken out, an interleaving breaks a rule that the witness states."""
+    monkeypatch.delitem(guards.GUARDS, guard)
+
+    found = caught(step.step)
+
+    assert found is not None, f"without {guard!r} no rule is broken in {MUTANTS_LEAST} interleavings"
+    with capsys.disabled():
+        print(f"\nwithout {guard!r}, after {found[0]} interleavings: {found[1]}")
+
+
+@pytest.mark.parametrize("mutant", sorted(MUTANTS))
+def test_a_broken_step_is_caught(mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each way in which a step is broken here breaks a rule that the witness states."""
+    found = caught(MUTANTS[mutant])
+
+    assert found is not None, f"{mutant!r} breaks no rule in {MUTANTS_LEAST} interleavings"
+    with capsys.disabled():
+        print(f"\n{mutant!r}, after {found[0]} interleavings: {found[1]}")
