@@ -56,16 +56,17 @@ def _checked(file: Path, packaged: dict[str, str]) -> str:
         raise KnowledgeError(
             f"knowledge {file} cannot be read as TOML ({problem}): correct it or leave it out"
         ) from None
-    if file.stem == "fleet":
-        _check_fleet(file, document)
+    _check(file, document)
     return text
 
 
-def _check_fleet(file: Path, document: dict[str, Any]) -> None:
-    """Refuse a table of domains and bounds that would be read past: who wrote it counts on it."""
-    from analyzers.fleet.rules import problems
+def _check(file: Path, document: dict[str, Any]) -> None:
+    """Refuse a table whose rows would be read past: who wrote it counts on it."""
+    from analyzers.fleet import rules
+    from analyzers.plan import costs
 
-    if wrong := list(islice(problems(document), MOST_PROBLEMS)):
+    checks = {"fleet": rules.problems, "plan": costs.problems}
+    if file.stem in checks and (wrong := list(islice(checks[file.stem](document), MOST_PROBLEMS))):
         raise KnowledgeError(f"knowledge {file} cannot be used: {'; '.join(wrong)}")
 
 

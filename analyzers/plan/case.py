@@ -1,0 +1,43 @@
+"""One question, with all that its answers are weighed by."""
+
+from __future__ import annotations
+
+import msgspec
+
+from analyzers.plan.costs import Costs
+from analyzers.plan.posterior import Doubt, guilt, posterior
+from analyzers.plan.situation import Situation
+from analyzers.verdict import Verdict
+
+GOES_ON = frozenset({"slow", "hardware", "numeric"})  # symptoms of a job that still takes steps
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict in its situation. ``named``: the nodes that the verdict's action would touch, in its order."""
+
+    doubts: tuple[Doubt, ...]
+    guilt: dict[str, float]  # suspected node → that it is guilty of any root
+    situation: Situation
+    costs: Costs
+    gpus: int
+    goes_on: bool
+    kind: str  # of the verdict's action
+    named: tuple[str, ...]
+    role: str | None
+
+    @classmethod
+    def of(cls, verdict: Verdict, situation: Situation, costs: Costs) -> Case:
+        """Put together what a verdict, a situation and the costs say."""
+        doubts = posterior(verdict)
+        roles = [verdict.action.role, *(culprit.role for culprit in verdict.culprits)]
+        return cls(
+            doubts=doubts,
+            guilt=guilt(doubts),
+            situation=situation,
+            costs=costs,
+            gpus=situation.gpus(least_ranks=verdict.coverage.ranks_expected or 0),
+            goes_on=verdict.symptom in GOES_ON,
+            kind=verdict.action.kind,
+            named=tuple(dict.fromkeys(verdict.action.nodes)),
+            role=next((role for role in roles if role is not None), None),
+        )

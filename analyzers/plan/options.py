@@ -1,0 +1,103 @@
+"""What could be done: every set that is worth weighing, and what bars it. None is harsher than the verdict's action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+import msgspec
+
+from analyzers.plan.case import Case
+from analyzers.plan.survivability import lost_shards
+
+MILDER = {
+    "evict": ("reattempt", "restart_role"),
+    "drain_after_job": (),
+    "reset_gpu": (),
+    "reboot_node": (),
+    "restart_role": (),
+    "restart_job": (),
+    "reattempt": ("restart_role",),
+    "rollback": ("reattempt",),
+}
+"""What may be done instead of an action; to do nothing always may. An action that is no key asks for nothing to be done."""
+
+ON_NODES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
+DROPS_MEMORY = frozenset({"evict", "reboot_node"})  # checkpoint shards live in the nodes' memory
+EVERY_SUBSET_OF = 8  # nodes; of more only each alone and the most suspected together
+MOST_TOGETHER = 64
+MOST_SUSPECTED = 4
+MOST_GROUPS = 4
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that could be done."""
+
+    kind: str = "none"
+    nodes: tuple[str, ...] = ()
+    role: str | None = None
+    group: str = ""  # the parallel group that the nodes are
+
+
+def options(case: Case) -> list[Option]:
+    """Return what could be done, each once; sets that are barred are among them, so that a person sees what they would cost."""
+    sets = dict.fromkeys(_sets(case)) if case.kind in ON_NODES else {}
+    found = [Option(), *(Option(kind=case.kind, nodes=nodes) for nodes in sets)]
+    found += [one for one in _groups(case) if one.nodes not in sets]
+    whole = [case.kind] if case.kind not in ON_NODES else []
+    for kind in (*whole, *MILDER[case.kind]):
+        if kind != "restart_role":
+            found.append(Option(kind=kind))
+        elif case.role in case.situation.roles or (case.role is not None and case.kind == kind):
+            found.append(Option(kind=kind, role=case.role))
+    return found
+
+
+def barred(option: Option, case: Case) -> tuple[str, bool]:
+    """Return why an option must not be chosen ("": it may), and whether its loss is beyond any bound."""
+    situation, known = case.situation, case.situation.nodes
+    if option.kind in DROPS_MEMORY and (lost := lost_shards(option.nodes, situation.holders)):
+        return f"the checkpoint shards of {some(lost)} would lose their last holder: copy them first", True
+    if option.kind == "evict" and known:
+        left, least = situation.left_without(len(option.nodes)), max(1, situation.minimum_nodes or 1)
+        if left < least:
+            return f"{left} nodes would be left, and the job needs {least}: add spares first", True
+    if unnamed := sorted(set(option.nodes).difference(case.named)):
+        return f"the verdict does not ask for {some(unnamed)}", False
+    if known and (elsewhere := sorted(set(option.nodes).difference(known))):
+        return f"the job does not run on {some(elsewhere)} any more", False
+    return "", False
+
+
+def some(names: list[str] | tuple[str, ...], most: int = 4) -> str:
+    """List a few names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _sets(case: Case) -> Iterator[tuple[str, ...]]:
+    """Yield sets of what the action names, and the most suspected of all together, named or not."""
+    named = _by_guilt(case.named, case)
+    if len(named) <= EVERY_SUBSET_OF:
+        for size in range(1, len(named) + 1):
+            yield from (tuple(sorted(nodes)) for nodes in combinations(named, size))
+    else:
+        yield from ((node,) for node in named[:MOST_TOGETHER])
+        yield from (tuple(sorted(named[:size])) for size in (*range(2, min(len(named), MOST_TOGETHER)), len(named)))
+    suspected = _by_guilt(case.guilt, case)[:MOST_SUSPECTED]
+    yield from (tuple(sorted(suspected[:size])) for size in range(1, len(suspected) + 1))
+
+
+def _by_guilt(nodes: Iterable[str], case: Case) -> list[str]:
+    return sorted(nodes, key=lambda node: (-case.guilt.get(node, 0.0), node))
+
+
+def _groups(case: Case) -> Iterator[Option]:
+    """Yield the smallest parallel groups of the most suspected node, which others evict as a whole."""
+    if case.kind != "evict" or not case.named:
+        return
+    first = _by_guilt(case.named, case)[0]
+    holding = [(name, tuple(sorted(set(nodes)))) for name, nodes in case.situation.groups.items() if first in nodes]
+    holding = [(name, nodes) for name, nodes in holding if 1 < len(nodes) < len(case.situation.nodes)]
+    once = {nodes: name for name, nodes in sorted(holding, reverse=True)}
+    for nodes in sorted(once, key=lambda nodes: (len(nodes), once[nodes]))[:MOST_GROUPS]:
+        yield Option(kind="evict", nodes=nodes, group=once[nodes])
