@@ -89,6 +89,40 @@ def alertmanager(
         tell(connection, sink, StateFile(state), _page(public, connection), speech)
 
 
+@adapter.command()
+def slurm(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands for what can be claimed now, and end.")
+    ] = False,
+    command_seconds: Annotated[
+        float, typer.Option(min=1, max=20, metavar="S", help="The longest that a command of Slurm may take.")
+    ] = 20.0,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Do in Slurm what was approved: drain nodes, have their jobs run elsewhere; undo it; until it is stopped.
+
+    It needs scontrol and squeue as an operator of the cluster, and a token with the scope execute that
+    no other process has. Where nothing is approved, nothing is done. A reason that another has given a
+    node is never overwritten.
+
+    \b
+    Examples:
+      faulthound adapter slurm --token-file slurm.token
+      faulthound adapter slurm --token-file slurm.token --dry-run
+    """
+    from service.adapters.slurm import Scheduler, shown
+    from service.adapters.slurm_commands import Slurm
+
+    with to(service, ca_file, token_file) as connection:
+        scheduler = Scheduler(connection, Slurm(command_seconds), Speech())
+        if dry_run:
+            typer.echo("\n".join(shown(scheduler.plan()) or ["# nothing can be claimed now"]))
+        else:
+            scheduler.serve()
+
+
 @contextmanager
 def _sink(url: str, path: str, token_file: Path | None, ca_file: Path | None, speech: Speech) -> Iterator[Sink]:
     """Give the sink at an address; ``path`` is what its API has below the address that people know."""

@@ -1,0 +1,110 @@
+"""A scheduler's side of the contract: a claim, kept alive while somebody acts under it, and given up once it is lost.
+
+Nothing here runs beside the work: whoever acts calls ``keep`` between two commands, and is stopped there when the lease
+has too little left for another one. So a claimant that was away for too long does not act, whatever the service hears.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from service.commands.endings import Forbidden, Unreachable
+
+if TYPE_CHECKING:
+    from service.commands.connection import Connection
+
+CLAIM_SECONDS = 60.0
+BEAT_SECONDS = 15.0
+SURE_SECONDS = 25.0  # that a lease must have left for one more command: longer than any command may take
+AGAIN_SECONDS = 1.0
+
+Document = Mapping[str, Any]
+
+
+class Lost(Exception):
+    """The claim is lost: somebody else may act now, and we must not."""
+
+
+class Claim:
+    """One claim of one remediation."""
+
+    def __init__(self, connection: Connection, id: str, token: int, task: str) -> None:
+        self._connection, self.id, self.token, self.task = connection, id, token, task
+        self._beat_at = self._until = 0.0  # monotonic
+
+    @classmethod
+    def of(cls, connection: Connection, id: str) -> Claim:
+        """Claim what can be claimed; raise ``Forbidden`` where another was faster, or something stands in the way."""
+        asked_at = time.monotonic()
+        answer = _surely(connection, _path(id, "claim"), {"seconds": CLAIM_SECONDS}, asked_at + CLAIM_SECONDS / 2)
+        claim = cls(connection, id, answer["token"], answer["task"])
+        claim._kept(asked_at)
+        return claim
+
+    @classmethod
+    def again(cls, connection: Connection, found: Document) -> Claim | None:
+        """Take up a claim of our own from before a restart; None where it is another's, or has run out."""
+        held = found["claim"]
+        claim = cls(connection, found["id"], held["token"], held["task"])
+        try:
+            claim._beat()
+        except Forbidden:
+            return None
+        return claim
+
+    def keep(self) -> None:
+        """Keep it; raise ``Lost`` where it has too little time left, or is another's."""
+        if time.monotonic() - self._beat_at > BEAT_SECONDS:
+            try:
+                self._beat()
+            except Forbidden as refusal:
+                raise Lost(str(refusal)) from None
+            except Unreachable:
+                pass  # the lease that we have still holds
+        if time.monotonic() > self._until - SURE_SECONDS:
+            raise Lost(f"the service was not reached for {CLAIM_SECONDS - SURE_SECONDS:.0f} s")
+
+    def begin(self) -> Document:
+        """Say that we act now, and return the remediation; raise ``Forbidden`` where something stands in the way."""
+        self.keep()
+        answer = _surely(self._connection, _path(self.id, "begin"), {"token": self.token}, self._until - SURE_SECONDS)
+        found: Document = answer["remediation"]
+        return found
+
+    def complete(self, did: Document) -> None:
+        """Say what was done; raise ``Forbidden`` where the service has given it up meanwhile."""
+        _surely(self._connection, _path(self.id, "complete"), {"token": self.token, "did": did}, self._until)
+
+    def fail(self, reason: str, did: Document) -> None:
+        """Say why it could not be done, and what was done before."""
+        body = {"token": self.token, "reason": reason[:1_000], "did": did}
+        _surely(self._connection, _path(self.id, "fail"), body, self._until)
+
+    def _beat(self) -> None:
+        asked_at = time.monotonic()
+        body = {"token": self.token, "seconds": CLAIM_SECONDS}
+        self._connection.send("POST", _path(self.id, "heartbeat"), json=body)
+        self._kept(asked_at)
+
+    def _kept(self, asked_at: float) -> None:
+        self._beat_at, self._until = asked_at, asked_at + CLAIM_SECONDS
+
+
+def _surely(connection: Connection, path: str, body: Document, until: float) -> Any:
+    """Post until there is an answer, under one key: a lost answer is given again. ``until``: monotonic."""
+    headers = {"Idempotency-Key": secrets.token_hex(16)}
+    while True:
+        try:
+            return connection.send("POST", path, json=body, headers=headers)
+        except Unreachable:
+            if time.monotonic() + AGAIN_SECONDS > until:
+                raise
+        time.sleep(AGAIN_SECONDS)
+
+
+def _path(id: str, verb: str) -> str:
+    return f"/v1/remediations/{quote(id, safe='')}/{verb}"

@@ -1,0 +1,114 @@
+"""Whom a remediation is about in Slurm: which nodes, and which of its jobs. Where that cannot be told, nothing is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from service.adapters.slurm_actions import RESTARTS, Work, reason_of, sharing
+from service.adapters.slurm_commands import Slurm
+from service.adapters.slurm_output import FAILED, RUNS, Job, folded, mark
+
+Found = dict[str, Any]
+Placed = Callable[[], Sequence[str]]
+"""The nodes that the attempt's ranks were seen on."""
+
+_NUMBERED = re.compile(r"-(\d{1,10})$")
+_ALIVE = (*RUNS, *FAILED, "COMPLETING", "PENDING")
+
+
+class Elsewhere(Exception):
+    """This Slurm knows nothing of it: another scheduler may."""
+
+
+def work_of(slurm: Slurm, found: Found, placed: Placed) -> Work:
+    """Return what is to be done in Slurm's names; ``problem`` where it cannot be. Raise ``Elsewhere``."""
+    nodes = {name: _named(slurm, name) for name in found["nodes"]}
+    known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
+    if nodes and not known:
+        raise Elsewhere(f"this Slurm has no node {folded(sorted(nodes))}")
+    work = Work(
+        kind=found["kind"], nodes=known, mark=mark(found["incident"], found["id"]), reason=reason_of(found),
+    )  # fmt: skip
+    if len(known) < len(nodes):
+        return _not(work, f"this Slurm has no node {folded(sorted(set(nodes) - set(known)))}, and has the others")
+    if found["kind"] not in RESTARTS:
+        return work
+    number, problem = _job(slurm, found["job"], lambda: _in_slurm(slurm, placed()))
+    if number is None:
+        if not nodes:
+            raise Elsewhere(problem)
+        return _not(work, problem)
+    return _checked(slurm, work, number)
+
+
+def undoing(slurm: Slurm, found: Found) -> Work:
+    """Return what is to be taken back: the nodes, and the job if it was told to keep away from them."""
+    nodes = {name: _named(slurm, name) for name in found["nodes"]}
+    known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
+    if not known:
+        raise Elsewhere(f"this Slurm has no node {folded(sorted(nodes))}")
+    jobs = [key.removeprefix("job ") for key in found["did"] if re.fullmatch(r"job \d{1,10}", key)]
+    marked = mark(found["incident"], found["id"])
+    return Work(kind=found["kind"], nodes=known, mark=marked, reason=marked, job=jobs[0] if jobs else None)
+
+
+def _checked(slurm: Slurm, work: Work, number: str) -> Work:
+    """Look at what would keep the job from running again, before a node is drained for it."""
+    job = slurm.job(number)
+    if job is None or job.state not in _ALIVE:
+        return _not(
+            work, f"Slurm's job {number} is {job.state.lower() if job else 'gone'}: there is nothing to restart"
+        )
+    if (why := slurm.unrequeueable(number)) is not None:
+        return _not(work, f"Slurm's job {number} cannot be requeued: {why}")
+    if asked := sorted(set(job.required) & set(work.nodes.values())):
+        return _not(work, f"Slurm's job {number} asks for {folded(asked)} by name: it could not run without")
+    return replace(work, job=number)
+
+
+def _job(slurm: Slurm, name: str, placed: Placed) -> tuple[str | None, str]:
+    """Return the number of a job, or None and why it cannot be told.
+
+    Agents call a job by its name and number in Slurm, unless its user gave it another name; then the one job that runs
+    on all of its nodes is meant, or the newest one that has the very same name.
+    """
+    if (numbered := _NUMBERED.search(name)) and (job := slurm.job(numbered[1])) and name in job.known_as:
+        return job.number, ""
+    nodes = list(placed())
+    running = sharing(slurm.jobs_on(nodes), nodes) if nodes else []
+    named = [job for job in running if job.name == name]
+    for some in (named, running):
+        if len(some) == 1:
+            return some[0].number, ""
+    if running:
+        told = ", ".join(job.number for job in running[:5])
+        return None, f"which of Slurm's jobs {told} is {name} cannot be told: let FAULTHOUND_JOB be its name there"
+    ended = _newest([job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE])
+    return ended, f"Slurm has no job that runs as {name}: let FAULTHOUND_JOB be its name there, or leave it unset"
+
+
+def _newest(jobs: list[Job]) -> str | None:
+    return max((job.number for job in jobs), key=int, default=None)
+
+
+def _named(slurm: Slurm, name: str) -> str | None:
+    """Return what Slurm calls a node: the same, or the first part of a name with its domain."""
+    for known_as in dict.fromkeys((name, name.split(".", maxsplit=1)[0])):
+        if slurm.node(known_as) is not None:
+            return known_as
+    return None
+
+
+def _in_slurm(slurm: Slurm, nodes: Sequence[str]) -> list[str]:
+    """Return nodes as Slurm calls them. One name tells how all are written."""
+    if not nodes or (first := _named(slurm, nodes[0])) is None:
+        return []
+    return list(nodes) if first == nodes[0] else [node.split(".")[0] for node in nodes]
+
+
+def _not(work: Work, problem: str) -> Work:
+    return replace(work, problem=problem)

@@ -1,0 +1,140 @@
+"""What Slurm's commands print, as values. Pure.
+
+Jobs are read from ``squeue`` with a format of our own and not from ``scontrol show job``: there a job's name, which its
+user chose, stands before the fields that matter and can look like them. Here it comes last.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+JOB_FORMAT = "%A|%T|%r|%S|%n|%x|%N|%j"
+FLAGS_FORMAT = "JobID:20,BatchFlag:4,Requeue:4"
+LONGEST_REASON = 200
+RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED"})
+FAILED = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "LAUNCH_FAILED"})
+"""Ended by something that happened to it. Who was cancelled, ran out of its time or was done is not to run again."""
+
+_STATE = re.compile(r"(?:^|\s)State=(\S+)")
+_REASON = re.compile(r"\sReason=(?P<reason>.*?)\s\[(?P<by>[^\s@\[\]]*)@[^\s\]]*\](?=\s|$)", re.DOTALL)
+_REASON_OF_NOBODY = re.compile(r"\sReason=(?P<reason>.*)$", re.DOTALL)
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._:@+-]+")
+_NOT_IN_A_REASON = re.compile(r"[^ -~]+|[\"'\\|`$]+")
+
+
+class SlurmRefused(Exception):
+    """Slurm answers, and will not."""
+
+
+class Unreadable(SlurmRefused):
+    """A command printed what it never prints: the message has the beginning of that."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as Slurm has it."""
+
+    name: str
+    flags: frozenset[str]  # IDLE, ALLOCATED, DOWN …, and DRAIN, NOT_RESPONDING …
+    reason: str = ""
+    by: str = ""  # whose reason that is
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing new is started on it because somebody wants that."""
+        return "DRAIN" in self.flags
+
+    @property
+    def state(self) -> str:
+        """Its state in words: ``idle+drain``."""
+        return "+".join(sorted(self.flags, key=lambda flag: (flag in ("DRAIN", "NOT_RESPONDING"), flag))).lower()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as Slurm has it."""
+
+    number: str
+    state: str
+    reason: str = ""  # why it waits, or how it ended
+    started_at: float | None = None
+    required: tuple[str, ...] = ()  # nodes that its user asked for by name
+    excluded: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def known_as(self) -> frozenset[str]:
+        """The names under which agents may have reported it."""
+        return frozenset({self.name, _NOT_IN_A_NAME.sub("-", f"{self.name}-{self.number}").strip("-")})
+
+
+def node(text: str, name: str) -> Node:
+    """Return the node of ``scontrol show node --oneliner NAME``; a reason may hold line ends."""
+    state = _STATE.search(text)
+    if state is None:
+        raise Unreadable(f"scontrol says of node {name}: {_begin(text)}")
+    flags = frozenset(flag.rstrip("*~#!%$@^-") for flag in state[1].upper().split("+"))
+    found = _REASON.search(text, state.end()) or _REASON_OF_NOBODY.search(text, state.end())
+    if found is None:
+        return Node(name=name, flags=flags)
+    return Node(name=name, flags=flags, reason=found["reason"].strip(), by=found.groupdict().get("by") or "")
+
+
+def jobs(text: str) -> list[Job]:
+    """Return the jobs of ``squeue --format JOB_FORMAT`` with SLURM_TIME_FORMAT=%s."""
+    return [_job(line) for line in text.splitlines() if line.strip()]
+
+
+def requeueable(text: str, number: str) -> str | None:
+    """Return why a job cannot be put back into the queue, None where it can, of ``squeue --Format FLAGS_FORMAT``."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == number and set(words[1:]) <= {"0", "1"}:
+            if words[1] == "0":
+                return "it is no batch job: only what sbatch has submitted can run again by itself"
+            return None if words[2] == "1" else "it was submitted with --no-requeue, or the cluster has JobRequeue=0"
+    raise Unreadable(f"squeue says of job {number}: {_begin(text)}")
+
+
+def expanded(nodes: str) -> tuple[str, ...]:
+    """Return the nodes of a host list, ``gpu[0-2,7]``."""
+    if nodes.strip() in ("", "(null)", "N/A"):
+        return ()
+    try:
+        return tuple(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        raise Unreadable(f"no host list: {_begin(nodes)}") from None
+
+
+def folded(nodes: tuple[str, ...] | list[str]) -> str:
+    """Return nodes as a host list; the names come from Slurm."""
+    return str(NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP)) if nodes else ""
+
+
+def mark(incident: str, remediation: str) -> str:
+    """Return what every reason of one remediation begins with: by it we know what is ours."""
+    return f"faulthound {incident} {remediation}:"
+
+
+def reason(incident: str, remediation: str, why: str) -> str:
+    """Return the reason of a drain, one short line that survives Slurm's own quoting."""
+    text = f"{mark(incident, remediation)} {why}"
+    plain = " ".join(_NOT_IN_A_REASON.sub(" ", text).split())
+    return plain if len(plain) <= LONGEST_REASON else f"{plain[: LONGEST_REASON - 3].rstrip()}..."
+
+
+def _job(line: str) -> Job:
+    parts = line.split("|", 7)
+    if len(parts) != 8 or not parts[0].isdecimal():
+        raise Unreadable(f"squeue prints {_begin(line)}")
+    number, state, why, started, required, excluded, nodes, name = parts
+    return Job(
+        number=number, state=state, reason=why, started_at=float(started) if started.isdecimal() else None,
+        required=expanded(required), excluded=expanded(excluded), nodes=expanded(nodes), name=name,
+    )  # fmt: skip
+
+
+def _begin(text: str) -> str:
+    return f"{text.strip()[:100]!a}"
