@@ -15,20 +15,26 @@ from starlette.responses import Response
 
 from service.api import (
     alarms,
+    breaker,
+    claims,
     commands,
     downtime,
     events,
     export,
     fitness,
+    freeze,
     health,
+    holds,
     incident_export,
     incidents,
     jobs,
     nodes,
     now,
     pins,
+    policy,
     problems,
     records,
+    remediations,
     samples,
     stream,
     tokens,
@@ -65,7 +71,7 @@ from service.window.tail import Tail
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
 ROUTERS = (
     records, commands, incidents, incident_export, stream, alarms, now, fitness, downtime, export, samples, jobs, nodes,
-    tokens, pins, events, health,
+    tokens, pins, events, health, remediations, claims, holds, freeze, breaker, policy,
 )  # fmt: skip
 DOWN_SECONDS = 5.0
 

@@ -281,7 +281,8 @@ def _order(turn: Turn, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -
                     "not_found", f"there is no hold {event.id}: `faulthound holds list` names those there are"
                 )
             hold = book.holds.pop(event.id)
-            turn.tell("hold_expired", event.by, None, {"hold": hold.id, "node": hold.node, "job": hold.job})
+            named = {"hold": hold.id, "node": hold.node, "job": hold.job, "reason": _short(event.reason)}
+            turn.tell("hold_expired", event.by, None, named)
         case SetFreeze():
             if (book.freeze is None) == (event.freeze is None):
                 raise Refused("conflict", "it is frozen already" if book.freeze else "nothing is frozen")

@@ -247,6 +247,7 @@ class ExpireHold(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     by: str
+    reason: str = ""
 
 
 class SetFreeze(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,118 @@
+"""Holds: leave a node or a job alone until then."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from service.api import answers, auth, fields, pages
+from service.api.auth import Caller
+from service.api.problems import Problem, documented
+from service.api.state import of
+from service.api.steps import DryRun, Strict, take
+from service.clock import now
+from service.remediation.words import AddHold, Book, ExpireHold, Hold
+from service.store.models import Hold as Row
+
+MOST_HOLDS = 10_000
+
+router = APIRouter(tags=["holds"])
+
+
+class HoldWish(Strict):
+    """A node or a job to be left alone."""
+
+    node: fields.NodeName | None = None
+    job: fields.JobName | None = None
+    until: float = Field(ge=0, le=fields.LATEST_AT, description="UTC seconds.")
+    reason: fields.Text
+
+
+class ExpireWish(Strict):
+    """Why it ends before its time."""
+
+    reason: Annotated[str, Field(max_length=1_000, pattern=fields.TEXT_PATTERN)] = ""
+
+
+class HoldDocument(BaseModel):
+    """A node or a job that nothing acts on. Instants are UTC seconds."""
+
+    id: str
+    node: str | None
+    job: str | None
+    by: str
+    reason: str
+    made_at: float
+    until: float
+
+
+@router.get("/v1/holds", operation_id="list_holds", dependencies=[auth.READ], responses=documented())
+def list_holds(
+    request: Request,
+    node: Annotated[fields.NodeName | None, Query(description="Of this node.")] = None,
+    job: Annotated[fields.JobName | None, Query(description="Of this job.")] = None,
+    limit: pages.Limit = 100,
+    after: pages.After = None,
+) -> pages.Page[HoldDocument]:
+    """List what is held now, the newest hold first; those that have ended are in the audit log."""
+    order = (Row.made_at, Row.id)
+    found = select(Row).where(Row.until > now()).order_by(*(column.desc() for column in order)).limit(limit + 1)
+    equal = {Row.node: node, Row.job: job}
+    found = found.where(*(column == value for column, value in equal.items() if value is not None))
+    if (last := pages.from_cursor(after, tuple[float, str])) is not None:
+        found = found.where(tuple_(*order) < last)
+    with of(request).database.session() as session:
+        rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: (row.made_at, row.id))
+    items = [HoldDocument(**{name: getattr(row, name) for name in HoldDocument.model_fields}) for row in rows]
+    return pages.Page(items=items, next=following)
+
+
+@router.post("/v1/holds", operation_id="add_hold", status_code=201, responses=documented("conflict"))
+def add_hold(
+    request: Request,
+    wish: HoldWish,
+    caller: Annotated[Caller, auth.REMEDIATE],
+    key: answers.Key = None,
+    dry_run: DryRun = False,
+) -> HoldDocument:
+    """Leave a node or a job alone until then. What has begun is not stopped by it."""
+    service, at = of(request), now()
+    if (wish.node is None) == (wish.job is None):
+        raise Problem("invalid", "a hold is of a node or of a job: give one of them")
+    if wish.until <= at:
+        raise Problem("invalid", f"until ({wish.until:.0f}) has passed, it is {at:.0f}: choose a later one")
+
+    def make() -> HoldDocument:
+        hold = Hold(
+            id=f"hold-{secrets.token_hex(6)}", by=caller.actor[:255], reason=wish.reason, made_at=at, until=wish.until,
+            node=wish.node, job=wish.job,
+        )  # fmt: skip
+        take(service, caller, AddHold(hold=hold), hold.id, check=_room, dry_run=dry_run)
+        return HoldDocument(**msgspec.to_builtins(hold))
+
+    return make() if dry_run else service.answers.once(caller.actor, key, ("holds", wish), HoldDocument, make)
+
+
+@router.post("/v1/holds/{id}/expire", operation_id="expire_hold", responses=documented("not-found"))
+def expire_hold(
+    request: Request,
+    id: fields.IdPath,
+    caller: Annotated[Caller, auth.REMEDIATE],
+    wish: ExpireWish | None = None,
+    dry_run: DryRun = False,
+) -> HoldDocument:
+    """End a hold before its time: what was approved meanwhile can act at once."""
+    event = ExpireHold(id=id, by=caller.actor, reason=wish.reason if wish else "")
+    book, _ = take(of(request), caller, event, id, dry_run=dry_run)
+    return HoldDocument(**msgspec.to_builtins(book.holds[id]) | {"until": now()})
+
+
+def _room(_session: Session, book: Book) -> None:
+    if len(book.holds) >= MOST_HOLDS:
+        raise Problem("conflict", f"there are {MOST_HOLDS:,} holds already: end some first")

@@ -1,0 +1,112 @@
+"""What the API shows of remediations: every field of the words, and what stands in the way of each at this moment."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel, Field
+
+from service.api.problems import HindranceDocument
+from service.remediation.guards import hindrances
+from service.remediation.taking_up import task_of
+from service.remediation.words import CLAIMED, WAITING, Book, Hindrance, Kind, Mode, Outcome, Remediation, Status, Task
+
+
+class ClaimDocument(BaseModel):
+    """Who acts, until when."""
+
+    by: str
+    token: int
+    until: float
+    task: Task
+
+
+class UndoDocument(BaseModel):
+    """That somebody wants it undone."""
+
+    by: str
+    reason: str
+    at: float
+
+
+class Alternative(BaseModel):
+    """Another plan that was weighed, and what it would have cost."""
+
+    kind: str
+    nodes: list[str] = []
+    role: str | None = None
+    expected_loss_gpu_hours: float | None = None
+    why: str = ""
+
+
+class RemediationDocument(BaseModel):
+    """A plan under execution. Instants are UTC seconds."""
+
+    id: str
+    incident: str
+    verdict_version: int = Field(description="Of the incident's verdict: the one that it rests on.")
+    job: str
+    attempt: int | None
+    kind: Kind
+    nodes: list[str] = Field(description="To be taken out; empty where the kind takes none.")
+    role: str | None
+    code_version: str | None = Field(description="For a rollback: where to.")
+    fault_class: str
+    symptom: str
+    probability: float = Field(description="Of what the verdict names: the least of them.")
+    why: str
+    expected_loss_gpu_hours: float | None
+    prices_tenants: bool = Field(description="The loss has what other jobs on these nodes lose in it.")
+    alternatives: list[Alternative] = Field([], description="What else was weighed, the least loss first.")
+    proposed_at: float
+    proposed_by: str
+    mode: Mode = Field(description="By which the policy took it up.")
+    rule: str = Field(description="Of the policy; empty: none fits.")
+    status: Status
+    because: str = Field(description="Of the status, one sentence.")
+    changed_at: float = Field(description="When the status began.")
+    approved_by: str
+    approved_at: float | None
+    claim: ClaimDocument | None
+    claims: int = Field(description="The newest token: an older one is refused.")
+    began_at: float | None
+    completed_at: float | None
+    did: dict[str, Any] = Field(description="What the scheduler says it did, by node.")
+    undo: UndoDocument | None
+    outcome: Outcome | None = Field(description="What the job did afterwards.")
+    version: int = Field(description="Its ETag.")
+    task: Task | None = Field(description="What a scheduler can claim of it; null: nothing.")
+    hindrances: list[HindranceDocument] = Field(description="All that keeps it from acting now, or from being undone.")
+
+
+class Claimed(BaseModel):
+    """A claim: who sends its token acts, until then."""
+
+    token: int
+    until: float = Field(description="UTC seconds, by the service's clock.")
+    task: Literal["do", "undo"]
+    remediation: RemediationDocument
+
+
+def document(one: Remediation, book: Book, now: float) -> RemediationDocument:
+    """Return a remediation as the API shows it."""
+    told = msgspec.to_builtins(one) | {"task": claimable(one, now), "hindrances": _shown(in_the_way(one, book, now))}
+    return RemediationDocument.model_validate(told)
+
+
+def claimable(one: Remediation, now: float) -> Task | None:
+    """Return what a scheduler can claim of it; what somebody holds is not to be claimed."""
+    return None if one.claim is not None and one.claim.until > now else task_of(one)
+
+
+def in_the_way(one: Remediation, book: Book, now: float) -> list[Hindrance]:
+    """Return what keeps it from acting, or from being undone; nothing stands in the way of what has begun or is over."""
+    if task_of(one) == "undo":
+        return [found for found in hindrances(book, one, now) if found.code == "frozen"]
+    begun = one.status in CLAIMED and one.began_at is not None
+    return hindrances(book, one, now) if one.status in WAITING | CLAIMED and not begun else []
+
+
+def _shown(found: list[Hindrance]) -> list[dict[str, str]]:
+    return [{"code": one.code, "text": one.text} for one in found]

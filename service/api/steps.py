@@ -1,0 +1,95 @@
+"""One event of remediation that a request brings: checked, taken for good or for show, and shown; or refused, and noted.
+
+Whoever is refused a step (under a claim that is over, for what has changed since, past a hold) is in the audit log.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.orm import Session
+
+from service.api import tags
+from service.api.auth import Caller
+from service.api.problems import HindranceDocument, Problem
+from service.api.remediation_documents import RemediationDocument, document, in_the_way
+from service.api.state import Service
+from service.clock import now
+from service.remediation.words import Book, Event, Instruction, Refused, Remediation, Store
+from service.store.remediations import Check
+
+KINDS = {
+    "not_found": "not-found",
+    "conflict": "conflict",
+    "fenced": "fenced",
+    "hindered": "hindered",
+    "expired": "fenced",
+}
+NOTED = {
+    "conflict": "conflict_refused", "fenced": "fenced_refused", "hindered": "hindered_refused",
+    "precondition-failed": "stale_refused",
+}  # fmt: skip
+DryRun = Annotated[bool, Query(description="Answer what would be, and change nothing.")]
+
+
+class Strict(BaseModel):
+    """A body of which every word is understood."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def take(
+    service: Service, caller: Caller, event: Event, subject: str, check: Check | None = None, *, dry_run: bool = False
+) -> tuple[Book, list[Instruction]]:
+    """Let an event happen; return the book that it met, and what was done. ``subject`` is what it is about."""
+    at, met = now(), Book()
+
+    def meets(session: Session, book: Book) -> None:
+        nonlocal met
+        met = book
+        if check is not None:
+            check(session, book)
+
+    try:
+        done = service.remedies.rehearse(event, at, meets)[1] if dry_run else service.remedies.handle(event, at, meets)
+    except Refused as refused:
+        problem = Problem(KINDS[refused.code], str(refused), hindrances=_hindrances(refused, met, subject, at))
+        _note(service, caller, event, subject, problem)
+        raise problem from None
+    except Problem as problem:  # of the check
+        _note(service, caller, event, subject, problem)
+        raise
+    return met, done
+
+
+def take_of_one(
+    service: Service, caller: Caller, event: Event, id: str, check: Check | None = None, *, dry_run: bool = False
+) -> tuple[Remediation, RemediationDocument]:
+    """Let an event of one remediation happen; return it as this event left it, and as the API shows it."""
+    book, done = take(service, caller, event, id, check, dry_run=dry_run)
+    changed = [said.remediation for said in done if isinstance(said, Store) and said.remediation.id == id]
+    one = changed[-1] if changed else book.remediations[id]  # it was done before
+    return one, document(one, book, now())
+
+
+def unchanged(if_match: str | None, id: str) -> Check:
+    """Return the check that a remediation is still as it was when the client read it."""
+
+    def check(_session: Session, book: Book) -> None:
+        if (one := book.remediations.get(id)) is not None:  # if there is none, the step says so
+            tags.check(if_match, one.version, f"remediation {id}")
+
+    return check
+
+
+def _note(service: Service, caller: Caller, event: Event, subject: str, problem: Problem) -> None:
+    if (kind := NOTED.get(problem.kind)) is not None:
+        service.audit.refused(kind, caller.actor, subject, f"{type(event).__name__}: {problem.detail}")
+
+
+def _hindrances(refused: Refused, book: Book, id: str, now: float) -> list[HindranceDocument]:
+    if refused.code != "hindered":
+        return []
+    return [HindranceDocument(code=one.code, text=one.text) for one in in_the_way(book.remediations[id], book, now)]
