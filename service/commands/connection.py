@@ -62,9 +62,9 @@ class Connection:
         headers = {"Idempotency-Key": secrets.token_hex(16)} | ({"If-Match": if_match} if if_match else {})
         return self.send("POST", path, json=body, params=_known(parameters), headers=headers)
 
-    def put(self, path: str, body: Mapping[str, Any], if_match: str) -> Any:
+    def put(self, path: str, body: Mapping[str, Any], if_match: str, **parameters: Any) -> Any:
         """Return the answer to a PUT that replaces what has this ETag."""
-        return self.send("PUT", path, json=body, headers={"If-Match": if_match})
+        return self.send("PUT", path, json=body, params=_known(parameters), headers={"If-Match": if_match})
 
     def delete(self, path: str) -> None:
         """Delete."""

@@ -15,7 +15,6 @@ from service.commands.endings import Forbidden
 from service.commands.speech import Speech
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The remediation's id, rem-0123456789ab.")]
-STALE = 412
 
 
 def approve(
@@ -118,18 +117,12 @@ def _decided(
     Speech().note(f"{id}, {found['status']}, {sure(found)} sure: {found['why']}")
     if verb == "approve":
         consent.hindered(obstacles(found))
-    if not dry_run:
-        consent.agreed(effect, yes=yes)
+    consent.agreed(effect, yes=yes or dry_run)
     body = {} if reason is None else {"reason": reason}
-    try:
+    with consent.as_shown(f"faulthound remediations show {id}"):
         answer: dict[str, Any] = connection.post(
-            f"{remediation_path(id)}/{verb}", body, tag, dry_run="true" if dry_run else None
+            f"{remediation_path(id)}/{verb}", body, tag, **consent.rehearsed(dry_run)
         )
-    except Forbidden as problem:
-        if problem.status != STALE:
-            raise
-        looking = f"nothing was changed: look again with `faulthound remediations show {id}`"
-        raise Forbidden(f"{problem}; {looking}", STALE) from None
     if dry_run:
         consent.would(effect)
     return answer

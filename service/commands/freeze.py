@@ -40,13 +40,11 @@ def on(
       faulthound freeze on --reason "power work in hall 2"
     """
     with to(service, ca_file, token_file) as connection:
-        found, tag = connection.tagged("/v1/freeze")
+        _, tag = connection.tagged("/v1/freeze")
+        answer = _set(connection, tag, reason, frozen=True, dry_run=dry_run)
         kept = waiting(connection) if dry_run else []
-        answer = found if dry_run else _set(connection, tag, frozen=True, reason=reason)
-    if dry_run:
-        keeps(kept, "would be kept from acting")
-        consent.would("Freeze every remediation")
-    _tell(answer, json=json)
+    keeps(kept, "would be kept from acting")
+    _tell(answer, "Freeze every remediation", dry_run=dry_run, json=json)
 
 
 @freeze.command()
@@ -66,15 +64,12 @@ def off(
       faulthound freeze off --reason "the power work is over"
     """
     with to(service, ca_file, token_file) as connection:
-        answer, tag = connection.tagged("/v1/freeze")
+        found, tag = connection.tagged("/v1/freeze")
         keeps(waiting(connection), "waits for it")
-        effect = f"Let every remediation act again, which {answer.get('by') or 'nobody'} had frozen"
-        if not dry_run:
-            consent.agreed(effect, yes=yes)
-            answer = _set(connection, tag, frozen=False, reason=reason)
-    if dry_run:
-        consent.would(effect)
-    _tell(answer, json=json)
+        effect = f"Let every remediation act again ({freeze_line(found)})"
+        consent.agreed(effect, yes=yes or dry_run)
+        answer = _set(connection, tag, reason, frozen=False, dry_run=dry_run)
+    _tell(answer, effect, dry_run=dry_run, json=json)
 
 
 @freeze.command("show")
@@ -100,7 +95,7 @@ def show_freeze(
 def show_breaker(
     json: Json = False, service: ServiceUrl = DEFAULT_URL, ca_file: CaFile = None, token_file: TokenFile = None
 ) -> None:
-    """Say whether the breaker is open, and since when and why.
+    """Say whether the breaker is open, since when and why, and how much it and the hour's budget still allow.
 
     \b
     Examples:
@@ -111,7 +106,8 @@ def show_breaker(
     if json:
         print_json(answer)
         return
-    sys.stdout.write(_line(breaker_line(answer)))
+    for line in (breaker_line(answer), *count_lines(answer)):
+        sys.stdout.write(_line(line))
 
 
 @breaker.command()
@@ -131,18 +127,18 @@ def close(
       faulthound breaker close --reason "a switch died; its nodes were rightly drained"
     """
     with to(service, ca_file, token_file) as connection:
-        answer = connection.get("/v1/breaker")
+        found, tag = connection.tagged("/v1/breaker")
         keeps(waiting(connection), "waits for it")
-        effect = f"Close the breaker ({answer.get('reason') or 'it is closed'}), so that nodes may be taken out again"
-        if not dry_run:
-            consent.agreed(effect, yes=yes)
-            answer = connection.post("/v1/breaker/close", {"reason": reason})
+        effect = f"Close the breaker, so that nodes may be taken out again ({breaker_line(found)})"
+        consent.agreed(effect, yes=yes or dry_run)
+        with consent.as_shown("faulthound breaker show"):
+            answer = connection.post("/v1/breaker/close", {"reason": reason}, tag, **consent.rehearsed(dry_run))
     if dry_run:
         consent.would(effect)
+    elif not json:
+        Speech().note(breaker_line(answer))
     if json:
         print_json(answer)
-    else:
-        Speech().note(breaker_line(answer))
 
 
 def freeze_line(answer: Mapping[str, Any]) -> str:
@@ -159,15 +155,27 @@ def breaker_line(answer: Mapping[str, Any]) -> str:
     return f"the breaker is open since {shown_instant(answer['at'])}: {answer['reason']}"
 
 
-def _set(connection: Connection, tag: str, *, frozen: bool, reason: str) -> Any:
-    return connection.put("/v1/freeze", {"frozen": frozen, "reason": reason}, tag)
+def count_lines(answer: Mapping[str, Any]) -> list[str]:
+    """Say in two lines what the breaker and the budget have counted."""
+    counted, hour = answer["breaker"], answer["budget"]
+    return [
+        f"  {counted['nodes']} nodes were taken out within {counted['seconds']:,.0f} s; {counted['most']} open the breaker",
+        f"  {hour['nodes']} were within the hour, whose budget is {hour['most']}; {answer['fleet_nodes']:,} nodes report",
+    ]
 
 
-def _tell(answer: Mapping[str, Any], *, json: bool) -> None:
+def _set(connection: Connection, tag: str, reason: str, *, frozen: bool, dry_run: bool) -> Any:
+    with consent.as_shown("faulthound freeze show"):
+        return connection.put("/v1/freeze", {"frozen": frozen, "reason": reason}, tag, **consent.rehearsed(dry_run))
+
+
+def _tell(answer: Mapping[str, Any], effect: str, *, dry_run: bool, json: bool) -> None:
+    if dry_run:
+        consent.would(effect)
+    elif not json:
+        Speech().note(freeze_line(answer))
     if json:
         print_json(answer)
-    else:
-        Speech().note(freeze_line(answer))
 
 
 def _line(text: str) -> str:

@@ -11,7 +11,7 @@ import typer
 from service.commands import consent
 from service.commands.asking import print_json, shown_instant, to
 from service.commands.connection import DEFAULT_URL, CaFile, Connection, Json, ServiceUrl, TokenFile, seconds_of
-from service.commands.consent import DryRun, Reason, Unasked, Yes
+from service.commands.consent import DryRun, OptionalReason, Reason, Unasked, Yes
 from service.commands.endings import Refused
 from service.commands.speech import Speech
 from service.commands.waiting import concerning, keeps, waiting
@@ -46,14 +46,11 @@ def add(
 
     with to(service, ca_file, token_file) as connection:
         wishes = _wishes(node, job, reason, now() + _span(span))
+        made = [_added(connection, wish, dry_run=dry_run) for wish in wishes]
         kept = concerning(waiting(connection), [wish["node"] for wish in wishes if "node" in wish], job)
-        rows = wishes if dry_run else [_added(connection, wish) for wish in wishes]
-    if dry_run:
-        for wish in wishes:
-            consent.would(f"Leave {_of(wish)} alone until {shown_instant(wish['until'])}")
-    keeps(kept, "kept from acting" if not dry_run else "would be kept from acting")
+    keeps(kept, "would be kept from acting" if dry_run else "kept from acting")
     if json:
-        print_json(rows)
+        print_json(made)
 
 
 @holds.command("list")
@@ -80,6 +77,7 @@ def list_holds(
 @holds.command()
 def expire(
     hold: Annotated[str, typer.Argument(metavar="ID", help="The hold's id, as `holds list` shows it.")],
+    reason: OptionalReason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
@@ -101,15 +99,12 @@ def expire(
         )
         freed = concerning(waiting(connection), [found["node"]] if found.get("node") else [], found.get("job"))
         keeps(freed, "waits for it")
-        if not dry_run:
-            consent.agreed(effect, yes=yes)
-            found = connection.post(f"/v1/holds/{hold}/expire", {})
-    if dry_run:
-        consent.would(effect)
-    else:
-        Speech().note(f"{hold} has ended")
+        consent.agreed(effect, yes=yes or dry_run)
+        body = {} if reason is None else {"reason": reason}
+        answer = connection.post(f"/v1/holds/{hold}/expire", body, **consent.rehearsed(dry_run))
+    consent.would(effect) if dry_run else Speech().note(f"{hold} has ended")
     if json:
-        print_json(found)
+        print_json(answer)
 
 
 HOLD_COLUMNS = ("hold", "of", "until", "by", "reason")
@@ -153,10 +148,13 @@ def _span(text: str) -> float:
     return seconds_of(text)
 
 
-def _added(connection: Connection, wish: Mapping[str, Any]) -> Any:
+def _added(connection: Connection, wish: Mapping[str, Any], *, dry_run: bool) -> Any:
     """Add one hold and say so at once: of several, those that were made before a refusal stand."""
-    made = connection.post("/v1/holds", wish)
-    Speech().note(f"{made['id']}: {_of(made)} is left alone until {shown_instant(made['until'])}")
+    made = connection.post("/v1/holds", wish, **consent.rehearsed(dry_run))
+    if dry_run:
+        consent.would(f"Leave {_of(wish)} alone until {shown_instant(wish['until'])}")
+    else:
+        Speech().note(f"{made['id']}: {_of(made)} is left alone until {shown_instant(made['until'])}")
     return made
 
 

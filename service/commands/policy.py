@@ -37,6 +37,8 @@ def show(
     if json:
         print_json(answer)
         return
+    if answer.get("problem"):
+        Speech().error(f"the policy file is not understood, and nothing acts by itself: {answer['problem']}")
     print_policy(answer)
 
 
@@ -55,7 +57,6 @@ def check(
       [limits]
       evictions_an_hour = 4          # nodes
       breaker_share = 0.05           # of the fleet's nodes, within breaker_seconds
-    \b
       [[rules]]
       name = "stopped-process"
       mode = "shadow"                # propose | shadow | automatic
@@ -116,9 +117,10 @@ def rule_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _shown(row: Mapping[str, Any]) -> str:
     """Say what shadow mode has shown; a file alone shows nothing."""
     needed = f"needs a bound of {row['least_precision']:.1%}"
-    lock = row.get("lock")
-    if not lock:
-        return needed
+    if not (lock := row.get("lock")):
+        return needed if row["mode"] != "propose" else ""
+    if not lock["n"]:
+        return f"nothing yet; {needed}"
     return f"{lock['n']} closed, {lock['precision']:.1%} right, bound {lock['bound']:.1%}; {needed}"
 
 

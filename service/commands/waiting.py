@@ -8,7 +8,7 @@ from typing import Any
 from service.commands.connection import Connection
 from service.commands.speech import Speech
 
-WAITING = ("proposed", "approved", "claimed")
+WAITING = ("claimed", "approved", "proposed")  # what would act first comes first
 SHOWN = 8
 
 Row = Mapping[str, Any]
