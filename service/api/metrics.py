@@ -110,6 +110,9 @@ def _of_engine(engine: EngineProcess) -> Iterator[Metric]:
     yield _counter("engine_judgements_total", "Judgements that ended.", told.judgements)
     yield _counter("engine_judgement_seconds_total", "Seconds from asking for them to their ends.", told.judge_seconds)
     yield _counter("engine_judgement_failures_total", "Analyzers that crashed or did not end.", told.judge_failures)
+    yield _counter("engine_proposals_total", "Verdicts that came to a plan.", told.proposals)
+    yield _gauge("engine_remediations", "Remediations that have not ended.", told.remediations)
+    yield _counter("engine_remedy_failures_total", "Passes over remediation that broke off.", told.remedy_failures)
     yield _counter("engine_takeovers_total", "Times that this engine took the lease.", told.takeovers)
 
 

@@ -98,7 +98,9 @@ class Writer:
                 if incidents.close(
                     self._session, closed.incident, closed.at, closed.because, recovered=closed.recovered
                 ):
-                    self._tell(at, "closed", closed.incident, {"because": closed.because})
+                    self._tell(
+                        at, "closed", closed.incident, {"because": closed.because, "recovered": closed.recovered}
+                    )
             case Alarm() as alarm:
                 self._alarm(at, alarm)
             case Saved() as saved:

@@ -23,3 +23,6 @@ class Numbers(msgspec.Struct, kw_only=True):
     judge_seconds: float = 0.0  # of all judgements together, from the asking on
     judge_failures: int = 0
     takeovers: int = 0  # of the lease
+    proposals: int = 0  # verdicts that came to a plan
+    remediations: int = 0  # that have not ended
+    remedy_failures: int = 0  # passes over remediation that broke off

@@ -15,10 +15,13 @@ from types import FrameType
 import msgspec
 
 from service import packaged_knowledge
+from service.clock import now
 from service.engine.driver import ClockWentBack, Driver
 from service.engine.judges import Judges
 from service.engine.numbers import Numbers
 from service.engine.parent import die_with_parent
+from service.engine.remedies import Caretaker
+from service.policy_file import PolicyFile
 from service.settings import Settings
 from service.store.database import Database
 from service.store.failures import PASSING
@@ -42,6 +45,7 @@ class Process:
         self._database = Database(settings.url())
         self._lease = Lease(self._database, LEASE, owner)
         self._knowledge = packaged_knowledge.load(settings.knowledge)
+        self._policy = PolicyFile(settings.policy)
         self._judges = Judges(self._knowledge, settings.judge_seconds, settings.judge_bytes)
         self._numbers = Numbers()
         self._stdin, self._stdout = stdin, stdout
@@ -76,17 +80,19 @@ class Process:
         self._numbers.takeovers += 1
         try:
             driver = Driver(self._database, self._lease, self._knowledge, self._judges, self._numbers)
+            caretaker = Caretaker(self._database, self._lease, self._knowledge, self._policy, self._numbers)
             _log.info("engine_works sequence=%d incidents=%d", driver.sequence, len(driver.state.incidents))
             while not self._ending:
-                self._turn(driver)
+                self._turn(driver, caretaker)
         finally:
             self._judges.close()
             self._numbers.working = False
         self._lease.release()
 
-    def _turn(self, driver: Driver) -> None:
+    def _turn(self, driver: Driver, caretaker: Caretaker) -> None:
         try:
             more = driver.turn()
+            caretaker.turn(driver.state, now())
         except PASSING as error:  # what is decided stays with the driver, to be written when the database is back
             _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
             self._stand_by(AGAIN_SECONDS)

@@ -74,6 +74,7 @@ def _renew(turn: Turn, known: Remediation, plan: Remediation) -> None:
     renewed = replace(
         known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why,
         expected_loss_gpu_hours=plan.expected_loss_gpu_hours, prices_tenants=plan.prices_tenants,
+        alternatives=plan.alternatives,
         version=known.version + 1,
     )  # fmt: skip
     turn.keep(renewed)

@@ -45,6 +45,16 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """What else was weighed. ``why`` says what bars it, if anything does."""
+
+    kind: str
+    nodes: tuple[str, ...] = ()
+    role: str | None = None
+    expected_loss_gpu_hours: float | None = None
+    why: str = ""
+
+
 class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     """One plan, from its proposal to its end. Instants are UTC seconds."""
 
@@ -64,6 +74,7 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     code_version: str | None = None  # for a rollback: that of the newest attempt known to have run well
     expected_loss_gpu_hours: float | None = None
     prices_tenants: bool = False  # the plan's loss has what other jobs on these nodes lose in it
+    alternatives: tuple[Alternative, ...] = ()  # the least loss first
     proposed_by: str = "engine"
     mode: Mode = "propose"  # by which the policy took it up
     rule: str = ""  # of the policy

@@ -211,12 +211,12 @@ def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
     if verdict.action.kind not in TAKING_OUT:
         return
     named = dict.fromkeys(clean(name, 255) for name in verdict.action.nodes)
-    for node in sorted(named.keys() - _acquitted(session, id)):
+    for node in sorted(named.keys() - acquitted(session, id)):
         why = clean(verdict.action.why, 1_000)
         session.add(UnfitNode(node=node, incident=id, at=at, action=verdict.action.kind, why=why))
 
 
-def _acquitted(session: Session, id: str) -> set[str]:
+def acquitted(session: Session, id: str) -> set[str]:
     """Return the nodes of which a person has said that it was wrong to take them out; a new version does not unsay it."""
     judged = (VerdictRow.incident == Feedback.incident) & (VerdictRow.version == Feedback.verdict_version)
     wrong = (Feedback.incident == id, Feedback.judgement == "wrong")

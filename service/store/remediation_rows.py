@@ -33,6 +33,7 @@ from service.store.upserts import upsert
 from service.store.words import clean
 
 FREEZE, BREAKER = "freeze", "breaker"  # rows of the switches
+UNSETTLED_SECONDS = 7 * 86_400.0  # so long the nodes of one that failed may be out, and count in the job's minimum
 MOST_CASES = 1_000  # of shadow mode, the newest: what a rule does today is what counts
 
 _log = logging.getLogger(__name__)
@@ -45,22 +46,35 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: float | None = None
 
 
-def remediations(session: Session, event: Event | None, asked: Sequence[str] = ()) -> dict[str, Remediation]:
-    """Return those that have not ended or are to be undone, and those that were asked for or that the event is about."""
-    wanted: list[ColumnElement[bool]] = [Row.status.not_in(ENDED), Row.task.is_not(None), Row.id.in_(asked)]
+def remediations(
+    session: Session, now: float, event: Event | None = None, asked: Sequence[str] = ()
+) -> dict[str, Remediation]:
+    """Return those that have not ended, are to be undone or have failed of late, and those that somebody asks about."""
+    failed = (Row.status == "failed") & (Row.changed_at >= now - UNSETTLED_SECONDS)
+    wanted: list[ColumnElement[bool]] = [*_live(), failed, Row.id.in_(asked)]
     if isinstance(event, Proposed):
         wanted.append(Row.incident == event.incident)
         if event.plan is not None:
             wanted.append(Row.id == event.plan.id)
     elif isinstance(id := getattr(event, "id", None), str):
         wanted.append(Row.id == id)
-    found = session.scalars(select(Row).where(or_(*wanted)).order_by(Row.proposed_at, Row.id))
-    return {row.id: one for row in found if (one := read(row)) is not None}
+    return _found(session, wanted)
+
+
+def live(session: Session) -> dict[str, Remediation]:
+    """Return those that have not ended, or are to be undone: what time may change."""
+    return _found(session, _live())
 
 
 def read(row: Row) -> Remediation | None:
     """Return what a row is about; None where a newer program has written it: that one sees to it."""
     return _remediation(row.document, row.id)
+
+
+def of(session: Session, id: str) -> Remediation | None:
+    """Return one of them, ended or not."""
+    row = session.get(Row, id)
+    return None if row is None else read(row)
 
 
 def store(session: Session, one: Remediation) -> None:
@@ -147,6 +161,15 @@ def _write_holds(session: Session, before: Book, after: Book) -> None:
 
 def _throw(session: Session, name: str, document: dict[str, Any] | None) -> None:
     upsert(session, Switch, [{"name": name, "document": document, "version": version_of(session, name) + 1}])
+
+
+def _live() -> list[ColumnElement[bool]]:
+    return [Row.status.not_in(ENDED), Row.task.is_not(None)]
+
+
+def _found(session: Session, wanted: Sequence[ColumnElement[bool]]) -> dict[str, Remediation]:
+    found = session.scalars(select(Row).where(or_(*wanted)).order_by(Row.proposed_at, Row.id))
+    return {row.id: one for row in found if (one := read(row)) is not None}
 
 
 def _remediation(document: dict[str, Any], id: str) -> Remediation | None:

@@ -123,7 +123,7 @@ class Remedies:
 
     def _load(self, session: Session, event: Event | None, now: float, asked: Sequence[str] = ()) -> Book:
         policy, stands = self._policy(), rows.breaker(session)
-        remediations = rows.remediations(session, event, asked)
+        remediations = rows.remediations(session, now, event, asked)
         concerned = [*remediations.values()]
         if isinstance(event, Proposed) and event.plan is not None:
             concerned.append(event.plan)

@@ -1,0 +1,236 @@
+"""The engine's part in remediation: verdicts become proposals, time passes, outcomes are seen and learned from.
+
+It reads the stream of happenings from a place of its own, which is written with what it did, so that an engine that was
+killed does everything once. It runs after the engine's own turn and never in its way: what fails in here is told and
+counted, and a happening that cannot be taken up is tried alone once more and then left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from analyzers.engine.state import State
+from analyzers.knowledge import Knowledge
+from analyzers.knowledge.convictions import Weights, weights
+from analyzers.knowledge.typed import KnowledgeRowError
+from analyzers.plan import Costs
+from analyzers.saving import Saving
+from collectors.records import Record
+from service import packaged_knowledge
+from service.engine.numbers import Numbers
+from service.engine.planning import proposal
+from service.engine.verifying import outcome
+from service.remediation.words import CLAIMED, WAITING, Cancel, Event, Policy, Proposed, Remediation, Tick, Verified
+from service.store import aftermath
+from service.store import remediation_rows as rows
+from service.store.database import Database
+from service.store.failures import PASSING
+from service.store.leases import Lease, Lost
+from service.store.models import Attempt, Cursor, Feedback, Happening, Hold, Incident, Job
+from service.store.remediations import Remedies
+from service.store.upserts import upsert
+
+READER = "remedies"
+LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
+MOST_AT_ONCE = 256  # happenings
+ENGINE = "engine"
+
+_log = logging.getLogger(__name__)
+
+
+class Caretaker:
+    """Looks after the remediations of one engine, under its lease."""
+
+    def __init__(
+        self, database: Database, lease: Lease, knowledge: Knowledge, policy: Callable[[], Policy], numbers: Numbers
+    ) -> None:
+        self._database, self._lease, self._numbers = database, lease, numbers
+        self._remedies = Remedies(database, policy)
+        self._costs, self._weights, self._saving = Costs.of(knowledge), _weights(knowledge), Saving(knowledge)
+        self._looked_at = self._ticked_at = 0.0
+        self._most = MOST_AT_ONCE
+
+    def turn(self, state: State, now: float) -> None:
+        """Do what there is to do. Raise ``Lost``, or what the database raises; all else is told of and counted."""
+        if abs(now - self._looked_at) >= LOOK_SECONDS:
+            self._looked_at = now
+            self._tried(lambda: self._take_up(state, now), self._leave_out)
+        if abs(now - self._ticked_at) >= TICK_SECONDS:
+            self._ticked_at = now
+            self._tried(lambda: self._tick(state, now), lambda: None)
+
+    def _tried(self, act: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        try:
+            act()
+        except (Lost, *PASSING):
+            raise
+        except Exception:  # noqa: BLE001 - verdicts go on whatever becomes of remediation
+            _log.exception("remedies_failed")
+            self._numbers.remedy_failures += 1
+            otherwise()
+
+    # --- what has happened
+
+    def _take_up(self, state: State, now: float) -> None:
+        """Take up what has happened since, all together; after a failure one by one."""
+        with self._database.session() as session:
+            place = session.get(Cursor, READER)
+            if place is None:
+                after = session.scalar(select(func.max(Happening.sequence))) or 0  # what was before is nobody's plan
+                found: Sequence[Happening] = []
+            else:
+                after = place.sequence
+                newer = select(Happening).where(Happening.sequence > after).order_by(Happening.sequence)
+                found = session.scalars(newer.limit(self._most)).all()
+            events = self._proposals(session, found, now)
+        if not found and place is not None:
+            self._most = MOST_AT_ONCE
+            return
+        concerned = {event.plan.job for event in events if event.plan is not None}
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            self._learn(session, found, now)
+            self._note_saving(session, state, concerned, now)
+            upsert(session, Cursor, [{"reader": READER, "sequence": found[-1].sequence if found else after}])
+            self._remedies.all_within(session, events, now)
+        self._numbers.proposals += sum(event.plan is not None for event in events)
+
+    def _leave_out(self) -> None:
+        """After a failure, go on with one happening at a time; one that fails alone is not tried again."""
+        if self._most > 1:
+            self._most = 1
+            return
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            place = session.get(Cursor, READER)
+            after = place.sequence if place is not None else 0
+            broken = session.scalar(select(func.min(Happening.sequence)).where(Happening.sequence > after))
+            if broken is not None:
+                upsert(session, Cursor, [{"reader": READER, "sequence": broken}])
+                _log.error("happening_left_out sequence=%d", broken)
+
+    def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
+        """Return what verdicts, feedback and ends come to, for each incident by how it stands now."""
+        asked: dict[str, Happening] = {
+            one.incident: one
+            for one in found
+            if one.incident is not None and one.kind in ("published", "closed", "merged", "feedback")
+        }
+        return [
+            proposed
+            for id, newest in asked.items()
+            if (incident := session.get(Incident, id)) is not None
+            and (proposed := self._proposed(session, incident, newest, now)) is not None
+        ]
+
+    def _proposed(self, session: Session, incident: Incident, newest: Happening, now: float) -> Proposed | None:
+        if incident.closed_at is not None:
+            over = _recovered(newest) if newest.kind == "closed" else False
+            return Proposed(incident=incident.id, plan=None, why=incident.closed_because) if over else None
+        if incident.merged_into is not None:
+            return Proposed(incident=incident.id, plan=None, why=f"{incident.merged_into} explains it")
+        if not incident.verdict_version:
+            return None
+        return proposal(session, incident, self._costs, now)
+
+    def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
+        """Note what shadow mode would have done, what came of it, and what it says of the nodes."""
+        for one in found:
+            if one.kind == "closed" and one.incident is not None:
+                because = str(one.details.get("because", ""))
+                aftermath.closed(session, one.incident, one.at, because, recovered=bool(one.details.get("recovered")))
+            elif one.kind == "feedback":
+                row = session.get(Feedback, one.details.get("feedback"))
+                if row is not None:
+                    aftermath.said(session, row)
+            elif one.kind.startswith("remediation_"):
+                self._learn_of(session, one, now)
+
+    def _learn_of(self, session: Session, one: Happening, now: float) -> None:
+        about = rows.of(session, str(one.details.get("remediation")))
+        if about is None:
+            return
+        if one.kind == "remediation_would_act" or (one.kind == "remediation_approved" and about.mode == "automatic"):
+            aftermath.note_case(session, about, now)
+        elif one.kind == "remediation_verified":
+            cures = self._costs.cured_by_restart(about.fault_class)
+            aftermath.weigh(session, about, one.at, self._weights, cures)
+            aftermath.verified(session, about)
+        elif one.kind == "remediation_undone":
+            aftermath.returned(session, about, one.at, self._weights)
+
+    # --- time passes
+
+    def _tick(self, state: State, now: float) -> None:
+        """Let what is due expire, see what came of what was done, and note who saves a checkpoint."""
+        with self._database.session() as session:
+            live = rows.live(session)
+            if not live and session.scalar(select(Hold.id).limit(1)) is None:
+                return
+            events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
+        waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            self._note_saving(session, state, waiting, now)
+            self._remedies.all_within(session, [*events, Tick()], now)
+        self._numbers.remediations = len(live)
+
+    def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
+        for one in live:
+            if one.status != "verifying":
+                continue
+            since = (Incident.job == one.job, Incident.opened_at >= (one.began_at or one.changed_at))
+            shown = session.scalars(select(Incident).where(*since).order_by(Incident.opened_at)).all()
+            if (seen := outcome(state, one, list(shown))) is not None:
+                yield Verified(id=one.id, outcome=seen[0], why=seen[1])
+
+    def _note_saving(self, session: Session, state: State, jobs: Iterable[str], now: float) -> None:
+        """Write since when these jobs save a checkpoint; the end of a save is when the newest checkpoint was made."""
+        for name in sorted(jobs):
+            row = session.get(Job, name)
+            if row is None:
+                continue
+            since = self._saving.since(_told_of(state, name), now)
+            if row.saving_since is not None and since is None:
+                values: dict[str, float | None] = {"saving_since": None, "last_checkpoint_at": now}
+            else:
+                values = {"saving_since": since if row.saving_since is None else row.saving_since}
+            if any(getattr(row, key) != value for key, value in values.items()):
+                session.execute(update(Job).where(Job.name == name).values(values))
+
+
+def _weights(knowledge: Knowledge) -> Weights:
+    """Return how evidence weighs; a site's rows that cannot be meant must not keep the engine from starting."""
+    try:
+        return weights(knowledge)
+    except KnowledgeRowError as error:
+        _log.error("conviction_unusable reason=%s", error)
+        return weights(packaged_knowledge.load())
+
+
+def _recovered(closed: Happening) -> bool:
+    """Whether nothing needs to be done any more: the job went on by itself, or a person has closed the incident."""
+    return bool(closed.details.get("recovered")) or "by" in closed.details
+
+
+def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel]:
+    """Yield the ends of what was meant for an attempt that is over, and has not begun."""
+    for one in live:
+        if one.status not in WAITING or one.attempt is None:
+            continue
+        newest = session.scalar(select(func.max(Attempt.number)).where(Attempt.job == one.job))
+        if newest is not None and newest > one.attempt:
+            why = f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
+            yield Cancel(id=one.id, by=ENGINE, reason=why)
+
+
+def _told_of(state: State, job: str) -> Iterator[Record]:
+    """Yield what the nodes of a job have told of late."""
+    nodes = sorted({node for view in state.jobs.values() if view.job == job for node in view.nodes})
+    for node in nodes:
+        if (evidence := state.evidence.get(node)) is not None:
+            yield from (record for _, _, record in evidence.since(0) if record.job in (None, job))

@@ -1,0 +1,87 @@
+"""What is learned when it is over: how far a node was the cause, and whether a policy would have been right."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from analyzers.conviction import Happened, NodeRecord, Trial, tried, updated
+from analyzers.knowledge.convictions import Weights
+from service.remediation.words import Remediation
+from service.store.models import Feedback, ShadowCase
+from service.store.models import NodeRecord as NodeRow
+from service.store.upserts import upsert
+from service.store.words import clean
+
+EVICTS = frozenset({"evict", "drain_after_job"})  # the others bring the node back by themselves
+
+
+def weigh(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:
+    """Convict or acquit the nodes that were taken out. ``cures``: the share of such faults that a plain restart cures."""
+    if one.kind not in EVICTS or one.outcome is None or one.began_at is None:
+        return
+    trial = Trial(
+        probability=one.probability, began_at=one.began_at, ended_at=now, outcome=one.outcome, cures=cures,
+        others=one.probability if len(one.nodes) > 1 else 0.0,
+    )  # fmt: skip
+    for node in one.nodes:
+        _write(session, tried(record(session, node), trial, weights), now)
+
+
+def returned(session: Session, one: Remediation, now: float, weights: Weights) -> None:
+    """Note that its nodes serve again: they are watched for a while."""
+    if one.kind in EVICTS:
+        for node in one.nodes:
+            _write(session, updated(record(session, node), Happened(kind="returned"), now, weights), now)
+
+
+def record(session: Session, node: str) -> NodeRecord:
+    """Return what is remembered of a node."""
+    row = session.get(NodeRow, node)
+    return NodeRecord(node=node) if row is None else msgspec.convert(row.document, NodeRecord)
+
+
+def note_case(session: Session, one: Remediation, now: float) -> None:
+    """Take down what a rule would have done, or has done, as of now."""
+    row = session.get(ShadowCase, one.id)
+    if row is None:
+        case = {
+            "remediation": one.id, "incident": one.incident, "at": now, "closed_at": None, "correct": None,
+            "because": "", "document": msgspec.to_builtins(one),
+        }  # fmt: skip
+        upsert(session, ShadowCase, [case])
+    elif row.closed_at is None:
+        row.document = msgspec.to_builtins(one)
+
+
+def verified(session: Session, one: Remediation) -> None:
+    """Let a case know what came of it."""
+    if one.outcome in ("cured", "not_cured"):
+        _judge(session, ShadowCase.remediation == one.id, one.outcome == "cured", one.because)
+
+
+def closed(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:
+    """Let the cases of an incident know that it is over; one that went on by itself needed nothing."""
+    if recovered:
+        _judge(session, ShadowCase.incident == incident, False, because)
+    session.execute(update(ShadowCase).where(ShadowCase.incident == incident).values(closed_at=now))
+
+
+def said(session: Session, feedback: Feedback) -> None:
+    """Let the cases of an incident know what a person says: that counts more than what was seen."""
+    cases = ShadowCase.incident == feedback.incident
+    for row in session.scalars(select(ShadowCase).where(cases)):
+        if row.document.get("verdict_version") == feedback.verdict_version and feedback.judgement != "unclear":
+            row.correct, row.because = feedback.judgement == "right", clean(f"{feedback.by}: {feedback.text}", 1_000)
+    session.flush()
+
+
+def _judge(session: Session, cases: object, correct: bool, because: str) -> None:
+    unsaid = ShadowCase.correct.is_(None)
+    values = {"correct": correct, "because": clean(because, 1_000)}
+    session.execute(update(ShadowCase).where(cases, unsaid).values(values))  # type: ignore[arg-type]
+
+
+def _write(session: Session, found: NodeRecord, now: float) -> None:
+    upsert(session, NodeRow, [{"node": found.node, "changed_at": now, "document": msgspec.to_builtins(found)}])
