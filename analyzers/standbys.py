@@ -7,12 +7,10 @@ is learned: a Gamma prior, which weighs as much as a few failures in some node-d
 from __future__ import annotations
 
 import math
-from typing import Annotated
 
 import msgspec
 
-from analyzers.knowledge import Knowledge
-from analyzers.knowledge.typed import typed
+from analyzers.knowledge.convictions import Rate
 
 MOST_NODES = 1_000_000
 MOST_FAILURES = 100_000
@@ -21,14 +19,7 @@ _HALVINGS = 60
 _SPREAD = 12.0  # standard deviations: what lies beyond is less than a number can tell
 
 
-class Prior(msgspec.Struct, frozen=True, kw_only=True):
-    """What is believed of the rate before the fleet has a history: so many failures in so many node-days."""
-
-    failures: Annotated[int, msgspec.Meta(ge=1, le=MOST_FAILURES)]
-    node_days: Annotated[float, msgspec.Meta(gt=0.0)]
-
-
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
+class FleetRate(msgspec.Struct, frozen=True, kw_only=True):
     """Failures a node and day: the mean, and the interval that holds the rate with 95 %."""
 
     per_node_day: float
@@ -36,16 +27,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class _Rows(msgspec.Struct):
-    rate: Prior
-
-
-def prior(knowledge: Knowledge) -> Prior:
-    """Return the packaged or the site's prior."""
-    return typed(knowledge, "conviction", _Rows).rate
-
-
-def fleet_rate(failures: int, node_days: float, prior: Prior) -> Rate:
+def fleet_rate(failures: int, node_days: float, prior: Rate) -> FleetRate:
     """Return the rate that a history tells: failures that took a node out, and the node-days in which they were counted."""
     if not 0 <= failures <= MOST_FAILURES:
         raise ValueError(f"failures = {failures} is not between 0 and {MOST_FAILURES:,}: count them again")
@@ -53,7 +35,7 @@ def fleet_rate(failures: int, node_days: float, prior: Prior) -> Rate:
         raise ValueError(f"node_days = {node_days} is no number of days from 0 on: count nodes × days")
     shape, days = prior.failures + failures, prior.node_days + node_days
     tail = (1.0 - INTERVAL) / 2.0
-    return Rate(
+    return FleetRate(
         per_node_day=shape / days,
         low=_gamma_quantile(shape, tail) / days,
         high=_gamma_quantile(shape, 1.0 - tail) / days,

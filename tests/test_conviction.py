@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -28,7 +29,7 @@ from analyzers.conviction import (
 from analyzers.knowledge import parse
 from analyzers.knowledge.convictions import weights
 from analyzers.knowledge.typed import KnowledgeRowError
-from service.packaged_knowledge import _packaged, load
+from service.packaged_knowledge import KnowledgeError, _packaged, load
 
 WEIGHTS = weights(load())
 NOW = 1_000_000_000.0
@@ -343,3 +344,32 @@ def test_rows_that_cannot_be_meant_are_refused(rows: str, says: str) -> None:
         weights(parse(packaged, {"conviction": rows}))
 
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("[probe]\nfaulty = 1.5", "probe.faulty = 1.5: Expected `float` < 1.0"),
+        ("[probe]\nfalty = 0.5", "probe.falty: there is no such row; there are faulty, healthy"),
+        ("[ladder]\nnetwork_alerts = 0", "ladder.network_alerts = 0"),
+        ("[prob]\nfaulty = 0.5", "prob: there is no such table"),
+        ("prior = 0.5", "prior: must be a table"),
+    ],
+)
+def test_a_sites_document_is_checked_when_it_is_loaded(rows: str, says: str, tmp_path: Path) -> None:
+    """A row that is misspelt or out of bounds stops the start, by its name, instead of being read past."""
+    (tmp_path / "conviction.toml").write_text(rows)
+
+    with pytest.raises(KnowledgeError) as refused:
+        load(tmp_path)
+
+    assert says in str(refused.value)
+
+
+def test_a_site_may_change_one_row(tmp_path: Path) -> None:
+    """A document of one row leaves all others as they are packaged."""
+    (tmp_path / "conviction.toml").write_text("[burn_in]\nhours = 72")
+
+    changed = weights(load(tmp_path))
+
+    assert changed == replace(WEIGHTS, burn_in=replace(WEIGHTS.burn_in, hours=72.0))

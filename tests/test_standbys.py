@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.standbys import MOST_FAILURES, Prior, fleet_rate, prior, standbys
+from analyzers.knowledge.convictions import Rate, weights
+from analyzers.standbys import MOST_FAILURES, fleet_rate, standbys
 from service.packaged_knowledge import load
 
 NODES = (128, 256, 512, 1024)
-PRIOR = Prior(failures=1, node_days=264.0)
+PRIOR = Rate(failures=1, node_days=264.0)
 
 
 def by_enumeration(nodes: int, rate: float, quantile: float) -> int:
@@ -75,7 +76,7 @@ def test_a_hundred_thousand_nodes_are_counted() -> None:
 
 def test_a_fleet_without_history_has_the_prior_rate() -> None:
     """Before anything was counted the rate is the packaged one, 3.8 in 1,000 node-days, and hardly known."""
-    rate = fleet_rate(0, 0.0, prior(load()))
+    rate = fleet_rate(0, 0.0, weights(load()).rate)
 
     assert rate.per_node_day == pytest.approx(0.00379, abs=1e-5)
     assert rate.low == pytest.approx(-math.log(0.975) / 264.0)
@@ -92,8 +93,8 @@ def test_a_history_outweighs_the_prior() -> None:
     assert standbys(2048, rate.per_node_day) == 15
 
 
-@settings(max_examples=40)
-@given(st.integers(0, 500), st.floats(0.0, 1e6), st.floats(1.0, 1e5))
+@settings(max_examples=20)
+@given(st.integers(0, 100), st.floats(0.0, 1e6), st.floats(1.0, 1e5))
 def test_failures_raise_the_rate_and_days_lower_it(failures: int, node_days: float, more: float) -> None:
     """One failure more never lowers the rate or its bounds, and more days without one never raise them."""
     rate = fleet_rate(failures, node_days, PRIOR)

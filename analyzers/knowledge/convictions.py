@@ -1,11 +1,12 @@
-"""The rows of ``conviction.toml`` that weigh evidence against a machine, checked: whether they can be meant."""
+"""The rows of ``conviction.toml``, checked: whether they can be meant."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.typed import KnowledgeRowError, typed
@@ -54,8 +55,23 @@ class Offender(msgspec.Struct, frozen=True, kw_only=True):
     days: Positive
 
 
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """What is believed of the rate of failures before the fleet has a history: so many in so many node-days."""
+
+    failures: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    node_days: Positive
+
+
+class Ladder(msgspec.Struct, frozen=True, kw_only=True):
+    """After how long an attempt was well, and how many network alerts of a node in how long make it act."""
+
+    settled_seconds: Positive
+    network_alerts: Annotated[int, msgspec.Meta(ge=1)]
+    network_seconds: Positive
+
+
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of conviction.toml that weigh evidence."""
+    """The rows of conviction.toml."""
 
     prior: Prior
     restart: Restart
@@ -64,6 +80,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     burn_in: BurnIn
     memory: Memory
     offender: Offender
+    rate: Rate
+    ladder: Ladder
     cures: float = 0.0  # the share of faults that a plain restart cures: of plan.toml
 
 
@@ -86,3 +104,27 @@ def weights(knowledge: Knowledge) -> Weights:
             "the share that a plain restart does not cure (plan.toml): a job whose fault has left fails less often"
         )
     return found
+
+
+def problems(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is unusable in a site's document: the thing, its value, and what it must be."""
+    tables = {field.name: field.type for field in fields(Weights) if field.name != "cures"}
+    for name, rows in document.items():
+        if name not in tables:
+            if name not in ("source", "date", "meta"):
+                yield f"{name}: there is no such table; there are {', '.join(tables)}"
+        elif not isinstance(rows, Mapping):
+            yield f"{name}: must be a table"
+        else:
+            yield from _problems_of(name, rows, {field.name: field.type for field in fields(tables[name])})
+
+
+def _problems_of(name: str, rows: Mapping[str, Any], types: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in rows.items():
+        if key not in types:
+            yield f"{name}.{key}: there is no such row; there are {', '.join(types)}"
+            continue
+        try:
+            msgspec.convert(value, types[key])
+        except msgspec.ValidationError as problem:
+            yield f"{name}.{key} = {value!r}: {problem}"
