@@ -25,10 +25,11 @@ from service.remediation.words import Begin, CloseBreaker, Complete, Policy, Pro
 from service.store.database import Database
 from service.store.models import Attempt, Event, Job, Placement
 from service.store.remediations import Remedies
+from service.telling.happenings import said
 from service.telling.remediations import deed, undoing
 from tests import command_line, incident_rows
 from tests.command_line import Done
-from tests.incident_rows import JOB
+from tests.incident_rows import AT, JOB
 from tests.served import serving
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -360,7 +361,7 @@ def test_nodes_are_held(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "advice"),
     [
         (("--for", "1h"), "give --node or --job"),
         (("--for", "1h", "--node", "gpu-1", "--job", "x"), "give --node or --job"),
@@ -369,13 +370,13 @@ def test_nodes_are_held(desk: Desk) -> None:
         (("--for", "1h", "--node", "gpu-[1-9999]"), "1 to 256 fit"),
     ],
 )
-def test_a_hold_that_is_none_never_leaves_the_machine(desk: Desk, arguments: tuple[str, ...], said: str) -> None:
+def test_a_hold_that_is_none_never_leaves_the_machine(desk: Desk, arguments: tuple[str, ...], advice: str) -> None:
     """What no hold can be made of is bad usage, with what to write instead."""
     before = desk.changes()
 
     done = desk.run("holds", "add", "--reason", "x", *arguments)
 
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, advice in done.stderr) == (2, True), done.stderr
     assert desk.changes() == before
 
 
@@ -460,7 +461,33 @@ def test_no_policy_proposes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "job_nodes", "said"),
+    ("kind", "details", "line"),
+    [
+        ("remediation_approved", {"by": "ann"}, "rem-1 evict gpu-0002, by ann"),
+        ("remediation_proposed", {"by": "engine", "why": "it hangs"}, "rem-1 evict gpu-0002, by engine: it hangs"),
+        ("remediation_verified", {"by": "engine", "outcome": "not_cured"}, "rem-1 evict gpu-0002, by engine, not cured"),
+        ("remediation_would_act", {"by": "policy", "rule": "gone", "hindered": ["held", "budget"]},
+         "rem-1 evict gpu-0002, by policy, rule gone, kept from it: held, budget"),
+    ],
+)  # fmt: skip
+def test_what_was_done_is_a_line(kind: str, details: dict[str, Any], line: str) -> None:
+    """`watch` and the timeline say of a remediation what it does to whom, who did that, and why."""
+    about = {"remediation": "rem-1", "incident": "inc-1", "kind": "evict", "nodes": ["gpu-0002"]}
+
+    assert said(kind, about | details) == line
+
+
+def test_what_stops_all_is_a_line() -> None:
+    """`watch` says of a hold, the freeze and the breaker who did what, until when and why."""
+    held = {"hold": "hold-1", "node": "gpu-0002", "job": None, "until": AT, "reason": "HBM", "by": "ann"}
+
+    assert said("hold_added", held) == "node gpu-0002, by ann, until 2026-11-21 03:14:07 UTC: HBM"
+    assert said("frozen", {"by": "ann", "reason": "power work"}) == "by ann: power work"
+    assert said("breaker_tripped", {"by": "slurm", "why": "3 of 40 nodes"}) == "by slurm: 3 of 40 nodes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "job_nodes", "sentence"),
     [
         ("evict", {}, 512, "Drain gpu-0413 and restart llama (attempt 3) on the other 511 nodes"),
         ("evict", {}, 2, "Drain gpu-0413 and restart llama (attempt 3) on the other node"),
@@ -480,9 +507,9 @@ def test_no_policy_proposes(tmp_path: Path) -> None:
         ("new_in_2027", {}, 512, "New in 2027 gpu-0413"),
     ],
 )  # fmt: skip
-def test_object_and_effect_are_named(kind: str, fields: dict[str, Any], job_nodes: int | None, said: str) -> None:
+def test_object_and_effect_are_named(kind: str, fields: dict[str, Any], job_nodes: int | None, sentence: str) -> None:
     """Whoever is asked reads which node, which job and what becomes of it, for every kind of remediation."""
     plan = {"id": "rem-1", "kind": kind, "nodes": ["gpu-0413"], "job": "llama", "attempt": 3} | fields
 
-    assert deed(plan, job_nodes) == said
+    assert deed(plan, job_nodes) == sentence
     assert "rem-1" in undoing(plan)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from service.telling.instants import moment, rfc3339
+from service.telling.remediations import short
+
 Details = Mapping[str, Any]
 _ASKED_FOR = {"recorders": "flight-recorder dumps", "read": "the newest steps"}
 
@@ -56,6 +59,34 @@ def _feedback(details: Details) -> str:
     return f"{details.get('by', 'somebody')} says {details.get('judgement', '')}{of}"
 
 
+def _remedied(details: Details) -> str:
+    """Name what it does to whom before who did that, and why."""
+    hindered = ", ".join(str(one) for one in details.get("hindered") or ())
+    told = [
+        f"{details.get('remediation', '')} {short({'kind': 'remediation', **details})}",
+        f"by {details.get('by', 'nobody')}",
+        str(details.get("outcome", "")).replace("_", " "),
+        f"rule {details['rule']}" if details.get("rule") else "",
+        f"kept from it: {hindered}" if hindered else "",
+    ]
+    return ", ".join(part for part in told if part) + _reason(details)
+
+
+def _stopped(details: Details) -> str:
+    """Name what stands still or moves again: a node, a job, or everything."""
+    of = next((f"{kind} {details[kind]}, " for kind in ("node", "job") if details.get(kind)), "")
+    until = f", until {moment(rfc3339(details['until']))}" if details.get("until") else ""
+    return f"{of}by {details.get('by', 'nobody')}{until}{_reason(details)}"
+
+
+def _reason(details: Details) -> str:
+    why = details.get("why") or details.get("reason")
+    return f": {why}" if why else ""
+
+
+_REMEDIED = ("proposed", "approved", "claimed", "begun", "completed", "verified", "rejected", "failed", "expired",
+             "cancelled", "released", "undo_asked", "undone", "undo_failed", "would_act", "hindered")  # fmt: skip
+_STOPPED = ("breaker_tripped", "breaker_closed", "hold_added", "hold_expired", "frozen", "thawed")
 _TOLD: dict[str, Callable[[Details], str]] = {
     "opened": _opened,
     "asked": _asked,
@@ -64,4 +95,6 @@ _TOLD: dict[str, Callable[[Details], str]] = {
     "published": _published,
     "closed": _closed,
     "feedback": _feedback,
+    **{f"remediation_{what}": _remedied for what in _REMEDIED},
+    **dict.fromkeys(_STOPPED, _stopped),
 }
