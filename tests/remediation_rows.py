@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from sqlalchemy import delete
 
 from service.clock import now
 from service.remediation.words import Proposed, Remediation
 from service.store.database import Database
-from service.store.models import Attempt, Job, Node, Placement
+from service.store.models import (
+    Answer,
+    Attempt,
+    Event,
+    Execution,
+    Hold,
+    Incident,
+    Job,
+    Node,
+    NodeRecord,
+    Placement,
+    ShadowCase,
+    Switch,
+    Token,
+)
+from service.store.models import Remediation as Row
 from service.store.remediations import Remedies
 from tests.incident_rows import JOB, seed
+from tests.served import Client
 
 INCIDENT, PLAN_ID = "inc-0123456789ab", "rem-0123456789ab"
 NODES = tuple(f"gpu-{number:04d}" for number in range(1, 5))
+TABLES = (Row, Hold, Switch, Execution, NodeRecord, ShadowCase, Answer, Event, Incident, Placement, Job, Node)
+
+
+def cleared(database: Database) -> None:
+    """Forget all remediations, jobs, incidents, answers and the audit log."""
+    with database.transaction() as session:
+        for model in TABLES:
+            session.execute(delete(model))
+
+
+def forget_tokens(client: Client) -> None:
+    """Open a service again that tokens had closed."""
+    with client.service.database.transaction() as session:
+        session.execute(delete(Token))
+    client.service.tokens._forget()
+    client.service.door._closed = False
+    client.service.door.look_again()
 
 
 def running(database: Database, job: str = JOB, nodes: tuple[str, ...] = NODES) -> None:

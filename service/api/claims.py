@@ -2,7 +2,8 @@
 
     claim ─▶ heartbeat … ─▶ begin ─▶ heartbeat … ─▶ complete, or fail
 
-Who was away for longer than its lease is refused with ``fenced``, and must not act any more.
+Who was away for longer than its lease is refused with ``fenced``, and must not act any more. That is why ``heartbeat`` and
+``begin`` take no Idempotency-Key: an answer of an hour ago must never let anybody act.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from service.api import answers, auth, fields
 from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.remediation_documents import Claimed, RemediationDocument
-from service.api.state import of
+from service.api.state import Service, of
 from service.api.steps import Strict, take_of_one
 from service.remediation.words import Begin, Complete, Fail, Heartbeat, Remediation, Take
 
+LONGEST_REASON = 1_000
+LONGEST_SAID = 100_000
 DID_BYTES = 256 << 10  # a thousand nodes with a line for each
 
 router = APIRouter(tags=["claims"])
@@ -36,6 +39,12 @@ def _plain(did: dict[str, Any]) -> dict[str, Any]:
     if len(data) > DID_BYTES:
         raise ValueError(f"{len(data):,} bytes, and {DID_BYTES:,} are the most: say it in fewer words")
     return dict(msgspec.json.decode(data.replace(b"\\u0000", b"")))
+
+
+def _one_line(text: str) -> str:
+    """Return what a program has said as one line: a claimant must not fail to say why it failed."""
+    line = " ".join(text.split())
+    return "".join(letter for letter in line if letter.isprintable())[:LONGEST_REASON] or "it does not say why"
 
 
 Seconds = Annotated[float, Field(ge=1, le=86_400, description="How long the claim is to last; the policy bounds it.")]
@@ -76,7 +85,7 @@ class FailWish(Strict):
     """Why not, and what was done before that."""
 
     token: Token
-    reason: fields.Text
+    reason: Annotated[str, Field(max_length=LONGEST_SAID), AfterValidator(_one_line)]
     did: Did = {}
 
 
@@ -116,20 +125,38 @@ def begin_remediation(
 
 @router.post("/v1/remediations/{id}/complete", operation_id="complete_remediation", responses=ENDINGS)
 def complete_remediation(
-    request: Request, id: fields.IdPath, wish: CompleteWish, caller: Annotated[Caller, auth.EXECUTE]
+    request: Request,
+    id: fields.IdPath,
+    wish: CompleteWish,
+    caller: Annotated[Caller, auth.EXECUTE],
+    key: answers.Key = None,
 ) -> RemediationDocument:
     """Say that it is done, or undone. Said again under the same token, it is answered again."""
     event = Complete(id=id, by=caller.actor, token=wish.token, did=wish.did)
-    return take_of_one(of(request), caller, event, id)[1]
+    return _ended(of(request), caller, event, key, wish)
 
 
 @router.post("/v1/remediations/{id}/fail", operation_id="fail_remediation", responses=ENDINGS)
 def fail_remediation(
-    request: Request, id: fields.IdPath, wish: FailWish, caller: Annotated[Caller, auth.EXECUTE]
+    request: Request,
+    id: fields.IdPath,
+    wish: FailWish,
+    caller: Annotated[Caller, auth.EXECUTE],
+    key: answers.Key = None,
 ) -> RemediationDocument:
     """Say that it could not be done. What `did` names can be undone."""
     event = Fail(id=id, by=caller.actor, token=wish.token, reason=wish.reason, did=wish.did)
-    return take_of_one(of(request), caller, event, id)[1]
+    return _ended(of(request), caller, event, key, wish)
+
+
+def _ended(
+    service: Service, caller: Caller, event: Complete | Fail, key: str | None, wish: CompleteWish | FailWish
+) -> RemediationDocument:
+    def make() -> RemediationDocument:
+        return take_of_one(service, caller, event, event.id)[1]
+
+    asked = (f"{event.id}/{type(event).__name__}", wish)
+    return service.answers.once(caller.actor, key, asked, RemediationDocument, make)
 
 
 def _claimed(one: Remediation, shown: RemediationDocument) -> Claimed:
