@@ -78,7 +78,7 @@ def require(scope: str) -> Any:
     return Depends(checked)
 
 
-async def _page(request: Request) -> Caller:
+async def viewer(request: Request) -> Caller:
     """Return who looks at a page; where a token is needed, the browser asks its user for it."""
     try:
         return await _checked(request, await _scheme(request) or await _from_browser(request), "read")
@@ -209,4 +209,3 @@ class Door:
 READ, EXECUTE, REMEDIATE, ADMIN, INGEST = (
     require(scope) for scope in ("read", "execute", "remediate", "admin", "ingest")
 )
-PAGE = Depends(_page)

@@ -10,19 +10,39 @@ import jinja2
 from fastapi.responses import HTMLResponse
 
 from service.clock import now
-from service.telling import happenings, html
+from service.pages.stops import NOTHING_STOPS, Stops
+from service.pages.visitors import Visitor
+from service.telling import happenings, html, remediations
 from service.telling.instants import clock, moment, rfc3339
 
+OPEN = frozenset({"proposed", "approved", "claimed", "executing", "verifying"})
+MOST_HOLD_HOURS = 24 * 28
 AGAIN_SECONDS = 10  # a page of something that goes on looks again
 
 
-def response(template: str, twin: str, *, goes_on: bool, paused: bool, **shown: Any) -> HTMLResponse:
-    """Render a page. ``twin``: its JSON; ``goes_on``: it may change, and is looked at again unless it is paused."""
+def response(
+    template: str,
+    twin: str,
+    *,
+    visitor: Visitor | None = None,
+    stops: Stops = NOTHING_STOPS,
+    goes_on: bool = False,
+    paused: bool = False,
+    status: int = 200,
+    notice: str = "",
+    **shown: Any,
+) -> HTMLResponse:
+    """Render a page. ``twin``: its JSON; ``goes_on``: it may change, and is looked at again unless it is paused.
+
+    ``notice``: what came of a form that was sent, before all else.
+    """
     page = _environment().get_template(template).render(
         style=html.jinja2_safe(_style()), twin=twin, now=now(), clock=clock, said=happenings.said, paused=goes_on and paused,
-        again_seconds=AGAIN_SECONDS if goes_on and not paused else 0, **shown,
+        again_seconds=AGAIN_SECONDS if goes_on and not paused else 0, visitor=visitor, stops=stops, plans=remediations,
+        notice=notice, open_statuses=OPEN, most_hold_hours=MOST_HOLD_HOURS,
+        **shown,
     )  # fmt: skip
-    return HTMLResponse(page, headers=_headers())
+    return HTMLResponse(page, status, _headers())
 
 
 @cache
@@ -42,6 +62,10 @@ def _style() -> str:
 def _headers() -> dict[str, str]:
     allowed = f"default-src 'none'; style-src '{html.digest(_style())}'; img-src data:"
     return {
-        "Content-Security-Policy": f"{allowed}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        "Referrer-Policy": "no-referrer",
+        "Content-Security-Policy": f"{allowed}; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        # Not no-referrer: a browser would then not say either from where a form was sent, and every form be refused.
+        "Referrer-Policy": "same-origin",
     }

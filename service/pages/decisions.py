@@ -1,0 +1,118 @@
+"""What the forms of the pages do: a decision about what somebody saw, by the same step as one over REST."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from service.api import breaker, fields, freeze, holds
+from service.api.problems import Problem
+from service.api.state import of
+from service.api.steps import take_of_one, unchanged
+from service.clock import now
+from service.pages import forms, incidents
+from service.pages.rendering import MOST_HOLD_HOURS
+from service.remediation.words import Approve, AskUndo, Cancel, Reject
+from service.store.models import Remediation as Row
+from service.telling import remediations as telling
+from service.telling.instants import moment, rfc3339
+
+STALE = frozenset({"precondition-failed", "conflict"})
+Verb = Literal["approve", "reject", "cancel", "undo"]
+router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
+
+
+@router.post("/remediations/{id}/{verb}")
+def decide(request: Request, id: fields.IdPath, verb: Verb, form: forms.Form) -> Response:
+    """Decide about a remediation as it stood on the page; where it has changed since, show the page anew."""
+    service = of(request)
+    try:
+        check = unchanged(form.if_match(), id)
+        _, document = take_of_one(service, form.caller, _event(id, verb, form), id, check)
+    except Problem as problem:
+        return _anew(request, form, id, problem)
+    return RedirectResponse(f"/incidents/{document.incident}#{id}", 303)
+
+
+def _event(id: str, verb: Verb, form: forms.Sent) -> Approve | Reject | Cancel | AskUndo:
+    by = form.caller.actor
+    match verb:
+        case "approve":
+            return Approve(id=id, by=by, reason=form.text("reason"))
+        case "reject":
+            return Reject(id=id, by=by, reason=form.reason())
+        case "cancel":
+            return Cancel(id=id, by=by, reason=form.reason())
+        case "undo":
+            return AskUndo(id=id, by=by, reason=form.reason())
+
+
+def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Response:
+    """Return the incident's page with what was wrong; of what has changed meanwhile it says how it stands now."""
+    service = of(request)
+    with service.database.session() as session:
+        row = session.get(Row, id)
+        if row is None:
+            raise problem
+        incident, plan = row.incident, dict(row.document)
+    notice = problem.detail
+    if problem.kind in STALE:
+        stands = f"{plan['status']} since {moment(rfc3339(plan['changed_at']))}"
+        because = telling.standing(plan)
+        notice = f"{id} is not what you saw any more: it is {stands}{f' ({because})' if because else ''}"
+    return incidents.page(
+        service, form.visitor, incident, notice=f"Nothing was changed. {notice}", status=problem.status_code
+    )
+
+
+@router.post("/holds")
+def hold(request: Request, form: forms.Form) -> Response:
+    """Leave a node or a job alone for some hours."""
+    kind, _, name = form.fields.get("what", "").partition(":")
+    if not name:
+        kind, name = form.text("kind"), form.text("name")
+    if kind not in {"node", "job"}:
+        raise Problem("invalid", "what: a hold is of a node or of a job: choose one of them")
+    until = now() + 3_600 * _hours(form.text("hours"))
+    try:
+        wish = holds.HoldWish.model_validate({kind: name, "until": until, "reason": form.reason()})
+    except ValidationError as error:
+        raise Problem("invalid", f"{kind} {name!a}: {error.errors()[0]['msg']}") from None
+    holds.add_hold(request, wish, form.caller)
+    return RedirectResponse(form.back("/holds"), 303)
+
+
+@router.post("/holds/{id}/expire")
+def expire(request: Request, id: fields.IdPath, form: forms.Form) -> Response:
+    """End a hold before its time."""
+    holds.expire_hold(request, id, form.caller)
+    return RedirectResponse("/holds", 303)
+
+
+@router.post("/freeze")
+def set_freeze(request: Request, form: forms.Form) -> Response:
+    """Stop everything, or let it go on."""
+    wish = freeze.FreezeWish(frozen=form.text("frozen") == "yes", reason=form.reason())
+    freeze.put_freeze(request, Response(), wish, form.caller, form.if_match())
+    return RedirectResponse("/remediations", 303)
+
+
+@router.post("/breaker/close")
+def close_breaker(request: Request, form: forms.Form) -> Response:
+    """Close the breaker: a person has looked."""
+    breaker.close_breaker(request, breaker.CloseBreakerWish(reason=form.reason()), form.caller)
+    return RedirectResponse("/remediations", 303)
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = math.nan
+    if not 0 < hours <= MOST_HOLD_HOURS:
+        raise Problem("invalid", f"hours: {text!a} is no time from now up to {MOST_HOLD_HOURS} hours: give a number")
+    return hours

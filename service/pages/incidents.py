@@ -1,0 +1,83 @@
+"""The page of one incident: its verdict, what is done about it, how it changed, what happened, and what people say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from analyzers.verdict import Verdict
+from service.api import incident_documents as documents
+from service.api.problems import Problem
+from service.api.state import Service
+from service.clock import now
+from service.pages import proposals
+from service.pages.rendering import response
+from service.pages.stops import stops
+from service.pages.visitors import Visitor
+from service.store.models import Happening
+from service.store.models import Verdict as VerdictRow
+from service.telling import history, html
+
+MOST_HAPPENINGS = 500
+
+
+def page(
+    service: Service, visitor: Visitor, id: str, version: int | None = None, *, paused: bool = False, notice: str = "",
+    status: int = 200,
+) -> HTMLResponse:  # fmt: skip
+    """Return the page. ``notice``: what came of a form that was sent from it; it stands first."""
+    with service.database.session() as session:
+        row = documents.found(session, id)
+        incident = documents.document(session, row)
+        number = row.verdict_version if version is None else version
+        verdict = _verdict(session, id, number) if number else None
+        timeline = _timeline(session, id)
+        remedies = proposals.of_incident(service, session, now(), id)
+        stopped = stops(session)
+    versions = [one.model_dump() for one in reversed(incident.versions)]
+    # Whoever writes a reason would lose it to a page that looks again.
+    asks = visitor.signed_in and any(one.choices for one in remedies)
+    return response(
+        "incident.html", f"/v1/incidents/{id}", visitor=visitor, stops=stopped, status=status, notice=notice,
+        goes_on=incident.status == "open" and version is None and not asks, paused=paused, asks=asks, incident=incident,
+        merged=incident.merged_into is not None, shown_version=number, columns=history.COLUMNS,
+        versions=list(history.lines(map(history.of_summary, versions))), timeline=timeline[:MOST_HAPPENINGS],
+        timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
+        **_shown(verdict),
+    )  # fmt: skip
+
+
+def _shown(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"v": None, "tone": "open", "title": "no verdict yet"}
+    shown = html.shown(verdict)
+    return {**shown, "title": str(shown["headlines"][0])}
+
+
+def _verdict(session: Session, id: str, version: int) -> Verdict:
+    row = session.get(VerdictRow, (id, version))
+    if row is None:
+        raise Problem("not-found", f"incident {id} has no version {version}: its page lists what was published")
+    return msgspec.json.decode(row.document, type=Verdict)
+
+
+def _timeline(session: Session, id: str) -> Sequence[documents.HappeningDocument]:
+    found = select(Happening).where(Happening.incident == id).order_by(Happening.sequence).limit(MOST_HAPPENINGS + 1)
+    return [documents.happening_document(row) for row in session.scalars(found)]
+
+
+def _instants(downtime: documents.DowntimeDocument | None) -> list[tuple[str, float | None]]:
+    if downtime is None:
+        return []
+    return [
+        ("first sign", downtime.onset_at),
+        ("detected", downtime.detected_at),
+        ("first verdict", downtime.verdict_at),
+        ("acted upon", downtime.acted_at),
+        ("first good step", downtime.first_good_at),
+    ]

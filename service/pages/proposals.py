@@ -1,0 +1,87 @@
+"""Remediations as the pages show them: what is done, what keeps it from that, and what a person may decide about it now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from service.api.remediation_documents import document
+from service.api.state import Service
+from service.remediation.step import UNDOABLE
+from service.remediation.words import ENDED, TAKES_NODES, WAITING, Book, Remediation
+from service.store.models import Remediation as Row
+from service.telling import remediations as telling
+
+MOST = 100
+MOST_HOLDABLE = 64  # nodes that one can be chosen of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A remediation with its sentences. ``choices``: what a person may decide; ``holdable``: what they may hold."""
+
+    plan: dict[str, Any]  # as REST gives it
+    deed: str
+    leaving: str
+    undoing: str
+    standing: str
+    obstacles: list[str]
+    choices: tuple[str, ...]
+    holdable: list[tuple[str, str]]
+
+
+def newest(service: Service, session: Session, at: float, *where: ColumnElement[bool]) -> list[Shown]:
+    """Return the newest remediations of which this is true."""
+    order = (Row.proposed_at.desc(), Row.id.desc())
+    ids = session.scalars(select(Row.id).where(*where).order_by(*order).limit(MOST)).all()
+    book = service.remedies.read(session, at, *ids)
+    return [_shown(book.remediations[id], book, at) for id in ids if id in book.remediations]
+
+
+def of_incident(service: Service, session: Session, at: float, incident: str) -> list[Shown]:
+    """Return an incident's remediations, the newest first."""
+    return newest(service, session, at, Row.incident == incident)
+
+
+def under_way(service: Service, session: Session, at: float) -> list[Shown]:
+    """Return those that have not ended, or that are to be undone."""
+    return newest(service, session, at, Row.status.not_in(ENDED) | Row.task.is_not(None))
+
+
+def choices(one: Remediation) -> tuple[str, ...]:
+    """Return what a person may decide about it now, as the words of its forms; the step has the last word."""
+    if one.status == "proposed":
+        return "approve", "reject", "hold"
+    if one.status in {"approved", "claimed"}:
+        return "cancel", "hold"
+    undoable = one.status in UNDOABLE and one.began_at is not None and one.kind in TAKES_NODES
+    return ("undo",) if undoable and one.undo is None else ()
+
+
+def _shown(one: Remediation, book: Book, at: float) -> Shown:
+    plan = document(one, book, at).model_dump()
+    return Shown(
+        plan=plan, deed=telling.deed(plan, _job_nodes(one, book)), leaving=_leaving(one, plan), undoing=telling.undoing(plan),
+        standing=telling.standing(plan), obstacles=telling.obstacles(plan), choices=choices(one),
+        holdable=[(f"{kind}:{name}", f"{kind} {name}") for kind, name in _holdable(one)],
+    )  # fmt: skip
+
+
+def _job_nodes(one: Remediation, book: Book) -> int | None:
+    """Return how many nodes the job runs on, as long as these are among them: afterwards the number says something else."""
+    facts = book.facts.jobs.get(one.job)
+    if facts is None or one.status not in WAITING | {"claimed"} or not set(one.nodes) <= set(facts.nodes):
+        return None
+    return len(facts.nodes)
+
+
+def _holdable(one: Remediation) -> list[tuple[str, str]]:
+    return [*(("node", node) for node in one.nodes[:MOST_HOLDABLE]), ("job", one.job)]
+
+
+def _leaving(one: Remediation, plan: dict[str, Any]) -> str:
+    left = f"leave {telling.nodes(plan)} in {one.job}" if one.nodes else f"leave {one.job} as it is"
+    return f"{left}; the same is not proposed again for {one.incident}" if one.status == "proposed" else left

@@ -1,0 +1,25 @@
+"""What stops all remediation now: every page says so first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy.orm import Session
+
+from service.remediation.words import Freeze, Trip
+from service.store import remediation_rows as rows
+
+
+class Stops(NamedTuple):
+    """The freeze and the open breaker, where there are any."""
+
+    freeze: Freeze | None = None
+    trip: Trip | None = None
+
+
+NOTHING_STOPS = Stops()
+
+
+def stops(session: Session) -> Stops:
+    """Return what stops all remediation now."""
+    return Stops(rows.freeze(session), rows.breaker(session).trip)
