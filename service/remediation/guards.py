@@ -135,10 +135,11 @@ def _shards(book: Book, remediation: Remediation, _now: float) -> str | None:
     """A copy on a node that is out already is no copy, until the job runs well again and has made others."""
     if remediation.kind not in TAKES_NODES:
         return None
-    job = book.facts.jobs.get(remediation.job, JobFacts())
+    job, out = book.facts.jobs.get(remediation.job, JobFacts()), frozenset(remediation.nodes)
     gone = _gone(book, remediation, JobFacts())
-    left = {node: {node, *holders} - gone for node, holders in job.holders.items()}
-    lost = sorted(node for node, holders in left.items() if holders and holders <= set(remediation.nodes))
+    touched = {node: holders for node, holders in job.holders.items() if node in out or not out.isdisjoint(holders)}
+    left = {node: {node, *holders} - gone for node, holders in touched.items()}
+    lost = sorted(node for node, holders in left.items() if holders and holders <= out)
     return f"the checkpoint shards of {_some(lost)} would lose their last holder: copy them first" if lost else None
 
 
