@@ -7,6 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from service.adapters import slurm_actions, slurm_commands
+from service.adapters.claiming import Claim
+from service.adapters.slurm import Scheduler
+from service.adapters.slurm_commands import Slurm
+from service.clock import now
+from service.remediation.words import AddHold, Approve, Hold
+from tests import command_line
 from tests.served import served
 from tests.slurm import cluster
 from tests.slurm.proposals import Shop
@@ -29,25 +36,160 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 def shop(running: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """Return them with no job and nothing drained."""
     monkeypatch.setenv("SLURM_CONF", running.slurm.variables["SLURM_CONF"])
-    running.heard.notes.clear()
+    monkeypatch.setattr(slurm_actions, "QUEUED_SECONDS", 1.0)
+    running.clear()
     yield running
     running.slurm.clear()
 
 
-def test_the_node_is_drained_and_the_job_runs_on_the_others(shop: Shop) -> None:
-    """An approved eviction ends with our reason on the node, and the job running without it within seconds."""
+def test_a_job_runs_on_without_the_node_and_it_can_be_undone(shop: Shop) -> None:
+    """Nothing happens to a proposal; once approved the node has our reason and the job runs without it; undo resumes it."""
     number, job = shop.submit()
-    id = shop.propose(job, ["gpu1"], ran_on=ALL)
+    id = shop.propose(job, ["gpu1"], ran_on=ALL, approve=False)
+    shop.work()
+    assert shop.slurm.node("gpu1") == ("allocated", "")
+
+    shop.client.service.remedies.handle(Approve(id=id, by="ann"), now())
     began = time.monotonic()
     shop.work()
-    took = time.monotonic() - began
+    print(f"drained and running again after {time.monotonic() - began:.1f} s")
 
-    state, reason = shop.slurm.node("gpu1")
-    assert state == "drained"
-    assert reason == f"faulthound inc-{id[4:]} {id}: rank 1 is stopped and the others wait"
+    why = f"faulthound inc-{id[4:]} {id}: rank 1 is stopped and the others wait"
+    assert shop.slurm.node("gpu1") == ("drained", why)
     assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
-    one = shop.one(id)
-    assert one["status"] == "verifying"
-    assert one["did"] == {"gpu1": "drained", f"job {number}": "runs on gpu[0,2-3]"}
-    print(f"drained and running again after {took:.1f} s")
-    assert took < 20
+    assert shop.one(id)["status"] == "verifying"
+    assert shop.one(id)["did"] == {"gpu1": "drained", f"job {number}": "runs on gpu[0,2-3]"}
+
+    shop.ask_undo(id)
+    shop.work()
+    assert shop.slurm.node("gpu1") == ("idle", "")
+    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")  # what runs is left alone
+    assert shop.one(id)["status"] == "undone"
+
+
+def test_what_another_has_said_of_a_node_stays(shop: Shop) -> None:
+    """A node that somebody drained keeps that reason, through the eviction and through its undo; the job leaves it anyway."""
+    number, job = shop.submit()
+    shop.slurm.run("scontrol", "update", "NodeName=gpu1", "State=DRAIN", "Reason=fan: ticket 4711")
+    id = shop.propose(job, ["gpu1"], ran_on=ALL)
+    shop.work()
+    assert shop.slurm.node("gpu1") == ("drained", "fan: ticket 4711")
+    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
+    assert shop.one(id)["did"]["gpu1"] == "left as it is: allocated+drain, root says 'fan: ticket 4711'"
+
+    shop.ask_undo(id)
+    shop.work()
+    assert shop.slurm.node("gpu1") == ("drained", "fan: ticket 4711")
+    assert shop.one(id)["status"] == "undone"
+
+
+def test_a_job_that_cannot_run_again_costs_no_node(shop: Shop) -> None:
+    """Submitted with --no-requeue, asking for the node by name, or cancelled by its user: told, and nothing is drained."""
+    for option, told in (("--no-requeue", "--no-requeue"), ("--nodelist=gpu1", "asks for gpu1 by name")):
+        number, job = shop.submit(option, nodes=2)
+        id = shop.propose(job, ["gpu1"], ran_on=shop.nodes_of(number))
+        shop.work()
+        assert shop.one(id)["status"] == "failed"
+        assert told in shop.one(id)["because"]
+        shop.slurm.run("scancel", number)
+        shop.clear()
+    id = shop.propose(job, ["gpu1"], ran_on=ALL)  # of the one that is cancelled now
+    shop.work()
+    assert "cancelled: there is nothing to restart" in shop.one(id)["because"]
+    assert shop.slurm.job(number)[0] in ("CANCELLED", "COMPLETING")
+    assert shop.slurm.node("gpu1")[1] == ""
+
+
+def test_a_job_that_crashed_is_started_again(shop: Shop) -> None:
+    """A rank was killed and Slurm has ended the job: it runs again, without that node."""
+    number, job = shop.submit(
+        program="bash -c 'test $SLURM_PROCID = 1 -a -z \"$SLURM_RESTART_COUNT\" && exit 9; sleep 300'"
+    )
+    shop.slurm.wait("crash", 30, lambda: shop.slurm.job(number)[0] == "FAILED")
+    shop.propose(job, ["gpu1"], ran_on=ALL)
+    shop.work()
+
+    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
+    assert shop.slurm.node("gpu1")[0] == "drained"
+
+
+def test_the_controller_is_restarted_in_the_middle(shop: Shop) -> None:
+    """Between the drain and the requeue the controller is gone for seconds: the loop ends, and the job is restarted once."""
+    number, job = shop.submit()
+    id = shop.propose(job, ["gpu1"], ran_on=ALL)
+    with shop.working():
+        shop.slurm.wait("drain", 60, lambda: shop.slurm.node("gpu1")[1] != "")
+        shop.slurm.stop_controller()
+        time.sleep(3)
+        shop.slurm.start_controller()
+        shop.slurm.wait("completion", 120, lambda: shop.one(id)["status"] == "verifying")
+
+    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
+    assert shop.restarts(number) == 1
+
+
+def test_an_adapter_that_was_killed_is_followed_by_one_that_finishes(shop: Shop) -> None:
+    """Killed after the requeue and before it could say so: the next one finds the claim, and what is done is not done again."""
+    number, job = shop.submit()
+    id = shop.propose(job, ["gpu1"], ran_on=ALL)
+    with shop.connection() as connection:
+        claim = Claim.of(connection, id)
+        claim.begin()
+        mine = f"faulthound inc-{id[4:]} {id}: so far"
+        Slurm().change(slurm_commands.drain("gpu1", mine))
+        Slurm().change(slurm_commands.requeue(number))
+        Scheduler(connection, Slurm(), shop.heard).resume()
+
+    assert shop.one(id)["status"] == "verifying"
+    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
+    assert shop.slurm.node("gpu1") == ("drained", mine)
+    assert shop.restarts(number) == 1
+
+
+def test_a_held_node_is_left_alone(shop: Shop) -> None:
+    """What a hold keeps from acting is not claimed, and so is what is another Slurm's, or nobody's work here."""
+    number, job = shop.submit()
+    held = shop.propose(job, ["gpu1"], ran_on=ALL)
+    far = shop.propose(f"far-{number}", ["tpu7"], ran_on=["tpu7", "tpu8"])
+    back = shop.propose(f"back-{number}", [], ran_on=["gpu3"], kind="rollback")
+    hold = Hold(id=f"hold-{number}", by="ann", reason="burn-in", made_at=now(), until=now() + 60, node="gpu1")
+    shop.client.service.remedies.handle(AddHold(hold=hold), now())
+    shop.work(times=2)
+
+    assert [shop.one(id)["status"] for id in (held, far, back)] == ["approved"] * 3
+    assert shop.slurm.node("gpu1") == ("allocated", "")
+    assert shop.restarts(number) == 0
+    assert len(shop.heard.notes) == 2  # each thing once
+    assert "this Slurm has no node tpu7: it is left to others" in " ".join(shop.heard.notes)
+
+
+def test_other_actions(shop: Shop) -> None:
+    """A drain after the job leaves the job alone; a restart takes no node; a job with a name of its own is found."""
+    number, _ = shop.submit(name="slow", nodes=2)
+    nodes = shop.nodes_of(number)
+    id = shop.propose("my-own-name", [nodes[0]], ran_on=nodes, kind="drain_after_job")
+    shop.work()
+    assert shop.slurm.node(nodes[0])[0] == "draining"
+    assert (shop.restarts(number), shop.one(id)["status"]) == (0, "verifying")
+
+    id = shop.propose("my-name", [], ran_on=nodes, kind="restart_job")
+    shop.work()
+    assert shop.one(id)["status"] == "verifying"
+    assert shop.restarts(number) == 1
+    assert shop.slurm.job(number)[0] == "RUNNING"
+
+
+def test_a_dry_run_prints_and_changes_nothing(shop: Shop) -> None:
+    """The commands are printed as a shell would take them, and not one of them is run."""
+    number, job = shop.submit()
+    id = shop.propose(job, ["gpu1"], ran_on=ALL, why="rank 1 is stopped and so on")
+    done = command_line.faulthound("adapter", "slurm", "--dry-run", "--service", shop.client.url)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-3:] == [
+        f"scontrol update NodeName=gpu1 State=DRAIN 'Reason=faulthound inc-{id[4:]} {id}: rank 1 is stopped and so on'",
+        f"scontrol requeue {number}",
+        f"scontrol update JobId={number} StartTime=now ExcNodeList=gpu1",
+    ]
+    assert shop.slurm.node("gpu1") == ("allocated", "")
+    assert shop.one(id)["status"] == "approved"

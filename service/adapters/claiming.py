@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from service.adapters.following import PASSING
 from service.commands.endings import Forbidden, Unreachable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Claim:
 
     def __init__(self, connection: Connection, id: str, token: int, task: str) -> None:
         self._connection, self.id, self.token, self.task = connection, id, token, task
-        self._beat_at = self._until = 0.0  # monotonic
+        self._beat_at = self._until = 0.0  # monotonic: when the next heartbeat is due, when the lease runs out
 
     @classmethod
     def of(cls, connection: Connection, id: str) -> Claim:
@@ -58,13 +59,13 @@ class Claim:
 
     def keep(self) -> None:
         """Keep it; raise ``Lost`` where it has too little time left, or is another's."""
-        if time.monotonic() - self._beat_at > BEAT_SECONDS:
+        if time.monotonic() > self._beat_at:
             try:
                 self._beat()
-            except Forbidden as refusal:
-                raise Lost(str(refusal)) from None
-            except Unreachable:
-                pass  # the lease that we have still holds
+            except (Forbidden, Unreachable) as problem:
+                if isinstance(problem, Forbidden) and problem.status not in PASSING:
+                    raise Lost(str(problem)) from None
+                self._beat_at = time.monotonic() + AGAIN_SECONDS  # the lease that we have still holds
         if time.monotonic() > self._until - SURE_SECONDS:
             raise Lost(f"the service was not reached for {CLAIM_SECONDS - SURE_SECONDS:.0f} s")
 
@@ -91,7 +92,7 @@ class Claim:
         self._kept(asked_at)
 
     def _kept(self, asked_at: float) -> None:
-        self._beat_at, self._until = asked_at, asked_at + CLAIM_SECONDS
+        self._beat_at, self._until = asked_at + BEAT_SECONDS, asked_at + CLAIM_SECONDS
 
 
 def _surely(connection: Connection, path: str, body: Document, until: float) -> Any:
@@ -100,8 +101,9 @@ def _surely(connection: Connection, path: str, body: Document, until: float) -> 
     while True:
         try:
             return connection.send("POST", path, json=body, headers=headers)
-        except Unreachable:
-            if time.monotonic() + AGAIN_SECONDS > until:
+        except (Forbidden, Unreachable) as problem:
+            refused = isinstance(problem, Forbidden) and problem.status not in PASSING
+            if refused or time.monotonic() + AGAIN_SECONDS > until:
                 raise
         time.sleep(AGAIN_SECONDS)
 

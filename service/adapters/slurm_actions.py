@@ -25,6 +25,9 @@ POLL_SECONDS = 0.2
 AWAY_SECONDS = 2.0  # until a controller that was away is asked again
 PATIENCE_SECONDS = 300.0  # with a controller that is away, with processes that do not end
 QUEUED_SECONDS = 10.0  # a job that waits for this long, and may start, waits for nodes
+SETTLED_SECONDS = 2.0
+"""In the second in which its processes were ended a node refuses to start a job again: "Job credential revoked", and the job
+has failed. So it is let go a little later; and one that has started counts as running once it is not thrown out again."""
 MOST_REQUEUES = 3
 _UNSCHEDULED = frozenset({"None", "BeginTime"})  # the scheduler has not looked, or will in two minutes
 
@@ -144,7 +147,7 @@ class _Restart:
         self._nodes = tuple(work.nodes.values())
         self._requeues, self._refusal = 0, ""
         self._let_go = False  # it was told to start at once
-        self._queued_at: float | None = None
+        self._state, self._since = "", 0.0  # what it was at the last look, and since when (monotonic)
 
     def run(self) -> str:
         """Return how it runs; raise ``Failed`` where it does not come so far."""
@@ -157,16 +160,22 @@ class _Restart:
         job = self._doing.look(self._number)
         if job is None:
             raise Failed(f"Slurm does not know job {self._number} any more: submit it again")
+        if job.state != self._state:
+            self._state, self._since = job.state, time.monotonic()
         if job.state == "PENDING":
-            return self._waiting(job)
-        self._queued_at = None
+            return self._waiting(job) if self._for(SETTLED_SECONDS) else None
+        self._let_go = False
         if job.state in RUNS and not self._is_the_old(job):
-            return f"runs on {folded(job.nodes)}"
+            return f"runs on {folded(job.nodes)}" if self._for(SETTLED_SECONDS) else None
         if job.state in RUNS or job.state in FAILED:
             self._requeue()
         elif job.state not in ("COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "SIGNALING", "STAGE_OUT"):
             raise Failed(f"job {self._number} is {job.state.lower()}: that is not started again")
         return None
+
+    def _for(self, seconds: float) -> bool:
+        """Whether it has been in this state for so long."""
+        return time.monotonic() - self._since > seconds
 
     def _is_the_old(self, job: Job) -> bool:
         """Whether this run is the one that is to end: on a node that is taken out; without one, from before we began."""
@@ -188,8 +197,7 @@ class _Restart:
             self._refusal = self._doing.change(commands.start_now(self._number, everything)) or ""
             self._let_go = self._let_go or not self._refusal
             return None
-        self._queued_at = self._queued_at or time.monotonic()
-        return f"is queued: {job.reason}" if time.monotonic() - self._queued_at > QUEUED_SECONDS else None
+        return f"is queued: {job.reason}" if self._for(QUEUED_SECONDS) else None
 
 
 def patiently(once: Callable[[], Told | None], keep: Keep, more: Callable[[], str] = str) -> Told:

@@ -31,6 +31,8 @@ class Slurm:
 
     def node(self, name: str) -> Node | None:
         """Return a node, None where Slurm has none of that name."""
+        if not slurm_output.is_plain(name):
+            return None
         try:
             return slurm_output.node(self._run(["scontrol", "show", "node", "--oneliner", name]), name)
         except SlurmRefused as refusal:
@@ -40,16 +42,19 @@ class Slurm:
 
     def job(self, number: str) -> Job | None:
         """Return a job, None where Slurm does not remember it."""
+        return next((job for job in self.parts(number) if job.number == number), None)
+
+    def parts(self, number: str) -> list[Job]:
+        """Return a job, and with it those that have their number from it: of an array, or of a heterogeneous job."""
         try:
-            found = self._jobs(["--jobs", number])
+            return self._jobs(["--jobs", number])
         except SlurmRefused as refusal:
             if "Invalid job id" in str(refusal):
-                return None
+                return []
             raise
-        return next((job for job in found if job.number == number), None)
 
     def jobs_on(self, nodes: Sequence[str]) -> list[Job]:
-        """Return the jobs that run, or have lately run, on any of these nodes."""
+        """Return the jobs that run, or have lately run, on any of these nodes, which Slurm knows."""
         return self._jobs(["--nodelist", slurm_output.folded(list(nodes))])
 
     def jobs_named(self, name: str) -> list[Job]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from service.adapters.slurm_actions import RESTARTS, Work, reason_of, sharing
 from service.adapters.slurm_commands import Slurm
-from service.adapters.slurm_output import FAILED, RUNS, Job, folded, mark
+from service.adapters.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark
 
 Found = dict[str, Any]
 Placed = Callable[[], Sequence[str]]
 """The nodes that the attempt's ranks were seen on."""
 
+MOST_NAMED = 8
 _NUMBERED = re.compile(r"-(\d{1,10})$")
 _ALIVE = (*RUNS, *FAILED, "COMPLETING", "PENDING")
 
@@ -29,12 +30,12 @@ def work_of(slurm: Slurm, found: Found, placed: Placed) -> Work:
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
     if nodes and not known:
-        raise Elsewhere(f"this Slurm has no node {folded(sorted(nodes))}")
+        raise Elsewhere(f"this Slurm has no node {_some(nodes)}")
     work = Work(
         kind=found["kind"], nodes=known, mark=mark(found["incident"], found["id"]), reason=reason_of(found),
     )  # fmt: skip
     if len(known) < len(nodes):
-        return _not(work, f"this Slurm has no node {folded(sorted(set(nodes) - set(known)))}, and has the others")
+        return _not(work, f"this Slurm has no node {_some(set(nodes) - set(known))}, and has the others")
     if found["kind"] not in RESTARTS:
         return work
     number, problem = _job(slurm, found["job"], lambda: _in_slurm(slurm, placed()))
@@ -50,7 +51,7 @@ def undoing(slurm: Slurm, found: Found) -> Work:
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
     if not known:
-        raise Elsewhere(f"this Slurm has no node {folded(sorted(nodes))}")
+        raise Elsewhere(f"this Slurm has no node {_some(nodes)}")
     jobs = [key.removeprefix("job ") for key in found["did"] if re.fullmatch(r"job \d{1,10}", key)]
     marked = mark(found["incident"], found["id"])
     return Work(kind=found["kind"], nodes=known, mark=marked, reason=marked, job=jobs[0] if jobs else None)
@@ -58,7 +59,12 @@ def undoing(slurm: Slurm, found: Found) -> Work:
 
 def _checked(slurm: Slurm, work: Work, number: str) -> Work:
     """Look at what would keep the job from running again, before a node is drained for it."""
-    job = slurm.job(number)
+    parts = slurm.parts(number)
+    if len(parts) > 1:
+        return _not(
+            work, f"Slurm's job {number} has {len(parts)} parts, an array's or a heterogeneous job's: do it by hand"
+        )
+    job = parts[0] if parts else None
     if job is None or job.state not in _ALIVE:
         return _not(
             work, f"Slurm's job {number} is {job.state.lower() if job else 'gone'}: there is nothing to restart"
@@ -104,10 +110,15 @@ def _named(slurm: Slurm, name: str) -> str | None:
 
 
 def _in_slurm(slurm: Slurm, nodes: Sequence[str]) -> list[str]:
-    """Return nodes as Slurm calls them. One name tells how all are written."""
-    if not nodes or (first := _named(slurm, nodes[0])) is None:
+    """Return nodes as Slurm calls them, none where it does not know them. One name tells how all are written."""
+    if not all(map(is_plain, nodes)) or not nodes or (first := _named(slurm, nodes[0])) is None:
         return []
     return list(nodes) if first == nodes[0] else [node.split(".")[0] for node in nodes]
+
+
+def _some(names: Collection[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(sorted(names)[:MOST_NAMED]) + more
 
 
 def _not(work: Work, problem: str) -> Work:

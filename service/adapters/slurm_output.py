@@ -18,6 +18,8 @@ RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED"})
 FAILED = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "LAUNCH_FAILED"})
 """Ended by something that happened to it. Who was cancelled, ran out of its time or was done is not to run again."""
 
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_NAMED = re.compile(r"\s*NodeName=(\S+)")
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"\sReason=(?P<reason>.*?)\s\[(?P<by>[^\s@\[\]]*)@[^\s\]]*\](?=\s|$)", re.DOTALL)
 _REASON_OF_NOBODY = re.compile(r"\sReason=(?P<reason>.*)$", re.DOTALL)
@@ -70,10 +72,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({self.name, _NOT_IN_A_NAME.sub("-", f"{self.name}-{self.number}").strip("-")})
 
 
+def is_plain(name: str) -> bool:
+    """Whether a name stands for itself in every command: no host list, no option, and not Slurm's word for all nodes."""
+    return _PLAIN.fullmatch(name) is not None and name.upper() != "ALL"
+
+
 def node(text: str, name: str) -> Node:
     """Return the node of ``scontrol show node --oneliner NAME``; a reason may hold line ends."""
-    state = _STATE.search(text)
-    if state is None:
+    named, state = _NAMED.match(text), _STATE.search(text)
+    if named is None or named[1] != name or state is None:
         raise Unreadable(f"scontrol says of node {name}: {_begin(text)}")
     flags = frozenset(flag.rstrip("*~#!%$@^-") for flag in state[1].upper().split("+"))
     found = _REASON.search(text, state.end()) or _REASON_OF_NOBODY.search(text, state.end())
@@ -109,7 +116,7 @@ def expanded(nodes: str) -> tuple[str, ...]:
 
 
 def folded(nodes: tuple[str, ...] | list[str]) -> str:
-    """Return nodes as a host list; the names come from Slurm."""
+    """Return nodes as a host list. All their names are plain."""
     return str(NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP)) if nodes else ""
 
 

@@ -90,6 +90,35 @@ def alertmanager(
 
 
 @adapter.command()
+def webhook(
+    to_url: To,
+    secret_file: Annotated[
+        Path, typer.Option(metavar="FILE", help="File that holds the secret to sign with: whsec_ and Base64.")
+    ],
+    state: StatePath = Path("faulthound-webhook.json"),
+    sink_token_file: SinkTokenFile = None,
+    service: ServiceUrl = DEFAULT_URL,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Push what can be claimed to a scheduler, signed (Standard Webhooks), until it is stopped.
+
+    A push is a knock at the door: whoever gets it claims the remediation over REST before acting. Each
+    comes at least once, and always with the same webhook-id.
+
+    \b
+    Examples:
+      faulthound adapter webhook --to https://scheduler.example/hook --secret-file hook.secret --token-file read.token
+    """
+    from service.adapters.following import StateFile
+    from service.adapters.webhook import key_in, push
+
+    speech = Speech()
+    with to(service, ca_file, token_file) as connection, _sink(to_url, "", sink_token_file, ca_file, speech) as sink:
+        push(connection, sink, StateFile(state), key_in(secret_file), speech)
+
+
+@adapter.command()
 def slurm(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands for what can be claimed now, and end.")

@@ -10,12 +10,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import delete
+
+from service.adapters import slurm_output
 from service.adapters.slurm import Scheduler
 from service.adapters.slurm_commands import Slurm
 from service.clock import now
 from service.commands.connection import Connection, connected
 from service.commands.speech import Speech
 from service.remediation.words import Approve, AskUndo, Proposed, Remediation
+from service.store import remediation_models as rows
 from service.store.models import Attempt, Incident, Job, Node, Placement
 from tests.served import Client
 from tests.slurm.cluster import SlurmCluster
@@ -59,8 +63,23 @@ class Shop:
         self.slurm.wait("running job", RUNS_SECONDS, lambda: self.slurm.job(number)[0] == "RUNNING")
         return number, f"{name}-{number}"
 
+    def nodes_of(self, number: str) -> tuple[str, ...]:
+        """Return the nodes that a job runs on."""
+        return slurm_output.expanded(self.slurm.job(number)[1])
+
+    def restarts(self, number: str) -> int:
+        """Return how often a job was put back into the queue."""
+        return int(self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-O", "RestartCnt").strip())
+
     def propose(
-        self, job: str, nodes: Sequence[str], *, ran_on: Sequence[str], kind: str = "evict", approve: bool = True
+        self,
+        job: str,
+        nodes: Sequence[str],
+        *,
+        ran_on: Sequence[str],
+        kind: str = "evict",
+        approve: bool = True,
+        why: str = 'rank 1 is "stopped"\nand the others wait',
     ) -> str:
         """Have a remediation proposed, and approved; return its id."""
         at, number = now(), next(_numbers)
@@ -75,7 +94,7 @@ class Shop:
             )  # fmt: skip
         plan = Remediation(
             id=id, incident=incident, verdict_version=1, job=job, attempt=0, kind=kind, nodes=tuple(nodes),  # type: ignore[arg-type]
-            fault_class="stopped", symptom="hang", probability=0.97, why='rank 1 is "stopped"\nand the others wait',
+            fault_class="stopped", symptom="hang", probability=0.97, why=why,
             proposed_at=at,
         )  # fmt: skip
         self.client.service.remedies.handle(Proposed(incident=incident, plan=plan), at)
@@ -97,10 +116,19 @@ class Shop:
         with connected(self.client.url, None, None) as connection:
             yield connection
 
-    def work(self) -> None:
+    def work(self, times: int = 1) -> None:
         """Let an adapter do what can be claimed now."""
         with self.connection() as connection:
-            Scheduler(connection, Slurm(), self.heard).once()
+            scheduler = Scheduler(connection, Slurm(), self.heard)
+            for _ in range(times):
+                scheduler.once()
+
+    def clear(self) -> None:
+        """Forget what was proposed and done before: it counts in the budget, and its jobs in who runs where."""
+        self.heard.notes.clear()
+        with self.client.service.database.transaction() as session:
+            for model in (rows.Remediation, rows.Execution, rows.Hold, rows.Switch, Placement, Attempt, Job, Incident):
+                session.execute(delete(model))
 
     @contextmanager
     def working(self) -> Iterator[Heard]:
