@@ -159,6 +159,17 @@ def test_code_that_fails_late_is_rolled_back_too() -> None:
     assert asked(WELL, late).code_version == "a"
 
 
+def test_code_is_not_rolled_back_and_forth() -> None:
+    """Where old and new code raise the same after good hours each, as for bad data, a person is told after the second."""
+    late = replace(HANG, fault_class="exception_all_ranks", good_seconds=7_200.0)
+    later = again(late, code_version="a")
+
+    rung = asked(WELL, late, later, taken=[Taken(kind="rollback", attempt=2, code_version="a")])
+
+    assert rung.kind == "none"
+    assert "its authors have to look" in rung.why
+
+
 def test_code_that_ran_well_is_not_rolled_back_on_a_guess() -> None:
     """Where the failing code has run well before, the rung is passed over, and the last sentence says why."""
     same = replace(HANG, code_version="a")

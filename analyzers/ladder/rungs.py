@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterable
 from analyzers import dual_phase
 from analyzers.knowledge.convictions import Ladder
 from analyzers.ladder.history import History, Rung
-from analyzers.ladder.trouble import Trouble
+from analyzers.ladder.trouble import EVERYWHERE, Trouble
 
-EVERYWHERE = frozenset({"exception_all_ranks"})
-"""Fault classes of an exception in the user's code on every rank."""
 ELSEWHERE = frozenset({"storage", "platform", "data", "imbalance", "network"})
 """Causes that neither another machine nor other code removes: the job runs again, and that is all."""
 PROGRESSING = frozenset({"slow", "hardware"})

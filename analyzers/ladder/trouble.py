@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from analyzers.knowledge.convictions import Ladder
 from analyzers.ladder.history import Attempt, History, Kind, Layout, Taken
 
+EVERYWHERE = frozenset({"exception_all_ranks"})
+"""Fault classes of an exception in the user's code on every rank."""
 RESTARTS = frozenset({"evict", "reattempt", "rollback"})
 
 
@@ -17,6 +19,7 @@ class Trouble:
     failing: Attempt
     attempts: tuple[Attempt, ...]  # that failed, oldest first; the failing one is the last
     well: tuple[Attempt, ...]  # of all the job's attempts: those that ran well
+    broken: frozenset[str | None]  # code of all the job's attempts that raised on every rank
     taken: tuple[Taken, ...]
     nodes: tuple[str, ...]
     layout: Layout | None
@@ -37,6 +40,7 @@ class Trouble:
             failing=attempts[-1],
             attempts=tuple(attempt for attempt in attempts if attempt.number >= first and attempt.symptom),
             well=well,
+            broken=frozenset(attempt.code_version for attempt in attempts if attempt.fault_class in EVERYWHERE),
             taken=tuple(taken for taken in history.taken if taken.attempt >= first),
             nodes=history.nodes,
             layout=history.layout,
@@ -92,9 +96,10 @@ class Trouble:
         return [taken for taken in after if taken.kind == "probe"]
 
     def older_code(self) -> str | None:
-        """Return the newest code that ran well, is not what fails now, and was not gone back to before."""
+        """Return the newest code that ran well, never raised on every rank, is not what fails, nor was gone back to."""
         now = self.failing.code_version
         if now is None:
             return None
-        out = {None, now, *(taken.code_version for taken in self.taken if taken.kind == "rollback")}
+        tried = {taken.code_version for taken in self.taken if taken.kind == "rollback"}
+        out = {None, now} | tried | self.broken
         return next((attempt.code_version for attempt in reversed(self.well) if attempt.code_version not in out), None)
