@@ -20,8 +20,20 @@ import httpx
 import pytest
 
 from service.clock import now
-from service.remediation.policy import parse
-from service.remediation.words import Begin, CloseBreaker, Complete, Policy, Proposed, Remediation, SetFreeze, Take
+from service.remediation.guards import GUARDS
+from service.remediation.policy import locked, parse, rule_for
+from service.remediation.words import (
+    Begin,
+    CloseBreaker,
+    Complete,
+    Policy,
+    Proposed,
+    Remediation,
+    Rule,
+    SetFreeze,
+    Take,
+    Tally,
+)
 from service.store.database import Database
 from service.store.models import Attempt, Event, Job, Placement
 from service.store.remediations import Remedies
@@ -74,7 +86,11 @@ class Desk:
 
     def status(self, id: str) -> str:
         """Return how far a remediation is, as the service tells it."""
-        return str(httpx.get(f"{self.url}/v1/remediations/{id}").json()["status"])
+        return str(self.found(id)["status"])
+
+    def found(self, id: str) -> Any:
+        """Return a remediation as the service shows it."""
+        return httpx.get(f"{self.url}/v1/remediations/{id}", timeout=SECONDS).json()
 
     def happens(self, *events: Any) -> None:
         """Let something happen that no person does."""
@@ -292,7 +308,7 @@ def test_what_was_done_is_undone(desk: Desk) -> None:
     shown = desk.run("remediations", "show", done).stdout
     assert "gpu-0002: drained, it was idle" in shown
     assert "wants it undone: it is healthy" in shown
-    assert httpx.get(f"{desk.url}/v1/remediations/{done}").json()["task"] == "undo"
+    assert desk.found(done)["task"] == "undo"
 
 
 @pytest.mark.parametrize(
@@ -450,6 +466,36 @@ def test_a_policy_is_checked(tmp_path: Path) -> None:
     assert (told["policy"], "sometimes" in told["problem"]) == (None, True)
     assert (none.returncode, "cannot be read" in none.stderr) == (2, True)
     assert command_line.faulthound("policy", "check", binary).returncode == 2
+
+
+def test_the_page_says_what_opens_a_rule() -> None:
+    """docs/remediation.md has for each precision how many closed incidents open a rule, and what to do of each hindrance."""
+    page = (REPOSITORY / "docs" / "remediation.md").read_text(encoding="utf-8")
+    stated = re.findall(r"^\| (0\.\d+) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+
+    def least(precision: float, wrong: int) -> int:
+        rule = Rule(name="x", mode="automatic", least_precision=precision)
+        return next(seen for seen in range(1_000) if locked(rule, Tally(seen=seen, right=max(0, seen - wrong))) is None)
+
+    assert [tuple(map(int, row[1:])) for row in stated] == [
+        tuple(least(float(row[0]), wrong) for wrong in range(3)) for row in stated
+    ]
+    assert len(stated) == 4
+    assert [code for code in GUARDS if f"| `{code}` |" not in page] == []
+
+
+def test_what_is_left_to_a_person_is_so_for_any_number_of_nodes() -> None:
+    """A rule that proposes holds for a plan of two nodes as well: it does not pass by to a bolder rule below it."""
+    policy = parse(
+        '[[rules]]\nname = "release"\njob = "rc-*"\n'
+        '[[rules]]\nname = "bold"\nmode = "automatic"\nmost_nodes = 4\nleast_precision = 0.8\n'
+    )
+    plan = Remediation(
+        id="rem-1", incident="inc-1", verdict_version=1, job="rc-7", attempt=1, kind="evict", nodes=("n1", "n2"),
+        fault_class="stopped", symptom="hang", probability=0.97, why="", proposed_at=AT,
+    )  # fmt: skip
+
+    assert rule_for(policy, plan).name == "release"
 
 
 def test_no_policy_proposes(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def check(
 
     The first rule that fits a remediation decides. Where none fits, a person is asked. An automatic
     rule still stays locked until shadow mode has shown enough (docs/remediation.md). What is left
-    out of a rule fits everything, but it takes one node at most unless it says more:
+    out of a rule fits everything, but what acts takes one node at most unless it says more:
 
     \b
       [limits]
@@ -96,9 +96,9 @@ def print_policy(document: Mapping[str, Any]) -> None:
         sys.stdout.write("No rules: whatever is found is proposed to a person.\n")
     limits = document["limits"]
     sys.stdout.write(
-        f"\nAt most {limits['evictions_an_hour']} nodes an hour are taken out. The breaker opens at "
-        f"{limits['breaker_share']:.1%} of the fleet's nodes, {limits['breaker_least_nodes']} at least, within "
-        f"{limits['breaker_seconds']:,.0f} s, and only `faulthound breaker close` closes it.\n"
+        f"\nAt most {limits['evictions_an_hour']} nodes an hour are taken out.\n"
+        f"{limits['breaker_share']:.1%} of the fleet's nodes within {limits['breaker_seconds']:,.0f} s, "
+        f"{limits['breaker_least_nodes']} at least, open the breaker; only a person closes it.\n"
     )
 
 
@@ -110,7 +110,7 @@ def rule_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     fits = " ".join(f"{name}={row[name]}" for name in ("kind", "symptom", "fault_class", "job") if row.get(name))
     return (
         row["name"], row["mode"], fits or "everything", f"≥ {row['least_probability'] * 100:g} %",
-        f"≤ {row['most_nodes']}", _shown(row), _lock(row),
+        "any" if row["mode"] == "propose" else f"≤ {row['most_nodes']}", _shown(row), _lock(row),
     )  # fmt: skip
 
 

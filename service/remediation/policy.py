@@ -84,7 +84,8 @@ def _fits(rule: Rule, remediation: Remediation) -> bool:
         and rule.fault_class in (None, remediation.fault_class)
         and (rule.job is None or fnmatchcase(remediation.job, rule.job))
         and remediation.probability >= rule.least_probability
-        and len(remediation.nodes) <= rule.most_nodes
+        # What leaves it to a person does so for any number of nodes: else a plan of two would pass by to a bolder rule.
+        and (rule.mode == "propose" or len(remediation.nodes) <= rule.most_nodes)
     )
 
 
