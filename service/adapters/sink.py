@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from service.commands.speech import Speech
@@ -43,8 +44,17 @@ class Sink:
         self._away = False
         self._refused: int | None = None  # the status that was told of
 
-    def post(self, body: bytes, media_type: str, attempts: int | None = None) -> bool:
-        """Post until it is taken, or refused for good; return False where the attempts were used up before."""
+    def post(
+        self,
+        body: bytes,
+        media_type: str,
+        attempts: int | None = None,
+        signed: Callable[[], Mapping[str, str]] = dict[str, str],
+    ) -> bool:
+        """Post until it is taken, or refused for good; return False where the attempts were used up before.
+
+        ``signed`` gives each attempt the headers that are of its moment.
+        """
         import stamina
 
         try:
@@ -53,7 +63,7 @@ class Sink:
                 wait_max=SLOWEST_SECONDS,
             ):  # fmt: skip
                 with attempt:
-                    self._send(body, media_type)
+                    self._send(body, {"Content-Type": media_type, "Accept-Encoding": "identity", **signed()})
         except Away:
             return False
         except Refusal as refusal:
@@ -64,11 +74,10 @@ class Sink:
         self._away, self._refused = False, None
         return True
 
-    def _send(self, body: bytes, media_type: str) -> None:
+    def _send(self, body: bytes, headers: Mapping[str, str]) -> None:
         import httpx
 
         try:
-            headers = {"Content-Type": media_type, "Accept-Encoding": "identity"}
             with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
                 reason = f"{answer.status_code} {_said(answer)}".strip()
                 if answer.is_success:
