@@ -91,7 +91,8 @@ def page(client: Client, path: str) -> Page:
     return found
 
 
-PATHS = ("/", f"/incidents/{ID}", f"/incidents/{SILENT}", f"/incidents/{CLOSED}", f"/incidents/{FLEET}")
+INCIDENTS = (f"/incidents/{ID}", f"/incidents/{SILENT}", f"/incidents/{CLOSED}", f"/incidents/{FLEET}")
+PATHS = ("/", *INCIDENTS, "/remediations", "/holds")
 
 
 def test_the_first_page_says_what_goes_on(client: Client) -> None:

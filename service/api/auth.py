@@ -5,7 +5,8 @@ has approved; ``read`` reads; ``ingest`` sends records and takes commands, and n
 has only the last, and only for that node.
 
 A browser has no way to send a bearer token: to look at something, pages and their JSON, it may send the token as the
-password of HTTP Basic, under any name. To change something it may not: another site could have it send that.
+password of HTTP Basic, under any name. To change something it may not: another site could have it send that. The pages'
+own forms go with a session instead (service/pages/forms.py), which is good for nothing else.
 
 Until the first token is made the service is open, and then only to this machine: not to a request that came through a
 proxy, nor to a web page that had a browser send it here under a name of its own.
