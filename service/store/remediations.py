@@ -124,9 +124,6 @@ class Remedies:
     def _load(self, session: Session, event: Event | None, now: float, asked: Sequence[str] = ()) -> Book:
         policy, stands = self._policy(), rows.breaker(session)
         remediations = rows.remediations(session, now, event, asked)
-        concerned = [*remediations.values()]
-        if isinstance(event, Proposed) and event.plan is not None:
-            concerned.append(event.plan)
         judges = event is None or isinstance(event, Proposed | Tick)  # only then a policy approves by itself
         return Book(
             remediations=remediations,
@@ -137,8 +134,18 @@ class Remedies:
             breaker_closed_at=stands.closed_at,
             policy=policy,
             tallies=rows.tallies(session, policy) if judges else {},
-            facts=facts.load(session, now, concerned),
+            facts=facts.load(session, now, _concerned(remediations, event)),
         )
+
+
+def _concerned(remediations: dict[str, Remediation], event: Event | None) -> list[Remediation]:
+    """Return those that an event may let act: it needs the facts of these."""
+    if event is None or isinstance(event, Tick):
+        return list(remediations.values())
+    if isinstance(event, Proposed):
+        return [] if event.plan is None else [event.plan]
+    one = remediations.get(getattr(event, "id", ""))
+    return [] if one is None else [one]
 
 
 def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
