@@ -43,13 +43,12 @@ class Prices:
     cure: Fraction = Fraction(227, 1000)
 
 
-def best(job: Job, prices: Prices) -> tuple[Fraction, list[tuple[str, Set]]]:
-    """Return the least loss and everything that reaches it: ("evict", nodes), ("reattempt", ∅) or ("none", ∅)."""
-    losses = {("evict", out): loss(job, prices, out) for out in subsets(job.nodes) if out and allowed(job, out)}
-    losses["reattempt", NOBODY] = loss(job, prices, NOBODY)
-    losses["none", NOBODY] = losses["reattempt", NOBODY] + hours(job, prices.unattended)
-    least = min(losses.values())
-    return least, [option for option, value in losses.items() if value == least]
+def losses(job: Job, prices: Prices) -> dict[tuple[str, Set], Fraction]:
+    """Return what every option loses that may be chosen: ("evict", nodes), ("reattempt", ∅) and ("none", ∅)."""
+    found = {("evict", out): loss(job, prices, out) for out in subsets(job.nodes) if out and allowed(job, out)}
+    found["reattempt", NOBODY] = loss(job, prices, NOBODY)
+    found["none", NOBODY] = found["reattempt", NOBODY] + hours(job, prices.unattended)
+    return found
 
 
 def subsets(nodes: tuple[str, ...]) -> Iterator[Set]:

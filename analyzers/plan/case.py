@@ -23,13 +23,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     goes_on: bool
     kind: str  # of the verdict's action
     named: tuple[str, ...]
-    role: str | None
+    role: str | None  # that it would restart
 
     @classmethod
     def of(cls, verdict: Verdict, situation: Situation, costs: Costs) -> Case:
         """Put together what a verdict, a situation and the costs say."""
         doubts = posterior(verdict)
-        roles = [verdict.action.role, *(culprit.role for culprit in verdict.culprits)]
         return cls(
             doubts=doubts,
             guilt=guilt(doubts),
@@ -39,5 +38,5 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             goes_on=verdict.symptom in GOES_ON,
             kind=verdict.action.kind,
             named=tuple(dict.fromkeys(verdict.action.nodes)),
-            role=next((role for role in roles if role is not None), None),
+            role=verdict.action.role,
         )

@@ -11,13 +11,13 @@ from analyzers.plan.case import Case
 from analyzers.plan.survivability import lost_shards
 
 MILDER = {
-    "evict": ("reattempt", "restart_role"),
+    "evict": ("reattempt",),
     "drain_after_job": (),
     "reset_gpu": (),
     "reboot_node": (),
     "restart_role": (),
     "restart_job": (),
-    "reattempt": ("restart_role",),
+    "reattempt": (),
     "rollback": ("reattempt",),
 }
 """What may be done instead of an action; to do nothing always may. An action that is no key asks for nothing to be done."""
@@ -36,7 +36,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "none"
     nodes: tuple[str, ...] = ()
     role: str | None = None
-    group: str = ""  # the parallel group that the nodes are
+    group: str = ""  # the parallel group, or "role …", that the nodes are
 
 
 def options(case: Case) -> list[Option]:
@@ -45,12 +45,8 @@ def options(case: Case) -> list[Option]:
     found = [Option(), *(Option(kind=case.kind, nodes=nodes) for nodes in sets)]
     found += [one for one in _groups(case) if one.nodes not in sets]
     whole = [case.kind] if case.kind not in ON_NODES else []
-    for kind in (*whole, *MILDER[case.kind]):
-        if kind != "restart_role":
-            found.append(Option(kind=kind))
-        elif case.role in case.situation.roles or (case.role is not None and case.kind == kind):
-            found.append(Option(kind=kind, role=case.role))
-    return found
+    role = case.role if case.kind == "restart_role" else None
+    return found + [Option(kind=kind, role=role) for kind in (*whole, *MILDER[case.kind])]
 
 
 def barred(option: Option, case: Case) -> tuple[str, bool]:
@@ -92,12 +88,13 @@ def _by_guilt(nodes: Iterable[str], case: Case) -> list[str]:
 
 
 def _groups(case: Case) -> Iterator[Option]:
-    """Yield the smallest parallel groups of the most suspected node, which others evict as a whole."""
+    """Yield the smallest parallel groups of the most suspected node, and its role, which others evict as a whole."""
     if case.kind != "evict" or not case.named:
         return
-    first = _by_guilt(case.named, case)[0]
-    holding = [(name, tuple(sorted(set(nodes)))) for name, nodes in case.situation.groups.items() if first in nodes]
-    holding = [(name, nodes) for name, nodes in holding if 1 < len(nodes) < len(case.situation.nodes)]
+    first, situation = _by_guilt(case.named, case)[0], case.situation
+    known = situation.groups | {f"role {role}": nodes for role, nodes in situation.roles.items()}
+    holding = [(name, tuple(sorted(set(nodes)))) for name, nodes in known.items() if first in nodes]
+    holding = [(name, nodes) for name, nodes in holding if 1 < len(nodes) < len(situation.nodes)]
     once = {nodes: name for name, nodes in sorted(holding, reverse=True)}
     for nodes in sorted(once, key=lambda nodes: (len(nodes), once[nodes]))[:MOST_GROUPS]:
         yield Option(kind="evict", nodes=nodes, group=once[nodes])
