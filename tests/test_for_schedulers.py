@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from analyzers.verdict import Action, Culprit, Verdict
 from collectors.bundle import MAGIC
 from collectors.records import Members, Placement
 from service.store.models import Cursor
 from tests.incident_rows import seed
+from tests.remediation_rows import plan, propose
 from tests.served import Client, served
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "for-schedulers.md"
-JOB, NODE, ID = "llama-405b", "gpu-0413", "inc-0123456789ab"
+JOB, NODE, ID, REMEDIATION = "llama-405b", "gpu-0413", "inc-0123456789ab", "rem-0123456789ab"
 WHY = "rank 3304 never entered, and everybody else waits for it"
 HOLDS_UP_SECONDS = 20
 
@@ -69,10 +71,14 @@ class Shell:
     client: Client
     folder: Path
     token: str
+    operator: str
 
     def run(self, call: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a call as a scheduler's script would."""
-        own = {"FAULTHOUND": self.client.url, "TOKEN": self.token, "JOB": JOB, "NODE": NODE, "INCIDENT": ID}
+        own = {
+            "FAULTHOUND": self.client.url, "TOKEN": self.token, "OPERATOR": self.operator, "JOB": JOB, "NODE": NODE,
+            "INCIDENT": ID, "REMEDIATION": REMEDIATION,
+        }  # fmt: skip
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), **own, **variables}
         return subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", call],
@@ -101,8 +107,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             open_client.service.database, ID, at=time.time() - 30, job=JOB, nodes=["gpu-0412", NODE],
             verdicts=[early, of_the_page()], through=0,
         )  # fmt: skip
-        secret = open_client.service.tokens.make("slurm", ["remediate"])[1]
-        yield Shell(open_client.as_(secret), folder, secret)
+        propose(open_client.service.remedies, replace(plan(REMEDIATION, ID, JOB, (NODE,)), why=WHY))
+        secret = open_client.service.tokens.make("slurm", ["execute"])[1]
+        operator = open_client.service.tokens.make("ann", ["remediate"])[1]
+        yield Shell(open_client.as_(secret), folder, secret, operator)
 
 
 def shows(shown: Any, real: Any, place: str = "") -> None:
@@ -150,7 +158,7 @@ def test_the_page_is_what_happens(shell: Shell) -> None:
         elif example.answer_kind == "text":
             assert done.stdout == example.answer
 
-    assert len(run) == 12
+    assert len(run) == 20
     assert (shell.folder / f"{ID}.fhz").read_bytes().startswith(MAGIC)
 
 
