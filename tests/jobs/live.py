@@ -29,6 +29,7 @@ from tests.jobs.scenarios import FAULTS, Scenario
 REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = "llama-8b"
 ANSWER_SECONDS = 30.0
+LISTENS_SECONDS = 120.0  # a service begins within two; not on a machine that has other things to do
 SHIP_SECONDS = 2.0  # of these agents: a test need not wait for the usual ten
 SETTLE_SECONDS = 0.25
 
@@ -106,7 +107,7 @@ def _started(
 
 
 def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LISTENS_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         for line in log.read_text(errors="replace").splitlines():
             _, found, rest = line.partition("http://")

@@ -41,8 +41,8 @@ MpiDefault=none
 SlurmdParameters=config_overrides
 SlurmctldParameters=idle_on_node_suspend
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000
-SlurmctldTimeout=10
-SlurmdTimeout=10
+SlurmctldTimeout=60
+SlurmdTimeout=300
 KillWait=2
 MinJobAge=600
 ReturnToService=2
@@ -109,6 +109,10 @@ class SlurmCluster:
         except SlurmFailed:
             return "", ""
         return state, nodes
+
+    def restarts(self, number: str) -> int:
+        """Return how often a job was put back into the queue."""
+        return int(self.run("squeue", "-h", "-t", "all", "-j", number, "-O", "RestartCnt").strip())
 
     def submit(self, script: Path, *options: str) -> str:
         """Submit a batch script and return its job's number."""

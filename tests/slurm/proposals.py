@@ -69,7 +69,7 @@ class Shop:
 
     def restarts(self, number: str) -> int:
         """Return how often a job was put back into the queue."""
-        return int(self.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-O", "RestartCnt").strip())
+        return self.slurm.restarts(number)
 
     def propose(
         self,

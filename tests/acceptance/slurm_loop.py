@@ -1,0 +1,112 @@
+"""Faults in real gloo jobs on a real Slurm, from the fault to the restarted job, under an automatic policy and under none.
+
+Each outcome is kept in out/slurm_loop, so that a second call goes on; one that was wrong stays wrong until its file is removed.
+Where there can be no Slurm that is said, and nothing is claimed.
+
+    python -m tests.acceptance.slurm_loop [--smallest] [--runs 4] [--only FAULT…]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.bench.measure import REPOSITORY, provenance
+from tests.slurm import cluster
+from tests.slurm.loop import FAULTS, RANKS, Loop, Outcome, loop, person, trial
+
+KEPT = REPOSITORY / "out" / "slurm_loop"
+RUNS = 4  # of each of three faults
+SECONDS = ("verdict_seconds", "drained_seconds", "running_seconds", "training_seconds")
+PERSON = "propose-only"
+
+
+def planned(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Return (fault, number) of each trial, every fault once before any comes again; a person's comes last."""
+    if options.smallest:
+        return [("sigstop", 0)]
+    trials = [(fault, number) for number in range(options.runs) for fault in options.only or FAULTS]
+    return trials + ([] if options.only else [(PERSON, 0)])
+
+
+def file_of(fault: str, number: int) -> Path:
+    """Return where the outcome of a trial is kept."""
+    return KEPT / f"{fault}-{number}.json"
+
+
+def run(trials: list[tuple[str, int]]) -> Iterator[tuple[str, int, Outcome]]:
+    """Run trials below one Slurm and one service a policy; one that could not be brought to its fault is left out."""
+    for mode, some in (
+        ("automatic", [one for one in trials if one[0] != PERSON]),
+        ("propose", [one for one in trials if one[0] == PERSON]),
+    ):
+        if not some:
+            continue
+        with tempfile.TemporaryDirectory(prefix="slurm-loop-") as folder, loop(Path(folder), mode) as running:
+            for fault, number in some:
+                try:
+                    yield fault, number, _one(running, fault, number)
+                except Exception:
+                    traceback.print_exc()
+
+
+def _one(running: Loop, fault: str, number: int) -> Outcome:
+    if fault == PERSON:
+        return person(running, rank=1)
+    return trial(running, fault, rank=(number + FAULTS.index(fault)) % RANKS)
+
+
+def table(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row a fault: how many were right, and the median and the worst of each span."""
+    rows = []
+    for fault in dict.fromkeys(one["fault"] for one in results):
+        of = [one for one in results if one["fault"] == fault]
+        row = {"fault": fault, "trials": len(of), "right": sum(not one["wrong"] for one in of)}
+        for name in SECONDS:
+            found = [one[name] for one in of if one[name] is not None]
+            row |= {f"median_{name}": statistics.median(found), f"worst_{name}": max(found)} if found else {}
+        rows.append(row)
+    return rows
+
+
+def main() -> int:
+    """Run what is missing and write the document; 0 only if every trial was right."""
+    parser = argparse.ArgumentParser(
+        description="Go through the loop from a fault to the restarted job on a real Slurm."
+    )
+    parser.add_argument("--smallest", action="store_true", help="one trial, written to out/")
+    parser.add_argument("--runs", type=int, default=RUNS, help="trials of each fault")
+    parser.add_argument("--only", nargs="*", default=[], choices=FAULTS, help="only these faults")
+    options = parser.parse_args()
+    if (why := cluster.missing()) is not None:
+        print(f"skipped: {why}")
+        return 0
+    KEPT.mkdir(parents=True, exist_ok=True)
+    trials = planned(options)
+    missing = [one for one in trials if not file_of(*one).exists()]
+    print(f"{len(trials) - len(missing)} of {len(trials)} trials are kept from before", flush=True)
+    for fault, number, outcome in run(missing):
+        kept = asdict(outcome) | {"fault": fault, "commit": provenance("")["commit"]}
+        file_of(fault, number).write_text(json.dumps(kept, indent=1) + "\n")
+        print(f"{'wrong' if outcome.wrong else 'right'}  {outcome.told()}", flush=True)
+    results = [json.loads(file_of(*one).read_text()) for one in trials if file_of(*one).exists()]
+    right = sum(not one["wrong"] for one in results)
+    print(f"{right} of {len(trials)} trials right")
+    target = REPOSITORY / ("out" if options.smallest or options.only else "docs/measured") / "slurm_loop.json"
+    command = " ".join(["python -m tests.acceptance.slurm_loop", *sys.argv[1:]])
+    totals = {"trials": len(results), "right": right, "run_by_commits": sorted({one["commit"] for one in results})}
+    document = provenance(command) | totals | {"rows": table(results)}
+    target.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if right == len(trials) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""A scheduler's claims, against a real service: they are kept, lost, taken up again, and nobody acts under a lost one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.adapters import claiming
+from service.adapters.claiming import Claim, Lost
+from service.clock import now
+from service.commands.connection import Connection, connected
+from service.commands.endings import Forbidden
+from service.remediation.words import Tick
+from tests.served import Client, served
+from tests.slurm.proposals import Shop
+
+NODES = ("gpu0", "gpu1", "gpu2")
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a service without an engine."""
+    with served(tmp_path, engine=False) as client:
+        yield client
+
+
+class Clock:
+    """Time as a test wants it, in place of the module's own."""
+
+    def __init__(self) -> None:
+        self.at = 1_000.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        """Let it pass."""
+        self.at += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock of the claims."""
+    clock = Clock()
+    monkeypatch.setattr(claiming, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def connection(client: Client) -> Iterator[Connection]:
+    """Return a scheduler's connection."""
+    with connected(client.url, None, None) as connection:
+        yield connection
+
+
+def approved(client: Client, folder: Path) -> str:
+    """Return the id of a remediation that can be claimed."""
+    return Shop(None, client, folder).propose("llama", ["gpu1"], ran_on=NODES)  # type: ignore[arg-type]
+
+
+def test_a_claim_that_is_kept_is_made_longer(
+    client: Client, connection: Connection, tmp_path: Path, clock: Clock
+) -> None:
+    """Four times a minute the service hears that somebody is still there, and not at every look."""
+    id = approved(client, tmp_path)
+    claim = Claim.of(connection, id)
+    claim.begin()
+    version = client.get(f"/v1/remediations/{id}").json()["version"]
+    for _ in range(120):
+        clock.sleep(1)
+        claim.keep()
+    claim.complete({"gpu1": "drained"})
+
+    one = client.get(f"/v1/remediations/{id}").json()
+    assert one["status"] == "verifying"
+    assert 6 <= one["version"] - version <= 10  # heartbeats, and the completion
+
+
+def test_who_has_lost_its_claim_does_not_act(
+    client: Client, connection: Connection, tmp_path: Path, clock: Clock
+) -> None:
+    """Once the service has given the claim up, the next look stops whoever held it, and what it says is refused."""
+    id = approved(client, tmp_path)
+    claim = Claim.of(connection, id)
+    claim.begin()
+    client.service.remedies.handle(Tick(), now() + 61)
+    clock.sleep(16)
+
+    with pytest.raises(Lost, match="do not act"):
+        claim.keep()
+    with pytest.raises(Forbidden, match="do not act"):
+        claim.complete({})
+    assert client.get(f"/v1/remediations/{id}").json()["status"] == "failed"
+
+
+def test_who_slept_does_not_act(client: Client, tmp_path: Path, clock: Clock) -> None:
+    """A process that was stopped for too long, or hears nothing of the service, ends before its lease does."""
+    with connected(client.url, None, None) as connection, connected("http://127.0.0.1:9", None, None) as nowhere:
+        claim = Claim.of(connection, approved(client, tmp_path))
+        claim._connection = nowhere
+        clock.sleep(34)
+        claim.keep()  # the lease that it has still holds
+        clock.sleep(2)
+        with pytest.raises(Lost, match="was not reached"):
+            claim.keep()
+
+
+def test_a_claim_is_taken_up_by_its_holder_only(client: Client, tmp_path: Path) -> None:
+    """After a restart the same token finds its claim again; another scheduler's stays where it is."""
+    id = approved(client, tmp_path)
+    admin = client.post("/v1/tokens", json={"name": "ops", "scopes": ["admin"]}).json()["token"]
+    files = {}
+    for name in ("slurm", "other"):
+        made = client.as_(admin).post("/v1/tokens", json={"name": name, "scopes": ["execute"]}).json()
+        files[name] = tmp_path / name
+        files[name].write_text(made["token"])
+    with connected(client.url, None, files["slurm"]) as mine, connected(client.url, None, files["other"]) as theirs:
+        token = Claim.of(mine, id).token
+        found = mine.get(f"/v1/remediations/{id}")
+        assert Claim.again(theirs, found) is None
+        again = Claim.again(mine, found)
+        with pytest.raises(Forbidden, match="claimed by"):
+            Claim.of(theirs, id)
+
+    assert again is not None
+    assert again.token == token
