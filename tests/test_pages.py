@@ -201,6 +201,7 @@ def test_a_browser_sends_the_token_as_a_password(tmp_path: Path) -> None:
         admin = client.post("/v1/tokens", json={"name": "a", "scopes": ["admin"]}).json()["token"]
         sender = client.as_(admin).post("/v1/tokens", json={"name": "s", "scopes": ["ingest"]}).json()["token"]
         asked, wrong = client.get("/"), client.get("/", auth=("x", "fh_wrong"))
+        twin = client.get("/v1/now", headers={"Accept": "text/html,application/xhtml+xml"})
         seen = [client.get(path, auth=("anyone", admin)).status_code for path in ("/", f"/incidents/{ID}", "/v1/now")]
         document = client.get(f"/v1/incidents/{ID}", auth=("anyone", admin))
         change = client.post(
@@ -212,6 +213,7 @@ def test_a_browser_sends_the_token_as_a_password(tmp_path: Path) -> None:
 
     assert (asked.status_code, wrong.status_code) == (401, 401)
     assert asked.headers["www-authenticate"].startswith("Basic realm=")
+    assert twin.headers["www-authenticate"] == asked.headers["www-authenticate"]
     assert seen == [200, 200, 200]
     assert (change.status_code, other_scope, bearer) == (401, 403, 200)
 

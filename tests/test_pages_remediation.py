@@ -153,8 +153,8 @@ def test_rejecting_needs_a_reason(client: Client, ann: Browser) -> None:
     assert "Nothing was changed. reason: say why" in whole(without).text
     assert stands(client)["status"] == "proposed"
 
-    assert decide(ann, "reject", reason="it is the switch").status_code == 303
-    assert stands(client)["because"] == "it is the switch"
+    assert decide(ann, "reject", reason="it is the switch 👩‍🔧").status_code == 303
+    assert stands(client)["because"] == "it is the switch 👩‍🔧"
     assert not [to for to, _ in ann.forms(HOME).found if to.startswith("/remediations")]
 
 

@@ -74,15 +74,22 @@ def require(scope: str) -> Any:
     ) -> Caller:
         if credentials is None and scope == "read" and request.method in ("GET", "HEAD"):
             credentials = await _from_browser(request)
+            if "text/html" in request.headers.get("accept", ""):  # a browser, led here by a page's link to its JSON
+                return await _asking(request, credentials)
         return await _checked(request, credentials, scope)
 
     return Depends(checked)
 
 
 async def viewer(request: Request) -> Caller:
-    """Return who looks at a page; where a token is needed, the browser asks its user for it."""
+    """Return who looks at a page."""
+    return await _asking(request, await _scheme(request) or await _from_browser(request))
+
+
+async def _asking(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    """Return who reads with a browser; where a token is needed, it asks its user for it."""
     try:
-        return await _checked(request, await _scheme(request) or await _from_browser(request), "read")
+        return await _checked(request, credentials, "read")
     except Problem as problem:
         if problem.kind != "unauthenticated":
             raise

@@ -21,8 +21,8 @@ from service.store.models import Remediation as Row
 from service.telling import remediations as telling
 from service.telling.instants import moment, rfc3339
 
-STALE = frozenset({"precondition-failed", "conflict"})
 Verb = Literal["approve", "reject", "cancel", "undo"]
+
 router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
 
 
@@ -52,7 +52,7 @@ def _event(id: str, verb: Verb, form: forms.Sent) -> Approve | Reject | Cancel |
 
 
 def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Response:
-    """Return the incident's page with what was wrong; of what has changed meanwhile it says how it stands now."""
+    """Return the incident's page with what was wrong; of what has changed since it says how it stands now."""
     service = of(request)
     with service.database.session() as session:
         row = session.get(Row, id)
@@ -60,7 +60,7 @@ def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Resp
             raise problem
         incident, plan = row.incident, dict(row.document)
     notice = problem.detail
-    if problem.kind in STALE:
+    if problem.kind == "precondition-failed":
         stands = f"{plan['status']} since {moment(rfc3339(plan['changed_at']))}"
         because = telling.standing(plan)
         notice = f"{id} is not what you saw any more: it is {stands}{f' ({because})' if because else ''}"
@@ -104,7 +104,7 @@ def set_freeze(request: Request, form: forms.Form) -> Response:
 @router.post("/breaker/close")
 def close_breaker(request: Request, form: forms.Form) -> Response:
     """Close the breaker: a person has looked."""
-    breaker.close_breaker(request, breaker.CloseBreakerWish(reason=form.reason()), form.caller)
+    breaker.close_breaker(request, breaker.CloseBreakerWish(reason=form.reason()), form.caller, form.if_match())
     return RedirectResponse("/remediations", 303)
 
 

@@ -17,6 +17,7 @@ from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 
 from service.api.auth import Caller
+from service.api.fields import TEXT_PATTERN
 from service.api.problems import Problem
 from service.api.state import of
 from service.pages.rendering import response
@@ -42,9 +43,9 @@ class Sent:
         """Who sent it."""
         return self.visitor.caller
 
-    def if_match(self) -> str | None:
-        """Return the ETag of what the form was shown with; None where it says none."""
-        return f'"{self.fields["version"]}"' if "version" in self.fields else None
+    def if_match(self) -> str:
+        """Return the ETag of what the form was shown with; a form that says none was shown with nothing there is."""
+        return f'"{self.fields.get("version", "")}"'
 
     def back(self, otherwise: str) -> str:
         """Return the page that the form stood on."""
@@ -53,7 +54,7 @@ class Sent:
     def text(self, name: str, longest: int = LONGEST_REASON) -> str:
         """Return a field without the blanks around it; raise the problem of one that is too long or no line of text."""
         value = self.fields.get(name, "").strip()
-        if len(value) > longest or not value.isprintable():
+        if len(value) > longest or not re.fullmatch(TEXT_PATTERN, value):
             raise Problem("invalid", f"{name}: give a line of text of {longest:,} characters at most")
         return value
 
