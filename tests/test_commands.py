@@ -477,7 +477,7 @@ def test_the_bar_draws_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_knowledge_overrides_lie_over_the_packaged(tmp_path: Path) -> None:
     """A file, or a folder of files, named after a packaged table changes its rows and the hash, and nothing else."""
     packaged = packaged_knowledge.load()
-    name = min(packaged.tables)
+    name = "crash"  # of a table whose rows are not checked as a whole
     (tmp_path / f"{name}.toml").write_text("site_says = 1\n", encoding="utf-8")
 
     for given in (tmp_path, tmp_path / f"{name}.toml"):
