@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from service.clock import now
 from service.remediation.words import Alternative, Proposed
 from service.store.models import Incident
+from service.store.models import Remediation as Row
 from tests.incident_rows import JOB
 from tests.remediation_rows import INCIDENT, NODES, PLAN_ID, cleared, forget_tokens, plan, propose, seeded
 from tests.served import Client, served
@@ -94,6 +95,23 @@ def test_lists_filter_and_page(client: Client) -> None:
     assert [one["id"] for one in first["items"] + second["items"]] == ids
     assert second["next"] is None
     assert list(found.values()) == [[PLAN_ID], [other.id], [], ids, [], []]
+
+
+def test_a_later_program_ends_no_list(client: Client) -> None:
+    """What this program cannot read is left out of the list; what stands behind it is there, on the next page."""
+    with client.service.database.transaction() as session:
+        row = session.get(Row, PLAN_ID)
+        assert row is not None
+        newer = {"document": {"kind": "teleport"}, "id": "rem-ffffffffffff", "proposed_at": row.proposed_at + 1}
+        own = {column.name: getattr(row, column.name) for column in Row.__table__.columns}
+        session.add(Row(**own | newer))
+
+    first = client.get("/v1/remediations?limit=1").json()
+    second = client.get(f"/v1/remediations?limit=1&after={first['next']}").json()
+
+    assert first["items"] == []
+    assert [one["id"] for one in second["items"]] == [PLAN_ID]
+    assert client.get("/v1/remediations/rem-ffffffffffff").status_code == 404
 
 
 def test_a_person_lets_it_act(client: Client) -> None:

@@ -71,11 +71,12 @@ def list_remediations(
     with of(request).database.session() as session:
         keys = [(row.proposed_at, row.id) for row in session.execute(found)]
         book = of(request).remedies.read(session, at, *(id for _, id in keys))
-    shown = [(key, document(book.remediations[key[1]], book, at)) for key in keys if key[1] in book.remediations]
+    # What a later program has written cannot be read: it is left out, and the list goes on behind it.
+    shown = {id: document(book.remediations[id], book, at) for _, id in keys if id in book.remediations}
     if claimable:
-        shown = [(key, one) for key, one in shown if one.task is not None and not one.hindrances]
-    rows, following = pages.cut(shown, limit, lambda row: row[0])
-    return pages.Page(items=[one for _, one in rows], next=following)
+        keys = [key for key in keys if (one := shown.get(key[1])) is not None and one.task and not one.hindrances]
+    rows, following = pages.cut(keys, limit, lambda key: key)
+    return pages.Page(items=[shown[id] for _, id in rows if id in shown], next=following)
 
 
 @router.get(

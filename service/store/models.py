@@ -147,7 +147,7 @@ class Token(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     hash: Mapped[str] = mapped_column(String(64), unique=True)  # SHA-256 of 256 random bits
     name: Mapped[str] = mapped_column(String(255))  # whose
-    scopes: Mapped[list[Any]]  # ingest read remediate admin
+    scopes: Mapped[list[Any]]  # ingest read execute remediate admin
     node: Mapped[str | None] = mapped_column(String(255))  # ingest for this node only
     made_at: Mapped[float]
     expires_at: Mapped[float | None]
