@@ -55,23 +55,28 @@ class Caretaker:
         self._most = MOST_AT_ONCE
 
     def turn(self, state: State, now: float) -> None:
-        """Do what there is to do. Raise ``Lost``, or what the database raises; all else is told of and counted."""
+        """Do what there is to do. Raise ``Lost``; all else is told of and counted."""
         if abs(now - self._looked_at) >= LOOK_SECONDS:
             self._looked_at = now
-            self._tried(lambda: self._take_up(state, now), self._leave_out)
+            if self._breaks(lambda: self._take_up(state, now)):
+                self._breaks(self._leave_out)
         if abs(now - self._ticked_at) >= TICK_SECONDS:
             self._ticked_at = now
-            self._tried(lambda: self._tick(state, now), lambda: None)
+            self._breaks(lambda: self._tick(state, now))
 
-    def _tried(self, act: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    def _breaks(self, act: Callable[[], None]) -> bool:
+        """Return whether this broke by itself; what the database and the moment refuse is tried again later."""
         try:
             act()
-        except (Lost, *PASSING):
+        except Lost:
             raise
+        except PASSING as error:
+            _log.warning("remedies_wait reason=%s", str(error.__cause__ or error).partition("\n")[0])
         except Exception:  # noqa: BLE001 - verdicts go on whatever becomes of remediation
             _log.exception("remedies_failed")
             self._numbers.remedy_failures += 1
-            otherwise()
+            return True
+        return False
 
     # --- what has happened
 
@@ -135,6 +140,9 @@ class Caretaker:
             return Proposed(incident=incident.id, plan=None, why=f"{incident.merged_into} explains it")
         if not incident.verdict_version:
             return None
+        if (stopped := _stopped_by(session, incident)) is not None:
+            why = f"{stopped.id} has stopped attempt {incident.attempt}: what that shows at its end is no new trouble"
+            return Proposed(incident=incident.id, plan=None, why=why)
         return proposal(session, incident, self._costs, now)
 
     def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
@@ -215,6 +223,14 @@ def _weights(knowledge: Knowledge) -> Weights:
 def _recovered(closed: Happening) -> bool:
     """Whether nothing needs to be done any more: the job went on by itself, or a person has closed the incident."""
     return bool(closed.details.get("recovered")) or "by" in closed.details
+
+
+def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
+    """Return what has ended the attempt of an incident, while no later one has shown what came of it."""
+    for one in rows.under_way(session, incident.job or ""):
+        if one.attempt is None or incident.attempt is None or incident.attempt <= one.attempt:
+            return one
+    return None
 
 
 def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel]:

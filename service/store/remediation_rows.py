@@ -71,6 +71,11 @@ def read(row: Row) -> Remediation | None:
     return _remediation(row.document, row.id)
 
 
+def under_way(session: Session, job: str) -> list[Remediation]:
+    """Return what has begun for a job, and of which nobody knows yet what came of it."""
+    return list(_found(session, [(Row.job == job) & Row.status.in_(("executing", "verifying"))]).values())
+
+
 def of(session: Session, id: str) -> Remediation | None:
     """Return one of them, ended or not."""
     row = session.get(Row, id)

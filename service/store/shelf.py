@@ -11,9 +11,20 @@ from collections.abc import Callable
 from sqlalchemy import ColumnElement, delete, exists, select
 
 from service.clock import now
+from service.remediation.words import ENDED
 from service.store.database import Database
 from service.store.incidents import ENGINE
-from service.store.models import Alarm, Base, Happening, Incident, Pin, UnfitNode
+from service.store.models import (
+    Alarm,
+    Base,
+    Execution,
+    Happening,
+    Incident,
+    Pin,
+    Remediation,
+    ShadowCase,
+    UnfitNode,
+)
 from service.store.retention import AUDIT_DAYS, DAY_SECONDS
 
 
@@ -34,6 +45,9 @@ class Shelf:
             (Happening, (Happening.incident.is_(None), Happening.at < told_before_at)),
             (UnfitNode, (UnfitNode.until < at,)),
             (Alarm, (Alarm.over_at < told_before_at,)),
+            (Remediation, (Remediation.changed_at < told_before_at, Remediation.status.in_(ENDED))),
+            (Execution, (Execution.at < told_before_at,)),
+            (ShadowCase, (ShadowCase.at < told_before_at,)),
         )
         for model, where in rules:
             with self._database.session() as session:  # nearly always nothing, and then nobody waits for the writer
