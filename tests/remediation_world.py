@@ -87,6 +87,7 @@ class World:
 
     limits: int = 0
     step: Step = step
+    probe: Step | None = None  # by which is asked what would be accepted; where it is not the step itself
     now: float = AT
     witness: Witness = field(default_factory=Witness)
     refused: int = 0
@@ -154,7 +155,7 @@ class World:
     def obeyed(self, book: Book, event: Event) -> bool:
         """Tell whether an event would be accepted; nothing comes of it."""
         try:
-            self.step(book, event, self.now)
+            (self.probe or self.step)(book, event, self.now)
         except words.Refused:
             return False
         return True
@@ -215,17 +216,18 @@ class World:
 
     def taken_back(self, id: str) -> str:
         """Return what becomes of a remediation that a person and a scheduler take back, in a world set apart."""
+        step = self.probe or self.step
         book, now = replace_facts(self.book, self.facts()), self.now + 20_000.0
         book.freeze = None
-        book, _ = self.step(book, words.Tick(), now)
+        book, _ = step(book, words.Tick(), now)
         if book.remediations[id].undo is None:
-            book, _ = self.step(book, words.AskUndo(id=id, by="ann", reason="it was not the node"), now)
-        book, _ = self.step(book, words.Take(id=id, by="slurm-a"), now)
+            book, _ = step(book, words.AskUndo(id=id, by="ann", reason="it was not the node"), now)
+        book, _ = step(book, words.Take(id=id, by="slurm-a"), now)
         claim = book.remediations[id].claim
         assert claim is not None
         assert claim.task == "undo", f"{id} is to be undone, and {claim.task} was claimed"
         for event in (words.Begin, words.Complete):
-            book, _ = self.step(book, event(id=id, by="slurm-a", token=claim.token), now)
+            book, _ = step(book, event(id=id, by="slurm-a", token=claim.token), now)
         return book.remediations[id].status
 
 

@@ -7,6 +7,7 @@ shown by breaking ``step`` in as many ways as there are rules.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,14 @@ from msgspec.structs import replace
 
 from service.remediation import guards, step, words
 from service.remediation.words import Book, Event, Instruction, Store, Told
+from service.store import facts
+from service.store import remediation_rows as rows
+from service.store.database import Database
+from service.store.remediations import Remedies
 from tests.remediation_world import ACTIONS, Step, World, drawn
 
 INTERLEAVINGS = 600
+STORED = 6  # of them on a real store, which takes a thousand times as long
 MUTANTS_LEAST = 2_000  # within so many interleavings each broken step is caught
 actions = st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 11), st.integers(0, 59)), max_size=40)
 
@@ -44,6 +50,38 @@ def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[
     assert codes == {"conflict", "hindered", "fenced", "not_found"}
     tripped = [world for world in worlds if world.witness.open or world.witness.closed_at > 0]
     assert tripped, "no interleaving has come as far as the breaker"
+
+
+@pytest.mark.parametrize("seed", range(STORED))
+def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real SQLite each event of an interleaving is refused, stored and told as the pure step has it, and read back so."""
+    database = Database(f"sqlite:///{tmp_path}/store.sqlite")
+    database.migrate()
+    world = World(limits=seed, probe=step.step)
+    remedies = Remedies(database, lambda: world.book.policy)
+    monkeypatch.setattr(facts, "load", lambda _session, _now, _concerned: world.facts())
+    monkeypatch.setattr(rows, "tallies", lambda _session, _policy: world.book.tallies)
+
+    def stored(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+        """Let both have the event; what they make of it must be the same."""
+        try:
+            after, said = step.step(book, event, now)
+        except words.Refused as refused:
+            with pytest.raises(words.Refused) as as_well:
+                remedies.handle(event, now)
+            code: str = refused.code
+            assert as_well.value.code == code
+            raise
+        assert remedies.handle(event, now) == said
+        kept = remedies.book(now, *after.remediations)
+        assert kept.remediations == after.remediations
+        assert (kept.holds, kept.freeze, kept.trip) == (after.holds, after.freeze, after.trip)
+        return after, said
+
+    world.step = stored
+    world.play(drawn(seed))
+    database.close()
+    assert world.accepted > 5
 
 
 def broken(change: Callable[[Book, Event, float], tuple[Book, Event, float]]) -> Step:
