@@ -94,7 +94,7 @@ def _approve(turn: Turn, event: Approve) -> None:
     one = turn.find(event.id)
     turn.must(one.status == "proposed", one, "approved")
     turn.change(
-        one, "approved", event.by, status="approved", because=_short(event.reason), approved_by=event.by,
+        one, "approved", event.by, _reason(event.reason), status="approved", because=_short(event.reason), approved_by=event.by,
         approved_at=turn.now,
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ def _withdraw(turn: Turn, event: Reject | Cancel) -> None:
     one, rejected = turn.find(event.id), isinstance(event, Reject)
     status = "rejected" if rejected else "cancelled"
     turn.must(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
-    turn.change(one, status, event.by, status=status, because=_short(event.reason), claim=None)
+    turn.change(one, status, event.by, _reason(event.reason), status=status, because=_short(event.reason), claim=None)
 
 
 def _ask_undo(turn: Turn, event: AskUndo) -> None:
@@ -113,7 +113,13 @@ def _ask_undo(turn: Turn, event: AskUndo) -> None:
         raise Refused("conflict", f"{one.id} took no node out: there is nothing to undo")
     if one.undo is not None:
         raise Refused("conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it")
-    turn.change(one, "undo_asked", event.by, undo=Undo(by=event.by, reason=_short(event.reason), at=turn.now))
+    turn.change(
+        one,
+        "undo_asked",
+        event.by,
+        _reason(event.reason),
+        undo=Undo(by=event.by, reason=_short(event.reason), at=turn.now),
+    )
 
 
 # --- what a scheduler says
@@ -293,6 +299,10 @@ def _order(turn: Turn, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -
                 raise Refused("conflict", "the breaker is closed already")
             book.trip, book.breaker_closed_at = None, turn.now
             turn.tell("breaker_closed", event.by, None, {"reason": event.reason})
+
+
+def _reason(text: str) -> dict[str, str]:
+    return {"reason": _short(text)} if text else {}
 
 
 def _short(text: str) -> str:
