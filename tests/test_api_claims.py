@@ -239,10 +239,11 @@ def test_a_failure_says_what_was_done(client: Client) -> None:
     "did",
     [
         '{"gpu-0002": NaN}', '{"gpu-0002": "\\ud800"}', '{"gpu-0002": 1e999}', '{"gpu-0002": "\\u0000"}',
+        '{"gpu-0002": {"\\u0000": ["\\\\u0000"]}}',
         '{"": 1}', '{"gpu-0002": ' + "[" * 500 + "]" * 500 + "}", '{"gpu-0002": ' + "9" * 400 + "}",
         '{"gpu-0002": "' + "x" * (300 << 10) + '"}',
     ],
-    ids=["nan", "surrogate", "infinite", "nul", "nameless", "deep", "long number", "large"],
+    ids=["nan", "surrogate", "infinite", "nul", "nul inside", "nameless", "deep", "long number", "large"],
 )  # fmt: skip
 def test_odd_words_do_no_harm(client: Client, did: str) -> None:
     """Whatever a claimant says that it did is taken as plain JSON, or refused by rule; it is never an error of ours."""

@@ -38,7 +38,18 @@ def _plain(did: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("this is nothing that JSON can hold: send texts and numbers by node") from None
     if len(data) > DID_BYTES:
         raise ValueError(f"{len(data):,} bytes, and {DID_BYTES:,} are the most: say it in fewer words")
-    return dict(msgspec.json.decode(data.replace(b"\\u0000", b"")))
+    return {node: _without_nul(value) for node, value in msgspec.json.decode(data).items()}
+
+
+def _without_nul(value: Any) -> Any:
+    match value:
+        case str():
+            return value.replace("\x00", "")
+        case list():
+            return [_without_nul(one) for one in value]
+        case dict():
+            return {_without_nul(name): _without_nul(one) for name, one in value.items()}
+    return value
 
 
 def _one_line(text: str) -> str:
