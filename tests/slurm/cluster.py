@@ -168,13 +168,9 @@ class SlurmCluster:
                 self.run("scancel", "--signal=KILL", "--full", "--user=root")
                 self.run("scancel", "--user=root")
         for process in self.daemons.values():
-            process.terminate()
+            process.kill()  # nothing of it is needed again
         for process in self.daemons.values():
-            try:
-                process.wait(timeout=STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(timeout=STOP_SECONDS)
+            process.wait(timeout=STOP_SECONDS)
         for pid in self._left():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -35,6 +35,7 @@ JOB = "llama"
 SETTLE_SECONDS = 0.5
 TRAINING_SECONDS = 240.0  # three imports of torch on two busy cores, and until the agents know the ranks
 TRAINED_SECONDS = 8.0  # before the fault
+TENANT_SECONDS = 125.0  # for so long a job that has ended counts as one that others must be careful with
 LOOP_SECONDS = 240.0  # from the fault to the restarted job's first steps
 UNATTENDED_SECONDS = 10.0  # in which nothing may happen
 GOOD_STEPS = 3
@@ -93,6 +94,7 @@ class Loop:
     nodes: live.Cluster
     adapter: subprocess.Popen[bytes]
     folder: Path
+    alone_at: float = 0.0  # when no job of before counts any more, UTC
 
     def remediations(self, job: str) -> list[dict[str, Any]]:
         """Return the remediations of a job."""
@@ -197,14 +199,14 @@ def training(on: Loop, fault: str, rank: int) -> Iterator[Training]:
         yield Training(on, number, private)
     finally:
         on.slurm.clear()
+        on.alone_at = time.time() + TENANT_SECONDS
         shutil.rmtree(private, ignore_errors=True)
 
 
 def trial(on: Loop, fault: str, rank: int) -> Outcome:
     """Run one fault through the whole loop."""
     with training(on, fault, rank) as job:
-        on.wait("training", TRAINING_SECONDS, lambda: job.trains() and job.known())
-        time.sleep(TRAINED_SECONDS)
+        _train(job)
         outcome = Outcome(fault, job.place(rank))
         struck_at = strike(job, fault, rank)
         try:
@@ -218,8 +220,7 @@ def trial(on: Loop, fault: str, rank: int) -> Outcome:
 def person(on: Loop, rank: int) -> Outcome:
     """Under a policy that only proposes: nothing happens until somebody approves, and an undo gives the node back."""
     with training(on, "sigstop", rank) as job:
-        on.wait("training", TRAINING_SECONDS, lambda: job.trains() and job.known())
-        time.sleep(TRAINED_SECONDS)
+        _train(job)
         outcome = Outcome("sigstop", job.place(rank))
         struck_at = strike(job, "sigstop", rank)
         try:
@@ -247,6 +248,12 @@ def strike(job: Training, fault: str, rank: int) -> float:
         os.kill(faults.pids(job.run())[rank], signal.SIGSTOP if fault == "sigstop" else signal.SIGKILL)
         return time.time()
     return faults.struck_at(job.run())
+
+
+def _train(job: Training) -> None:
+    """Let a job train until the service knows it, and nobody else is known to run there."""
+    job.loop.wait("training", TRAINING_SECONDS, lambda: job.trains() and job.known())
+    time.sleep(max(TRAINED_SECONDS, job.loop.alone_at - time.time()))
 
 
 def _follow(job: Training, outcome: Outcome, struck_at: float) -> None:
@@ -297,6 +304,7 @@ def _seen_in_shadow(data: Path) -> None:
     from service.settings import Settings
 
     data.mkdir(parents=True)
+    at = time.time() - 3_600  # retention would forget what is very old
     database = Database(Settings(data=data).url())
     database.migrate()
     with database.transaction() as session:
@@ -304,12 +312,12 @@ def _seen_in_shadow(data: Path) -> None:
             one = Remediation(
                 id=f"rem-{number:012x}", incident=f"inc-{number:012x}", verdict_version=1, job="before", attempt=0,
                 kind="evict", nodes=("gpu9",), fault_class="stopped", symptom="hang", probability=0.95, why="",
-                proposed_at=1.0, mode="shadow", rule="machines",
+                proposed_at=at, mode="shadow", rule="machines",
             )  # fmt: skip
             document = msgspec.to_builtins(one)
             session.add(
                 ShadowCase(
-                    remediation=one.id, incident=one.incident, at=1.0, closed_at=2.0, correct=True, document=document
+                    remediation=one.id, incident=one.incident, at=at, closed_at=at + 60, correct=True, document=document
                 )
             )
     database.close()
