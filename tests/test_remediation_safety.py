@@ -20,7 +20,8 @@ from service.store import facts
 from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.remediations import Remedies
-from tests.remediation_world import ACTIONS, Step, World, drawn
+from tests.remediation_actions import ACTIONS, drawn, play
+from tests.remediation_world import Step, World
 
 INTERLEAVINGS = 600
 STORED = 6  # of them on a real store, which takes a thousand times as long
@@ -32,12 +33,12 @@ actions = st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 11
 @given(limits=st.integers(0, 2), done=actions)
 def test_no_interleaving_breaks_a_rule(limits: int, done: list[tuple[str, int, int]]) -> None:
     """Whatever hypothesis makes happen, each accepted step keeps every rule, and all that was done can be undone."""
-    World(limits=limits).play(done)
+    play(World(limits=limits), done)
 
 
 def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[str]) -> None:
     """Seeded interleavings of sixty things, in which most proposals get as far as execution, break none either."""
-    worlds = [World(limits=seed).play(drawn(seed)) for seed in range(INTERLEAVINGS)]
+    worlds = [play(World(limits=seed), drawn(seed)) for seed in range(INTERLEAVINGS)]
 
     executed = sum(len(world.witness.did) for world in worlds)
     codes = {code for world in worlds for code in world.witness.codes}
@@ -79,7 +80,7 @@ def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatc
         return after, said
 
     world.step = stored
-    world.play(drawn(seed))
+    play(world, drawn(seed))
     database.close()
     assert world.accepted > 5
 
@@ -192,7 +193,7 @@ def caught(of: Step) -> tuple[int, str] | None:
     """Return the interleaving that shows a broken step, and by which rule."""
     for seed in range(MUTANTS_LEAST):
         try:
-            World(limits=seed, step=of).play(drawn(seed))
+            play(World(limits=seed, step=of), drawn(seed))
         except AssertionError as error:
             return seed + 1, str(error).partition("\n")[0]
     return None
