@@ -43,6 +43,7 @@ SlurmctldParameters=idle_on_node_suspend
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000
 SlurmctldTimeout=60
 SlurmdTimeout=300
+MessageTimeout=60
 KillWait=2
 MinJobAge=600
 ReturnToService=2
