@@ -108,6 +108,19 @@ def test_who_slept_does_not_act(client: Client, tmp_path: Path, clock: Clock) ->
             claim.keep()
 
 
+def test_a_claim_that_the_policy_makes_shorter_ends_sooner(tmp_path: Path, clock: Clock) -> None:
+    """The service gives 30 s where 60 were asked for: who hears nothing of it for 6 s has less than a command's time left."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[limits]\nclaim_seconds = 30\n")
+    with served(tmp_path, engine=False, policy=policy) as client, connected(client.url, None, None) as connection:
+        claim = Claim.of(connection, approved(client, tmp_path))
+        clock.sleep(4)
+        claim.keep()
+        clock.sleep(2)
+        with pytest.raises(Lost, match="claim_seconds"):
+            claim.keep()
+
+
 def test_a_claim_is_taken_up_by_its_holder_only(client: Client, tmp_path: Path) -> None:
     """After a restart the same token finds its claim again; another scheduler's stays where it is."""
     id = approved(client, tmp_path)

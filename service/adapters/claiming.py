@@ -43,7 +43,7 @@ class Claim:
         asked_at = time.monotonic()
         answer = _surely(connection, _path(id, "claim"), {"seconds": CLAIM_SECONDS}, asked_at + CLAIM_SECONDS / 2)
         claim = cls(connection, id, answer["token"], answer["task"])
-        claim._kept(asked_at)
+        claim._kept(asked_at, answer["seconds"])
         return claim
 
     @classmethod
@@ -67,7 +67,10 @@ class Claim:
                     raise Lost(str(problem)) from None
                 self._beat_at = time.monotonic() + AGAIN_SECONDS  # the lease that we have still holds
         if time.monotonic() > self._until - SURE_SECONDS:
-            raise Lost(f"the service was not reached for {CLAIM_SECONDS - SURE_SECONDS:.0f} s")
+            raise Lost(
+                f"the claim is not sure to last for {SURE_SECONDS:.0f} s more: the service was not reached in time, "
+                "or its policy's claim_seconds are too few"
+            )
 
     def begin(self) -> Document:
         """Say that we act now, and return the remediation; raise ``Forbidden`` where something stands in the way."""
@@ -88,11 +91,11 @@ class Claim:
     def _beat(self) -> None:
         asked_at = time.monotonic()
         body = {"token": self.token, "seconds": CLAIM_SECONDS}
-        self._connection.send("POST", _path(self.id, "heartbeat"), json=body)
-        self._kept(asked_at)
+        self._kept(asked_at, self._connection.send("POST", _path(self.id, "heartbeat"), json=body)["seconds"])
 
-    def _kept(self, asked_at: float) -> None:
-        self._beat_at, self._until = asked_at + BEAT_SECONDS, asked_at + CLAIM_SECONDS
+    def _kept(self, asked_at: float, seconds: float) -> None:
+        """Count from before it was asked, so that a lease is never held longer here than by the service."""
+        self._beat_at, self._until = asked_at + BEAT_SECONDS, asked_at + seconds
 
 
 def _surely(connection: Connection, path: str, body: Document, until: float) -> Any:

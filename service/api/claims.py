@@ -20,6 +20,7 @@ from service.api.problems import documented
 from service.api.remediation_documents import Claimed, RemediationDocument
 from service.api.state import Service, of
 from service.api.steps import Strict, take_of_one
+from service.clock import now
 from service.remediation.words import Begin, Complete, Fail, Heartbeat, Remediation, Take
 
 LONGEST_REASON = 1_000
@@ -172,4 +173,5 @@ def _ended(
 
 def _claimed(one: Remediation, shown: RemediationDocument) -> Claimed:
     assert one.claim is not None
-    return Claimed(token=one.claim.token, until=one.claim.until, task=one.claim.task, remediation=shown)
+    claim, left = one.claim, max(0.0, one.claim.until - now())
+    return Claimed(token=claim.token, until=claim.until, seconds=left, task=claim.task, remediation=shown)

@@ -85,6 +85,7 @@ class Claimed(BaseModel):
 
     token: int
     until: float = Field(description="UTC seconds, by the service's clock.")
+    seconds: float = Field(description="How long it lasts, from when this was first asked: the policy bounds it.")
     task: Literal["do", "undo"]
     remediation: RemediationDocument
 
