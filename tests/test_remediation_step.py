@@ -49,7 +49,7 @@ SHOWN = Tally(seen=40, right=40)
 
 def plan(id: str = "rem-1", **fields: Any) -> Remediation:
     """Return the plan to evict one node of the job."""
-    told = {
+    told: dict[str, Any] = {
         "incident": "inc-1", "verdict_version": 2, "job": JOB, "attempt": 1, "kind": "evict", "nodes": ("gpu-3",),
         "fault_class": "stopped", "symptom": "hang", "probability": 0.95, "why": "it is stopped", "proposed_at": 0.0,
     }  # fmt: skip
@@ -58,8 +58,8 @@ def plan(id: str = "rem-1", **fields: Any) -> Remediation:
 
 def facts(**fields: Any) -> Facts:
     """Return a fleet of a hundred nodes with one job on eight of them."""
-    job = JobFacts(nodes=NODES, attempt=1, minimum_nodes=4)
-    return Facts(**({"fleet_nodes": 100, "jobs": {JOB: job}} | fields))
+    known: dict[str, Any] = {"fleet_nodes": 100, "jobs": {JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=4)}}
+    return Facts(**(known | fields))
 
 
 class Desk:

@@ -38,6 +38,7 @@ from service.remediation.words import (
     Take,
     Tally,
     Tick,
+    Verified,
 )
 from service.store import facts, happenings, incidents
 from service.store import remediation_rows as rows
@@ -182,6 +183,21 @@ def test_an_undone_remediation_is_found_however_old(remedies: Remedies) -> None:
     )
     assert undone.status == "undone"
     assert remedies.book(late).remediations == {}
+
+
+def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: Remedies) -> None:
+    """Nodes of an unknown end may be out: whoever wants another of the job's sees them. A cured one leaves the book."""
+    let(remedies, *DONE, Verified(id=ID, outcome="unknown", why="nothing was seen of the job"))
+    assert ID in remedies.book(NOW + 600.0).remediations
+    assert ID not in remedies.book(NOW + 8 * 86_400.0).remediations
+
+    other = plan(id="rem-000000000002")
+    let(
+        remedies, Proposed(incident=INCIDENT, plan=other), Approve(id=other.id, by="ann"), Take(id=other.id, by="slurm")
+    )
+    let(remedies, Begin(id=other.id, by="slurm", token=1), Complete(id=other.id, by="slurm", token=1))
+    let(remedies, Verified(id=other.id, outcome="cured", why="it does steps again"))
+    assert other.id not in remedies.book(NOW + 600.0).remediations
 
 
 def test_a_claim_that_ran_out_fences_its_holder(remedies: Remedies) -> None:

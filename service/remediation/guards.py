@@ -106,7 +106,8 @@ def _gone(book: Book, remediation: Remediation, job: JobFacts) -> set[str]:
 
 def _unseen(other: Remediation, job: JobFacts) -> bool:
     """Whether it has taken nodes out and no later attempt of the job has shown so."""
-    if other.kind not in TAKES_NODES or other.began_at is None or other.status not in UNSETTLED:
+    settled = other.status not in UNSETTLED and (other.status != "done" or other.outcome != "unknown")
+    if other.kind not in TAKES_NODES or other.began_at is None or settled:
         return False
     return job.attempt is None or other.attempt is None or job.attempt <= other.attempt
 

@@ -32,6 +32,7 @@ from service.remediation.words import (
     Claim,
     CloseBreaker,
     Complete,
+    Ending,
     Event,
     Execution,
     ExpireHold,
@@ -103,7 +104,10 @@ def _withdraw(turn: Turn, event: Reject | Cancel) -> None:
     one, rejected = turn.find(event.id), isinstance(event, Reject)
     status = "rejected" if rejected else "cancelled"
     turn.must(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
-    turn.change(one, status, event.by, _reason(event.reason), status=status, because=_short(event.reason), claim=None)
+    said = {} if rejected else {"cancelled_by": event.by}
+    turn.change(
+        one, status, event.by, _reason(event.reason), status=status, because=_short(event.reason), claim=None, **said
+    )
 
 
 def _ask_undo(turn: Turn, event: AskUndo) -> None:
@@ -169,34 +173,38 @@ def _complete(turn: Turn, event: Complete) -> None:
     one = turn.find(event.id)
     if _said_before(one, event):
         return
-    claim = _held(turn, one, event)
+    claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
     if claim.task == "undo":
-        turn.change(one, "undone", event.by, {"did": event.did}, status="undone", claim=None)
+        turn.change(one, "undone", event.by, {"did": event.did}, status="undone", **ended)
         return
     turn.must(one.status == "executing", one, "completed")
     turn.change(
-        one, "completed", event.by, {"did": event.did}, status="verifying", claim=None, did=one.did | event.did,
-        completed_at=turn.now,
+        one, "completed", event.by, {"did": event.did}, status="verifying", did=one.did | event.did,
+        completed_at=turn.now, **ended,
     )  # fmt: skip
 
 
-def _said_before(one: Remediation, event: Complete) -> bool:
-    """Whether the newest claimant says again what has been taken down: the answer to it was lost."""
-    return one.claim is None and event.token == one.claims and one.status in {"verifying", "done", "undone"}
+def _said_before(one: Remediation, event: Complete | Fail) -> bool:
+    """Whether a claimant says again what has been taken down. One whose claim ran out has never been heard."""
+    return one.claim is None and one.ending == _ending(event)
+
+
+def _ending(event: Complete | Fail) -> Ending:
+    return Ending(by=event.by, token=event.token, word="complete" if isinstance(event, Complete) else "fail")
 
 
 def _fail(turn: Turn, event: Fail) -> None:
     one = turn.find(event.id)
-    if one.claim is None and event.token == one.claims and one.status == "failed" and one.undo is None:
+    if _said_before(one, event):
         return
-    claim = _held(turn, one, event)
+    claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
     why = _short(event.reason)
     if claim.task == "undo":
-        turn.change(one, "undo_failed", event.by, {"did": event.did, "why": why}, claim=None, because=why)
+        turn.change(one, "undo_failed", event.by, {"did": event.did, "why": why}, because=why, **ended)
         return
     turn.change(
-        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, claim=None,
-        did=one.did | event.did,
+        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why,
+        did=one.did | event.did, **ended,
     )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from service.remediation.guards import hindrances
-from service.remediation.policy import locked, rule_for
+from service.remediation.policy import PROPOSE, locked, rule_for
 from service.remediation.turn import Turn
-from service.remediation.words import WAITING, Proposed, Remediation, Tally, Task
+from service.remediation.words import WAITING, Mode, Proposed, Remediation, Rule, Tally, Task
 
 POLICY = "policy"
+UNBEGUN = WAITING | {"claimed"}
 ANEW = frozenset({"expired", "cancelled"})
 
 
@@ -17,17 +18,18 @@ def proposed(turn: Turn, event: Proposed) -> None:
     """Take up the plan of an incident's newest verdict in the place of the one before."""
     for one in list(turn.book.remediations.values()):
         other = event.plan is None or one.id != event.plan.id
-        if one.incident == event.incident and other and (one.status in WAITING or one.status == "claimed"):
+        if one.incident == event.incident and other and one.status in UNBEGUN:
             why = event.why or "the newest verdict asks for something else"
             turn.change(one, "cancelled", "engine", {"why": why}, status="cancelled", because=why, claim=None)
     if event.plan is None:
         return
     known = turn.book.remediations.get(event.plan.id)
     if known is None:
-        _begin(turn, event.plan, claims=0, version=0)
-    elif known.status in ANEW:
-        _begin(turn, event.plan, claims=known.claims, version=known.version)
-    elif known.status in WAITING:
+        _begin(turn, replace(event.plan, version=0))
+    elif known.status in ANEW:  # tokens and versions go on from those of before
+        before = {"claims": known.claims, "version": known.version, "cancelled_by": known.cancelled_by}
+        _begin(turn, replace(event.plan, **before))
+    elif known.status in UNBEGUN:
         _renew(turn, known, event.plan)
 
 
@@ -40,15 +42,12 @@ def task_of(one: Remediation) -> Task | None:
 
 def take_up(turn: Turn, one: Remediation) -> None:
     """Let the policy approve a proposal, or note what it would have done, once."""
-    rule = rule_for(turn.book.policy, one)
-    mode, because = rule.mode, ""
-    if mode == "automatic" and (why := locked(rule, turn.book.tallies.get(rule.name, Tally()))):
-        mode, because = "shadow", why
+    rule, mode, because = _judged(turn, one)
     found = hindrances(turn.book, one, turn.now) if mode != "propose" else []
     if mode == "automatic" and not found:
         turn.change(
             one, "approved", POLICY, {"rule": rule.name}, status="approved", mode=mode, rule=rule.name,
-            because=f"rule {rule.name}", approved_by=f"{POLICY} {rule.name}", approved_at=turn.now,
+            because=f"rule {rule.name}", approved_by=_name(rule.name), approved_at=turn.now,
         )  # fmt: skip
         return
     if found:
@@ -63,29 +62,43 @@ def take_up(turn: Turn, one: Remediation) -> None:
         turn.tell("remediation_hindered", POLICY, noted, {"rule": rule.name, "hindered": [one.code for one in found]})
 
 
-def _begin(turn: Turn, plan: Remediation, *, claims: int, version: int) -> None:
-    """Propose; tokens and versions go on from those of an earlier proposal of the same plan."""
-    fresh = replace(plan, status="proposed", changed_at=turn.now, proposed_at=turn.now, claims=claims, version=version)
+def _judged(turn: Turn, one: Remediation) -> tuple[Rule, Mode, str]:
+    """Return the rule that fits, the mode in which it may act, and why that is not its own."""
+    if one.cancelled_by:
+        return PROPOSE, "propose", f"{one.cancelled_by} has cancelled it before: only a person lets it act"
+    rule = rule_for(turn.book.policy, one)
+    if rule.mode == "automatic" and (why := locked(rule, turn.book.tallies.get(rule.name, Tally()))):
+        return rule, "shadow", why
+    return rule, rule.mode, ""
+
+
+def _begin(turn: Turn, plan: Remediation) -> None:
+    fresh = replace(plan, status="proposed", changed_at=turn.now, proposed_at=turn.now)
     take_up(turn, turn.change(fresh, "proposed", plan.proposed_by, {"why": plan.why, "probability": plan.probability}))
 
 
 def _renew(turn: Turn, known: Remediation, plan: Remediation) -> None:
     """The same plan from a newer verdict. What a policy approved has to pass it again; what a person did stays."""
+    version = plan.code_version if known.status == "proposed" else known.code_version  # who approved knows that one
     renewed = replace(
-        known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why,
-        expected_loss_gpu_hours=plan.expected_loss_gpu_hours, prices_tenants=plan.prices_tenants,
-        alternatives=plan.alternatives,
-        version=known.version + 1,
+        known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why, symptom=plan.symptom,
+        fault_class=plan.fault_class, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, code_version=version,
+        prices_tenants=plan.prices_tenants, alternatives=plan.alternatives, version=known.version + 1,
     )  # fmt: skip
     turn.keep(renewed)
-    if renewed.status == "approved" and renewed.mode == "automatic":
-        rule = rule_for(turn.book.policy, renewed)
-        if rule.name == renewed.rule and rule.mode == "automatic":
+    if renewed.status != "proposed" and renewed.approved_by == _name(renewed.rule):
+        rule, mode, because = _judged(turn, renewed)
+        if rule.name == renewed.rule and mode == "automatic":
             return
-        why = f"the newer verdict does not pass rule {renewed.rule}"
+        why = because or f"the newer verdict does not pass rule {renewed.rule}"
         renewed = turn.change(
             renewed, "hindered", POLICY, {"why": why}, status="proposed", mode="propose", rule="", because=why,
-            approved_by="", approved_at=None,
+            approved_by="", approved_at=None, claim=None,
         )  # fmt: skip
     if renewed.status == "proposed":
         take_up(turn, renewed)
+
+
+def _name(rule: str) -> str:
+    """Return by whom a rule's approval is."""
+    return f"{POLICY} {rule}"

@@ -37,6 +37,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     task: Task = "do"
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """With what the holder of a claim has ended it. Said again, because the answer was lost, it is answered again."""
+
+    by: str
+    token: int
+    word: Literal["complete", "fail"]
+
+
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
     """That somebody wants it undone."""
 
@@ -85,6 +93,8 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     approved_at: float | None = None
     claim: Claim | None = None
     claims: int = 0  # the highest token that was given
+    ending: Ending | None = None  # of the newest claim that its holder has ended
+    cancelled_by: str = ""  # who did: proposed again, only a person lets it act
     began_at: float | None = None  # first execution: from here on it counts in budget and breaker
     completed_at: float | None = None
     did: dict[str, Any] = {}  # what the scheduler says it did, node → what: what an undo takes back

@@ -33,7 +33,7 @@ from service.store.upserts import upsert
 from service.store.words import clean
 
 FREEZE, BREAKER = "freeze", "breaker"  # rows of the switches
-UNSETTLED_SECONDS = 7 * 86_400.0  # so long the nodes of one that failed may be out, and count in the job's minimum
+UNSETTLED_SECONDS = 7 * 86_400.0  # so long nodes of which nobody knows more may be out, and count in the job's minimum
 MOST_CASES = 1_000  # of shadow mode, the newest: what a rule does today is what counts
 
 _log = logging.getLogger(__name__)
@@ -49,9 +49,10 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 def remediations(
     session: Session, now: float, event: Event | None = None, asked: Sequence[str] = ()
 ) -> dict[str, Remediation]:
-    """Return those that have not ended, are to be undone or have failed of late, and those that somebody asks about."""
-    failed = (Row.status == "failed") & (Row.changed_at >= now - UNSETTLED_SECONDS)
-    wanted: list[ColumnElement[bool]] = [*_live(), failed, Row.id.in_(asked)]
+    """Return those that have not ended, are to be undone or ended unclearly of late, and those somebody asks about."""
+    unknown = (Row.status == "done") & (Row.document["outcome"].as_string() == "unknown")
+    unsettled = ((Row.status == "failed") | unknown) & (Row.changed_at >= now - UNSETTLED_SECONDS)
+    wanted: list[ColumnElement[bool]] = [*_live(), unsettled, Row.id.in_(asked)]
     if isinstance(event, Proposed):
         wanted.append(Row.incident == event.incident)
         if event.plan is not None:
