@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from service.adapters import claiming
+from service.adapters import claiming, slurm_finding
 from service.adapters.claiming import Claim, Lost
+from service.adapters.slurm import Scheduler
+from service.adapters.slurm_commands import Slurm
+from service.adapters.slurm_output import Node, SlurmRefused
 from service.clock import now
 from service.commands.connection import Connection, connected
 from service.commands.endings import Forbidden
-from service.remediation.words import Tick
+from service.remediation.words import AskUndo, Tick
 from tests.served import Client, served
-from tests.slurm.proposals import Shop
+from tests.slurm.proposals import Heard, Shop
 
 NODES = ("gpu0", "gpu1", "gpu2")
 
@@ -119,6 +122,37 @@ def test_a_claim_that_the_policy_makes_shorter_ends_sooner(tmp_path: Path, clock
         clock.sleep(2)
         with pytest.raises(Lost, match="claim_seconds"):
             claim.keep()
+
+
+class Stubborn(Slurm):
+    """A Slurm that does not take a drain back."""
+
+    def node(self, name: str) -> Node | None:
+        """Return a node that is drained by whatever remediation asks."""
+        return Node(name=name, flags=frozenset({"IDLE", "DRAIN"}), reason="faulthound inc-", by="slurm")
+
+    def change(self, command: Sequence[str]) -> None:
+        """Refuse."""
+        raise SlurmRefused(f"{command[0]}: Access/permission denied")
+
+
+def test_an_undo_that_fails_is_not_tried_again_at_once(
+    client: Client, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm refuses it: it stays to be undone, and three looks within a minute try it once; the timeline has it once."""
+    id = approved(client, tmp_path)
+    claim = Claim.of(connection, id)
+    claim.begin()
+    claim.complete({"gpu1": "drained"})
+    client.service.remedies.handle(AskUndo(id=id, by="ann", reason="it is well"), now())
+    monkeypatch.setattr(slurm_finding, "mark", lambda *_: "faulthound inc-")
+    scheduler = Scheduler(connection, Stubborn(), Heard())
+    for _ in range(3):
+        scheduler.once()
+
+    assert client.get(f"/v1/remediations/{id}").json()["task"] == "undo"
+    kinds = [one["kind"] for one in client.get("/v1/events").json()["items"]]
+    assert kinds.count("remediation_undo_failed") == 1
 
 
 def test_a_claim_is_taken_up_by_its_holder_only(client: Client, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ the next one takes up the claim that this one held, if it comes before that has 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from service.adapters.claiming import Claim, Lost
 from service.adapters.following import AWAY, Patience
 from service.adapters.slurm_actions import KINDS, Doing, Failed, Work, commands_of, patiently
 from service.adapters.slurm_commands import Slurm, SlurmAway, undrain
-from service.adapters.slurm_finding import Elsewhere, undoing, work_of
+from service.adapters.slurm_finding import Elsewhere, Placed, undoing, work_of
 from service.adapters.slurm_output import SlurmRefused
 from service.commands.endings import Forbidden, Unreachable
 from service.commands.speech import Speech
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from service.commands.connection import Connection
 
 POLL_SECONDS = 1.0
+UNDO_AGAIN_SECONDS = 60.0  # one that has failed can be claimed at once; what keeps it from being done takes longer
 MOST_REMEMBERED = 1_000  # things said once
 HELD = ("claimed", "executing")
 
@@ -36,6 +38,7 @@ class Scheduler:
     def __init__(self, connection: Connection, slurm: Slurm, speech: Speech) -> None:
         self._connection, self._slurm, self._speech = connection, slurm, speech
         self._said: dict[str, None] = {}
+        self._not_before: dict[str, float] = {}  # undo that has failed → monotonic
 
     def serve(self, ended: Callable[[], bool] = lambda: False) -> None:
         """Do what can be claimed, for as long as the process lives."""
@@ -88,6 +91,8 @@ class Scheduler:
                 self._once_said(f"{found['id']}: {found['kind']} is not done by this adapter: it is left to others")
 
     def _take(self, found: Found) -> None:
+        if time.monotonic() < self._not_before.get(found["id"], 0.0):
+            return
         try:
             self._work(found, found["task"])
         except Elsewhere as problem:
@@ -113,6 +118,8 @@ class Scheduler:
                 claim.complete(did)
                 self._speech.note(f"{claim.id}: {'undone' if claim.task == 'undo' else 'done'}: {told}")
             else:
+                if claim.task == "undo":
+                    self._not_before[claim.id] = time.monotonic() + UNDO_AGAIN_SECONDS
                 claim.fail(failed, did)
                 self._speech.note(f"{claim.id} failed: {failed}" + (f"; before that: {told}" if did else ""))
         except (Lost, Forbidden, Unreachable) as problem:
@@ -139,16 +146,16 @@ class Scheduler:
             return undoing(self._slurm, found)
         return work_of(self._slurm, found, lambda: self._placed(found))
 
-    def _placed(self, found: Found) -> list[str]:
-        """Return the nodes that the attempt's ranks were seen on."""
+    def _placed(self, found: Found) -> Placed:
         path = f"/v1/jobs/{quote(found['job'], safe='')}/ranks"
         try:
-            rows = self._connection.all(path, attempt=found["attempt"])
-            return sorted({row["node"] for row in rows})
+            rows = list(self._connection.all(path, attempt=found["attempt"]))
         except Forbidden as refusal:
             if refusal.status != 404:
                 raise
-            return []
+            rows = []
+        seen_at = max((row["last_seen_at"] for row in rows), default=math.inf)
+        return Placed(sorted({row["node"] for row in rows}), seen_at)
 
     def _once_said(self, text: str) -> None:
         if text in self._said:

@@ -7,7 +7,7 @@ the beginning: after a command that timed out, after a restart of the controller
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -222,8 +222,3 @@ def _foreign(node: Node, work: Work) -> str | None:
     if node.reason and not node.reason.startswith(work.mark):
         return f"left as it is: {node.state}, {node.by or 'somebody'} says {node.reason[:200]!a}"
     return None
-
-
-def sharing(jobs: Sequence[Job], nodes: Sequence[str]) -> list[Job]:
-    """Return the jobs that run on all of these nodes."""
-    return [job for job in jobs if job.state in (*RUNS, "COMPLETING") and set(nodes) <= set(job.nodes)]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from service.adapters.slurm_actions import RESTARTS, Work, reason_of, sharing
+from service.adapters.slurm_actions import RESTARTS, Work, reason_of
 from service.adapters.slurm_commands import Slurm
 from service.adapters.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark
 
 Found = dict[str, Any]
-Placed = Callable[[], Sequence[str]]
-"""The nodes that the attempt's ranks were seen on."""
+
+
+class Placed(NamedTuple):
+    """Where the attempt's ranks were seen, and when last."""
+
+    nodes: Sequence[str] = ()
+    at: float = math.inf
+
 
 MOST_NAMED = 8
 _NUMBERED = re.compile(r"-(\d{1,10})$")
@@ -25,7 +32,7 @@ class Elsewhere(Exception):
     """This Slurm knows nothing of it: another scheduler may."""
 
 
-def work_of(slurm: Slurm, found: Found, placed: Placed) -> Work:
+def work_of(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> Work:
     """Return what is to be done in Slurm's names; ``problem`` where it cannot be. Raise ``Elsewhere``."""
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
@@ -76,16 +83,17 @@ def _checked(slurm: Slurm, work: Work, number: str) -> Work:
     return replace(work, job=number)
 
 
-def _job(slurm: Slurm, name: str, placed: Placed) -> tuple[str | None, str]:
+def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | None, str]:
     """Return the number of a job, or None and why it cannot be told.
 
-    Agents call a job by its name and number in Slurm, unless its user gave it another name; then the one job that runs
-    on all of its nodes is meant, or the newest one that has the very same name.
+    Agents call a job by its name and number in Slurm, unless its user gave it another name; then the one job is meant
+    that runs where its ranks were seen, and did so then, or else the only one that has the very same name.
     """
     if (numbered := _NUMBERED.search(name)) and (job := slurm.job(numbered[1])) and name in job.known_as:
         return job.number, ""
-    nodes = list(placed())
-    running = sharing(slurm.jobs_on(nodes), nodes) if nodes else []
+    seen = placed()
+    there = slurm.jobs_on(seen.nodes) if seen.nodes else []
+    running = [job for job in there if job.state in (*RUNS, "COMPLETING") and _may_be(job, seen)]
     named = [job for job in running if job.name == name]
     for some in (named, running):
         if len(some) == 1:
@@ -93,12 +101,19 @@ def _job(slurm: Slurm, name: str, placed: Placed) -> tuple[str | None, str]:
     if running:
         told = ", ".join(job.number for job in running[:5])
         return None, f"which of Slurm's jobs {told} is {name} cannot be told: let FAULTHOUND_JOB be its name there"
-    ended = _newest([job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE])
-    return ended, f"Slurm has no job that runs as {name}: let FAULTHOUND_JOB be its name there, or leave it unset"
+    ended = [job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE and _may_be(job, seen)]
+    if len(ended) == 1:
+        return ended[0].number, ""
+    return None, (
+        f"Slurm has {len(ended) or 'no'} jobs that may be {name}: let FAULTHOUND_JOB be its name there, or leave it unset"
+    )
 
 
-def _newest(jobs: list[Job]) -> str | None:
-    return max((job.number for job in jobs), key=int, default=None)
+def _may_be(job: Job, seen: Placed) -> bool:
+    """Whether these may be the job's ranks. Who began later, or elsewhere, is another tenant, whatever its name is."""
+    if job.state == "PENDING":
+        return True
+    return set(seen.nodes) <= set(job.nodes) and (job.started_at or 0.0) <= seen.at
 
 
 def _named(slurm: Slurm, name: str) -> str | None:
@@ -109,11 +124,12 @@ def _named(slurm: Slurm, name: str) -> str | None:
     return None
 
 
-def _in_slurm(slurm: Slurm, nodes: Sequence[str]) -> list[str]:
+def _in_slurm(slurm: Slurm, seen: Placed) -> Placed:
     """Return nodes as Slurm calls them, none where it does not know them. One name tells how all are written."""
+    nodes = seen.nodes
     if not all(map(is_plain, nodes)) or not nodes or (first := _named(slurm, nodes[0])) is None:
-        return []
-    return list(nodes) if first == nodes[0] else [node.split(".")[0] for node in nodes]
+        return seen._replace(nodes=())
+    return seen if first == nodes[0] else seen._replace(nodes=[node.split(".")[0] for node in nodes])
 
 
 def _some(names: Collection[str]) -> str:
