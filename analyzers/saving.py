@@ -50,16 +50,19 @@ class Saving:
 
 
 def _by_phase(ring: Ring) -> float | None:
-    """Return when a rank first entered something in the phase that it is in now, if that is a save."""
-    phases, entered = _column(ring, "phase"), _column(ring, "entered_ns")
-    if not phases or len(phases) != len(entered) or not 0 <= phases[-1] < len(ring.strings):
+    """Return since when a rank is in its phase, if that is a save: that it entered something in it, or left the last before."""
+    if ring.phase is None or not _PHASE.search(ring.phase):
         return None
-    if not _PHASE.search(ring.strings[phases[-1]]):
-        return None
-    first = len(phases) - 1
-    while first and phases[first - 1] == phases[-1]:
-        first -= 1
-    return entered[first] / 1e9
+    inside = ring.strings.index(ring.phase) if ring.phase in ring.strings else None
+    since, before = ring.at, None
+    columns = [_column(ring, name) for name in ("phase", "entered_ns", "left_ns")]
+    for phase, entered, left in zip(*columns, strict=False):
+        if phase != inside:
+            since = max(entered, left) / 1e9
+        elif before != inside:
+            since = entered / 1e9
+        before = phase
+    return since
 
 
 def _column(ring: Ring, name: str) -> list[int]:

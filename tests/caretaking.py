@@ -117,7 +117,7 @@ class Care:
         ring = ring_record(0, at, [("barrier", 1, AT + 10.0, AT + 11.0), ("all_reduce", 2, AT + 15.0, None)], 2)
         strings = (*ring.strings, "forward", phase)
         columns = ring.columns | {"phase": array("i", [len(ring.strings), len(ring.strings) + 1]).tobytes()}
-        record = replace(ring, job=JOB, attempt=1, strings=strings, columns=columns)
+        record = replace(ring, job=JOB, attempt=1, phase=phase, strings=strings, columns=columns)
         batch = Received(sequence=9, received_at=at, node="gpu-0001", records=(record,), sent_at=at)
         observe(self.state, batch)
 
