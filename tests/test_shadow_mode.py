@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.remediation.words import Policy, Rule
 from service.store.database import Database
 from tests.caretaking import Care
+from tests.incident_rows import verdict
 from tests.postgres import database, postgres, url
 from tests.remediation_fleet import hung
 
@@ -53,3 +54,47 @@ def test_nobody_knows_counts_for_nothing(database: Database) -> None:
     care.close("all 6 processes have ended", recovered=False)
     care.turn()
     assert care.remedies.book(care.now).tallies["hangs"].seen == 0
+
+
+def test_a_word_on_a_later_version_counts_for_the_same_plan(database: Database) -> None:
+    """Version 3 names the same node as version 2 and a person says that it is right: the rule was right."""
+    care = Care(database, SHADOW)
+    care.turn(0.0)
+    hung(database)
+    care.turn()
+    care.turn()
+    care.publish(verdict())
+    care.turn()
+    care.say("right")
+    care.turn()
+    assert [case.correct for case in care.cases()] == [True]
+
+
+def test_what_a_right_verdict_has_withdrawn_speaks_against_the_rule(database: Database) -> None:
+    """Version 2 would have evicted a node at once, version 3 only wants it looked at, and is right: a wrong case."""
+    care = Care(database, SHADOW)
+    care.turn(0.0)
+    hung(database)
+    care.turn()
+    care.turn()
+    care.publish(verdict(action="probe"))
+    care.turn()
+    care.say("right")
+    care.turn()
+    assert [case.correct for case in care.cases()] == [False]
+
+
+def test_what_would_have_been_done_before_the_cure_was_wrong(database: Database) -> None:
+    """The rule would have evicted one node; a later version named another, which a person let go, and that was the cure."""
+    care = Care(database, SHADOW)
+    care.turn(0.0)
+    hung(database)
+    care.turn()
+    care.turn()
+    first = care.only().id
+    care.publish(verdict("gpu-0003"))
+    care.completed()
+    care.steps(care.now + 1.0, 12)
+    care.turn(120.0)
+    care.turn()
+    assert {case.remediation == first: case.correct for case in care.cases()} == {True: False, False: True}

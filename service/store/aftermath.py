@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from analyzers.conviction import Happened, NodeRecord, Trial, tried, updated
 from analyzers.knowledge.convictions import Weights
 from service.remediation.words import Remediation
+from service.store import remediation_rows as rows
 from service.store.models import Feedback, ShadowCase
 from service.store.models import NodeRecord as NodeRow
 from service.store.upserts import upsert
@@ -56,9 +57,12 @@ def note_case(session: Session, one: Remediation, now: float) -> None:
 
 
 def verified(session: Session, one: Remediation) -> None:
-    """Let a case know what came of it."""
+    """Let a case know what came of it; what a rule would have done before the cure was found was wrong."""
     if one.outcome in ("cured", "not_cured"):
         _judge(session, ShadowCase.remediation == one.id, one.outcome == "cured", one.because)
+    if one.outcome == "cured":
+        others = (ShadowCase.incident == one.incident) & (ShadowCase.remediation != one.id)
+        _judge(session, others, False, f"{one.id} was the cure")
 
 
 def closed(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:
@@ -72,9 +76,21 @@ def said(session: Session, feedback: Feedback) -> None:
     """Let the cases of an incident know what a person says: that counts more than what was seen."""
     cases = ShadowCase.incident == feedback.incident
     for row in session.scalars(select(ShadowCase).where(cases)):
-        if row.document.get("verdict_version") == feedback.verdict_version and feedback.judgement != "unclear":
-            row.correct, row.because = feedback.judgement == "right", clean(f"{feedback.by}: {feedback.text}", 1_000)
+        if (correct := _was_right(session, row, feedback)) is not None:
+            row.correct, row.because = correct, clean(f"{feedback.by}: {feedback.text}", 1_000)
     session.flush()
+
+
+def _was_right(session: Session, case: ShadowCase, feedback: Feedback) -> bool | None:
+    """Return whether a rule was right, by what is said of a version of the verdict; None: that says nothing of it."""
+    one = rows.of(session, case.remediation)
+    if one is None or feedback.judgement == "unclear":
+        return None
+    if case.document["verdict_version"] <= feedback.verdict_version <= one.verdict_version:
+        return feedback.judgement == "right"
+    # The verdict that is right has withdrawn it: who had acted at once would have acted wrongly.
+    withdrawn = one.status == "cancelled" and one.verdict_version < feedback.verdict_version
+    return False if withdrawn and feedback.judgement == "right" else None
 
 
 def _judge(session: Session, cases: object, correct: bool, because: str) -> None:
