@@ -148,7 +148,7 @@ class Witness:
         assert not saving, f"{row.id} acts while a checkpoint is saved"
         if row.kind in TAKES_NODES:
             tenants = {other for node in row.nodes for other in book.facts.tenants.get(node, ()) if other != row.job}
-            assert row.prices_tenants or not tenants, f"{row.id} takes a node of {sorted(tenants)} unpriced"
+            assert tenants <= set(row.priced_tenants), f"{row.id} takes a node of {sorted(tenants)} unpriced"
             self._shards(book, row)
             self._minimum(book, row)
 

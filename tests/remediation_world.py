@@ -182,7 +182,7 @@ class World:
             id=f"rem-{msgspec_hash((incident, kind, chosen))}", incident=incident, job=job, kind=kind,
             verdict_version=self.versions.get(incident, 0), attempt=self.jobs[job].attempt if b % 4 else None,
             nodes=chosen if kind == "evict" else (), fault_class=CLASSES[b % 3], symptom="hang", probability=0.97 - 0.1 * (b % 2),
-            why="it never entered", proposed_at=self.now, prices_tenants=b % 8 == 7,
+            why="it never entered", proposed_at=self.now, priced_tenants=("other",) * (b % 8 == 7),
         )  # fmt: skip
 
     # --- at the end

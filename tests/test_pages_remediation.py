@@ -340,7 +340,7 @@ def test_an_open_breaker_is_on_every_page(client: Client, ann: Browser) -> None:
         incident, job = f"inc-00000000000{number}", f"job-{number}"
         running(client.service.database, job, (node, f"spare-{number}"))
         incident_rows.seed(client.service.database, incident, at=now() - 60, job=job)
-        one = replace(plan(f"rem-00000000000{number}", incident, job, (node,)), prices_tenants=True)
+        one = replace(plan(f"rem-00000000000{number}", incident, job, (node,)), priced_tenants=(incident_rows.JOB,))
         happens(client, Proposed(incident=incident, plan=one))
         client.post(f"/v1/remediations/{one.id}/approve", headers={"If-Match": "*"})
         happens(client, Take(id=one.id, by="slurm"), Begin(id=one.id, by="slurm", token=1))

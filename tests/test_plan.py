@@ -156,7 +156,7 @@ def test_tenants_are_priced() -> None:
     verdict = judged({"n1": 0.97}, named=("n1",))
     small, large = (choose(verdict, on(nodes, **tenants), COSTS) for nodes in (4, 2048))
     assert small.kind == "reattempt"
-    assert (large.nodes, large.prices_tenants) == (("n1",), True)
+    assert (large.nodes, large.priced_tenants) == (("n1",), ("theirs",))
     assert large.parts["tenants"] == pytest.approx(4096 * 1500 / 3600, abs=1e-4)
 
 

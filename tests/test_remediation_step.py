@@ -429,3 +429,27 @@ def test_a_failure_keeps_what_was_done_before_it() -> None:
         "requeue: timeout",
     )
     assert desk(AskUndo(id="rem-1", by="ann", reason="x")) == ["undo_asked"]
+
+
+def test_a_tenant_that_nobody_counted_hinders() -> None:
+    """The plan counts what bert loses; another job that came to the node since then is not passed over."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan(priced_tenants=("bert",))))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.book = replace(desk.book, facts=facts(tenants={"gpu-3": (JOB, "bert", "qwen")}))
+
+    refused = desk.refuses(Take(id="rem-1", by="slurm"))
+    assert refused.code == "hindered"
+    assert "qwen on gpu-3" in str(refused)
+    desk.book = replace(desk.book, facts=facts(tenants={"gpu-3": (JOB, "bert")}))
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]
+
+
+def test_a_drain_that_waits_costs_no_tenant_anything() -> None:
+    """A node that is taken out when its jobs have ended may have other jobs on it."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan(kind="drain_after_job")))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.book = replace(desk.book, facts=facts(tenants={"gpu-3": (JOB, "bert")}))
+
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]

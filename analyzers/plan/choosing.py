@@ -6,7 +6,7 @@ import msgspec
 
 from analyzers.plan.case import Case
 from analyzers.plan.costs import Costs
-from analyzers.plan.loss import Weighed, weigh
+from analyzers.plan.loss import Weighed, priced_tenants, weigh
 from analyzers.plan.options import MILDER, ON_NODES, Option, options, some
 from analyzers.plan.posterior import share_of
 from analyzers.plan.situation import Situation
@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     )
     expected_loss_gpu_hours: float | None = None
     parts: dict[str, float] = {}  # of the loss
-    prices_tenants: bool = False  # what other jobs on these nodes lose is in the loss
+    priced_tenants: tuple[str, ...] = ()  # the other jobs on these nodes whose loss is in it
     alternatives: tuple[Weighed, ...] = ()
 
 
@@ -66,7 +66,7 @@ def choose(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
         probability=_probability(best.option, verdict, case),
         expected_loss_gpu_hours=best.expected_loss_gpu_hours,
         parts=best.parts,
-        prices_tenants="tenants" in best.parts,
+        priced_tenants=tuple(priced_tenants(best.option, case)),
         alternatives=others,
     )
 

@@ -103,10 +103,14 @@ def _innocent(option: Option, case: Case) -> float:
 
 def _tenants(option: Option, case: Case) -> float:
     """Other jobs on the nodes lose a restart, and their work since a checkpoint of which nothing is known here."""
-    if option.kind not in _KILLS_OTHERS:
-        return 0.0
     seconds = case.costs.restart_seconds + case.costs.lost_work_seconds
-    return sum(case.situation.jobs_on(option.nodes).values()) * seconds / 3_600
+    return sum(priced_tenants(option, case).values()) * seconds / 3_600
+
+
+def priced_tenants(option: Option, case: Case) -> dict[str, int]:
+    """Return the other jobs that an option stops, with all of their GPUs; one of which nobody knows the size has no price."""
+    jobs = case.situation.jobs_on(option.nodes) if option.kind in _KILLS_OTHERS else {}
+    return {job: gpus for job, gpus in jobs.items() if gpus}
 
 
 def _short(option: Option, case: Case, out: int) -> float:

@@ -57,7 +57,7 @@ class RemediationDocument(BaseModel):
     probability: float = Field(description="Of what the verdict names: the least of them.")
     why: str
     expected_loss_gpu_hours: float | None
-    prices_tenants: bool = Field(description="The loss has what other jobs on these nodes lose in it.")
+    priced_tenants: list[str] = Field(description="Other jobs on these nodes: what they lose is in the loss.")
     alternatives: list[Alternative] = Field([], description="What else was weighed, the least loss first.")
     proposed_at: float
     proposed_by: str

@@ -71,7 +71,7 @@ def _remediation(session: Session, incident: Incident, verdict: Verdict, plan: P
         nodes=tuple(clean(node, 255) for node in plan.nodes), role=plan.role, code_version=version,
         fault_class=_fault_class(verdict, plan), symptom=verdict.symptom, probability=plan.probability,
         why=clean(plan.why, LONGEST_WHY), proposed_at=now, expected_loss_gpu_hours=plan.expected_loss_gpu_hours,
-        prices_tenants=plan.prices_tenants, alternatives=tuple(_alternative(one) for one in plan.alternatives),
+        priced_tenants=plan.priced_tenants, alternatives=tuple(_alternative(one) for one in plan.alternatives),
     )  # fmt: skip
 
 

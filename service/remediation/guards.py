@@ -122,12 +122,11 @@ def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
 
 
 def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
-    """What others lose must be in the plan's loss before their nodes are touched."""
-    if remediation.prices_tenants or remediation.kind not in TAKES_NODES:
+    """What others lose must be in the plan's loss before their nodes are touched; nobody loses by a drain that waits."""
+    if remediation.kind not in TAKES_NODES - {"drain_after_job"}:
         return None
-    others = {
-        node: [job for job in book.facts.tenants.get(node, ()) if job != remediation.job] for node in remediation.nodes
-    }
+    counted = {remediation.job, *remediation.priced_tenants}
+    others = {node: set(book.facts.tenants.get(node, ())) - counted for node in remediation.nodes}
     told = [f"{_some(sorted(jobs))} on {node}" for node, jobs in sorted(others.items()) if jobs]
     return f"other jobs run there, and the plan does not count their loss: {_some(told)}" if told else None
 

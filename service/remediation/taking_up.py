@@ -83,7 +83,7 @@ def _renew(turn: Turn, known: Remediation, plan: Remediation) -> None:
     renewed = replace(
         known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why, symptom=plan.symptom,
         fault_class=plan.fault_class, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, code_version=version,
-        prices_tenants=plan.prices_tenants, alternatives=plan.alternatives, version=known.version + 1,
+        priced_tenants=plan.priced_tenants, alternatives=plan.alternatives, version=known.version + 1,
     )  # fmt: skip
     turn.keep(renewed)
     if renewed.status != "proposed" and renewed.approved_by == _name(renewed.rule):

@@ -81,7 +81,7 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     code_version: str | None = None  # for a rollback: that of the newest attempt known to have run well
     expected_loss_gpu_hours: float | None = None
-    prices_tenants: bool = False  # the plan's loss has what other jobs on these nodes lose in it
+    priced_tenants: tuple[str, ...] = ()  # other jobs on these nodes: what they lose is in the plan's loss
     alternatives: tuple[Alternative, ...] = ()  # the least loss first
     proposed_by: str = "engine"
     mode: Mode = "propose"  # by which the policy took it up
