@@ -100,6 +100,20 @@ def test_a_person_who_says_wrong_is_heard(care: Care) -> None:
     assert care.all() == []
 
 
+def test_a_person_is_heard_after_the_incident_was_closed(care: Care) -> None:
+    """Its processes have ended and the approved eviction waits: the word "right" leaves it, "wrong" cancels it."""
+    care.turn()
+    id = care.only().id
+    let(care.remedies, Approve(id=id, by="ann"), now=care.now)
+    care.close("all 6 processes have ended", recovered=False)
+    care.say("right")
+    care.turn()
+    assert care.only().status == "approved"
+    care.say("wrong")
+    care.turn()
+    assert care.ended(id).status == "cancelled"
+
+
 def test_what_the_fleet_explains_is_not_acted_upon(care: Care) -> None:
     """An incident of the infrastructure takes the job's in: nobody is evicted for it."""
     care.turn()
@@ -156,6 +170,35 @@ def test_the_same_again_acquits_the_node(care: Care) -> None:
     care.turn()
     with care.database.session() as session:
         assert aftermath.record(session, "gpu-0002").acquittals == 1
+
+
+def test_a_node_that_the_job_is_still_on_is_neither_convicted_nor_acquitted(care: Care) -> None:
+    """Drained for after the job: its next steps prove nothing, and new trouble of the same attempt gets its own proposal."""
+    care.publish(verdict(action="drain_after_job"))
+    id = care.completed()
+    assert care.only().kind == "drain_after_job"
+    care.steps(care.now + 1.0, 12, attempt=1)
+    seed(care.database, "inc-000000000002", at=care.now + 30.0)
+    with care.database.transaction() as session:
+        happenings.add(session, care.now, "published", "inc-000000000002", JOB, {"version": 2})
+    care.turn(120.0)
+    care.turn()
+
+    assert care.ended(id).status == "verifying"
+    assert [one.incident for one in care.all() if one.status == "proposed"] == ["inc-000000000002"]
+
+
+def test_a_recovery_is_seen_whatever_else_was_said(care: Care) -> None:
+    """The job goes on, and a person says something of it before the caretaker looks: the proposal is cancelled."""
+    care.turn()
+    id = care.only().id
+    care.close("the job moves again", recovered=True)
+    care.say("unclear")
+    care.turn()
+    care.turn()
+
+    assert care.ended(id).status == "cancelled"
+    assert care.numbers.remediations == 0
 
 
 def test_the_old_attempts_own_end_is_no_relapse(care: Care) -> None:

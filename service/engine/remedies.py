@@ -25,7 +25,7 @@ from service.engine.numbers import Numbers
 from service.engine.planning import proposal
 from service.engine.verifying import outcome
 from service.remediation.words import CLAIMED, WAITING, Cancel, Event, Policy, Proposed, Remediation, Tick, Verified
-from service.store import aftermath
+from service.store import aftermath, incidents
 from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.failures import PASSING
@@ -35,6 +35,7 @@ from service.store.remediations import Remedies
 from service.store.upserts import upsert
 
 READER = "remedies"
+STOPS_NOTHING = frozenset({"drain_after_job"})  # the attempt goes on: new trouble of it is its own
 LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
 MOST_AT_ONCE = 256  # happenings
 ENGINE = "engine"
@@ -120,22 +121,24 @@ class Caretaker:
 
     def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
         """Return what verdicts, feedback and ends come to, for each incident by how it stands now."""
-        asked: dict[str, Happening] = {
-            one.incident: one
+        asked = dict.fromkeys(
+            one.incident
             for one in found
             if one.incident is not None and one.kind in ("published", "closed", "merged", "feedback")
-        }
+        )
+        over = {one.incident for one in found if one.kind == "closed" and _recovered(one)}
         return [
             proposed
-            for id, newest in asked.items()
+            for id in asked
             if (incident := session.get(Incident, id)) is not None
-            and (proposed := self._proposed(session, incident, newest, now)) is not None
+            and (proposed := self._proposed(session, incident, now, over=id in over)) is not None
         ]
 
-    def _proposed(self, session: Session, incident: Incident, newest: Happening, now: float) -> Proposed | None:
+    def _proposed(self, session: Session, incident: Incident, now: float, *, over: bool) -> Proposed | None:
         if incident.closed_at is not None:
-            over = _recovered(newest) if newest.kind == "closed" else False
-            return Proposed(incident=incident.id, plan=None, why=incident.closed_because) if over else None
+            why = _acquitted(session, incident)
+            asks_nothing = Proposed(incident=incident.id, plan=None, why=why or incident.closed_because)
+            return asks_nothing if over or why else None
         if incident.merged_into is not None:
             return Proposed(incident=incident.id, plan=None, why=f"{incident.merged_into} explains it")
         if not incident.verdict_version:
@@ -177,6 +180,7 @@ class Caretaker:
         """Let what is due expire, see what came of what was done, and note who saves a checkpoint."""
         with self._database.session() as session:
             live = rows.live(session)
+            self._numbers.remediations = len(live)
             if not live and session.scalar(select(Hold.id).limit(1)) is None:
                 return
             events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
@@ -185,7 +189,6 @@ class Caretaker:
             self._lease.prove(session)
             self._note_saving(session, state, waiting, now)
             self._remedies.all_within(session, [*events, Tick()], now)
-        self._numbers.remediations = len(live)
 
     def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
         for one in live:
@@ -225,9 +228,18 @@ def _recovered(closed: Happening) -> bool:
     return bool(closed.details.get("recovered")) or "by" in closed.details
 
 
+def _acquitted(session: Session, incident: Incident) -> str:
+    """Say that a person has called wrong what still waits for a closed incident; empty: nobody has."""
+    waiting = {node for one in rows.live(session).values() if one.incident == incident.id for node in one.nodes}
+    wrong = sorted(incidents.acquitted(session, incident.id) & waiting)
+    return f"a person has said that it was wrong to take {', '.join(wrong)} out" if wrong else ""
+
+
 def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
     """Return what has ended the attempt of an incident, while no later one has shown what came of it."""
     for one in rows.under_way(session, incident.job or ""):
+        if one.kind in STOPS_NOTHING:
+            continue
         if one.attempt is None or incident.attempt is None or incident.attempt <= one.attempt:
             return one
     return None

@@ -8,7 +8,7 @@ from service.remediation.words import Outcome, Remediation
 from service.store.models import Incident
 
 GOOD_STEPS, GOOD_SECONDS = 10, 60.0
-ON_THE_SAME = frozenset({"reset_gpu", "drain_after_job"})  # the very attempt may go on after these
+ON_THE_SAME = frozenset({"reset_gpu"})  # the very attempt may go on after these, and shows what came of it
 
 
 def outcome(state: State, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:
@@ -33,10 +33,10 @@ def _is_again(incident: Incident, one: Remediation, since: float) -> bool:
 
 def _is_after(view: JobView, one: Remediation, since: float) -> bool:
     """Whether an attempt is of after it: a later one, or, where nothing counts attempts, one with younger processes."""
-    if one.attempt is None or one.kind in ON_THE_SAME:
+    if one.kind in ON_THE_SAME:
         return True
-    if (view.attempt or 0) != one.attempt:
-        return (view.attempt or 0) > one.attempt
+    if (view.attempt or 0) != (one.attempt or 0):
+        return (view.attempt or 0) > (one.attempt or 0)
     begun = (
         node.here(process.started_at, node.last_received_at)
         for process in view.processes.of.values()
