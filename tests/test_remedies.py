@@ -10,7 +10,7 @@ import pytest
 from service.engine import planning
 from service.engine import remedies as caretaking
 from service.policy_file import PolicyFile
-from service.remediation.words import Approve
+from service.remediation.words import Approve, Reject
 from service.store import aftermath, happenings
 from service.store.database import Database
 from service.store.leases import Lost
@@ -293,6 +293,21 @@ def test_a_save_is_noted_before_a_policy_can_act(care: Care) -> None:
 
     assert since == pytest.approx(AT + 15.0)
     assert (row.saving_since, row.last_checkpoint_at) == (None, care.now)
+
+
+def test_the_end_of_a_save_is_noted_when_it_ends(care: Care) -> None:
+    """Nothing waits for the job any more: the save's end is noted at that moment, and not when the next verdict comes."""
+    care.ring("checkpoint")
+    care.turn()
+    let(care.remedies, Reject(id=care.only().id, by="ann", reason="not now"), now=care.now)
+    care.state.evidence.clear()
+    care.turn()
+    ended_at = care.now
+    care.turn(3_600.0)
+    with care.database.session() as session:
+        row = session.get_one(Job, JOB)
+
+    assert (row.saving_since, row.last_checkpoint_at) == (None, ended_at)
 
 
 def test_a_policy_file_is_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -181,13 +181,14 @@ class Caretaker:
         with self._database.session() as session:
             live = rows.live(session)
             self._numbers.remediations = len(live)
-            if not live and session.scalar(select(Hold.id).limit(1)) is None:
+            saving = set(session.scalars(select(Job.name).where(Job.saving_since.is_not(None))))
+            if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
                 return
             events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
         waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
         with self._database.transaction() as session:
             self._lease.prove(session)
-            self._note_saving(session, state, waiting, now)
+            self._note_saving(session, state, waiting | saving, now)
             self._remedies.all_within(session, [*events, Tick()], now)
 
     def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
