@@ -373,3 +373,10 @@ def test_a_site_may_change_one_row(tmp_path: Path) -> None:
     changed = weights(load(tmp_path))
 
     assert changed == replace(WEIGHTS, burn_in=replace(WEIGHTS.burn_in, hours=72.0))
+
+
+def test_a_class_that_every_restart_cures_is_a_row_like_another(tmp_path: Path) -> None:
+    """A share of 1 is one that plan.toml takes: the evidence's rows are read beside it, and not given up."""
+    (tmp_path / "plan.toml").write_text("[cures]\nnever_entered = 1.0")
+
+    assert weights(load(tmp_path)) == WEIGHTS

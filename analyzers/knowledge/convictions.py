@@ -86,7 +86,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Plan(msgspec.Struct):
-    cures: dict[str, Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]]
+    cures: dict[str, Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]]
 
 
 def weights(knowledge: Knowledge) -> Weights:

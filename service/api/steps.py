@@ -25,7 +25,6 @@ KINDS = {
     "conflict": "conflict",
     "fenced": "fenced",
     "hindered": "hindered",
-    "expired": "fenced",
 }
 NOTED = {
     "conflict": "conflict_refused", "fenced": "fenced_refused", "hindered": "hindered_refused",

@@ -158,7 +158,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, JobFacts] = {}
     tenants: dict[str, tuple[str, ...]] = {}  # node → other jobs that run on it now; the job itself is among them
     newest_verdicts: dict[str, int] = {}  # incident → version of its newest verdict
-    closed: frozenset[str] = frozenset()  # incidents that are closed
     merged: dict[str, str] = {}  # incident → the infrastructure incident that explains it
 
 
@@ -332,7 +331,7 @@ class Refused(Exception):
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code = code  # not_found conflict fenced hindered expired
+        self.code = code  # not_found conflict fenced hindered
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ def load(session: Session, now: float, remediations: Iterable[Remediation]) -> F
     nodes = {node for one in acting for node in one.nodes}
     fleet = select(func.count()).select_from(Node).where(Node.last_seen_at >= now - FLEET_SECONDS)
     seen = session.execute(
-        select(Incident.id, Incident.verdict_version, Incident.closed_at, Incident.merged_into)
+        select(Incident.id, Incident.verdict_version, Incident.merged_into)
         .where(Incident.id.in_(incidents))
     ).all()  # fmt: skip
     return Facts(
@@ -33,7 +33,6 @@ def load(session: Session, now: float, remediations: Iterable[Remediation]) -> F
         jobs={name: facts for name in sorted(names) if (facts := job(session, name)) is not None},
         tenants=tenants(session, now, nodes),
         newest_verdicts={row.id: row.verdict_version for row in seen},
-        closed=frozenset(row.id for row in seen if row.closed_at is not None),
         merged={row.id: row.merged_into for row in seen if row.merged_into is not None},
     )
 
