@@ -44,6 +44,7 @@ class Witness:
     tokens: dict[str, set[int]] = field(default_factory=dict)  # ever given
     approved: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)  # by a person: never again without a new approval
+    cancelled: set[str] = field(default_factory=set)  # by a person: no policy may approve it
     closed_at: float = float("-inf")  # the breaker, by a person
     open: bool = False
     reported_at: dict[str, float] = field(default_factory=dict)  # job → when its newest placements came
@@ -57,6 +58,8 @@ class Witness:
     def saw(self, before: Book, event: Event, after: Book, said: list[Instruction], now: float) -> None:
         """Compare one accepted step with what must hold."""
         self._breaker_stays(before, event, after, now)
+        if isinstance(event, words.Cancel):
+            self.cancelled.add(event.id)
         for id, row in after.remediations.items():
             old = before.remediations.get(id)
             if old != row:
@@ -86,7 +89,8 @@ class Witness:
         if (old is None or old.undo is None) and row.undo is not None:
             assert "remediation_undo_asked" in told, f"an undo of {row.id} is asked for and not told"
         if row.status == "approved" and (old is None or old.status not in ("approved", "claimed")):
-            assert isinstance(event, words.Approve) or row.mode == "automatic", f"{row.id} is approved by nobody"
+            by_policy = row.mode == "automatic" and row.id not in self.cancelled
+            assert isinstance(event, words.Approve) or by_policy, f"{row.id} is approved by nobody who may"
             self.approved.add(row.id)
             self.refused.discard(row.id)
         if row.status in ("rejected", "cancelled", "expired"):

@@ -129,6 +129,14 @@ def _fickle(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
     return book, event, now
 
 
+def _forgiving(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+    """What a person cancelled a policy approves again."""
+    row = book.remediations.get(event.plan.id) if isinstance(event, words.Proposed) and event.plan is not None else None
+    if row is not None and row.status == "cancelled":
+        book = replace(book, remediations=book.remediations | {row.id: replace(row, cancelled_by="")})
+    return book, event, now
+
+
 def _again(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
     """What was being executed when its lease ran out is claimed again."""
     if not isinstance(event, words.Tick):
@@ -183,7 +191,8 @@ def _stubborn(book: Book, event: Event, now: float) -> tuple[Book, list[Instruct
 
 MUTANTS: dict[str, Step] = {
     "no lease ends": broken(_endless), "any token": broken(_any_token), "forgets": broken(_forgetful),
-    "rejections end": broken(_fickle), "claimed again": spoiled(_again), "closes itself": spoiled(_closes),
+    "rejections end": broken(_fickle), "cancels end": broken(_forgiving),
+    "claimed again": spoiled(_again), "closes itself": spoiled(_closes),
     "untold": spoiled(_silent), "unstored": spoiled(_unstored), "same ETag": spoiled(_same_tag),
     "hasty": _hasty, "stubborn": _stubborn,
 }  # fmt: skip
