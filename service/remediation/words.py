@@ -1,7 +1,6 @@
 """The words of remediation: what is proposed, who says what of it, what is wanted done. Everything here is a value.
 
-A remediation is a plan under execution. What a scheduler does for it, and undoes, it does under a claim: a lease with a
-fencing token, so that one who was away too long cannot act any more.
+A remediation is a plan under execution; a scheduler does and undoes it under a claim: a lease with a fencing token.
 """
 
 from __future__ import annotations
