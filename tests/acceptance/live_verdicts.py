@@ -77,6 +77,7 @@ def note(outcome: Outcome, folder: Path) -> dict[str, Any]:
         "trial": trial.job, "fault": trial.scenario.fault, "topology": trial.scenario.topology, "probe": trial.probe,
         "scenario": asdict(trial.scenario), "first_seconds": outcome.first_seconds, "seconds": outcome.seconds,
         "versions": len(outcome.documents), "incidents": len(outcome.incidents), "innocents_evicted": sorted(evicted),
+        "action": outcome.documents[-1]["action"]["kind"] if outcome.documents else None,
         "replayed_the_same": bool(outcome.documents) and not outcome.replayed,
         "wrong": verdicts.wrong(outcome), "commit": provenance("")["commit"],
     }  # fmt: skip
@@ -103,6 +104,7 @@ def _row(results: list[dict[str, Any]]) -> dict[str, Any]:
         "trials": len(results), "right": sum(not one["wrong"] for one in results),
         "median_seconds": round(statistics.median(seconds), 1) if seconds else None,
         "worst_seconds": round(max(seconds), 1) if seconds else None,
+        "evicting": sum(one["action"] == "evict" for one in results),
         "innocents_evicted": sum(len(one["innocents_evicted"]) for one in results),
         "replayed_the_same": sum(one["replayed_the_same"] for one in results),
         "wrong": {one["trial"]: one["wrong"] for one in results if one["wrong"]},
