@@ -16,13 +16,13 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from analyzers.engine import concluding
+from analyzers.engine import judging as analyzing
 from analyzers.engine.judging import every_analyzer
 from analyzers.finding import Analyze
 from analyzers.incident import Cut, Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.verdict import to_json
 from collectors.records import FlightRecorderDump, Record
-from service.engine import judges as judging
 from service.engine.judges import Failure, Judges
 from tests.hand_made import call, calls, dump, group
 
@@ -81,8 +81,7 @@ def with_analyzer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[]
             return iter(())
 
         analyzers: dict[str, Analyze] = dict(sorted({**every_analyzer(), name: analyze}.items()))
-        monkeypatch.setattr(concluding, "every_analyzer", lambda: analyzers)
-        monkeypatch.setattr(judging, "every_analyzer", lambda: analyzers)
+        monkeypatch.setattr(analyzing, "every_analyzer", lambda: analyzers)
 
     return add
 
