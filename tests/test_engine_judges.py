@@ -23,6 +23,7 @@ from analyzers.incident import Cut, Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.verdict import to_json
 from collectors.records import FlightRecorderDump, Record
+from service.engine import judges as judging
 from service.engine.judges import Failure, Judges
 from tests.hand_made import call, calls, dump, group
 
@@ -82,6 +83,7 @@ def with_analyzer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[]
 
         analyzers: dict[str, Analyze] = dict(sorted({**every_analyzer(), name: analyze}.items()))
         monkeypatch.setattr(analyzing, "every_analyzer", lambda: analyzers)
+        monkeypatch.setattr(judging, "every_analyzer", lambda: analyzers)
 
     return add
 
