@@ -10,7 +10,6 @@ import pytest
 
 from analyzers.clocks import aligned
 from analyzers.verdict import to_json
-from analyzers.window import Window
 from collectors.records import FlightRecorderDump, LogEvent, ProcessState, Record, Ring
 from tests.live_hangs import START, Hang, inside, named, verdict
 from tests.live_records import minute
@@ -101,18 +100,6 @@ def test_a_failure_in_a_log_keeps_its_place_in_the_story() -> None:
     assert first is not None
     assert corrected is not None
     assert (first.text[:6], corrected.text[:6]) == ("rank 3", "rank 1")
-
-
-def test_a_window_is_corrected_once() -> None:
-    """One that was built with the offsets is judged as it is; one that was not is built again."""
-    from analyzers.engine import judge
-    from analyzers.topology import infer
-    from tests.live_hangs import KNOWLEDGE
-
-    told, offsets = skewed(Hang().records(), gpu_2=SKEW), {"gpu-2": SKEW}
-    for window in (Window.build(told), Window.build(told, offsets=offsets)):
-        found = judge(window, infer(window), KNOWLEDGE, looks=2, offsets=offsets)
-        assert to_json(found) == to_json(verdict(Hang().records()))
 
 
 def test_a_record_without_a_node_is_left_alone() -> None:

@@ -16,6 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from analyzers.engine import concluding
+from analyzers.engine import judging as analyzing
 from analyzers.engine.judging import every_analyzer
 from analyzers.finding import Analyze
 from analyzers.incident import Cut, Judge, Judged
@@ -81,7 +82,7 @@ def with_analyzer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[]
             return iter(())
 
         analyzers: dict[str, Analyze] = dict(sorted({**every_analyzer(), name: analyze}.items()))
-        monkeypatch.setattr(concluding, "every_analyzer", lambda: analyzers)
+        monkeypatch.setattr(analyzing, "every_analyzer", lambda: analyzers)
         monkeypatch.setattr(judging, "every_analyzer", lambda: analyzers)
 
     return add

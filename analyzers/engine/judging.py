@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import analyzers
@@ -19,11 +17,12 @@ from analyzers.frames import Rules
 from analyzers.knowledge import Knowledge
 from analyzers.looks import Restraint
 from analyzers.pauses import Pauses
-from analyzers.topology import Topology, infer
+from analyzers.topology import Topology
 from analyzers.verdict import Verdict
 from analyzers.window import Window
 from analyzers.witness import Witness
 
+ENDED = "it had not ended at the deadline"
 MOST_TOLD = 64  # suspects and sentences of one finding
 
 
@@ -35,35 +34,34 @@ def every_analyzer() -> dict[str, Analyze]:
     return registered()
 
 
-def findings(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
-    """Yield what every analyzer claims; one that crashes costs its own claims only, and says so."""
+def findings(
+    window: Window,
+    topology: Topology,
+    knowledge: Knowledge,
+    unfinished: Sequence[str] = (),
+    running: Callable[[str], None] = lambda _name: None,
+) -> Iterator[Finding]:
+    """Yield what every analyzer claims; one that crashes costs its own claims only, and says so.
+
+    Those in ``unfinished`` are left out, and that is said too. ``running`` is told each one's name before it runs.
+    """
     for name, analyze in every_analyzer().items():
+        if name in unfinished:
+            yield failed(name, ENDED)
+            continue
+        running(name)
         try:
             yield from list(analyze(window, topology, knowledge))
         except Exception as failure:  # noqa: BLE001 the one catch-all of the engine: the others' claims must stand
             yield failed(name, f"{type(failure).__name__}: {failure}")
 
 
-def judge(
-    window: Window,
-    topology: Topology,
-    knowledge: Knowledge,
-    *,
-    looks: int | None = None,
-    offsets: Mapping[str, float] = MappingProxyType({}),
-) -> Verdict:
+def judge(window: Window, topology: Topology, knowledge: Knowledge, *, looks: int | None = None) -> Verdict:
     """Return the one answer for this window.
 
-    ``looks``: rounds of evidence that the agents were asked for; None where nobody can be asked again (``diagnose``).
-    ``offsets``: node → seconds by which its clock is ahead. A window that was built with them, and live where agents
-    look again, is judged as it is; another is built anew.
+    ``looks``: rounds of evidence that the agents were asked for, in a live window; None where nobody can be asked again
+    (``diagnose``).
     """
-    live = looks is not None
-    if (offsets and window.offsets != offsets) or (live and not window.live):
-        left = {} if window.offsets == offsets else offsets
-        again = Window.build(window.records, window.attempt, left, live=live)
-        window = replace(again, other_attempts=window.other_attempts, offsets=offsets)
-        topology = infer(window)
     return decide(findings(window, topology, knowledge), window, topology, knowledge, looks=looks)
 
 

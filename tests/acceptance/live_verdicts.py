@@ -1,10 +1,10 @@
 """Every fault in real jobs that nobody watches: what the first verdict over REST says, and after how many seconds.
 
 Agents run at their usual settings on four nodes: a data-parallel job has a rank a node, a pipeline two. Each outcome and
-its bundle is kept in out/live_verdicts, so that a second call goes on; a trial that was wrong stays wrong until its files
-are removed.
+its bundle is kept in out/live_verdicts, so that a second call goes on. With --again those that were wrong are tried once
+more, which may be because the machine was busy; what was wrong with them before stays in the document.
 
-    python -m tests.acceptance.live_verdicts [--smallest] [--runs 7] [--together 1] [--only FAULT…]
+    python -m tests.acceptance.live_verdicts [--smallest] [--runs 7] [--together 1] [--only FAULT…] [--again]
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def kept(trial: Trial) -> dict[str, Any] | None:
     note = KEPT / trial.job / "outcome.json"
     if not note.exists():
         return None
-    found: dict[str, Any] = json.loads(note.read_text())
+    found: dict[str, Any] = {"wrong_before": []} | json.loads(note.read_text())
     return found
 
 
@@ -70,6 +70,7 @@ def run(trials: list[Trial], together: int) -> Iterator[dict[str, Any]]:
 def note(outcome: Outcome, folder: Path) -> dict[str, Any]:
     """Keep a trial's bundle and documents, and what came of it."""
     trial, kept_in = outcome.trial, KEPT / outcome.trial.job
+    before = kept(trial)
     shutil.rmtree(kept_in, ignore_errors=True)
     shutil.move(folder / trial.job, kept_in)
     evicted = {node for document in outcome.documents for node in innocents_evicted(trial.scenario, document)}
@@ -77,8 +78,10 @@ def note(outcome: Outcome, folder: Path) -> dict[str, Any]:
         "trial": trial.job, "fault": trial.scenario.fault, "topology": trial.scenario.topology, "probe": trial.probe,
         "scenario": asdict(trial.scenario), "first_seconds": outcome.first_seconds, "seconds": outcome.seconds,
         "versions": len(outcome.documents), "incidents": len(outcome.incidents), "innocents_evicted": sorted(evicted),
+        "action": outcome.documents[-1]["action"]["kind"] if outcome.documents else None,
         "replayed_the_same": bool(outcome.documents) and not outcome.replayed,
         "wrong": verdicts.wrong(outcome), "commit": provenance("")["commit"],
+        "wrong_before": [*before["wrong_before"], *before["wrong"]] if before is not None else [],
     }  # fmt: skip
     (kept_in / "documents.json").write_text(json.dumps(outcome.documents, indent=1))
     (kept_in / "outcome.json").write_text(json.dumps(result, indent=1))
@@ -103,9 +106,11 @@ def _row(results: list[dict[str, Any]]) -> dict[str, Any]:
         "trials": len(results), "right": sum(not one["wrong"] for one in results),
         "median_seconds": round(statistics.median(seconds), 1) if seconds else None,
         "worst_seconds": round(max(seconds), 1) if seconds else None,
+        "evicting": sum(one["action"] == "evict" for one in results),
         "innocents_evicted": sum(len(one["innocents_evicted"]) for one in results),
         "replayed_the_same": sum(one["replayed_the_same"] for one in results),
         "wrong": {one["trial"]: one["wrong"] for one in results if one["wrong"]},
+        "wrong_before": {one["trial"]: one["wrong_before"] for one in results if one["wrong_before"]},
     }  # fmt: skip
 
 
@@ -116,10 +121,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=RUNS, help="trials of each fault in each form")
     parser.add_argument("--together", type=int, default=1, help="trials at once, each on four nodes of its own")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted(FAULTS), help="only these faults")
+    parser.add_argument("--again", action="store_true", help="try those that were wrong once more")
     options = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     trials = planned(options)
-    missing = [trial for trial in trials if kept(trial) is None]
+    known = {trial.job: kept(trial) for trial in trials}
+    missing = [trial for trial in trials if (one := known[trial.job]) is None or (options.again and one["wrong"])]
     print(f"{len(trials) - len(missing)} of {len(trials)} trials are kept from before", flush=True)
     done = 0
     for begin in range(0, len(missing), TRIALS_OF_ONE_SERVICE):
@@ -134,7 +141,8 @@ def main() -> int:
     print(f"{right} of {len(trials)} trials right")
     target = REPOSITORY / ("out" if options.smallest or options.only else "docs/measured") / "live_verdicts.json"
     command = " ".join(["python -m tests.acceptance.live_verdicts", *sys.argv[1:]])
-    totals = {"trials": len(results), "right": right, "run_by_commits": sorted({one["commit"] for one in results})}
+    totals = {"trials": len(results), "right": right, "tried_again": sum(bool(one["wrong_before"]) for one in results),
+              "run_by_commits": sorted({one["commit"] for one in results})}  # fmt: skip
     target.write_text(json.dumps(provenance(command) | totals | {"rows": table(results)}, indent=1) + "\n")
     return 0 if right == len(trials) else 1
 
