@@ -87,7 +87,7 @@ def cluster(folder: Path, nodes: Sequence[str], *agent_options: str) -> Iterator
         agents = {}
         for node in farm.nodes:
             own = ["run", "--service", url, "--node", node, "--state", str(folder / node), *agent_options]
-            own += ["--path", f"proc={farm.proc(node)}", "--path", f"dev={farm.dev(node)}"]
+            own += ["--path", f"proc={farm.proc(node)}"]
             agents[node] = _started(stack, folder / f"{node}.log", "collectors.agent", own, {})
         yield Cluster(url, farm, {"service": service, **agents}, folder)
 
