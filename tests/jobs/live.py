@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = "llama-8b"
 ANSWER_SECONDS = 30.0
 SHIP_SECONDS = 2.0  # of these agents: a test need not wait for the usual ten
-SETTLE_SECONDS = 0.25
+SETTLE_SECONDS = 0.1
 
 
 @dataclass
