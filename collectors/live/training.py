@@ -149,13 +149,11 @@ class Census:
         old = self._known.get(pid)
         if old is not None and old.stat.start_ticks == stat.start_ticks:
             old.looks += 1
-            # One that has given back its memory has no environment any more, and files and sockets to close before it ends.
-            ends = stat.ended or (old.stat.has_memory and not stat.has_memory)
-            if ends or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
+            if stat.ending or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
                 old.stat = stat
                 return old
         new = _Known(stat)
-        if not stat.ended:
+        if not stat.ending:
             self._read(proc, new)
         return new
 
