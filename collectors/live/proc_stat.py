@@ -35,14 +35,6 @@ class Stat:
         """Whether nothing of it runs any more."""
         return self.state in {"Z", "X", "x"}
 
-    @property
-    def ending(self) -> bool:
-        """Whether it has ended, or is about to: it has given back its memory, and files and sockets take a moment more.
-
-        The kernel shows 0 for where the environment of such a process lies, and an empty environment.
-        """
-        return self.ended or self.image[1] == "0"
-
 
 def read(path: str, most_bytes: int = 4096) -> bytes:
     """Return the beginning of a file of /proc or /sys; raise OSError."""

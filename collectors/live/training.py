@@ -149,11 +149,11 @@ class Census:
         old = self._known.get(pid)
         if old is not None and old.stat.start_ticks == stat.start_ticks:
             old.looks += 1
-            if stat.ending or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
+            if stat.ended or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
                 old.stat = stat
                 return old
         new = _Known(stat)
-        if not stat.ending:
+        if not stat.ended:
             self._read(proc, new)
         return new
 
