@@ -29,14 +29,19 @@ class ProcessTree:
         command: str = "python train.py",
         control_groups: str = "0::/user.slice\n",
         status: int = 0,
-        image: int = 0,
+        image: int | None = None,
     ) -> int:
-        """Write one process; ``start``: hundredths of seconds since boot; ``image``: where its environment lies."""
+        """Write one process; ``start``: hundredths of seconds since boot; ``image``: where its environment lies, 0: it ends."""
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
         fields = ["0"] * 50
         fields[0], fields[1], fields[17], fields[19], fields[21] = state, str(parent), "3", str(start), "2560"
-        fields[11], fields[12], fields[47], fields[49] = "150", "50", str(image or 140_000_000 + pid), str(status)
+        fields[11], fields[12], fields[47], fields[49] = (
+            "150",
+            "50",
+            str(140_000_000 + pid if image is None else image),
+            str(status),
+        )
         (folder / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
         if isinstance(environment, Mapping):
             environment = b"".join(f"{key}={value}\0".encode() for key, value in environment.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -152,6 +153,37 @@ def test_deaths_between_two_runs_come_in_their_order(ranks: Ranks) -> None:
     assert [one.rank for one in told] == order
     instants = [one.at or 0.0 for one in told]
     assert all(0.015 < later - earlier < 0.5 for earlier, later in itertools.pairwise(instants))
+
+
+def test_a_rank_that_is_looked_at_while_it_ends_is_told_of(tmp_path: Path) -> None:
+    """With much to give back a process is alive without an environment for a while: its end is told all the same."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() and entry.name not in {"self", "thread-self"}:
+            (proc / entry.name).symlink_to(entry)
+    code = "import os, socket, sys; kept = [socket.socket() for _ in range(500)], b'x' * (100 << 20); print(flush=True)"
+    code += "; sys.stdin.readline(); os._exit(3)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={"RANK": "0", "WORLD_SIZE": "1", "FAULTHOUND_JOB": "ending"},
+    ) as rank:  # fmt: skip
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        (proc / str(rank.pid)).symlink_to(f"/proc/{rank.pid}")
+        host = Only("gpu-0", Roots(proc=proc))
+        host.job = "ending"
+        collect = Processes(host)
+        assert [row.rank for row in states(list(collect(None)))] == [0]
+        assert rank.stdin is not None
+        rank.stdin.write(b"\n")
+        rank.stdin.flush()
+
+        told: list[ProcessState] = []
+        with contextlib.suppress(NothingToCollect):
+            while not told:  # as often as it can be looked at
+                told = [one for one in states(list(collect(None))) if one.state == "X"]
+        assert [(one.rank, one.exit_code) for one in told] == [(0, 3)]
 
 
 def test_a_run_that_is_cut_costs_no_end(ranks: Ranks) -> None:

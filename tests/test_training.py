@@ -290,6 +290,15 @@ def test_an_environment_is_read_once_unless_another_program_is_executed(tree: Pr
     assert pids(census.look()) == {4: 20}
 
 
+def test_a_rank_that_is_about_to_end_stays_the_rank(tree: ProcessTree) -> None:
+    """Between giving back its memory and its end it has no environment; who let go of it then would miss how it ended."""
+    tree.add(20, 1, torchrun(0), image=7)
+    census = Census(tree.root)
+    census.look()
+    tree.add(20, 1, b"", state="R", image=0)
+    assert pids(census.look()) == {0: 20}
+
+
 def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: ProcessTree) -> None:
     """What has long been no rank is looked at every so many looks only, and found then."""
     tree.add(20, 1, {}, name="sleep")

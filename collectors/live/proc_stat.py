@@ -35,6 +35,11 @@ class Stat:
         """Whether nothing of it runs any more."""
         return self.state in {"Z", "X", "x"}
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the kernel says where its environment lies: not of one that is about to end, nor of what we may not see."""
+        return self.image[1] != "0"
+
 
 def read(path: str, most_bytes: int = 4096) -> bytes:
     """Return the beginning of a file of /proc or /sys; raise OSError."""

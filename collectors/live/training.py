@@ -149,7 +149,9 @@ class Census:
         old = self._known.get(pid)
         if old is not None and old.stat.start_ticks == stat.start_ticks:
             old.looks += 1
-            if stat.ended or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
+            # One that has given back its memory has no environment any more, and files and sockets to close before it ends.
+            ends = stat.ended or (old.stat.has_memory and not stat.has_memory)
+            if ends or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
                 old.stat = stat
                 return old
         new = _Known(stat)

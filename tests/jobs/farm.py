@@ -1,7 +1,7 @@
 """Nodes on one machine: each has a /proc of its own, in which only its own ranks are.
 
 The entries are links into the real /proc, so that every number, socket and stack an agent finds there is real. What the
-nodes share is the machine below: its kernel log, its clock, its network.
+nodes share is the machine below: its clock, its network. Its kernel log is nobody's: a line of it would tell of every node.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ class Farm:
             for entry in Path("/proc").iterdir():
                 if not entry.name.isdigit() and entry.name not in ("self", "thread-self"):
                     (self.proc(node) / entry.name).symlink_to(entry)
+            self.dev(node).mkdir()
+            for entry in Path("/dev").iterdir():
+                if entry.name != "kmsg":
+                    (self.dev(node) / entry.name).symlink_to(entry)
+
+    def dev(self, node: str) -> Path:
+        """Return a node's /dev."""
+        return self.folder / node / "dev"
 
     def proc(self, node: str) -> Path:
         """Return a node's /proc."""

@@ -15,6 +15,10 @@ from tests.jobs.scenarios import Scenario
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+# A node has processors to spare beside its ranks; here one machine is all nodes, and two ranks that spin would take both
+# processors from the agents and the service.
+NICE = ["nice", "-n", "10"]
+
 
 class Job:
     """One running job: its processes, its private folder (sockets, progress) with its logs."""
@@ -77,7 +81,7 @@ class Job:
         with (self.logs / log).open("wb") as output:
             self.processes.append(
                 subprocess.Popen(
-                    command,
+                    NICE + command,
                     cwd=self.program.parent,
                     env=self.environment(evidence) | (numbered or {}),
                     stdin=subprocess.DEVNULL,

@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 JOB = "llama-8b"
 ANSWER_SECONDS = 30.0
 SHIP_SECONDS = 2.0  # of these agents: a test need not wait for the usual ten
-SETTLE_SECONDS = 0.1
+SETTLE_SECONDS = 0.25
 
 
 @dataclass
@@ -87,7 +87,7 @@ def cluster(folder: Path, nodes: Sequence[str], *agent_options: str) -> Iterator
         agents = {}
         for node in farm.nodes:
             own = ["run", "--service", url, "--node", node, "--state", str(folder / node), *agent_options]
-            own += ["--path", f"proc={farm.proc(node)}"]
+            own += ["--path", f"proc={farm.proc(node)}", "--path", f"dev={farm.dev(node)}"]
             agents[node] = _started(stack, folder / f"{node}.log", "collectors.agent", own, {})
         yield Cluster(url, farm, {"service": service, **agents}, folder)
 
