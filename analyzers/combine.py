@@ -150,6 +150,7 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
     proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
     return replace(
         old,
+        finding=_explained(old, new) if agreed else old.finding,
         suspects=raised,
         certain=old.certain or (new.certain and bool(agreed)),
         narrowed=old.narrowed or narrowed,
@@ -157,6 +158,14 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
         families=old.families | new.families,
         reasons=old.reasons + tuple(suspect.why for suspect in new.suspects[:2]),
     )
+
+
+def _explained(old: Root, new: Root) -> Finding:
+    """Return what a root is about: where waits tell who is waited for and not why, a stopped or dead process is why."""
+    sure = new.certain and max(suspect.strength for suspect in new.suspects) > EVEN_ODDS
+    if old.finding.cause != "unknown" or new.finding.family != "process" or new.finding.cause != "machine" or not sure:
+        return old.finding
+    return replace(old.finding, cause="machine", fault_class=new.finding.fault_class)
 
 
 def _on(suspect: Suspect, nodes: set[str], topology: Topology) -> bool:

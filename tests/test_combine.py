@@ -318,6 +318,17 @@ def test_a_set_is_probed_never_evicted(fault_class: str, cause: str) -> None:
     assert verdict.action.kind == "probe"
 
 
+@pytest.mark.parametrize("fault_class", ["device_or_network", "deadlock"])
+def test_a_stopped_process_is_why_the_others_wait_for_it(fault_class: str) -> None:
+    """Stopped inside a collective that all have entered: the waits alone leave the cause open, its state does not."""
+    waits = a_set(4, 5, 6, 7, fault_class=fault_class)
+    verdict = decided(waits, claim("process", "stopped", suspect(5, strength=0.95)))
+    assert (verdict.cause, verdict.roots[0].fault_class) == ("machine", "stopped")
+    assert (verdict.action.kind, verdict.action.nodes) == ("evict", ("n1",))
+    traced = decided(waits, claim("process", "stopped", suspect(5, strength=0.5)))
+    assert (traced.cause, traced.action.kind) == ("unknown", "probe"), "py-spy and gdb stop a process for a moment, too"
+
+
 @pytest.mark.parametrize("fault_class", ["desync", "deadlock", "exception_all", "never_entered"])
 def test_code_is_never_evicted(fault_class: str) -> None:
     """A cause in the code takes no machine, however sure it is and whoever agrees."""

@@ -36,12 +36,9 @@ class Stat:
         return self.state in {"Z", "X", "x"}
 
     @property
-    def ending(self) -> bool:
-        """Whether it has ended, or is about to: it has given back its memory, and files and sockets take a moment more.
-
-        The kernel shows 0 for where the environment of such a process lies, and an empty environment.
-        """
-        return self.ended or self.image[1] == "0"
+    def has_memory(self) -> bool:
+        """Whether the kernel says where its environment lies: not of one that is about to end, nor of what we may not see."""
+        return self.image[1] != "0"
 
 
 def read(path: str, most_bytes: int = 4096) -> bytes:

@@ -149,11 +149,13 @@ class Census:
         old = self._known.get(pid)
         if old is not None and old.stat.start_ticks == stat.start_ticks:
             old.looks += 1
-            if stat.ending or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
+            # One that has given back its memory has no environment any more, and files and sockets to close before it ends.
+            ends = stat.ended or (old.stat.has_memory and not stat.has_memory)
+            if ends or (old.stat.image == stat.image and self._reader.stuck >= old.again_below):
                 old.stat = stat
                 return old
         new = _Known(stat)
-        if not stat.ending:
+        if not stat.ended:
             self._read(proc, new)
         return new
 
