@@ -17,7 +17,8 @@ from analyzers.watch import JobView
 from service import packaged_knowledge
 from service.engine.numbers import Numbers
 from service.engine.remedies import Caretaker
-from service.remediation.words import Approve, Begin, Complete, Policy, Remediation, Take
+from service.remediation.events import Approve, Begin, Complete, Take
+from service.remediation.words import Policy, Remediation
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.leases import Lease

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from service.remediation.words import Event, Refused, Remediation, Store
+from service.remediation.events import Event, Refused, Store
+from service.remediation.words import Remediation
 from service.store.database import Database
 from service.store.models import Attempt, Job, Node, Placement
 from service.store.remediations import Remedies

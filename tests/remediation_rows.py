@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from sqlalchemy import delete
 
 from service.clock import now
-from service.remediation.words import Proposed, Remediation
+from service.remediation.events import Proposed
+from service.remediation.words import Remediation
 from service.store.database import Database
 from service.store.models import (
     Answer,

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from service.remediation import words
-from service.remediation.words import TAKES_NODES, Book, Event, Instruction, Remediation, Store, Told
+from service.remediation import events
+from service.remediation.events import Event, Instruction, Store, Told
+from service.remediation.words import TAKES_NODES, Book, Remediation
 
 HOUR = 3_600.0
 TOLD_BY_STATUS = {
@@ -58,7 +59,7 @@ class Witness:
     def saw(self, before: Book, event: Event, after: Book, said: list[Instruction], now: float) -> None:
         """Compare one accepted step with what must hold."""
         self._breaker_stays(before, event, after, now)
-        if isinstance(event, words.Cancel):
+        if isinstance(event, events.Cancel):
             self.cancelled.add(event.id)
         for id, row in after.remediations.items():
             old = before.remediations.get(id)
@@ -68,11 +69,11 @@ class Witness:
             if isinstance(one, Store):
                 self._given(one.remediation, event)
         self._switches_told(before, after, said)
-        if isinstance(event, words.Begin):
+        if isinstance(event, events.Begin):
             self._began(before, event, now)
 
     def _breaker_stays(self, before: Book, event: Event, after: Book, now: float) -> None:
-        if isinstance(event, words.CloseBreaker):
+        if isinstance(event, events.CloseBreaker):
             self.open, self.closed_at = False, now
         elif before.trip is not None:
             assert after.trip is not None, f"{type(event).__name__} has closed the breaker"
@@ -90,14 +91,14 @@ class Witness:
             assert "remediation_undo_asked" in told, f"an undo of {row.id} is asked for and not told"
         if row.status == "approved" and (old is None or old.status not in ("approved", "claimed")):
             by_policy = row.mode == "automatic" and row.id not in self.cancelled
-            assert isinstance(event, words.Approve) or by_policy, f"{row.id} is approved by nobody who may"
+            assert isinstance(event, events.Approve) or by_policy, f"{row.id} is approved by nobody who may"
             self.approved.add(row.id)
             self.refused.discard(row.id)
         if row.status in ("rejected", "cancelled", "expired"):
             self.refused.add(row.id)
 
     def _given(self, row: Remediation, event: Event) -> None:
-        if isinstance(event, words.Take) and row.claim is not None and row.id == event.id:
+        if isinstance(event, events.Take) and row.claim is not None and row.id == event.id:
             tokens = self.tokens.setdefault(row.id, set())
             assert not tokens or row.claim.token >= max(tokens), (
                 f"{row.id}: token {row.claim.token} is older than one given"
@@ -116,7 +117,7 @@ class Witness:
         for changed, kind in pairs:
             assert not changed or kind in kinds, f"{kind} is not told"
 
-    def _began(self, before: Book, event: words.Begin, now: float) -> None:
+    def _began(self, before: Book, event: events.Begin, now: float) -> None:
         row = before.remediations[event.id]
         claim = row.claim
         assert claim is not None, f"{row.id} begins without a claim"

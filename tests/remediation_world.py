@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from service.remediation import words
+from service.remediation import events, words
+from service.remediation.events import Event, Instruction
 from service.remediation.step import step
 from service.remediation.words import (
     Book,
-    Event,
     Facts,
-    Instruction,
     JobFacts,
     Limits,
     Policy,
@@ -115,7 +114,7 @@ class World:
         image = frozen_image(before)
         try:
             after, said = self.step(before, event, self.now)
-        except words.Refused as refused:
+        except events.Refused as refused:
             self.refused += 1
             self.witness.saw_refusal(image, before, refused.code)
             return None
@@ -143,7 +142,7 @@ class World:
         names = [one.name for one in self.schedulers]
         good = [
             (name, token) for token in given for name in names
-            if self.obeyed(book, words.Heartbeat(id=id, by=name, token=token))
+            if self.obeyed(book, events.Heartbeat(id=id, by=name, token=token))
         ]  # fmt: skip
         assert len(good) <= 1, f"{id} is held twice: {good}"
         claim = self.book.remediations[id].claim if id in self.book.remediations else None
@@ -153,7 +152,7 @@ class World:
         """Tell whether an event would be accepted; nothing comes of it."""
         try:
             (self.probe or self.step)(book, event, self.now)
-        except words.Refused:
+        except events.Refused:
             return False
         return True
 
@@ -195,7 +194,7 @@ class World:
                 continue
             try:
                 end = self.taken_back(id)
-            except words.Refused as refused:
+            except events.Refused as refused:
                 raise AssertionError(f"{id} cannot be taken back: {refused}") from None
             assert end == "undone", f"{id} was taken back and is {end}"
 
@@ -204,14 +203,14 @@ class World:
         step = self.probe or self.step
         book, now = replace_facts(self.book, self.facts()), self.now + 20_000.0
         book.freeze = None
-        book, _ = step(book, words.Tick(), now)
+        book, _ = step(book, events.Tick(), now)
         if book.remediations[id].undo is None:
-            book, _ = step(book, words.AskUndo(id=id, by="ann", reason="it was not the node"), now)
-        book, _ = step(book, words.Take(id=id, by="slurm-a"), now)
+            book, _ = step(book, events.AskUndo(id=id, by="ann", reason="it was not the node"), now)
+        book, _ = step(book, events.Take(id=id, by="slurm-a"), now)
         claim = book.remediations[id].claim
         assert claim is not None
         assert claim.task == "undo", f"{id} is to be undone, and {claim.task} was claimed"
-        for event in (words.Begin, words.Complete):
+        for event in (events.Begin, events.Complete):
             book, _ = step(book, event(id=id, by="slurm-a", token=claim.token), now)
         return book.remediations[id].status
 

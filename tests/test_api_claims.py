@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from service.clock import now
-from service.remediation.words import AddHold, Approve, Freeze, Hold, SetFreeze, Tick
+from service.remediation.events import AddHold, Approve, SetFreeze, Tick
+from service.remediation.words import Freeze, Hold
 from service.store.models import Remediation as Row
 from tests.incident_rows import JOB
 from tests.postgres import postgres, url  # noqa: F401

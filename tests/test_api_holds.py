@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.clock import now
-from service.remediation.words import Approve, Begin, Take, Tick
+from service.remediation.events import Approve, Begin, Take, Tick
 from service.store.models import ShadowCase
 from tests.incident_rows import JOB
 from tests.remediation_rows import NODES, PLAN_ID, cleared, forget_tokens, plan, propose, seeded

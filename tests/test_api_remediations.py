@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from service.clock import now
-from service.remediation.words import Alternative, Proposed
+from service.remediation.events import Proposed
+from service.remediation.words import Alternative
 from service.store.models import Incident
 from service.store.models import Remediation as Row
 from tests.incident_rows import JOB

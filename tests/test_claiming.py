@@ -15,7 +15,7 @@ from service.adapters.slurm_output import Node, SlurmRefused
 from service.clock import now
 from service.commands.connection import Connection, connected
 from service.commands.endings import Forbidden
-from service.remediation.words import AskUndo, Tick
+from service.remediation.events import AskUndo, Tick
 from tests.served import Client, served
 from tests.slurm.proposals import Heard, Shop
 

@@ -11,19 +11,18 @@ from msgspec.structs import replace
 from sqlalchemy import delete, update
 
 from service.clock import now
-from service.remediation.words import (
+from service.remediation.events import (
     AddHold,
     Begin,
     Complete,
     Event,
-    Freeze,
-    Hold,
     Proposed,
     Reject,
     SetFreeze,
     Take,
     Verified,
 )
+from service.remediation.words import Freeze, Hold
 from service.store.models import Attempt, Execution, Happening, Incident, Job, PageSession, Placement, Switch
 from service.store.models import Hold as HoldRow
 from service.store.models import Remediation as Row

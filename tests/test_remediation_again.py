@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from service.remediation.words import (
+from service.remediation.events import (
     AddHold,
     Approve,
     AskUndo,
@@ -13,14 +13,11 @@ from service.remediation.words import (
     Cancel,
     Complete,
     Fail,
-    Hold,
-    JobFacts,
     Proposed,
-    Remediation,
     Take,
-    Tally,
     Tick,
 )
+from service.remediation.words import Hold, JobFacts, Remediation, Tally
 from tests.test_remediation_step import AUTOMATIC, JOB, NODES, SHOWN, Desk, facts, plan
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import func, select
 from analyzers.verdict import to_json
 from collectors.records import KernelEvent, Placement, Record
 from service.clock import now
-from service.remediation.words import Approve, CloseBreaker, Tick
+from service.remediation.events import Approve, CloseBreaker, Tick
 from service.store.models import Execution, Incident, ShadowCase
 from service.store.models import Remediation as Row
 from service.store.models import Verdict as VerdictRow

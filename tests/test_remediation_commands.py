@@ -20,20 +20,17 @@ import httpx
 import pytest
 
 from service.clock import now
-from service.remediation.guards import GUARDS
-from service.remediation.policy import locked, parse, rule_for
-from service.remediation.words import (
+from service.remediation.events import (
     Begin,
     CloseBreaker,
     Complete,
-    Policy,
     Proposed,
-    Remediation,
-    Rule,
     SetFreeze,
     Take,
-    Tally,
 )
+from service.remediation.guards import GUARDS
+from service.remediation.policy import locked, parse, rule_for
+from service.remediation.words import Policy, Remediation, Rule, Tally
 from service.store.database import Database
 from service.store.models import Attempt, Event, Job, Placement
 from service.store.remediations import Remedies

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from service.remediation import guards, step, words
-from service.remediation.words import Book, Event, Instruction, Store, Told
+from service.remediation import events, guards, step, words
+from service.remediation.events import Event, Instruction, Store, Told
+from service.remediation.words import Book
 from service.store import facts
 from service.store import remediation_rows as rows
 from service.store.database import Database
@@ -67,8 +68,8 @@ def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatc
         """Let both have the event; what they make of it must be the same."""
         try:
             after, said = step.step(book, event, now)
-        except words.Refused as refused:
-            with pytest.raises(words.Refused) as as_well:
+        except events.Refused as refused:
+            with pytest.raises(events.Refused) as as_well:
                 remedies.handle(event, now)
             code: str = refused.code
             assert as_well.value.code == code
@@ -98,7 +99,7 @@ def spoiled(change: Callable[[Book, Event, Book, list[Instruction]], tuple[Book,
 def _endless(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
     """Whoever holds a claim is obeyed, however late."""
     row = book.remediations.get(getattr(event, "id", ""))
-    if isinstance(event, words.Begin | words.Heartbeat) and row is not None and row.claim is not None:
+    if isinstance(event, events.Begin | events.Heartbeat) and row is not None and row.claim is not None:
         now = min(now, row.claim.until - 1.0)
     return book, event, now
 
@@ -109,7 +110,7 @@ def _any_token(book: Book, event: Event, now: float) -> tuple[Book, Event, float
     if (
         row is None
         or row.claim is None
-        or not isinstance(event, words.Begin | words.Heartbeat | words.Complete | words.Fail)
+        or not isinstance(event, events.Begin | events.Heartbeat | events.Complete | events.Fail)
     ):
         return book, event, now
     return book, replace(event, token=row.claim.token, by=row.claim.by), now
@@ -122,7 +123,7 @@ def _forgetful(book: Book, event: Event, now: float) -> tuple[Book, Event, float
 
 def _fickle(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
     """What was rejected is proposed again."""
-    plan = event.plan if isinstance(event, words.Proposed) else None
+    plan = event.plan if isinstance(event, events.Proposed) else None
     row = book.remediations.get(plan.id) if plan is not None else None
     if row is not None and row.status == "rejected":
         book = replace(book, remediations=book.remediations | {row.id: replace(row, status="cancelled")})
@@ -131,7 +132,9 @@ def _fickle(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
 
 def _forgiving(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
     """What a person cancelled a policy approves again."""
-    row = book.remediations.get(event.plan.id) if isinstance(event, words.Proposed) and event.plan is not None else None
+    row = (
+        book.remediations.get(event.plan.id) if isinstance(event, events.Proposed) and event.plan is not None else None
+    )
     if row is not None and row.status == "cancelled":
         book = replace(book, remediations=book.remediations | {row.id: replace(row, cancelled_by="")})
     return book, event, now
@@ -139,7 +142,7 @@ def _forgiving(book: Book, event: Event, now: float) -> tuple[Book, Event, float
 
 def _again(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
     """What was being executed when its lease ran out is claimed again."""
-    if not isinstance(event, words.Tick):
+    if not isinstance(event, events.Tick):
         return after, said
     rows = {
         id: replace(row, status="approved") if row.status == "failed" and row.undo is None else row
@@ -151,7 +154,7 @@ def _again(_before: Book, event: Event, after: Book, said: list[Instruction]) ->
 
 def _closes(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
     """The breaker closes with time."""
-    return (replace(after, trip=None) if isinstance(event, words.Tick) else after), said
+    return (replace(after, trip=None) if isinstance(event, events.Tick) else after), said
 
 
 def _silent(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
@@ -161,12 +164,12 @@ def _silent(_before: Book, event: Event, after: Book, said: list[Instruction]) -
 
 def _unstored(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
     """That a scheduler began is not stored."""
-    return after, [one for one in said if not isinstance(one, Store) or not isinstance(event, words.Begin)]
+    return after, [one for one in said if not isinstance(one, Store) or not isinstance(event, events.Begin)]
 
 
 def _same_tag(before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
     """An approval leaves the ETag as it is."""
-    if isinstance(event, words.Approve):
+    if isinstance(event, events.Approve):
         row = replace(after.remediations[event.id], version=before.remediations[event.id].version)
         after = replace(after, remediations=after.remediations | {row.id: row})
         said = [Store(remediation=row) if isinstance(one, Store) else one for one in said]
@@ -177,15 +180,15 @@ def _hasty(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction
     """Changes the book before it refuses."""
     try:
         return step.step(book, event, now)
-    except words.Refused:
+    except events.Refused:
         book.executions.append(words.Execution(remediation="rem-0", at=now, nodes=("gpu-0000",)))
         raise
 
 
 def _stubborn(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
     """Takes back nothing that failed."""
-    if isinstance(event, words.AskUndo) and book.remediations[event.id].status == "failed":
-        raise words.Refused("conflict", "it failed: there is nothing to undo")
+    if isinstance(event, events.AskUndo) and book.remediations[event.id].status == "failed":
+        raise events.Refused("conflict", "it failed: there is nothing to undo")
     return step.step(book, event, now)
 
 

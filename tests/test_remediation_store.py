@@ -14,31 +14,33 @@ from sqlalchemy import func, select, update
 from sqlalchemy.exc import OperationalError
 
 from analyzers.incident import Cut, Publish
-from service.remediation.guards import hindrances
-from service.remediation.words import (
+from service.remediation.events import (
     AddHold,
     Approve,
     AskUndo,
     Begin,
-    Book,
     CloseBreaker,
     Complete,
     ExpireHold,
     Fail,
-    Freeze,
     Heartbeat,
+    Proposed,
+    Refused,
+    SetFreeze,
+    Take,
+    Tick,
+    Verified,
+)
+from service.remediation.guards import hindrances
+from service.remediation.words import (
+    Book,
+    Freeze,
     Hold,
     JobFacts,
     Limits,
     Policy,
-    Proposed,
-    Refused,
     Rule,
-    SetFreeze,
-    Take,
     Tally,
-    Tick,
-    Verified,
 )
 from service.store import facts, happenings, incidents
 from service.store import remediation_rows as rows

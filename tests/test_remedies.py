@@ -10,7 +10,7 @@ import pytest
 from service.engine import planning
 from service.engine import remedies as caretaking
 from service.policy_file import PolicyFile
-from service.remediation.words import Approve, Reject
+from service.remediation.events import Approve, Reject
 from service.store import aftermath, happenings
 from service.store.database import Database
 from service.store.leases import Lost

@@ -12,7 +12,8 @@ from service.adapters.claiming import Claim
 from service.adapters.slurm import Scheduler
 from service.adapters.slurm_commands import Slurm
 from service.clock import now
-from service.remediation.words import AddHold, Approve, Hold
+from service.remediation.events import AddHold, Approve
+from service.remediation.words import Hold
 from tests import command_line
 from tests.served import served
 from tests.slurm import cluster

@@ -26,7 +26,14 @@ from service.adapters.following import Happening
 from service.adapters.webhook import key_in, message, signer
 from service.clock import now
 from service.commands.endings import Refused
-from service.remediation.words import Approve, AskUndo, Begin, Cancel, Complete, Take
+from service.remediation.events import (
+    Approve,
+    AskUndo,
+    Begin,
+    Cancel,
+    Complete,
+    Take,
+)
 from tests.remediation_rows import PLAN_ID, cleared, plan, propose, seeded
 from tests.served import Client, served
 from tests.sinks import adapter

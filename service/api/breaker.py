@@ -16,7 +16,8 @@ from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
 from service.remediation import breaker
-from service.remediation.words import Book, CloseBreaker
+from service.remediation.events import CloseBreaker
+from service.remediation.words import Book
 from service.store import remediation_rows as rows
 
 router = APIRouter(tags=["breaker"])

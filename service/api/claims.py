@@ -21,7 +21,8 @@ from service.api.remediation_documents import Claimed, RemediationDocument
 from service.api.state import Service, of
 from service.api.steps import Strict, take_of_one
 from service.clock import now
-from service.remediation.words import Begin, Complete, Fail, Heartbeat, Remediation, Take
+from service.remediation.events import Begin, Complete, Fail, Heartbeat, Take
+from service.remediation.words import Remediation
 
 LONGEST_REASON = 1_000
 LONGEST_SAID = 100_000

@@ -14,7 +14,8 @@ from service.api.problems import documented
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
-from service.remediation.words import Book, Freeze, SetFreeze
+from service.remediation.events import SetFreeze
+from service.remediation.words import Book, Freeze
 from service.store import remediation_rows as rows
 
 router = APIRouter(tags=["freeze"])

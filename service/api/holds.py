@@ -17,7 +17,8 @@ from service.api.problems import Problem, documented
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
-from service.remediation.words import AddHold, Book, ExpireHold, Hold
+from service.remediation.events import AddHold, ExpireHold
+from service.remediation.words import Book, Hold
 from service.store.models import Hold as Row
 
 MOST_HOLDS = 10_000

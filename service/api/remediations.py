@@ -15,7 +15,8 @@ from service.api.remediation_documents import RemediationDocument, document
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take_of_one, unchanged
 from service.clock import now
-from service.remediation.words import Approve, AskUndo, Cancel, Reject, Status
+from service.remediation.events import Approve, AskUndo, Cancel, Reject
+from service.remediation.words import Status
 from service.store.models import Remediation as Row
 
 router = APIRouter(tags=["remediations"])

@@ -17,7 +17,8 @@ from service.api.problems import HindranceDocument, Problem
 from service.api.remediation_documents import RemediationDocument, document, in_the_way
 from service.api.state import Service
 from service.clock import now
-from service.remediation.words import Book, Event, Instruction, Refused, Remediation, Store
+from service.remediation.events import Event, Instruction, Refused, Store
+from service.remediation.words import Book, Remediation
 from service.store.remediations import Check
 
 KINDS = {

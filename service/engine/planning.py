@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 
 from analyzers.plan import Costs, Plan, Situation, Weighed, choose
 from analyzers.verdict import Verdict
-from service.remediation.words import Alternative, Kind, Proposed, Remediation
+from service.remediation.events import Proposed
+from service.remediation.words import Alternative, Kind, Remediation
 from service.store import facts, incidents
 from service.store.models import Attempt, Incident, Placement
 from service.store.models import Verdict as VerdictRow

@@ -24,7 +24,8 @@ from service import packaged_knowledge
 from service.engine.numbers import Numbers
 from service.engine.planning import proposal
 from service.engine.verifying import outcome
-from service.remediation.words import CLAIMED, WAITING, Cancel, Event, Policy, Proposed, Remediation, Tick, Verified
+from service.remediation.events import Cancel, Event, Proposed, Tick, Verified
+from service.remediation.words import CLAIMED, WAITING, Policy, Remediation
 from service.store import aftermath, incidents
 from service.store import remediation_rows as rows
 from service.store.database import Database

@@ -16,7 +16,7 @@ from service.api.steps import take_of_one, unchanged
 from service.clock import now
 from service.pages import forms, incidents
 from service.pages.rendering import MOST_HOLD_HOURS
-from service.remediation.words import Approve, AskUndo, Cancel, Reject
+from service.remediation.events import Approve, AskUndo, Cancel, Reject
 from service.store.models import Remediation as Row
 from service.telling import remediations as telling
 from service.telling.instants import moment, rfc3339

@@ -18,38 +18,39 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from service.remediation import breaker, taking_up
+from service.remediation.events import (
+    AddHold,
+    Approve,
+    AskUndo,
+    Begin,
+    Cancel,
+    CloseBreaker,
+    Complete,
+    Event,
+    ExpireHold,
+    Fail,
+    Heartbeat,
+    Instruction,
+    Proposed,
+    Refused,
+    Reject,
+    SetFreeze,
+    Take,
+    Tick,
+    Verified,
+)
 from service.remediation.guards import hindrances
 from service.remediation.turn import Turn
 from service.remediation.words import (
     TAKES_NODES,
     WAITING,
-    AddHold,
-    Approve,
-    AskUndo,
-    Begin,
     Book,
-    Cancel,
     Claim,
-    CloseBreaker,
-    Complete,
     Ending,
-    Event,
     Execution,
-    ExpireHold,
-    Fail,
-    Heartbeat,
-    Instruction,
-    Judge,
-    Proposed,
-    Refused,
-    Reject,
     Remediation,
-    SetFreeze,
-    Take,
-    Tick,
     Trip,
     Undo,
-    Verified,
 )
 
 LONGEST_REASON = 1_000
@@ -239,8 +240,7 @@ def _verified(turn: Turn, event: Verified) -> None:
 
 def _end(turn: Turn, one: Remediation, outcome: str, why: str) -> None:
     told = {"outcome": outcome, "why": why}
-    ended = turn.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
-    turn.instructions.append(Judge(remediation=ended))
+    turn.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
 
 
 def _tick(turn: Turn) -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from service.remediation.events import Proposed
 from service.remediation.guards import hindrances
 from service.remediation.policy import PROPOSE, locked, rule_for
 from service.remediation.turn import Turn
-from service.remediation.words import WAITING, Mode, Proposed, Remediation, Rule, Tally, Task
+from service.remediation.words import (
+    WAITING,
+    Mode,
+    Remediation,
+    Rule,
+    Tally,
+    Task,
+)
 
 POLICY = "policy"
 UNBEGUN = WAITING | {"claimed"}

@@ -6,7 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from service.remediation.words import Book, Instruction, Refused, Remediation, Store, Told
+from service.remediation.events import Instruction, Refused, Store, Told
+from service.remediation.words import Book, Remediation
 
 
 class Turn:

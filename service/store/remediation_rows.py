@@ -10,17 +10,16 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, insert, or_, select
 from sqlalchemy.orm import Session
 
+from service.remediation.events import Event, Proposed
 from service.remediation.policy import rule_for
 from service.remediation.taking_up import task_of
 from service.remediation.words import (
     ENDED,
     Book,
-    Event,
     Execution,
     Freeze,
     Hold,
     Policy,
-    Proposed,
     Remediation,
     Tally,
     Trip,

@@ -16,19 +16,17 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from service.remediation import breaker
-from service.remediation.step import step
-from service.remediation.words import (
-    Book,
+from service.remediation.events import (
     Event,
     Instruction,
-    Policy,
     Proposed,
     Refused,
-    Remediation,
     Store,
     Tick,
     Told,
 )
+from service.remediation.step import step
+from service.remediation.words import Book, Policy, Remediation
 from service.store import events, facts, happenings
 from service.store import remediation_rows as rows
 from service.store.database import Database

@@ -10,14 +10,21 @@ from typing import TypeVar, cast
 import simpy
 from msgspec.structs import replace
 
-from analyzers import conviction, dual_phase, ladder, standbys
+from analyzers import burn_in, conviction, dual_phase, ladder, standbys
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge import convictions as weighing
 from analyzers.ladder.history import Kind as Rung
 from analyzers.plan import Costs, Situation, choose
-from service.remediation import words
+from service.remediation import events, words
 from service.remediation.step import step
-from service.remediation.words import Book, Facts, JobFacts, Judge, Policy, Remediation, Rule
+from service.remediation.words import (
+    Book,
+    Facts,
+    JobFacts,
+    Policy,
+    Remediation,
+    Rule,
+)
 from service.remediation.words import Tally as Shadowed
 from tests.ettr.faults import Fault
 from tests.ettr.fleet import Wait
@@ -171,21 +178,21 @@ class Ours:
     def _act(self, run: Run, trouble: Trouble, kind: str, nodes: tuple[str, ...], probability: float) -> Told[bool]:
         """Propose, have it approved, let the scheduler do it; the value tells whether it was done."""
         plan = _remediation(trouble, kind, nodes, probability, run)
-        self._say(run, words.Proposed(incident=trouble.incident, plan=plan), trouble)
+        self._say(run, events.Proposed(incident=trouble.incident, plan=plan), trouble)
         if self.book.remediations[plan.id].status == "proposed":
             yield from run.wait(run.parameters.person_seconds)
-            self._say(run, words.Approve(id=plan.id, by="on call"), trouble)
-        while not self._say(run, words.Take(id=plan.id, by="slurm", seconds=600.0), trouble):
+            self._say(run, events.Approve(id=plan.id, by="on call"), trouble)
+        while not self._say(run, events.Take(id=plan.id, by="slurm", seconds=600.0), trouble):
             yield from run.wait(RETRY_SECONDS)
-            self._say(run, words.Tick(), trouble)
+            self._say(run, events.Tick(), trouble)
             if self.book.remediations[plan.id].status != "approved":
                 self.taken.append(
                     ladder.Taken(kind=cast("Rung", kind), attempt=self.number, nodes=nodes, outcome="refused")
                 )
                 return False
-        assert self._say(run, words.Begin(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
+        assert self._say(run, events.Begin(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
         yield from run.wait(run.parameters.schedule_seconds)
-        self._say(run, words.Complete(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
+        self._say(run, events.Complete(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
         self.taken.append(ladder.Taken(kind=cast("Rung", kind), attempt=self.number, nodes=nodes))
         count(run.tally.did, kind)
         yield from run.restart(nodes, rolled_back=kind == "rollback")
@@ -196,16 +203,16 @@ class Ours:
         assert claim is not None
         return claim.token
 
-    def _say(self, run: Run, event: words.Event, trouble: Trouble | None = None) -> bool:
+    def _say(self, run: Run, event: events.Event, trouble: Trouble | None = None) -> bool:
         """Let the step take an event; False where it is refused."""
         book = self._forget(run, trouble)
         try:
             self.book, said = step(book, event, run.env.now)
-        except words.Refused as refused:
+        except events.Refused as refused:
             count(run.tally.refused, refused.code)
             return False
         for one in said:
-            if isinstance(one, Judge):
+            if isinstance(one, events.Store) and one.remediation.status == "done":
                 self._judged(one.remediation, run.env.now)
         return True
 
@@ -235,7 +242,7 @@ class Ours:
     def _end(self, run: Run, outcome: words.Outcome) -> None:
         for row in list(self.book.remediations.values()):
             if row.status == "verifying":
-                self._say(run, words.Verified(id=row.id, outcome=outcome, why=outcome))
+                self._say(run, events.Verified(id=row.id, outcome=outcome, why=outcome))
 
     def _judged(self, row: Remediation, now: float) -> None:
         """Convict or acquit: what the fleet's own rate and a node's burn-in rest on."""
@@ -254,7 +261,7 @@ class Ours:
         record = self.records.get(node, conviction.NodeRecord(node=node))
         back = conviction.updated(record, conviction.Happened(kind="returned"), run.env.now, self.weights)
         self.records[node] = back
-        return 0.0 if conviction.fit(back, run.env.now, self.weights) is None else self.weights.burn_in.hours * 3_600.0
+        return 0.0 if burn_in.fit(back, run.env.now, self.weights) is None else self.weights.burn_in.hours * 3_600.0
 
 
 class WholeGroup(Ours):

@@ -18,7 +18,8 @@ from service.adapters.slurm_commands import Slurm
 from service.clock import now
 from service.commands.connection import Connection, connected
 from service.commands.speech import Speech
-from service.remediation.words import Approve, AskUndo, Proposed, Remediation
+from service.remediation.events import Approve, AskUndo, Proposed
+from service.remediation.words import Remediation
 from service.store import remediation_models as rows
 from service.store.models import Attempt, Incident, Job, Node, Placement
 from tests.served import Client
