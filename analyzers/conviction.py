@@ -2,7 +2,7 @@
 
     evicted ──▶ out ──returned──▶ burning_in ── good hours, or a check passed ──▶ healthy
                  ▲ │                │   ▲                                           ▲
-                 │ │                │   └── the same again: its hours begin anew    │
+                 │ │                │   └── trouble: its hours begin anew           │
                  │ └────────────────┼───────── a check passed, acquitted ───────────┘
                  └── a check fails ─┘
 
@@ -30,8 +30,17 @@ BurnIn = Literal["healthy", "out", "burning_in"]
 
 DAY_SECONDS = 86_400.0
 HOUR_SECONDS = 3_600.0
+MOST_LINES = 32  # of a node's history
 LEAST_CURED = 0.01
 """No fault is so lasting that a job which runs after an eviction would prove the machine's guilt."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a node's history."""
+
+    at: float
+    kind: str
+    note: str = ""  # a remediation's id, or who says it and why
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +55,10 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     acquittals: int = 0
     burn_in: BurnIn = "healthy"
     since: float | None = None  # of the burn-in's state
+    stood_seconds: float = 0.0  # since then, in which jobs ran well on it
+    stood_until: float | None = None  # what jobs did up to here is counted
+    history: tuple[Line, ...] = ()  # the newest, oldest first
+    version: int = 0  # its ETag: of what people decide by, so good hours leave it
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +82,7 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     probability: float = 0.0
     cures: float | None = None
     others: float = 0.0
+    note: str = ""  # for the history
 
 
 def likelihoods(happened: Happened, weights: Weights) -> tuple[float, float]:
@@ -109,7 +123,7 @@ def updated(record: NodeRecord, happened: Happened, at: float, weights: Weights)
         named = max(named, weight)
     else:
         other += weight
-    record = replace(record, at=newest, named_log_odds=named, log_odds=other)
+    record = replace(noted(record, at, happened.kind, happened.note), at=newest, named_log_odds=named, log_odds=other)
     return _state(_counted(record, happened, at, weights), happened, at, weights)
 
 
@@ -119,6 +133,23 @@ def probability(record: NodeRecord, now: float, weights: Weights) -> float:
     prior = weights.prior.faulty
     odds = math.log(prior / (1.0 - prior)) + kept * (record.named_log_odds + record.log_odds)
     return 1.0 / (1.0 + math.exp(-min(max(odds, -700.0), 700.0)))
+
+
+def noted(record: NodeRecord, at: float, kind: str, note: str) -> NodeRecord:
+    """Write a line into the node's history; the oldest of too many goes."""
+    lines = sorted((*record.history, Line(at=at, kind=kind, note=note)), key=lambda line: line.at)
+    return replace(record, history=tuple(lines[-MOST_LINES:]))
+
+
+def remembered(record: NodeRecord, now: float, weights: Weights) -> float:
+    """Return how far its past moves the log odds of a verdict that names it now: up by what convicts it, down by what acquits.
+
+    Earlier verdicts are no part of it: they come of one family of evidence with the new one, and count once. It is bounded,
+    for one outcome is not independent of another of the same node.
+    """
+    kept = _kept(now - record.at, weights) if record.at is not None else 1.0
+    most = math.log(weights.memory.most)
+    return min(max(kept * record.log_odds, -most), most)
 
 
 def _kept(seconds: float, weights: Weights) -> float:
@@ -158,7 +189,7 @@ def _state(record: NodeRecord, happened: Happened, at: float, weights: Weights) 
             after = "burning_in"
         case _:
             pass
-    return record if after is None else replace(record, burn_in=after, since=at)
+    return record if after is None else replace(record, burn_in=after, since=at, stood_seconds=0.0, stood_until=at)
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,19 +201,20 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["cured", "not_cured", "unknown"]
     cures: float | None = None  # the share of such faults that a plain restart cures; None: of all faults
     others: float = 0.0  # that another node evicted with it was the cause
+    note: str = ""  # for the history
 
 
 def tried(record: NodeRecord, trial: Trial, weights: Weights) -> NodeRecord:
     """Take one eviction down, from the verdict to its outcome; a node that was named lately has recurred."""
     lately = trial.began_at - weights.offender.days * DAY_SECONDS
     again = record.named_at is not None and record.named_at >= lately
-    named = Happened(kind="named", probability=trial.probability)
-    happened = [named, Happened(kind="recurred")] if again else [named]
-    for one in (*happened, Happened(kind="evicted")):
+    named = Happened(kind="named", probability=trial.probability, note=trial.note)
+    happened = [named, Happened(kind="recurred", note=trial.note)] if again else [named]
+    for one in (*happened, Happened(kind="evicted", note=trial.note)):
         record = updated(record, one, trial.began_at, weights)
     if trial.outcome == "unknown":
         return record
-    followed = Happened(kind=trial.outcome, cures=trial.cures, others=trial.others)
+    followed = Happened(kind=trial.outcome, cures=trial.cures, others=trial.others, note=trial.note)
     return updated(record, followed, trial.ended_at, weights)
 
 
@@ -196,23 +228,3 @@ def offenders(records: Iterable[NodeRecord], now: float, weights: Weights) -> tu
     """Return the repeat offenders, the most probably faulty first."""
     found = [record for record in records if offends(record, now, weights)]
     return tuple(sorted(found, key=lambda record: (-probability(record, now, weights), record.node)))
-
-
-def fit(record: NodeRecord, now: float, weights: Weights) -> str | None:
-    """Say why the node does not count as healthy yet; None: it does."""
-    if record.burn_in == "healthy" or record.since is None:
-        return None
-    if record.burn_in == "out":
-        return f"{record.node} was taken out and has not come back: check it, then let it serve again"
-    if offends(record, now, weights):
-        return (
-            f"{record.node} was evicted {len(record.evictions)} times in {weights.offender.days:g} days: "
-            "good hours do not clear it, a passed check does"
-        )
-    hours = (now - record.since) / HOUR_SECONDS
-    if hours >= weights.burn_in.hours:
-        return None
-    return (
-        f"{record.node} came back {hours:.1f} h ago and has to run {weights.burn_in.hours:g} h without trouble: "
-        "wait, or check it"
-    )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from analyzers.burn_in import fit, stood, troubled
 from analyzers.conviction import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -19,10 +20,10 @@ from analyzers.conviction import (
     Kind,
     NodeRecord,
     Trial,
-    fit,
     likelihoods,
     offenders,
     probability,
+    remembered,
     tried,
     updated,
 )
@@ -235,14 +236,21 @@ def test_numbers_that_cannot_be_hurt_nothing(field: str, value: float, kind: Kin
 
 
 def test_a_returned_node_burns_in() -> None:
-    """A node that came back is fit after a day without trouble; until then the sentence says how long it still takes."""
+    """A node that came back is fit after a day of good steps; idle hours do not count, and the sentence says how many did."""
     out = told("named", "evicted", "cured")
     back = updated(out, Happened(kind="returned"), NOW + HOUR_SECONDS, WEIGHTS)
 
     assert fit(NodeRecord(node="gpu-8"), NOW, WEIGHTS) is None
     assert "has not come back" in (fit(out, NOW, WEIGHTS) or "")
-    assert "1.5 h ago and has to run 24 h" in (fit(back, NOW + 2.5 * HOUR_SECONDS, WEIGHTS) or "")
-    assert fit(back, NOW + 25 * HOUR_SECONDS, WEIGHTS) is None
+    ran = stood(back, 1.5 * HOUR_SECONDS, NOW + 3 * HOUR_SECONDS, WEIGHTS)
+    assert "2.5 h ago; jobs ran well on it for 1.5 h since, of 24" in (
+        fit(ran, NOW + 3.5 * HOUR_SECONDS, WEIGHTS) or ""
+    )
+    assert fit(back, NOW + 99 * HOUR_SECONDS, WEIGHTS) is not None
+    done = stood(ran, 22.5 * HOUR_SECONDS, NOW + 30 * HOUR_SECONDS, WEIGHTS)
+    assert fit(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) is None
+    assert [line.kind for line in done.history] == ["named", "evicted", "cured", "returned", "burn_in_passed"]
+    assert probability(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) < probability(ran, NOW + 30 * HOUR_SECONDS, WEIGHTS)
 
 
 def test_a_passed_check_ends_the_burn_in() -> None:
@@ -255,14 +263,19 @@ def test_a_passed_check_ends_the_burn_in() -> None:
 
 
 def test_trouble_begins_the_burn_in_anew() -> None:
-    """A recurrence resets the good hours, and a failed check takes the node out."""
-    back = told("evicted", "returned", each_seconds=60)
+    """A recurrence and trouble reset the good hours, the latter without moving the odds; a failed check takes the node out."""
+    back = stood(told("evicted", "returned", each_seconds=60), 23 * HOUR_SECONDS, NOW + 23 * HOUR_SECONDS, WEIGHTS)
+    shaken = troubled(back, NOW + 23 * HOUR_SECONDS, "inc-1")
     again = updated(back, Happened(kind="recurred"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
     failed = updated(back, Happened(kind="probe_failed"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
 
-    assert fit(back, NOW + 24 * HOUR_SECONDS, WEIGHTS) is None
-    assert "1.0 h ago" in (fit(again, NOW + 24 * HOUR_SECONDS, WEIGHTS) or "")
-    assert fit(again, NOW + 47 * HOUR_SECONDS, WEIGHTS) is None
+    later = NOW + 24 * HOUR_SECONDS
+    assert fit(stood(back, HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is None
+    for one in (again, shaken):
+        assert "1.0 h ago; jobs ran well on it for 0.0 h" in (fit(one, later, WEIGHTS) or "")
+        assert fit(stood(one, 23 * HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is not None
+    assert shaken.log_odds == back.log_odds
+    assert troubled(back, NOW - HOUR_SECONDS, "before it came back") == back
     assert "taken out" in (fit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) or "")
 
 
@@ -279,7 +292,7 @@ def test_an_acquitted_node_returns_at_once() -> None:
 
     assert probability(record, NOW + 3, WEIGHTS) < WEIGHTS.burn_in.acquitted_below
     assert fit(record, NOW + 3, WEIGHTS) is None
-    assert "has to run" in (fit(surely, NOW + 3, WEIGHTS) or "")
+    assert "wait, or check it" in (fit(surely, NOW + 3, WEIGHTS) or "")
 
 
 def test_what_is_old_moves_no_state() -> None:
@@ -303,11 +316,34 @@ def test_repeat_offenders_are_few_and_named_first() -> None:
 def test_good_hours_do_not_clear_an_offender() -> None:
     """A node that was evicted three times in a month is fit after a passed check only, until the month is over."""
     story: list[Kind] = ["evicted", "returned"]
-    record = told(*story * 3, each_seconds=HOUR_SECONDS)
+    record = stood(told(*story * 3, each_seconds=HOUR_SECONDS), 99 * HOUR_SECONDS, NOW + 99 * HOUR_SECONDS, WEIGHTS)
 
     assert "evicted 3 times in 28 days" in (fit(record, NOW + 100 * HOUR_SECONDS, WEIGHTS) or "")
     assert fit(updated(record, Happened(kind="probe_passed"), NOW + 1, WEIGHTS), NOW + 1, WEIGHTS) is None
     assert fit(record, NOW + 29 * DAY_SECONDS, WEIGHTS) is None
+    assert stood(record, 60.0, NOW + 29 * DAY_SECONDS, WEIGHTS).burn_in == "healthy"
+
+
+def test_the_past_of_a_node_moves_a_new_verdict_within_bounds() -> None:
+    """An acquittal lowers the odds of the next verdict, cures raise them, ten times at most; a verdict alone moves nothing."""
+    acquitted, cured = told("named", "evicted", "not_cured"), told("named", "evicted", "cured")
+    offender = told(*("named", "recurred", "evicted", "cured") * 3)
+
+    assert remembered(told("named", "evicted"), NOW, WEIGHTS) == 0.0
+    assert remembered(acquitted, NOW, WEIGHTS) == pytest.approx(-math.log(10))  # 0.02 against 0.773 would be 39 times
+    assert remembered(cured, NOW, WEIGHTS) == pytest.approx(math.log(0.98 / 0.227))
+    assert remembered(offender, NOW, WEIGHTS) == pytest.approx(math.log(10))
+    month = NOW + WEIGHTS.memory.half_life_days * DAY_SECONDS
+    assert remembered(cured, month, WEIGHTS) == pytest.approx(math.log(0.98 / 0.227) / 2)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf])
+def test_seconds_that_cannot_be_are_not_counted(seconds: float) -> None:
+    """Good time that is no number, or runs backwards, ends no burn-in."""
+    back = told("evicted", "returned", each_seconds=60)
+
+    assert stood(back, seconds, NOW + 60, WEIGHTS).burn_in == "burning_in"
+    assert stood(back, 99 * HOUR_SECONDS, NOW - HOUR_SECONDS, WEIGHTS) == back
 
 
 def test_an_acquittal_takes_an_eviction_back() -> None:

@@ -43,9 +43,10 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast evidence fades."""
+    """How fast evidence fades, and how many times it changes the odds of a new verdict at most."""
 
     half_life_days: Positive
+    most: Annotated[float, msgspec.Meta(ge=1.0)]
 
 
 class Offender(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +64,12 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True):
-    """After how long an attempt was well, and how many network alerts of a node in how long make it act."""
+    """After how long an attempt was well, how many network alerts in how long act, how long a standstill may pass."""
 
     settled_seconds: Positive
     network_alerts: Annotated[int, msgspec.Meta(ge=1)]
     network_seconds: Positive
+    standing_seconds: Positive
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

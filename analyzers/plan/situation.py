@@ -18,6 +18,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     seconds_since_checkpoint: float | None = None
     groups: dict[str, tuple[str, ...]] = {}  # parallel group → its nodes
     roles: dict[str, tuple[str, ...]] = {}  # role → its nodes
+    remembered: dict[str, float] = {}  # node → how far its past moves its log odds (analyzers/conviction.py)
 
     def gpus(self, *, least_ranks: int = 0) -> int:
         """Return how many GPUs stand still when the job does; by its ranks, where nobody knows its nodes."""
