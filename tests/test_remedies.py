@@ -11,7 +11,7 @@ from service.engine import planning
 from service.engine import remedies as caretaking
 from service.policy_file import PolicyFile
 from service.remediation.events import Approve, Reject
-from service.store import aftermath, happenings
+from service.store import happenings, node_records
 from service.store.database import Database
 from service.store.leases import Lost
 from service.store.models import Incident, Job
@@ -151,7 +151,7 @@ def test_steps_of_a_later_attempt_are_the_cure(care: Care) -> None:
     assert (one.status, one.outcome) == ("done", "cured")
     care.turn()
     with care.database.session() as session:
-        record = aftermath.record(session, "gpu-0002")
+        record = node_records.of(session, "gpu-0002")
     assert len(record.evictions) == 1
     assert record.burn_in == "out"
 
@@ -169,7 +169,7 @@ def test_the_same_again_acquits_the_node(care: Care) -> None:
     assert (one.status, one.outcome) == ("done", "not_cured")
     care.turn()
     with care.database.session() as session:
-        assert aftermath.record(session, "gpu-0002").acquittals == 1
+        assert node_records.of(session, "gpu-0002").acquittals == 1
 
 
 def test_a_node_that_the_job_is_still_on_is_neither_convicted_nor_acquitted(care: Care) -> None:
@@ -217,7 +217,7 @@ def test_without_news_nothing_is_learned(care: Care) -> None:
     care.turn()
     assert care.ended(id).outcome == "unknown"
     with care.database.session() as session:
-        record = aftermath.record(session, "gpu-0002")
+        record = node_records.of(session, "gpu-0002")
     assert (record.acquittals, record.burn_in) == (0, "out")
 
 

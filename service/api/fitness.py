@@ -24,9 +24,9 @@ from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.state import of
 from service.clock import now
-from service.store import incidents
+from service.store import incidents, node_standing
 from service.store.database import Database
-from service.store.models import Incident, Node, UnfitNode
+from service.store.models import Node
 
 WAIT_SECONDS = 0.07  # for the token and then for the tables: with what is around them, 200 ms
 FRESH_SECONDS = 1.0  # so long one look serves all who ask
@@ -128,17 +128,7 @@ class Fitness:
         at, looked_at = now(), monotonic()
         recent = select(Node.name).where(Node.last_seen_at >= at - SILENT_SECONDS)
         with self._database.session() as session:
-            holds = UnfitNode.until.is_(None) | (UnfitNode.until > at)
-            # What an outage explains by now says nothing against a node.
-            counts = Incident.merged_into.is_(None) | Incident.closed_at.is_not(None)
-            named = (
-                select(UnfitNode.node, UnfitNode.incident, UnfitNode.why)
-                .join(Incident, Incident.id == UnfitNode.incident)
-                .where(holds, counts)
-                .order_by(UnfitNode.at)
-            )
-            rows = session.execute(named)
-            unfit = {node: (incident, why) for node, incident, why in rows}
+            unfit = {row.node: (row.incident, row.why) for row in session.execute(node_standing.unfit(at))}
             reporting = frozenset(session.scalars(recent))
             return _Seen(at, looked_at, unfit, reporting, incidents.lag(session, at).seconds)
 

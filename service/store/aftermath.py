@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from analyzers.conviction import Happened, NodeRecord, Trial, tried, updated
+from analyzers.conviction import Happened, Trial, tried, updated
 from analyzers.knowledge.convictions import Weights
 from service.remediation.words import Remediation
+from service.store import node_records
 from service.store import remediation_rows as rows
 from service.store.models import Feedback, ShadowCase
-from service.store.models import NodeRecord as NodeRow
 from service.store.upserts import upsert
 from service.store.words import clean
 
@@ -24,23 +25,24 @@ def weigh(session: Session, one: Remediation, now: float, weights: Weights, cure
         return
     trial = Trial(
         probability=one.probability, began_at=one.began_at, ended_at=now, outcome=one.outcome, cures=cures,
-        others=one.probability if len(one.nodes) > 1 else 0.0,
+        others=one.probability if len(one.nodes) > 1 else 0.0, note=one.id,
     )  # fmt: skip
     for node in one.nodes:
-        _write(session, tried(record(session, node), trial, weights), now)
+        record = node_records.of(session, node, to_change=True)
+        node_records.write(session, tried(record, trial, weights), now)
 
 
 def returned(session: Session, one: Remediation, now: float, weights: Weights) -> None:
     """Note that its nodes serve again: they are watched for a while."""
-    if one.kind in EVICTS:
-        for node in one.nodes:
-            _write(session, updated(record(session, node), Happened(kind="returned"), now, weights), now)
-
-
-def record(session: Session, node: str) -> NodeRecord:
-    """Return what is remembered of a node."""
-    row = session.get(NodeRow, node)
-    return NodeRecord(node=node) if row is None else msgspec.convert(row.document, NodeRecord)
+    if one.kind not in EVICTS:
+        return
+    for node in one.nodes:
+        record = node_records.of(session, node, to_change=True)
+        if one.outcome is None and record.burn_in != "out":
+            # Taken back before anybody saw what came of it: that says nothing of the node, and still it was away.
+            record = replace(record, burn_in="out", since=one.began_at)
+        happened = Happened(kind="returned", note=one.id)
+        node_records.write(session, updated(record, happened, now, weights), now)
 
 
 def note_case(session: Session, one: Remediation, now: float) -> None:
@@ -97,7 +99,3 @@ def _judge(session: Session, cases: object, correct: bool, because: str) -> None
     unsaid = ShadowCase.correct.is_(None)
     values = {"correct": correct, "because": clean(because, 1_000)}
     session.execute(update(ShadowCase).where(cases, unsaid).values(values))  # type: ignore[arg-type]
-
-
-def _write(session: Session, found: NodeRecord, now: float) -> None:
-    upsert(session, NodeRow, [{"node": found.node, "changed_at": now, "document": msgspec.to_builtins(found)}])
