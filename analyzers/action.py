@@ -27,6 +27,8 @@ _REASONS = {
     "process_killed": "its process was killed",
 }
 _ENOUGH = 0.85
+NOT_PROVEN = "the proof is not enough to evict: look at these first"
+"""Of a probe: nothing but its doubt holds it back, which the plan weighs. Any other reason is one that must be heard first."""
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
 Held = Callable[[Root], str | None]
@@ -148,10 +150,8 @@ def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:
 
 
 def _look_first(entries: list[Culprit]) -> Action:
-    why = "the proof is not enough to evict: look at these first"
-    return Action(
-        kind="probe", nodes=_nodes(entries), ranks=tuple(sorted({r for e in entries for r in e.ranks})), why=why
-    )
+    ranks = tuple(sorted({rank for entry in entries for rank in entry.ranks}))
+    return Action(kind="probe", nodes=_nodes(entries), ranks=ranks, why=NOT_PROVEN)
 
 
 def _nodes(entries: list[Culprit]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.crash import silence
-from analyzers.crash.exits import exit_events, left_before
+from analyzers.crash.exits import exit_events, killed_for_nothing, left_before
 from analyzers.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
 from analyzers.finding import Evidence, Finding, Suspect, analyzer
 from analyzers.knowledge import Knowledge
@@ -41,6 +41,7 @@ class Scene:
     expected: frozenset[int]
     topology: Topology
     table: Mapping[str, Any]
+    not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
 
     def of(self, *kinds: str) -> list[Failure]:
         """The failures of these kinds."""
@@ -61,7 +62,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     failures = tuple(failures_of(told, window.of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
-    scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table)
+    scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, killed_for_nothing(window))
     found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.told, scene.failures, scene.expected, topology)
     yield from _numbers(scene)
@@ -181,7 +182,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     kind = group[0].kind
     rows = scene.table["cause"][kind]
     spread = _spread(scene, group)
-    row = rows.get(spread, rows["one"])
+    outright = _on_one_node(group) and spread != "all" and {each.rank for each in group} <= scene.not_for_memory
+    row = rows.get("not_for_memory" if outright else spread, rows["one"])
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     if any(failure.first for failure in mine) and not any(failure.first for failure in group):
         strength *= DISPUTED
@@ -191,10 +193,15 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
 
 
+def _on_one_node(group: Sequence[Failure]) -> bool:
+    nodes = {failure.node for failure in group}
+    return len(nodes) == 1 and None not in nodes
+
+
 def _spread(scene: Scene, group: Sequence[Failure]) -> str:
     """one, some or all: all is three quarters of the job, or everyone who had a word of his own before he was ended."""
-    nodes = {failure.node for failure in group}
-    if group[0].kind in LOCAL and len(nodes) == 1 and None not in nodes and set(scene.topology.nodes.values()) - nodes:
+    elsewhere = set(scene.topology.nodes.values()) - {failure.node for failure in group}
+    if group[0].kind in LOCAL and _on_one_node(group) and elsewhere:
         return "some"  # a whole node died and others did not: that is no decision about the job
     ranks = {failure.rank for failure in group if failure.rank is not None}
     if len(ranks) < 2:

@@ -13,9 +13,13 @@ from analyzers.topology import Topology
 from analyzers.window import Window
 from collectors.records import LogEvent, ProcessState
 
+KILL, TERMINATE = 9, 15
 CLEANUP_SECONDS = 15.0
 """So long after the first failure a SIGKILL is its launcher's: torchrun and srun ask for 30 s before they kill."""
 TOGETHER_SECONDS = 2.0  # ended within this, all of them, all by SIGTERM or all by SIGKILL: somebody ended the job
+ASKED_SECONDS = (
+    1.5  # a SIGKILL so long after the first SIGTERM ends who did not go when all were asked (Slurm: KillWait)
+)
 FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
 FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
 
@@ -30,15 +34,13 @@ class _Exit:
 
     @property
     def signal(self) -> int | None:
-        """The signal that ended it; a program that catches one and leaves says 128 + signal, as a shell does."""
-        code = self.row.exit_code or 0
-        return self.row.signal or (code - 128 if 128 < code <= 128 + 64 else None)
+        """The signal that ended it."""
+        return _signal(self.row)
 
 
 def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     """Return an event for each rank's process that did not end well; none where somebody ended the whole job."""
-    # What a rank started has an end of its own, which the rank outlives or tells of.
-    rows = [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+    rows = _of_ranks(window)
     runs = _running_last(rows)
     newest: dict[int | None, _Exit] = {}
     for row in rows:
@@ -53,17 +55,54 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
         return []
     first = exits[0] if _first(exits) else None
     swept = _swept(exits)
-    return [_event(one, first=one is first, cleanup=one in swept or _cleanup(one, exits[0])) for one in exits]
+    return [
+        _event(
+            one, first=one is first, cleanup=one in swept or _cleanup(one, exits[0]), memory=_for_memory(one.row, rows)
+        )
+        for one in exits
+    ]
+
+
+def killed_for_nothing(window: Window) -> frozenset[int]:
+    """Return the ranks that a SIGKILL ended while their nodes' kernels, who count that, killed nothing for memory."""
+    rows = _of_ranks(window)
+    return frozenset(row.rank for row in rows if row.rank is not None and _for_memory(row, rows) is False)
 
 
 def left_before(window: Window) -> dict[int, ProcessState]:
     """Return the ranks whose processes ended well before any other ended badly; none where no other did."""
-    rows = [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+    rows = _of_ranks(window)
     runs = _running_last(rows)
     ends = [row for row in rows if row.state in {"X", "Z"} and runs[row.role, row.rank] == (row.node, row.pid)]
     bad = min((row.at or 0.0 for row in ends if row.exit_code or row.signal), default=0.0)
     well = (row for row in ends if row.exit_code == 0 and not row.signal)
     return {row.rank: row for row in well if row.rank is not None and (row.at or 0.0) <= bad - FIRST_SECONDS}
+
+
+def _of_ranks(window: Window) -> list[ProcessState]:
+    """Return what is told of ranks; what a rank started has an end of its own, which the rank outlives or tells of."""
+    return [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+
+
+def _signal(row: ProcessState) -> int | None:
+    """Return the signal of an end; a program that catches one and leaves says 128 + signal, as a shell does."""
+    code = row.exit_code or 0
+    return row.signal or (code - 128 if 128 < code <= 128 + 64 else None)
+
+
+def _for_memory(end: ProcessState, rows: Sequence[ProcessState]) -> bool | None:
+    """Whether its node's kernel killed for memory since the last look before this SIGKILL; None where that is not counted."""
+    if end.state not in {"X", "Z"} or _signal(end) != KILL or end.oom_kills_total is None:
+        return None
+    before = [
+        (row.at or 0.0, row.oom_kills_total)
+        for row in rows
+        if row.oom_kills_total is not None
+        and row.state not in {"X", "Z"}
+        and (row.node, row.boot_id) == (end.node, end.boot_id)
+        and (row.at or 0.0) <= (end.at or 0.0)
+    ]
+    return end.oom_kills_total > max(before)[1] if before else None
 
 
 def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:
@@ -81,14 +120,17 @@ def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
     """Whether somebody ended them all; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
     signals = {one.signal for one in exits}
     all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
-    by_one = signals in ({9}, {15}) or (signals == {9, 15} and _abroad([one for one in exits if one.signal == 9]))
+    killed = [one for one in exits if one.signal == KILL]
+    if all_of_them and signals == {KILL, TERMINATE} and killed[0].at >= exits[0].at + ASKED_SECONDS:
+        return True  # who is asked to go because another was killed goes after that one
+    by_one = signals in ({KILL}, {TERMINATE}) or (signals == {KILL, TERMINATE} and _abroad(killed))
     return all_of_them and by_one and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
 
 
 def _swept(exits: Sequence[_Exit]) -> list[_Exit]:
     """Return those that a launcher killed at once after another had failed: on several nodes, within seconds."""
-    killed = [one for one in exits if one.signal == 9]
-    others = [one for one in exits if one.signal != 9]
+    killed = [one for one in exits if one.signal == KILL]
+    others = [one for one in exits if one.signal != KILL]
     if not others or not _abroad(killed) or killed[-1].at - killed[0].at > TOGETHER_SECONDS:
         return []
     return killed if others[0].at <= killed[0].at - FIRST_SECONDS else []
@@ -109,14 +151,16 @@ def _first(exits: Sequence[_Exit]) -> bool:
 
 
 def _cleanup(one: _Exit, first: _Exit) -> bool:
-    return one.signal == 9 and one.at - first.at >= CLEANUP_SECONDS
+    return one.signal == KILL and one.at - first.at >= CLEANUP_SECONDS
 
 
-def _event(one: _Exit, *, first: bool, cleanup: bool) -> LogEvent:
+def _event(one: _Exit, *, first: bool, cleanup: bool, memory: bool | None) -> LogEvent:
     row = one.row
+    kind = "closing_signal" if cleanup else "oom_kill" if memory else "exit"
     how = f"signal {one.signal}" if one.signal else f"exit code {row.exit_code}"
     return LogEvent(
         source=row.source, at=row.at, node=row.node, rank=row.rank, pid=row.pid, job=row.job, attempt=row.attempt,
-        event="closing_signal" if cleanup else "exit", signal=one.signal, exit_code=row.exit_code,
-        first=first or None, text=f"process {row.pid} ended with {how}" + (", before all others" if first else ""),
+        event=kind, signal=one.signal, exit_code=row.exit_code, first=first or None,
+        text=f"process {row.pid} ended with {how}"
+        + (", and its node's kernel has killed for memory" if memory else ", before all others" if first else ""),
     )  # fmt: skip

@@ -16,27 +16,29 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict in its situation. ``named``: the nodes that the verdict's action would touch, in its order."""
 
     doubts: tuple[Doubt, ...]
-    guilt: dict[str, float]  # suspected node → that it is guilty of any root
+    guilt: dict[str, float]  # suspected node → that it is guilty of any root, its past included
+    told: dict[str, float]  # the same, as the verdict alone tells it
     situation: Situation
     costs: Costs
     gpus: int
     goes_on: bool
-    kind: str  # of the verdict's action
+    kind: str  # the harshest that the plan may be
     named: tuple[str, ...]
     role: str | None  # that it would restart
 
     @classmethod
-    def of(cls, verdict: Verdict, situation: Situation, costs: Costs) -> Case:
-        """Put together what a verdict, a situation and the costs say."""
-        doubts = posterior(verdict)
+    def of(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> Case:
+        """Put together what a verdict, a situation and the costs say; ``kind``: the harshest that the plan may be."""
+        doubts = posterior(verdict, situation.remembered)
         return cls(
             doubts=doubts,
             guilt=guilt(doubts),
+            told=guilt(posterior(verdict)),
             situation=situation,
             costs=costs,
             gpus=situation.gpus(least_ranks=verdict.coverage.ranks_expected or 0),
             goes_on=verdict.symptom in GOES_ON,
-            kind=verdict.action.kind,
+            kind=kind,
             named=tuple(dict.fromkeys(verdict.action.nodes)),
             role=verdict.action.role,
         )

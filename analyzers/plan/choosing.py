@@ -7,7 +7,7 @@ import msgspec
 from analyzers.plan.case import Case
 from analyzers.plan.costs import Costs
 from analyzers.plan.loss import Weighed, priced_tenants, weigh
-from analyzers.plan.options import MILDER, ON_NODES, Option, options, some
+from analyzers.plan.options import MILDER, ON_NODES, Option, harshest, options, some
 from analyzers.plan.posterior import share_of
 from analyzers.plan.situation import Situation
 from analyzers.verdict import Verdict
@@ -47,14 +47,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def choose(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
     """Return the plan of least expected loss; on a tie the one with fewer nodes, then the milder, then by name."""
-    kind = verdict.action.kind
+    kind = harshest(verdict)
     if verdict.abstained or kind not in MILDER:
         asked = "the verdict abstains" if verdict.abstained else f"the verdict's action is {kind}"
         return Plan(why=f"{asked}: {verdict.action.why}" if verdict.action.why else asked)
     if kind in ON_NODES and not verdict.action.nodes:
         ranks = some([str(rank) for rank in verdict.action.ranks])
         return Plan(why=f"nobody knows on which node rank {ranks or '?'} runs: let an agent report it")
-    case = Case.of(verdict, situation, costs)
+    case = Case.of(verdict, situation, costs, kind)
     weighed = sorted((weigh(option, case) for option in options(case)), key=_order)
     best = next(one for one in weighed if not one.barred)
     others = tuple(one for one in weighed if one is not best)[:MOST_ALTERNATIVES]
@@ -93,10 +93,12 @@ def _named(option: Option) -> str:
 
 def _guilty(option: Option, case: Case) -> str:
     odds = [f"{case.guilt.get(node, 0.0):.2f}" for node in option.nodes]
-    return f"at fault with {some(odds)}"
+    told = [f"{case.told.get(node, 0.0):.2f}" for node in option.nodes]
+    return f"at fault with {some(odds)}" + (f", before their past was weighed {some(told)}" if told != odds else "")
 
 
 def _probability(option: Option, verdict: Verdict, case: Case) -> float:
     if option.nodes:
-        return round(min(case.guilt.get(node, 0.0) for node in option.nodes), 4)
+        # The past may make a policy more careful and never bolder; and a verdict that is weighed later must not hold it twice.
+        return round(min(min(case.guilt.get(node, 0.0), case.told.get(node, 0.0)) for node in option.nodes), 4)
     return min((share_of(culprit.probability) for culprit in verdict.culprits), default=0.0)

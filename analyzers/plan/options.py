@@ -7,8 +7,11 @@ from itertools import combinations
 
 import msgspec
 
+from analyzers.action import NOT_PROVEN
 from analyzers.plan.case import Case
+from analyzers.plan.posterior import share_of
 from analyzers.plan.survivability import lost_shards
+from analyzers.verdict import Verdict
 
 MILDER = {
     "evict": ("reattempt",),
@@ -24,6 +27,9 @@ MILDER = {
 
 ON_NODES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 DROPS_MEMORY = frozenset({"evict", "reboot_node"})  # checkpoint shards live in the nodes' memory
+LEAST_NAMED = 0.7
+"""What a dead process must say against its machine to be weighed: a kill from outside does (0.75), a crash in native code,
+which is a library's fault as often, does not (0.55)."""
 EVERY_SUBSET_OF = 8  # nodes; of more only each alone and the most suspected together
 MOST_TOGETHER = 64
 MOST_SUSPECTED = 4
@@ -37,6 +43,22 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     role: str | None = None
     group: str = ""  # the parallel group, or "role …", that the nodes are
+
+
+def harshest(verdict: Verdict) -> str:
+    """Return the harshest action that a plan may come to: the verdict's own, but for one machine whose process has died.
+
+    Who says to look first may mean that somebody will: a hang's second look, another's word about the same rank. Of a
+    process that has ended nothing more will be seen. Its probability is all there is, and what the doubt costs is weighed
+    like any other. Several machines that lose processes at once share a cause elsewhere: those are still looked at first.
+    """
+    action, culprits = verdict.action, verdict.culprits
+    held_by_doubt = action.kind == "probe" and action.why == NOT_PROVEN
+    if not held_by_doubt or verdict.symptom != "crash" or verdict.cause != "machine" or len(culprits) != 1:
+        return action.kind
+    (one,) = culprits
+    named = one.kind == "node" and action.nodes == (one.id,)
+    return "evict" if named and share_of(one.probability) >= LEAST_NAMED else action.kind
 
 
 def options(case: Case) -> list[Option]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
 from collectors.live.exits import End, Exits
+from collectors.live.files import pairs, text
 from collectors.live.host import Host
 from collectors.live.proc_stat import PAGE_BYTES, TICKS_A_SECOND, Stat, booted_at, callable_by_number, read, stat_of
 from collectors.live.training import TrainingProcess
@@ -117,6 +118,7 @@ class Processes:
             monotonic_at=clock.monotonic() - end.ago_seconds,
             exit_code=end.exit_code,
             signal=end.signal,
+            oom_kills_total=None if one.child else self._oom_kills(),
         )
 
     def _follow(self) -> None:
@@ -164,7 +166,8 @@ class Processes:
         one.stat = stat
         if due or (stat.state == "T") != one.stopped:
             one.stopped = stat.state == "T"
-            yield self._row(one, state=stat.state, wait_channel=self._wait_channel(stat.pid))
+            killed = None if one.child else self._oom_kills()
+            yield self._row(one, state=stat.state, wait_channel=self._wait_channel(stat.pid), oom_kills_total=killed)
 
     def _row(self, one: _Followed, **told: Any) -> ProcessState:
         owner, stat = one.owner, one.stat
@@ -191,6 +194,10 @@ class Processes:
         except OSError:
             return None
         return told if told not in {"", "0"} else None
+
+    def _oom_kills(self) -> int | None:
+        """Return how often the kernel has killed for memory; it counts one before it sends the signal."""
+        return pairs(text(f"{self._proc}/vmstat")).get("oom_kill")
 
     def _readings(self) -> Iterator[Readings]:
         stats = [one.stat for one in self._followed.values() if not one.child]

@@ -49,6 +49,7 @@ class ProcessState(Record, frozen=True, kw_only=True, tag="process"):
     cpu_seconds: float | None = None  # user and system, since its start
     exit_code: int | None = None  # of a process that has ended (state X or Z)
     signal: int | None = None  # that ended it
+    oom_kills_total: int | None = None  # that its node's kernel has made since boot, when this was read
 
 
 class Placement(Record, frozen=True, kw_only=True, tag="placement"):
