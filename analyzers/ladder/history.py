@@ -71,6 +71,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     code_version: str | None = None
     replay: ReplayPlan | None = None
+    person: bool = False  # nothing is left but that somebody looks
 
 
 def failed(

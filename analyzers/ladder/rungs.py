@@ -46,7 +46,7 @@ def _code_at_once(trouble: Trouble) -> Rung | None:
         return None
     if (version := trouble.older_code()) is None:
         why = "every rank raised the same exception, and no other code is known to have run well: its authors have to look"
-        return Rung(kind="none", why=why)
+        return Rung(kind="none", why=why, person=True)
     why = f"every rank raised the same exception; {version} is the newest other code that ran well"
     return Rung(kind="rollback", code_version=version, why=why)
 
@@ -138,7 +138,7 @@ def _elsewhere(trouble: Trouble) -> Rung | None:
     if trouble.failing.cause not in ELSEWHERE:
         return None
     why = f"the cause is {trouble.failing.cause}, which neither other machines nor other code remove: a person has to look"
-    return Rung(kind="none", why=why)
+    return Rung(kind="none", why=why, person=True)
 
 
 def _rollback(trouble: Trouble) -> Rung | None:
@@ -182,7 +182,7 @@ def _exhausted(trouble: Trouble) -> Rung:
         said.append(f"no rollback: {well}")
     if not trouble.tried("replay"):
         said.append(f"no replay: {_plan(trouble)}")
-    return Rung(kind="none", why="; ".join([*said, "a person has to look"]))
+    return Rung(kind="none", why="; ".join([*said, "a person has to look"]), person=True)
 
 
 def _probe(nodes: tuple[str, ...], why: str) -> Rung | None:

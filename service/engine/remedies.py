@@ -8,7 +8,7 @@ counted, and a happening that cannot be taken up is tried alone once more and th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
@@ -21,12 +21,14 @@ from analyzers.plan import Costs
 from analyzers.saving import Saving
 from collectors.records import Record
 from service import packaged_knowledge
+from service.engine import standstill
+from service.engine.laddering import needs_nothing
 from service.engine.numbers import Numbers
 from service.engine.planning import proposal
 from service.engine.verifying import outcome
 from service.remediation.events import Cancel, Event, Proposed, Tick, Verified
-from service.remediation.words import CLAIMED, WAITING, Policy, Remediation
-from service.store import aftermath, incidents
+from service.remediation.words import CHECKS, CLAIMED, STOPS_NOTHING, WAITING, Policy, Remediation
+from service.store import aftermath, happenings, incidents
 from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.failures import PASSING
@@ -35,8 +37,9 @@ from service.store.models import Attempt, Cursor, Feedback, Happening, Hold, Inc
 from service.store.remediations import Remedies
 from service.store.upserts import upsert
 
-READER = "remedies"
-STOPS_NOTHING = frozenset({"drain_after_job"})  # the attempt goes on: new trouble of it is its own
+READER, CLOCK = "remedies", "remedies_clock"  # places: in the stream, and in time, in seconds
+PERSON = "person_wanted"
+DUE_SECONDS = 3_600.0  # an engine that was away for longer does not act for what it has missed
 LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
 MOST_AT_ONCE = 256  # happenings
 ENGINE = "engine"
@@ -94,6 +97,7 @@ class Caretaker:
                 newer = select(Happening).where(Happening.sequence > after).order_by(Happening.sequence)
                 found = session.scalars(newer.limit(self._most)).all()
             events = self._proposals(session, found, now)
+            people = _people(session, events)
         if not found and place is not None:
             self._most = MOST_AT_ONCE
             return
@@ -104,6 +108,7 @@ class Caretaker:
             self._note_saving(session, state, concerned, now)
             upsert(session, Cursor, [{"reader": READER, "sequence": found[-1].sequence if found else after}])
             self._remedies.all_within(session, events, now)
+            _tell_people(session, people, now)
         self._numbers.proposals += sum(event.plan is not None for event in events)
 
     def _leave_out(self) -> None:
@@ -121,25 +126,26 @@ class Caretaker:
                 _log.error("happening_left_out sequence=%d", broken)
 
     def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
-        """Return what verdicts, feedback and ends come to, for each incident by how it stands now."""
-        asked = dict.fromkeys(
-            one.incident
-            for one in found
-            if one.incident is not None and one.kind in ("published", "closed", "merged", "feedback")
-        )
-        over = {one.incident for one in found if one.kind == "closed" and _recovered(one)}
+        """Return what verdicts, feedback, ends and findings come to, for each incident by how it stands now."""
+        asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
+        heard = {one.incident for one in found if one.kind != "feedback"}
+        over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
         return [
             proposed
             for id in asked
             if (incident := session.get(Incident, id)) is not None
-            and (proposed := self._proposed(session, incident, now, over=id in over)) is not None
+            and (proposed := self._proposed(session, incident, now, over=id in over, heard=id in heard)) is not None
         ]
 
-    def _proposed(self, session: Session, incident: Incident, now: float, *, over: bool) -> Proposed | None:
+    def _proposed(
+        self, session: Session, incident: Incident, now: float, *, over: bool = False, heard: bool = True
+    ) -> Proposed | None:
         if incident.closed_at is not None:
             why = _acquitted(session, incident)
-            asks_nothing = Proposed(incident=incident.id, plan=None, why=why or incident.closed_because)
-            return asks_nothing if over or why else None
+            if over or why:
+                return Proposed(incident=incident.id, plan=None, why=why or incident.closed_because)
+            if not heard or _is_past(session, incident):
+                return None
         if incident.merged_into is not None:
             return Proposed(incident=incident.id, plan=None, why=f"{incident.merged_into} explains it")
         if not incident.verdict_version:
@@ -147,7 +153,7 @@ class Caretaker:
         if (stopped := _stopped_by(session, incident)) is not None:
             why = f"{stopped.id} has stopped attempt {incident.attempt}: what that shows at its end is no new trouble"
             return Proposed(incident=incident.id, plan=None, why=why)
-        return proposal(session, incident, self._costs, now)
+        return proposal(session, incident, self._costs, self._weights, now)
 
     def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
         """Note what shadow mode would have done, what came of it, and what it says of the nodes."""
@@ -172,6 +178,9 @@ class Caretaker:
             cures = self._costs.cured_by_restart(about.fault_class)
             aftermath.weigh(session, about, one.at, self._weights, cures)
             aftermath.verified(session, about)
+        elif one.kind == "remediation_failed":  # nodes may be out: that is remembered, and says nothing of them
+            cures = self._costs.cured_by_restart(about.fault_class)
+            aftermath.weigh(session, about, one.at, self._weights, cures)
         elif one.kind == "remediation_undone":
             aftermath.returned(session, about, one.at, self._weights)
 
@@ -182,15 +191,44 @@ class Caretaker:
         with self._database.session() as session:
             live = rows.live(session)
             self._numbers.remediations = len(live)
+            ripe = self._ripe(session, now)
+            due = self._due(session, ripe or (), live.values(), now)
+            people = _people(session, due)
             saving = set(session.scalars(select(Job.name).where(Job.saving_since.is_not(None))))
-            if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
+            if ripe == [] and not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
                 return
-            events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
+            events: list[Event] = [
+                *due,
+                *self._outcomes(session, state, live.values()),
+                *_overtaken(session, live.values()),
+            ]
         waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
         with self._database.transaction() as session:
             self._lease.prove(session)
             self._note_saving(session, state, waiting | saving, now)
+            if ripe != []:
+                upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
             self._remedies.all_within(session, [*events, Tick()], now)
+            _tell_people(session, people, now)
+
+    def _ripe(self, session: Session, now: float) -> list[Incident] | None:
+        """Return the incidents that have stood for long enough since this was asked last; None: it never was."""
+        place = session.get(Cursor, CLOCK)
+        if place is None:
+            return None  # what was before is nobody's plan
+        after = max(float(place.sequence), now - DUE_SECONDS)
+        return standstill.due(session, after, now, self._weights.ladder)
+
+    def _due(
+        self, session: Session, ripe: Iterable[Incident], live: Iterable[Remediation], now: float
+    ) -> list[Proposed]:
+        """Return what is proposed because time has passed: nobody was named, and the job stands still."""
+        waits = {one.incident for one in live}
+        return [
+            proposed
+            for incident in ripe
+            if incident.id not in waits and (proposed := self._proposed(session, incident, now)) is not None
+        ]
 
     def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
         for one in live:
@@ -225,9 +263,35 @@ def _weights(knowledge: Knowledge) -> Weights:
         return weights(packaged_knowledge.load())
 
 
-def _recovered(closed: Happening) -> bool:
-    """Whether nothing needs to be done any more: the job went on by itself, or a person has closed the incident."""
-    return bool(closed.details.get("recovered")) or "by" in closed.details
+def _asks(one: Happening) -> bool:
+    """Whether it may lead to a proposal, or to the end of one: of remediations, what checks have found, or could not."""
+    ended = one.kind in ("remediation_completed", "remediation_expired", "remediation_failed")
+    return one.kind in ("published", "closed", "merged", "feedback") or (ended and one.details.get("kind") in CHECKS)
+
+
+def _people(session: Session, events: Iterable[Event]) -> list[tuple[Incident, str]]:
+    """Return the incidents about which a person has to be told, each once for the same reason."""
+    found = []
+    for one in events:
+        if isinstance(one, Proposed) and one.person and (incident := session.get(Incident, one.incident)) is not None:
+            told = select(Happening).where(Happening.incident == incident.id, Happening.kind == PERSON)
+            newest = session.scalars(told.order_by(Happening.sequence.desc()).limit(1)).first()
+            if newest is None or newest.details.get("why") != one.why:
+                found.append((incident, one.why))
+    return found
+
+
+def _tell_people(session: Session, people: Iterable[tuple[Incident, str]], now: float) -> None:
+    """Write who has to look at what, as the last thing that the transaction does."""
+    for incident, why in people:
+        happenings.add(session, now, PERSON, incident.id, incident.job, {"why": why})
+
+
+def _is_past(session: Session, incident: Incident) -> bool:
+    """Whether a closed incident needs nothing more: a later attempt runs, or something is proposed or done for it."""
+    newest = session.scalar(select(func.max(Attempt.number)).where(Attempt.job == incident.job))
+    later = newest is not None and newest > (incident.attempt or 0)
+    return later or any(one.incident == incident.id for one in rows.live(session).values())
 
 
 def _acquitted(session: Session, incident: Incident) -> str:
@@ -240,7 +304,7 @@ def _acquitted(session: Session, incident: Incident) -> str:
 def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
     """Return what has ended the attempt of an incident, while no later one has shown what came of it."""
     for one in rows.under_way(session, incident.job or ""):
-        if one.kind in STOPS_NOTHING:
+        if one.kind in STOPS_NOTHING | CHECKS:
             continue
         if one.attempt is None or incident.attempt is None or incident.attempt <= one.attempt:
             return one

@@ -15,6 +15,7 @@ class Proposed(msgspec.Struct, frozen=True, kw_only=True):
     incident: str
     plan: Remediation | None
     why: str = ""
+    person: bool = False  # nothing is left to propose: somebody has to look
 
 
 class Approve(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,21 +9,32 @@ from typing import Any, Literal
 
 import msgspec
 
+from analyzers.dual_phase import ReplayPlan
+
 Status = Literal[
     "proposed", "approved", "claimed", "executing", "verifying", "done",
     "rejected", "failed", "expired", "cancelled", "undone",
 ]  # fmt: skip
 Kind = Literal[
-    "evict", "drain_after_job", "reset_gpu", "reboot_node", "restart_role", "restart_job", "reattempt", "rollback"
-]
+    "evict", "drain_after_job", "reset_gpu", "reboot_node", "restart_role", "restart_job", "reattempt", "rollback",
+    "probe", "replay",
+]  # fmt: skip
 Mode = Literal["propose", "shadow", "automatic"]
 Task = Literal["do", "undo"]
 Outcome = Literal["cured", "not_cured", "unknown"]
 
 TAKES_NODES: frozenset[str] = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 """Kinds that take nodes out of a job: they count in the budget and in the breaker."""
+KEEPS_OUT: frozenset[str] = frozenset({"evict", "drain_after_job"})
+"""Of these, those whose nodes stay out until somebody returns them; the others bring a node back by what they do to it."""
+STOPS_NOTHING: frozenset[str] = frozenset({"drain_after_job"})
+"""Kinds under which the attempt goes on: new trouble of it is its own."""
+CHECKS: frozenset[str] = frozenset({"probe", "replay"})
+"""Kinds that find something out. They change nothing, so that their completion is their end."""
 WAITING: frozenset[str] = frozenset({"proposed", "approved"})
+UNBEGUN: frozenset[str] = WAITING | {"claimed"}
 CLAIMED: frozenset[str] = frozenset({"claimed", "executing"})
+UNDOABLE: frozenset[str] = frozenset({"verifying", "done", "failed"})
 ENDED: frozenset[str] = frozenset({"done", "rejected", "failed", "expired", "cancelled", "undone"})
 
 
@@ -71,7 +82,7 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     attempt: int | None
     kind: Kind
-    nodes: tuple[str, ...]  # to be taken out; empty where the kind takes none
+    nodes: tuple[str, ...]  # to be taken out, or to be looked at; empty where the kind is about none
     fault_class: str
     symptom: str
     probability: float  # of what the verdict names: the least of them
@@ -79,6 +90,7 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     proposed_at: float
     role: str | None = None
     code_version: str | None = None  # for a rollback: that of the newest attempt known to have run well
+    replay: ReplayPlan | None = None  # for a replay: the groups of nodes to run it on
     expected_loss_gpu_hours: float | None = None
     priced_tenants: tuple[str, ...] = ()  # other jobs on these nodes: what they lose is in the plan's loss
     alternatives: tuple[Alternative, ...] = ()  # the least loss first
@@ -92,14 +104,18 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     approved_at: float | None = None
     claim: Claim | None = None
     claims: int = 0  # the highest token that was given
+    failed_claims: int = 0  # how many claims failed before anything was begun
+    again_at: float | None = None  # after such a failure: not to be claimed before
     ending: Ending | None = None  # of the newest claim that its holder has ended
     cancelled_by: str = ""  # who did: proposed again, only a person lets it act
     began_at: float | None = None  # first execution: from here on it counts in budget and breaker
     completed_at: float | None = None
     did: dict[str, Any] = {}  # what the scheduler says it did, node → what: what an undo takes back
+    out: tuple[str, ...] = ()  # nodes that it has taken out, or, where nobody knows how far it came, may have
     undo: Undo | None = None
+    give_back: tuple[str, ...] = ()  # by the undo: nodes that nobody else has taken out as well
     outcome: Outcome | None = None
-    version: int = 1  # its ETag
+    version: int = 1  # its ETag: of all but the end of its claim, which says nothing to who decides
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,8 +160,9 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     gpus_per_node: int = 8
     minimum_nodes: int | None = None  # declared; None: nobody has said
-    spares: int | None = None  # nodes that can take an evicted one's place; None: nobody has said
+    spares: int | None = None  # nodes left that can take an evicted one's place; None: nobody has said
     saving_since: float | None = None  # a checkpoint is being saved
+    save_seconds: float | None = None  # how long that usually takes; None: none was seen yet
     holders: dict[str, tuple[str, ...]] = {}  # node → nodes with a copy of its checkpoint shards; empty: not declared
     last_checkpoint_at: float | None = None
 
@@ -158,12 +175,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     tenants: dict[str, tuple[str, ...]] = {}  # node → other jobs that run on it now; the job itself is among them
     newest_verdicts: dict[str, int] = {}  # incident → version of its newest verdict
     merged: dict[str, str] = {}  # incident → the infrastructure incident that explains it
+    onsets: dict[str, float] = {}  # incident → when its trouble began
+    taken: dict[str, tuple[str, ...]] = {}  # node → remediations that have taken it out and keep it out
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why a remediation must not act now."""
 
-    code: str  # frozen held breaker budget minimum moved acting saving tenants shards superseded merged
+    code: str  # frozen held breaker budget again policy minimum moved acting saving tenants shards superseded merged
     text: str  # one sentence: the thing, the value, the bound, the next step
 
 
