@@ -60,7 +60,7 @@ class Chromium:
     def until(self, holds: str) -> None:
         """Wait until this holds on whatever page is shown."""
         deadline = time.monotonic() + SECONDS
-        while not self.run(f"Boolean({holds})"):
+        while not self.run(f"Boolean(document.body && ({holds}))"):  # between two pages there is none
             assert time.monotonic() < deadline, f"{holds}: {self.run('document.documentElement.innerText')}"
             time.sleep(0.1)
 
