@@ -73,13 +73,13 @@ def measured() -> Parameters:
     evictions = _read("simulated_hangs")["total"]["innocent_evictions"]
     return Parameters(
         hang=Quality(
-            exact=sum(row["right"] for row in stuck) / sum(row["trials"] for row in stuck),
+            exact=_share(sum(row["right"] for row in stuck), sum(row["trials"] for row in stuck)),
             named_seconds=job["named_seconds"],
             proposed_seconds=job["proposed_seconds"],
             document="live_verdicts.json (machine hangs, real jobs); engine.json (seconds at 16,384 ranks)",
         ),
         event=Quality(
-            exact=lost["evicted"] / lost["seeds"],
+            exact=_share(lost["evicted"], lost["seeds"]),
             named_seconds=lost["named_seconds"]["median"],
             proposed_seconds=lost["evicted_seconds"]["median"],
             document="healthy_fleet.json (gpu_lost, the simulator)",
@@ -92,6 +92,11 @@ def measured() -> Parameters:
         ),
         innocent=interval(evictions["count"], evictions["n"])[1],
     )
+
+
+def _share(right: int, of: int) -> float:
+    """Return what is to be expected of the next one (rule of succession): that all were right is no certainty."""
+    return (right + 1) / (of + 2)
 
 
 def restart_seconds(restarts: Restarts, machines: int, out: int, warm: int) -> float:
