@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from importlib import resources
 from itertools import islice
@@ -9,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.knowledge import Knowledge, parse
+from analyzers.knowledge.convictions import Weights, weights
+from analyzers.knowledge.typed import KnowledgeRowError
 
 MOST_BYTES = 1_048_576  # one override document
 MOST_PROBLEMS = 5  # that one message names
+
+_log = logging.getLogger(__name__)
 
 
 class KnowledgeError(ValueError):
@@ -22,6 +27,15 @@ def load(override: Path | None = None) -> Knowledge:
     """Return the packaged knowledge, with the documents of a TOML file, or of a directory of them, laid over it."""
     packaged = _packaged()
     return parse(packaged, _overrides(override, packaged) if override is not None else None)
+
+
+def weights_of(knowledge: Knowledge) -> Weights:
+    """Return how evidence about nodes weighs; a site's rows that cannot be meant must keep nothing from starting."""
+    try:
+        return weights(knowledge)
+    except KnowledgeRowError as error:
+        _log.error("conviction_unusable reason=%s", error)
+        return weights(load())
 
 
 def _packaged() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 
 import structlog
 from fastapi import FastAPI
@@ -13,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service import packaged_knowledge
 from service.api import (
     alarms,
     breaker,
@@ -28,6 +30,7 @@ from service.api import (
     incident_export,
     incidents,
     jobs,
+    node_records,
     nodes,
     now,
     pins,
@@ -36,6 +39,7 @@ from service.api import (
     records,
     remediations,
     samples,
+    standbys,
     stream,
     tokens,
 )
@@ -70,8 +74,8 @@ from service.window.tail import Tail
 
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
 ROUTERS = (
-    records, commands, incidents, incident_export, stream, alarms, now, fitness, downtime, export, samples, jobs, nodes,
-    tokens, pins, events, health, remediations, claims, holds, freeze, breaker, policy,
+    records, commands, incidents, incident_export, stream, alarms, now, fitness, downtime, export, samples, jobs,
+    node_records, nodes, standbys, tokens, pins, events, health, remediations, claims, holds, freeze, breaker, policy,
 )  # fmt: skip
 DOWN_SECONDS = 5.0
 
@@ -135,6 +139,7 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), policy=policy,
         remedies=Remedies(database, policy), engine=engine,
+        weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip
 
 

@@ -7,12 +7,14 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from sqlalchemy import select
-from sqlalchemy.orm import defer
+from sqlalchemy.orm import Session, defer
 
 from service.api import auth, fields, pages
 from service.api.problems import documented, not_found
 from service.api.state import of
+from service.clock import now
 from service.store.models import Node
+from service.store.node_standing import Standing, State, standings
 
 router = APIRouter(tags=["nodes"])
 
@@ -26,6 +28,8 @@ class NodeSummary(BaseModel):
     agent_version: str
     boot_id: str | None
     clock_offset_seconds: float | None = Field(description="The node's clock less the service's, at its newest batch.")
+    state: State = Field(description="How it stands; /v1/nodes/{node}/record says more.")
+    why: str = Field(description="Why so.")
 
 
 class NodeDocument(NodeSummary):
@@ -51,7 +55,8 @@ def list_nodes(
         query = query.where(Node.last_seen_at >= since)
     with of(request).database.session() as session:
         rows, following = pages.cut(session.scalars(query).all(), limit, lambda node: node.name)
-    return pages.Page(items=[NodeSummary(**_summary(node)) for node in rows], next=following)
+        standings = _standings(request, session, [node.name for node in rows])
+    return pages.Page(items=[NodeSummary(**_summary(node, standings[node.name])) for node in rows], next=following)
 
 
 @router.get("/v1/nodes/{node}", operation_id="get_node", dependencies=[auth.READ], responses=documented("not-found"))
@@ -59,10 +64,16 @@ def get_node(request: Request, node: fields.NodePath) -> NodeDocument:
     """Get one node, its devices and its agent's coverage."""
     with of(request).database.session() as session:
         found = session.get(Node, node)
-    if found is None:
-        raise not_found("node", node, "/v1/nodes lists those that have reported")
-    return NodeDocument(**_summary(found), coverage=found.coverage, devices=found.devices)
+        if found is None:
+            raise not_found("node", node, "/v1/nodes lists those that have reported")
+        standing = _standings(request, session, [node])[node]
+    return NodeDocument(**_summary(found, standing), coverage=found.coverage, devices=found.devices)
 
 
-def _summary(node: Node) -> dict[str, Any]:
-    return {name: getattr(node, name) for name in NodeSummary.model_fields}
+def _standings(request: Request, session: Session, names: list[str]) -> dict[str, Standing]:
+    return standings(session, now(), of(request).weights(), names)
+
+
+def _summary(node: Node, standing: Standing) -> dict[str, Any]:
+    told = {"state": standing.state, "why": standing.why}
+    return told | {name: getattr(node, name) for name in NodeSummary.model_fields if name not in told}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
 if TYPE_CHECKING:
+    from analyzers.knowledge.convictions import Weights
     from service.api.answers import Answers
     from service.api.audit import Audit
     from service.api.auth import Door
@@ -50,6 +52,7 @@ class Service:
     door: Door
     policy: PolicyFile
     remedies: Remedies
+    weights: Callable[[], Weights]  # of evidence about nodes; read at the first call
     engine: EngineProcess | None = None  # None: this service runs none
 
     def let_go(self) -> None:

@@ -13,10 +13,9 @@ from sqlalchemy.orm import Session
 from analyzers import burn_in
 from analyzers.conviction import DAY_SECONDS, NodeRecord, offends, probability
 from analyzers.knowledge.convictions import Weights
-from service.remediation.words import Remediation
+from service.remediation.words import KEEPS_OUT, Remediation
 from service.store import node_records
 from service.store import remediation_rows as rows
-from service.store.aftermath import EVICTS
 from service.store.models import Incident, UnfitNode
 
 State = Literal["fit", "suspected", "out", "burn_in", "offender"]
@@ -32,6 +31,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     why: str = "nothing stands against it"
     since: float | None = None
     until: float | None = None
+    under_way: str = ""  # the remediation that takes it out, as long as that is not over
 
 
 class _Against(NamedTuple):
@@ -58,6 +58,11 @@ def standings(
     }
 
 
+def standing(session: Session, record: NodeRecord, now: float, weights: Weights) -> Standing:
+    """Return how a node stands, or would stand if this were remembered of it."""
+    return _standing(record, _against(session, now), now, weights)
+
+
 def unfit(at: float) -> Select[str, str, str, float, float | None]:
     """Return the query of the nodes that an incident's newest verdict would take out: node, incident, why, at and until."""
     holds = UnfitNode.until.is_(None) | (UnfitNode.until > at)
@@ -73,12 +78,12 @@ def _against(session: Session, now: float) -> _Against:
     for node, incident, why, at, until in session.execute(unfit(now)):
         against.suspected[node] = f"{incident}: {why}", at, until
     for one in rows.live(session).values():
-        for node in one.nodes:
-            if one.status in ("executing", "verifying"):
-                if one.kind in EVICTS:
-                    against.out[node] = one
-            elif one.status in ("proposed", "approved", "claimed"):
-                against.suspected.setdefault(node, (f"{one.id} ({one.status}): {one.why}", one.proposed_at, None))
+        if one.status in ("executing", "verifying") and one.kind in KEEPS_OUT:
+            against.out.update(dict.fromkeys(one.out, one))
+        elif one.status in ("proposed", "approved", "claimed"):
+            told = f"{one.id} ({one.status}): {one.why}", one.proposed_at, None
+            for node in one.nodes:
+                against.suspected.setdefault(node, told)
     return against
 
 
@@ -87,7 +92,7 @@ def _standing(record: NodeRecord, against: _Against, now: float, weights: Weight
     because = burn_in.fit(record, now, weights)
     if (one := against.out.get(node)) is not None:
         why = f"{one.id} has taken it out of {one.job}, and what comes of that is not known yet"
-        return replace(found, state="out", why=why, since=one.began_at)
+        return replace(found, state="out", why=why, since=one.began_at, under_way=one.id)
     if record.burn_in == "out":
         return replace(found, state="out", why=because, since=record.since)
     if (told := against.suspected.get(node)) is not None:
