@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from service.adapters.following import PASSING
@@ -28,6 +28,13 @@ Document = Mapping[str, Any]
 
 class Lost(Exception):
     """The claim is lost: somebody else may act now, and we must not."""
+
+
+class Begun(NamedTuple):
+    """What is begun, and how long ago it was first begun, by the service's own clock: nobody else's is compared with it."""
+
+    remediation: Document
+    seconds_ago: float
 
 
 class Claim:
@@ -72,12 +79,13 @@ class Claim:
                 "or its policy's claim_seconds are too few"
             )
 
-    def begin(self) -> Document:
-        """Say that we act now, and return the remediation; raise ``Forbidden`` where something stands in the way."""
+    def begin(self) -> Begun:
+        """Say that we act now; raise ``Forbidden`` where something stands in the way."""
         self.keep()
         answer = _surely(self._connection, _path(self.id, "begin"), {"token": self.token}, self._until - SURE_SECONDS)
         found: Document = answer["remediation"]
-        return found
+        answered_at = answer["until"] - answer["seconds"]
+        return Begun(found, max(0.0, answered_at - (found["began_at"] or answered_at)))
 
     def complete(self, did: Document) -> None:
         """Say what was done; raise ``Forbidden`` where the service has given it up meanwhile."""

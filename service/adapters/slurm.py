@@ -6,7 +6,6 @@ the next one takes up the claim that this one held, if it comes before that has 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -131,12 +130,12 @@ class Scheduler:
             work = patiently(lambda: self._work(found, claim.task), claim.keep)
             if work.problem is not None and claim.task == "do":
                 return work.problem  # before anything is touched
-            begun = claim.begin()
-            doing = Doing(self._slurm, claim.keep, did)
+            begun, doing = claim.begin(), Doing(self._slurm, claim.keep, did)
             if claim.task == "undo":
-                doing.undo(work)
+                back = begun.remediation["give_back"]  # certain only now: others may have taken some of them out
+                doing.undo(patiently(lambda: undoing(self._slurm, found, back), claim.keep))
             else:
-                doing.do(work, begun["began_at"])
+                doing.do(work, begun.seconds_ago)
         except (Failed, Elsewhere) as problem:
             return str(problem)
         return None
@@ -154,8 +153,10 @@ class Scheduler:
             if refusal.status != 404:
                 raise
             rows = []
-        seen_at = max((row["last_seen_at"] for row in rows), default=math.inf)
-        return Placed(sorted({row["node"] for row in rows}), seen_at)
+        if not rows:
+            return Placed()
+        ago = self._connection.get("/v1/now")["at"] - max(row["last_seen_at"] for row in rows)
+        return Placed(sorted({row["node"] for row in rows}), max(0.0, ago))
 
     def _once_said(self, text: str) -> None:
         if text in self._said:

@@ -6,6 +6,7 @@ the beginning: after a command that timed out, after a restart of the controller
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -47,6 +48,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     mark: str
     reason: str
     job: str | None = None  # its number
+    kept: dict[str, str] = {}  # nodes that an undo leaves out → why
     problem: str | None = None  # why it cannot be done
 
 
@@ -70,19 +72,26 @@ class Doing:
     def __init__(self, slurm: Slurm, keep: Keep, did: dict[str, Any]) -> None:
         self._slurm, self._keep, self.did = slurm, keep, did
 
-    def do(self, work: Work, began_at: float) -> None:
+    def do(self, work: Work, begun_seconds_ago: float) -> None:
         """Drain the nodes, and have the job run elsewhere."""
+        begun_at = time.monotonic() - begun_seconds_ago
         for known_as, node in work.nodes.items():
             self.did[known_as] = patiently(partial(self._drain, node, work), self._keep)
         if work.job is not None:
-            self.did[f"job {work.job}"] = _Restart(self, work, began_at).run()
+            self.did[f"job {work.job}"] = _Restart(self, work, begun_at).run()
 
     def undo(self, work: Work) -> None:
         """Give the nodes back that we drained; a reason that is not ours stays, and so does the drain."""
+        self.did |= work.kept
         for known_as, node in work.nodes.items():
             self.did[known_as] = patiently(partial(self._undrain, node, work), self._keep)
         if work.job is not None:
             self.did[f"job {work.job}"] = patiently(partial(self._allow, work), self._keep)
+
+    def age_seconds(self, job: Job) -> float:
+        """Return for how long a job has run, by Slurm's own clock, which need not be anybody else's."""
+        self._keep()
+        return math.inf if job.started_at is None else self._slurm.clock() - job.started_at
 
     def look(self, number: str) -> Job | None:
         """Return a job."""
@@ -141,9 +150,9 @@ class Doing:
 class _Restart:
     """Has a job run again, elsewhere, once."""
 
-    def __init__(self, doing: Doing, work: Work, began_at: float) -> None:
+    def __init__(self, doing: Doing, work: Work, begun_at: float) -> None:
         assert work.job is not None
-        self._doing, self._number, self._began_at = doing, work.job, began_at
+        self._doing, self._number, self._begun_at = doing, work.job, begun_at  # monotonic
         self._nodes = tuple(work.nodes.values())
         self._requeues, self._refusal = 0, ""
         self._let_go = False  # it was told to start at once
@@ -178,10 +187,13 @@ class _Restart:
         return time.monotonic() - self._since > seconds
 
     def _is_the_old(self, job: Job) -> bool:
-        """Whether this run is the one that is to end: on a node that is taken out; without one, from before we began."""
+        """Whether this run is the one that is to end: on a node that is taken out; without one, from before we began.
+
+        The new one begins no sooner than it has settled, so that whole seconds are good enough.
+        """
         if self._nodes:
             return bool(set(self._nodes) & set(job.nodes))
-        return job.started_at is None or job.started_at < self._began_at
+        return self._doing.age_seconds(job) >= time.monotonic() - self._begun_at
 
     def _requeue(self) -> None:
         if self._requeues >= MOST_REQUEUES:

@@ -61,6 +61,10 @@ class Slurm:
         """Return the jobs of this name."""
         return self._jobs(["--name", name])
 
+    def clock(self) -> float:
+        """Return what the controller's clock says: by it alone Slurm's instants can be judged. Whole seconds, UTC."""
+        return slurm_output.clock(self._run(["sdiag"]))
+
     def unrequeueable(self, number: str) -> str | None:
         """Return why a job cannot be put back into the queue, None where it can."""
         told = self._run(["squeue", "--noheader", "--all", "--states=all", "--jobs", number, "--Format", FLAGS_FORMAT])

@@ -17,13 +17,15 @@ Found = dict[str, Any]
 
 
 class Placed(NamedTuple):
-    """Where the attempt's ranks were seen, and when last."""
+    """Where the attempt's ranks were seen, and how long ago last: instants are of the service's clock, and not of Slurm's."""
 
     nodes: Sequence[str] = ()
-    at: float = math.inf
+    seconds_ago: float = -math.inf
 
 
 MOST_NAMED = 8
+CLOCK_SECONDS = 2.0  # two ages, each of whole seconds, may differ by so much
+TAKEN_TOO = "left as it is: another remediation has taken it out as well"
 _NUMBERED = re.compile(r"-(\d{1,10})$")
 _ALIVE = (*RUNS, *FAILED, "COMPLETING", "PENDING")
 
@@ -53,15 +55,22 @@ def work_of(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> Work:
     return _checked(slurm, work, number)
 
 
-def undoing(slurm: Slurm, found: Found) -> Work:
-    """Return what is to be taken back: the nodes, and the job if it was told to keep away from them."""
+def undoing(slurm: Slurm, found: Found, give_back: Collection[str] | None = None) -> Work:
+    """Return what is to be taken back: the nodes, and the job if it was told to keep away from them.
+
+    ``give_back``: those that no other remediation has taken out as well; None: the service has not said so yet.
+    """
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
     if not known:
         raise Elsewhere(f"this Slurm has no node {_some(nodes)}")
     jobs = [key.removeprefix("job ") for key in found["did"] if re.fullmatch(r"job \d{1,10}", key)]
     marked = mark(found["incident"], found["id"])
-    return Work(kind=found["kind"], nodes=known, mark=marked, reason=marked, job=jobs[0] if jobs else None)
+    back = known if give_back is None else {name: known[name] for name in known if name in give_back}
+    kept = dict.fromkeys(set(known) - set(back), TAKEN_TOO)
+    return Work(
+        kind=found["kind"], nodes=back, kept=kept, mark=marked, reason=marked, job=jobs[0] if jobs else None
+    )  # fmt: skip
 
 
 def _checked(slurm: Slurm, work: Work, number: str) -> Work:
@@ -92,8 +101,9 @@ def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | N
     if (numbered := _NUMBERED.search(name)) and (job := slurm.job(numbered[1])) and name in job.known_as:
         return job.number, ""
     seen = placed()
+    seen_at = slurm.clock() - seen.seconds_ago
     there = slurm.jobs_on(seen.nodes) if seen.nodes else []
-    running = [job for job in there if job.state in (*RUNS, "COMPLETING") and _may_be(job, seen)]
+    running = [job for job in there if job.state in (*RUNS, "COMPLETING") and _may_be(job, seen.nodes, seen_at)]
     named = [job for job in running if job.name == name]
     for some in (named, running):
         if len(some) == 1:
@@ -101,7 +111,8 @@ def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | N
     if running:
         told = ", ".join(job.number for job in running[:5])
         return None, f"which of Slurm's jobs {told} is {name} cannot be told: let FAULTHOUND_JOB be its name there"
-    ended = [job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE and _may_be(job, seen)]
+    same = [job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE]
+    ended = [job for job in same if _may_be(job, seen.nodes, seen_at)]
     if len(ended) == 1:
         return ended[0].number, ""
     return None, (
@@ -109,11 +120,14 @@ def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | N
     )
 
 
-def _may_be(job: Job, seen: Placed) -> bool:
-    """Whether these may be the job's ranks. Who began later, or elsewhere, is another tenant, whatever its name is."""
+def _may_be(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
+    """Whether these may be the job's ranks. Who began later, or elsewhere, is another tenant, whatever its name is.
+
+    ``seen_at``: when they were last seen, by Slurm's clock.
+    """
     if job.state == "PENDING":
         return True
-    return set(seen.nodes) <= set(job.nodes) and (job.started_at or 0.0) <= seen.at
+    return set(nodes) <= set(job.nodes) and (job.started_at or 0.0) + CLOCK_SECONDS <= seen_at
 
 
 def _named(slurm: Slurm, name: str) -> str | None:

@@ -14,6 +14,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 JOB_FORMAT = "%A|%T|%r|%S|%n|%x|%N|%j"
 FLAGS_FORMAT = "JobID:20,BatchFlag:4,Requeue:4"
 LONGEST_REASON = 200
+_CLOCK = re.compile(r"^sdiag output at .*\((\d{1,12})\)$", re.MULTILINE)
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED"})
 FAILED = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "LAUNCH_FAILED"})
 """Ended by something that happened to it. Who was cancelled, ran out of its time or was done is not to run again."""
@@ -103,6 +104,14 @@ def requeueable(text: str, number: str) -> str | None:
                 return "it is no batch job: only what sbatch has submitted can run again by itself"
             return None if words[2] == "1" else "it was submitted with --no-requeue, or the cluster has JobRequeue=0"
     raise Unreadable(f"squeue says of job {number}: {_begin(text)}")
+
+
+def clock(text: str) -> float:
+    """Return what the controller's clock says, UTC seconds, of ``sdiag``."""
+    found = _CLOCK.search(text)
+    if found is None:
+        raise Unreadable(f"sdiag prints {_begin(text)}")
+    return float(found[1])
 
 
 def expanded(nodes: str) -> tuple[str, ...]:
