@@ -33,6 +33,7 @@ NOT_PROVEN = "the proof is not enough to evict: look at these first"
 MOST_EVICTED_NODES = 4
 Held = Callable[[Root], str | None]
 _BY_CAUSE = {
+    "code": ("rollback", "the code is the cause: no machine is at fault"),
     "network": ("probe", "the network is suspected: test its links first"),
     "storage": ("none", "the file system is the cause: no machine of the job is at fault"),
     "platform": ("restart_job", "killed or preempted from outside: no machine of the job is at fault"),
@@ -40,12 +41,16 @@ _BY_CAUSE = {
     "imbalance": ("none", "the work is uneven: no machine is at fault"),
     "unknown": ("probe", "what is missing would decide"),
 }
-_CODE = {
-    "exception_one_rank": (
+_BY_CLASS = {
+    ("code", "exception_one_rank"): (
         "reattempt",
         "an exception in the code: run again; a repeat on the same node would point to it",
     ),
-    "uneven_end": ("none", "the ranks had not the same number of steps to do: the code is to end them together"),
+    ("code", "uneven_end"): (
+        "none",
+        "the ranks had not the same number of steps to do: the code is to end them together",
+    ),
+    ("platform", "stuck_together"): ("none", "the nodes were stuck together: no machine of the job is at fault"),
 }
 
 
@@ -80,10 +85,7 @@ def fitting(
     if machines:
         return _look_first([entry for _, entry in machines])
     cause, fault_class = roots[0].finding.cause, roots[0].finding.fault_class
-    if cause == "code":
-        kind, why = _CODE.get(fault_class, ("rollback", "the code is the cause: no machine is at fault"))
-    else:
-        kind, why = _BY_CAUSE.get(cause, ("none", ""))
+    kind, why = _BY_CLASS.get((cause, fault_class)) or _BY_CAUSE.get(cause, ("none", ""))
     return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), why=why)
 
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import analyzers.knowledge
@@ -16,7 +17,7 @@ from analyzers.topology import Topology
 from analyzers.window import Window
 from collectors.readers import Input
 from collectors.readers.kernel_log import read
-from collectors.records import Record
+from collectors.records import KernelEvent, Record, Steps
 
 FOLDER = Path(analyzers.knowledge.__file__).parent
 KNOWLEDGE = parse({name: (FOLDER / f"{name}.toml").read_text() for name in ("xid", "nvlink5")})
@@ -158,3 +159,50 @@ def test_a_file_server_that_answers_again_stalled_nobody() -> None:
     records = [record for node in ("n1", "n2") for record in log(f"[100.000000] {lost}", node=node, name=node)]
     findings = judge(records)
     assert [(finding.cause, len(finding.suspects)) for finding in findings] == [("storage", 1)]
+
+
+def live(at: float, node: str, text: str, boot_id: str = "b1") -> KernelEvent:
+    """An event as an agent reads it from the running kernel: its instant is known."""
+    [event] = [one for one in log(f"[100.000000] {text}", node=node) if isinstance(one, KernelEvent)]
+    return msgspec.structs.replace(event, at=at, boot_id=boot_id)
+
+
+def stepped(at: float, ranks: int = 4) -> list[Record]:
+    """That most ranks told of a step at this instant; the clock of rank 0 is a day ahead."""
+    return [Steps(at=at if rank else at + 86_400.0, rank=rank, node=f"n{rank}", count=1) for rank in range(ranks)]
+
+
+STUCK = "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:4242]"
+LOST = "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus."
+
+
+def test_what_passed_while_the_job_went_on_is_no_evidence() -> None:
+    """Of two hours ago a lockup names nobody and a lost GPU is still lost; of now both count; a wild clock excuses none."""
+    old = [live(NOW - 7_200.0, "n1", STUCK), live(NOW - 7_200.0, "n2", LOST)]
+    assert [one.fault_class for one in judge([*old, *stepped(NOW)])] == ["xid_79"]
+    for progress in ([], stepped(NOW - 7_150.0)):
+        assert {one.fault_class for one in judge([*old, *progress])} == {"xid_79", "soft_lockup"}
+    undated = log(f"[100.000000] {STUCK}")
+    assert [one.fault_class for one in judge([*undated, *stepped(NOW)])] == ["soft_lockup"], (
+        "nobody knows when that was"
+    )
+
+
+def test_nodes_that_are_stuck_together_are_not_the_fault_of_any() -> None:
+    """Three nodes within a minute, or both nodes of a job of two; one a minute apart each stands for itself."""
+    within = [live(NOW + 10 * number, f"n{number}", STUCK) for number in range(3)]
+    [finding] = judge(within)
+    assert (finding.fault_class, finding.cause, named([finding])) == (
+        "stuck_together",
+        "platform",
+        [("platform", None, None)],
+    )
+    apart = [live(NOW + 100 * number, f"n{number}", STUCK) for number in range(3)]
+    assert [(one.fault_class, named([one])) for one in judge(apart)] == [
+        ("soft_lockup", [("node", f"n{number}", None)]) for number in range(3)
+    ]
+    both = Topology(ranks=(0, 1), nodes={0: "n0", 1: "n1"})
+    assert [one.fault_class for one in analyze(Window.build(within[:2]), both, KNOWLEDGE)] == ["stuck_together"]
+    larger = Topology(ranks=tuple(range(9)), nodes={rank: f"n{rank}" for rank in range(9)})
+    told = list(analyze(Window.build(within[:2]), larger, KNOWLEDGE))
+    assert [one.fault_class for one in told] == ["soft_lockup", "soft_lockup"]

@@ -1,6 +1,6 @@
 """Real jobs with an agent a node and a service: the exported bundle, given to `faulthound diagnose`, names rank and node.
 
-Two of the matrix that `python -m tests.acceptance.live_jobs` goes through; what the service says by itself of every fault is
+Two of the matrix that `python -m tests.acceptance.live_jobs` goes through; what the service says by itself is
 in `test_live_verdicts.py`.
 """
 

@@ -14,25 +14,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
 
 from tests.jobs import live, verdicts
+from tests.jobs.chosen import FILES, LIVE
 from tests.jobs.judged import summary
 from tests.jobs.scenarios import FAULTS
 from tests.jobs.verdicts import Outcome, Trial
 
 TOGETHER = 1
-TRIALS = [
-    Trial.draw("spin", "ddp", 0),
-    Trial.draw("data_loader", "pipeline", 1),
-    Trial.draw("gil", "ddp", 2),
-    Trial.draw("sigstop", "pipeline", 3, probe=True),
-    Trial.draw("sigkill", "ddp", 4),
-    Trial.draw("exception", "pipeline", 5),
-    Trial.draw("same_exception", "ddp", 6),
-    Trial.draw("wrong_collective", "ddp", 7),
-    Trial.draw("wrong_size", "ddp", 8),
-    Trial.draw("opposite", "ddp", 9),
-    Trial.draw("two_culprits", "pipeline", 10, probe=True),
-    Trial.draw("healthy", "pipeline", 11),
-]
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +28,18 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fut
     folder = tmp_path_factory.mktemp("verdicts")
     with (
         live.cluster(folder / "cluster", verdicts.nodes_for(TOGETHER)) as nodes,
-        verdicts.side_by_side(nodes, TRIALS, folder, TOGETHER) as futures,
+        verdicts.side_by_side(nodes, LIVE, folder, TOGETHER) as futures,
     ):
         yield futures
 
 
 def test_every_fault_is_tried() -> None:
-    """The trials below are one of each fault that the matrix has."""
-    assert sorted(trial.scenario.fault for trial in TRIALS) == sorted(FAULTS)
+    """A test run makes a trial of each fault that the matrices have: here, or in ``test_real_jobs.py``."""
+    assert {trial.scenario.fault for trial in LIVE} | {scenario.fault for scenario in FILES} == set(FAULTS)
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("trial", TRIALS, ids=[trial.job for trial in TRIALS])
+@pytest.mark.parametrize("trial", LIVE, ids=[trial.job for trial in LIVE])
 def test_the_first_verdict_is_right_and_in_time(trial: Trial, outcomes: dict[str, Future[Outcome]]) -> None:
     """Within 30 s the service names culprit ranks and nodes; one incident, closed after the job; replayed the same."""
     outcome = outcomes[trial.job].result()

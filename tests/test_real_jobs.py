@@ -1,7 +1,7 @@
 """Real torch.distributed jobs are broken on purpose; the verdict on what they leave names what was done to them.
 
-Eight of the matrix that `python -m tests.acceptance.real_jobs` runs at least five times; every fault strikes once below
-agents in `test_live_verdicts.py`.
+Some of the matrix that `python -m tests.acceptance.real_jobs` runs at least five times (`tests/jobs/chosen.py`); the other
+faults strike below agents in `test_live_verdicts.py`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,16 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
 
 from tests.jobs import driver
+from tests.jobs.chosen import FILES
 from tests.jobs.job import Job
 from tests.jobs.judged import complaints, complaints_about_set, dumps_alone, summary, verdict_of
-from tests.jobs.scenarios import FAULTS, Scenario
+from tests.jobs.scenarios import Scenario
 
-SEEDS = {fault: seed for seed, fault in enumerate(FAULTS)}  # every form of the files occurs
-DDP_FAULTS = ("sigstop", "sigkill", "exception", "wrong_size", "opposite", "healthy")
-PIPELINE_FAULTS = ("spin", "two_culprits")
-SCENARIOS = [
-    *(Scenario.draw(fault, "ddp", SEEDS[fault]) for fault in DDP_FAULTS),
-    *(Scenario.draw(fault, "pipeline", SEEDS[fault] + 1) for fault in PIPELINE_FAULTS),
-]
 UNDECIDED_BY_DUMPS = ("spin", "data_loader")  # in a pipeline on gloo, which records no send and no receive
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.key)
+@pytest.mark.parametrize("scenario", FILES, ids=lambda scenario: scenario.key)
 def test_the_verdict_names_what_was_done(scenario: Scenario, tmp_path: Path) -> None:
     """The culprit ranks, the cause and the symptom are the injected ones, and no innocent machine is evicted."""
     folder = driver.run(scenario, tmp_path / "files")

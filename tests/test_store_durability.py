@@ -56,14 +56,14 @@ class Witness:
 
     def check(self) -> None:
         """Nothing promised is missing, nothing is there twice, and nothing has appeared behind the reader's back."""
-        self.follow()
         whole: list[Stored] = []
         while found := self.log.read_from(whole[-1].sequence if whole else 0, 500):
             whole += found
+        self.follow()  # afterwards: a server may still commit what a killed writer had sent, and then only the reader has it
         sequences = [stored.sequence for stored in whole]
         by_id = {stored.batch_id: stored for stored in whole}
         assert sequences == sorted(set(sequences))
-        assert [stored.sequence for stored in self.seen] == sequences
+        assert [stored.sequence for stored in self.seen[: len(whole)]] == sequences
         assert len(by_id) == len(whole)
         assert {batch_id: by_id[batch_id].sequence for batch_id in self.kept} == self.kept
         assert self.doubts == 0
@@ -92,8 +92,9 @@ def test_nothing_promised_is_lost_to_kills(database: Database, url: str) -> None
             tells.close()
             ears.append(threading.Thread(target=witness.hear, args=(hears,)))
             ears[-1].start()
-        ends_at = time.monotonic() + lots.uniform(0.15, 0.6)
-        while time.monotonic() < ends_at:
+        held, ends_at = len(witness.kept), time.monotonic() + lots.uniform(0.15, 0.6)
+        latest = ends_at + 10.0  # a busy machine takes a while to get two processes to write
+        while time.monotonic() < (ends_at if len(witness.kept) > held + 20 else latest):
             witness.follow()
         for writer in writers:
             writer.kill()

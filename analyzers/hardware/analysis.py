@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from analyzers.finding import Finding, analyzer
 from analyzers.hardware import devices, hosts, ports, sightings
 from analyzers.hardware.occurrences import UTC, coalesce, instant_of, of_kind
+from analyzers.hardware.passed import without_passed
 from analyzers.hardware.places import Places
 from analyzers.knowledge import Knowledge
 from analyzers.topology import Topology
@@ -32,7 +33,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     missing = _missing(timely)
     yield from devices.findings(occurrences, places, knowledge, missing)
     yield from ports.findings(timely, places, missing)
-    yield from hosts.findings(timely, places)
+    yield from hosts.findings(without_passed(timely, window), places)
     if len(timely) < len(events):
         old = coalesce(
             of_kind((event for event in events if not _timely(event, last_sign_at)), "xid", "off_bus", "sxid")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzers.finding import Cause, Finding, Kind, Suspect, Symptom
+from analyzers.hardware import together
 from analyzers.hardware.occurrences import Occurrence, coalesce, of_kind
 from analyzers.hardware.places import Places
 from collectors.records import KernelEvent
@@ -59,18 +60,23 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
 
 
 def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]:
-    """Yield one finding per class and host; what is blamed on storage is one finding for all hosts together."""
+    """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together."""
     unreachable = _unreachable(events)
     grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
-    for occurrence in coalesce(events):
+    occurrences = coalesce(events)
+    local = [one for one in occurrences if one.event.event != "hung_task" or not _waits_for_storage(one, unreachable)]
+    shared = together.many(local, places.count)
+    yield from map(together.finding, shared)
+    excused = {id(one) for cluster in shared for one in cluster}
+    for occurrence in occurrences:
         rule = _rule(occurrence, unreachable)
-        if rule is not None:
+        if rule is not None and id(occurrence) not in excused:
             where = "" if rule.cause == "storage" else occurrence.machine
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
                 occurrence
             )
-    for (rule, _), occurrences in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
-        yield _finding(rule, occurrences, places)
+    for (rule, _), alike in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
+        yield _finding(rule, alike, places)
 
 
 def _rule(occurrence: Occurrence, unreachable: list[Occurrence]) -> _Rule | None:

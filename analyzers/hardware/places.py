@@ -27,6 +27,11 @@ class Places:
         self._window = window
         self._topology = topology
 
+    @property
+    def count(self) -> int:
+        """How many nodes the job is known to have."""
+        return len(self._by_node)
+
     def node(self, name: str | None) -> str | None:
         """Return the topology's name of a node: "gpu-07" and "gpu-07.cluster.local" are one where only one fits."""
         if name is None or name in self._by_node:
