@@ -67,15 +67,15 @@ class Care:
         with self.database.transaction() as session:
             happenings.add(session, self.now, kind, INCIDENT, JOB, details)
 
-    def publish(self, document: Verdict) -> None:
-        """Publish the next version of the incident's verdict."""
+    def publish(self, document: Verdict, incident: str = INCIDENT) -> None:
+        """Publish the next version of an incident's verdict."""
         with self.database.transaction() as session:
-            version = session.get_one(Incident, INCIDENT).verdict_version + 1
+            version = session.get_one(Incident, incident).verdict_version + 1
             cut = Cut(after=0, through=version, at=self.now)
             assert incidents.publish(
-                session, Publish(incident=INCIDENT, version=version, cut=cut, verdict=document), self.now
+                session, Publish(incident=incident, version=version, cut=cut, verdict=document), self.now
             )
-            happenings.add(session, self.now, "published", INCIDENT, JOB, {"version": version})
+            happenings.add(session, self.now, "published", incident, JOB, {"version": version})
 
     def close(self, because: str, *, recovered: bool) -> None:
         """Close the incident as the engine does."""

@@ -68,7 +68,7 @@ def _looked_at(rung: Rung, trouble: Trouble) -> bool:
 
 def _is_proof(rung: Rung, trouble: Trouble) -> bool:
     """Whether an eviction rests on the verdict's own proof, and not on what checks or a replay have found."""
-    return set(rung.nodes) <= set(trouble.failing.proven)
+    return not set(rung.nodes) <= trouble.found
 
 
 def spoken(trouble: Trouble) -> str | None:

@@ -67,7 +67,7 @@ def _others(plan: Plan) -> tuple[Weighed, ...]:
 def _asking(rung: Rung, trouble: Trouble, verdict: Verdict, weights: Weights) -> Verdict:
     """Return the verdict as if it asked for the rung, with those whom checks have found among its culprits."""
     action = Action(kind=rung.kind, nodes=rung.nodes, why=rung.why)
-    if rung.kind != "evict" or set(rung.nodes) <= set(trouble.failing.proven):
+    if rung.kind != "evict" or not set(rung.nodes) <= trouble.found:
         return replace(verdict, action=action)
     found = tuple(
         Culprit(root=f"{FOUND} {node}", kind="node", id=node, probability=_found(node, trouble, verdict, weights))

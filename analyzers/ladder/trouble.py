@@ -75,6 +75,11 @@ class Trouble:
         """Return the nodes that rungs of these kinds were for, done or refused."""
         return {node for taken in self.taken if taken.kind in kinds for node in taken.nodes}
 
+    @property
+    def found(self) -> set[str]:
+        """Return the nodes that checks or a replay have found."""
+        return {node for taken in self.taken for node in taken.found}
+
     def in_vain(self) -> Taken | None:
         """Return the last eviction after which the job failed with the same symptom again."""
         symptoms = {attempt.number: attempt.symptom for attempt in self.attempts}

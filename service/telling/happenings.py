@@ -95,6 +95,7 @@ _TOLD: dict[str, Callable[[Details], str]] = {
     "published": _published,
     "closed": _closed,
     "feedback": _feedback,
+    "person_wanted": lambda details: str(details.get("why", "")),
     **{f"remediation_{what}": _remedied for what in _REMEDIED},
     **dict.fromkeys(_STOPPED, _stopped),
 }

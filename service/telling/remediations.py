@@ -36,6 +36,8 @@ def deed(plan: Plan, job_nodes: int | None = None) -> str:
         "restart_job": f"Restart {job} on the nodes that it has",
         "reattempt": f"Start {job} again as it is",
         "rollback": f"Roll {job} back to code version {plan.get('code_version') or '(not named)'} and restart it",
+        "probe": f"Check {out}, and evict nothing",
+        "replay": f"Replay {job} on {_groups(plan)}",
     }
     return sentence.get(kind, f"{kind.replace('_', ' ').capitalize()} {out or job}")
 
@@ -64,7 +66,7 @@ def short(plan: Plan) -> str:
 
 
 def nodes(plan: Plan) -> str:
-    """Return the nodes that are taken out as a hostlist, with their number where it is not plain to see."""
+    """Return the nodes that are taken out, or looked at, as a hostlist, with their number where it is not plain to see."""
     names = list(plan.get("nodes") or ())
     return fold_hosts(names) + (f" ({len(names):,} nodes)" if len(names) > FEW_NODES else "")
 
@@ -87,6 +89,14 @@ def obstacles(plan: Plan) -> list[str]:
 def _job(plan: Plan) -> str:
     attempt = plan.get("attempt")
     return f"{plan['job']}" + (f" (attempt {attempt})" if attempt is not None else "")
+
+
+def _groups(plan: Plan) -> str:
+    """Say on how many groups of how many nodes a replay runs, in its two phases."""
+    replay = plan.get("replay") or {}
+    phases = " + ".join(str(len(replay.get(phase) or ())) for phase in ("horizontal", "vertical"))
+    size = replay.get("group_nodes", 0)
+    return f"{phases} groups of {size} node{'' if size == 1 else 's'}"
 
 
 def _elsewhere(plan: Plan, job_nodes: int | None) -> str:
