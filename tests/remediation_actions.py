@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from service.remediation import events, words
-from tests.remediation_world import INCIDENTS, NODES, WAITS, Scheduler, World
+from tests.remediation_world import INCIDENTS, NODES, POLICIES, WAITS, Scheduler, World
 
 Action = tuple[str, int, int]
 
@@ -114,6 +114,16 @@ def _freeze(world: World, _a: int, b: int) -> None:
     world.send(events.SetFreeze(freeze=freeze, by="ann", reason="maintenance"))
 
 
+def _edit_policy(world: World, _a: int, b: int) -> None:
+    """The policy's rules act by themselves, or leave it to a person from now on."""
+    policy = POLICIES[world.limits % len(POLICIES)]
+    if b % 2:
+        policy = msgspec.structs.replace(
+            policy, rules=tuple(msgspec.structs.replace(rule, mode="propose") for rule in policy.rules)
+        )
+    world.book.policy = policy
+
+
 def _close_breaker(world: World, _a: int, _b: int) -> None:
     world.send(events.CloseBreaker(by="ann", reason="I have looked"))
 
@@ -157,6 +167,16 @@ def _begin(world: World, a: int, b: int) -> None:
         said = world.send(events.Begin(id=id, by=scheduler.name, token=claim.token))
         if said is not None and b % 5:  # else the answer is lost, and it asks again
             scheduler.begun.add(id)
+
+
+def _fail_early(world: World, a: int, b: int) -> None:
+    """A scheduler finds that it cannot do what it has claimed, before it has touched anything."""
+    held = _believed(world, a, b)
+    if held is None or held[1] in held[0].begun:
+        return
+    scheduler, id, claim = held
+    world.send(events.Fail(id=id, by=scheduler.name, token=claim.token, reason="no such job"), keep=bool(b % 2))
+    del scheduler.claims[id]
 
 
 def _complete(world: World, a: int, b: int) -> None:
@@ -204,18 +224,24 @@ ACTIONS: dict[str, Callable[[World, int, int], None]] = {
     "wait": _wait, "propose": _propose, "publish": _publish, "withdraw": _withdraw, "merge": _merge, "report": _report,
     "save": _save, "verify": _verify, "approve": _approve, "reject": _reject, "ask undo": _ask_undo, "hold": _hold,
     "freeze": _freeze, "close breaker": _close_breaker, "take": _take, "heartbeat": _heartbeat, "begin": _begin,
-    "complete": _complete, "crash": _crash, "replay": _replay, "forge": _forge,
+    "complete": _complete, "crash": _crash, "replay": _replay, "forge": _forge, "edit policy": _edit_policy,
+    "fail early": _fail_early,
 }  # fmt: skip
 # How often each comes, so that an interleaving gets somewhere: most proposals are approved, claimed and begun.
 WEIGHTS = {
     "wait": 5, "propose": 5, "publish": 1, "withdraw": 1, "merge": 1, "report": 6, "save": 2, "verify": 2, "approve": 7,
-    "reject": 1, "ask undo": 2, "hold": 1, "freeze": 2, "close breaker": 1, "take": 9, "heartbeat": 1, "begin": 9,
-    "complete": 7, "crash": 1, "replay": 2, "forge": 1,
+    "reject": 1, "ask undo": 4, "hold": 1, "freeze": 2, "close breaker": 1, "take": 9, "heartbeat": 1, "begin": 9,
+    "complete": 7, "crash": 1, "replay": 2, "forge": 1, "edit policy": 1, "fail early": 1,
 }  # fmt: skip
 
 
-def drawn(seed: int, length: int = 60) -> list[Action]:
+CLUMSY = WEIGHTS | {"fail early": 12, "begin": 3, "freeze": 0}  # schedulers that most often find that they cannot
+CLUMSY_EVERY = 5  # interleavings
+
+
+def drawn(seed: int, length: int = 80) -> list[Action]:
     """Return the interleaving of a seed."""
     lots = random.Random(seed)
-    chosen: Sequence[str] = lots.choices(list(WEIGHTS), weights=list(WEIGHTS.values()), k=length)
+    weights = WEIGHTS if seed % CLUMSY_EVERY else CLUMSY
+    chosen: Sequence[str] = lots.choices(list(weights), weights=list(weights.values()), k=length)
     return [(word, lots.randrange(12), lots.randrange(60)) for word in chosen]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from service.remediation import events
 from service.remediation.events import Event, Instruction, Store, Told
@@ -29,6 +30,7 @@ TOLD_BY_STATUS = {
 }
 FINAL = frozenset({"rejected", "undone"})
 STUCK_SAVE_SECONDS = 1_800.0
+MOST_FAILED_CLAIMS, AGAIN_SECONDS = 3, 30.0
 
 
 def frozen_image(book: Book) -> bytes:
@@ -44,6 +46,8 @@ class Witness:
     did: dict[str, int] = field(default_factory=dict)  # remediation → the token that executed it
     tokens: dict[str, set[int]] = field(default_factory=dict)  # ever given
     approved: set[str] = field(default_factory=set)
+    by_rule: set[str] = field(default_factory=set)  # approved so, and by no person
+    failed_at: dict[str, list[float]] = field(default_factory=dict)  # claims of it that failed before they began
     refused: set[str] = field(default_factory=set)  # by a person: never again without a new approval
     cancelled: set[str] = field(default_factory=set)  # by a person: no policy may approve it
     closed_at: float = float("-inf")  # the breaker, by a person
@@ -61,6 +65,15 @@ class Witness:
         self._breaker_stays(before, event, after, now)
         if isinstance(event, events.Cancel):
             self.cancelled.add(event.id)
+        if isinstance(event, events.Fail):
+            self._failed(before, event, after, now)
+        if isinstance(event, events.Take):
+            failed_at = self.failed_at.get(event.id, [])
+            assert not failed_at or now >= failed_at[-1] + AGAIN_SECONDS, f"{event.id} is claimed again at once"
+        if isinstance(event, events.Complete):
+            self._gave_back(before, event, after)
+        if isinstance(event, events.Tick):
+            self._rules_stand(after)
         for id, row in after.remediations.items():
             old = before.remediations.get(id)
             if old != row:
@@ -72,6 +85,44 @@ class Witness:
         if isinstance(event, events.Begin):
             self._began(before, event, now)
 
+    def taken(self, book: Book) -> dict[str, tuple[str, ...]]:
+        """Return which remediations have taken each node out, and were not undone."""
+        found: dict[str, set[str]] = {}
+        for _, id, nodes, _ in self.executed:
+            if book.remediations[id].status != "undone":
+                for node in nodes:
+                    found.setdefault(node, set()).add(id)
+        return {node: tuple(sorted(ids)) for node, ids in found.items()}
+
+    def _failed(self, before: Book, event: events.Fail, after: Book, now: float) -> None:
+        """Who fails before it begins has done nothing: it can be tried again, and not for ever."""
+        old, row = before.remediations[event.id], after.remediations[event.id]
+        if old.claim is None or old.claim.task == "undo" or old.began_at is not None or event.did:
+            return
+        times = self.failed_at.setdefault(event.id, [])
+        times.append(now)
+        wanted = "approved" if len(times) < MOST_FAILED_CLAIMS else "failed"
+        assert row.status == wanted, f"{row.id} is {row.status} after {len(times)} claims that failed before they began"
+
+    def _gave_back(self, before: Book, event: events.Complete, after: Book) -> None:
+        claim = before.remediations[event.id].claim
+        if claim is None or claim.task != "undo":
+            return
+        self.gave_back(event.id, after)
+
+    def gave_back(self, id: str, book: Book) -> None:
+        """A node is given back only if nobody else has taken it out."""
+        for node in book.remediations[id].give_back:
+            others = set(self.taken(book).get(node, ())) - {id}
+            assert not others, f"{id} gives {node} back, which {sorted(others)} have taken out"
+
+    def _rules_stand(self, book: Book) -> None:
+        """What a rule has approved waits no longer than the rule acts."""
+        acting = {rule.name for rule in book.policy.rules if rule.mode == "automatic"}
+        for row in book.remediations.values():
+            waits = row.status in ("approved", "claimed") and row.id in self.by_rule
+            assert not waits or row.rule in acting, f"{row.id} is {row.status} by rule {row.rule}, which does not act"
+
     def _breaker_stays(self, before: Book, event: Event, after: Book, now: float) -> None:
         if isinstance(event, events.CloseBreaker):
             self.open, self.closed_at = False, now
@@ -81,7 +132,9 @@ class Witness:
     def _changed(self, old: Remediation | None, row: Remediation, event: Event, said: list[Instruction]) -> None:
         stored = [one.remediation for one in said if isinstance(one, Store) and one.remediation.id == row.id]
         assert stored[-1:] == [row], f"{row.id} has changed and is not stored as it is"
-        assert old is None or row.version > old.version, f"{row.id} has changed and its ETag has not"
+        kept = old is not None and row.version == old.version and isinstance(event, events.Heartbeat)
+        assert old is None or kept or row.version > old.version, f"{row.id} has changed and its ETag has not"
+        assert old is None or not kept or replace(old, claim=row.claim) == row, f"a heartbeat has changed {row.id}"
         assert old is None or old.status == row.status or old.status not in FINAL, f"{row.id} was {old.status} for good"
         assert row.id not in self.did or row.status not in ("proposed", "approved", "claimed"), f"{row.id} begins anew"
         told = {one.kind for one in said if isinstance(one, Told) and one.remediation == row.id}
@@ -94,6 +147,9 @@ class Witness:
             assert isinstance(event, events.Approve) or by_policy, f"{row.id} is approved by nobody who may"
             self.approved.add(row.id)
             self.refused.discard(row.id)
+            (self.by_rule.discard if isinstance(event, events.Approve) else self.by_rule.add)(row.id)
+        if row.status == "proposed" and old is not None and old.status in ("cancelled", "expired"):
+            self.failed_at.pop(row.id, None)
         if row.status in ("rejected", "cancelled", "expired"):
             self.refused.add(row.id)
 
@@ -131,6 +187,8 @@ class Witness:
             assert self.did[event.id] == event.token, f"{row.id} is executed twice"
             return  # the same claimant, who has lost the answer
         assert row.id in self.approved - self.refused, f"{row.id} is executed without an approval"
+        if row.id in self.by_rule:
+            self._rules_stand(before)
         self._may(before, row, now)
         self.did[row.id] = event.token
         if row.kind in TAKES_NODES:

@@ -28,6 +28,7 @@ from tests.remediation_witness import Witness, frozen_image
 Step = Callable[[Book, Event, float], tuple[Book, list[Instruction]]]
 AT = 1_795_230_000.0
 NODES = tuple(f"gpu-{number:04d}" for number in range(12))
+SHARED = NODES[5]  # by both jobs, as nobody has reported
 INCIDENTS = tuple(f"inc-{number:012x}" for number in range(6))
 WAITS = (0.5, 4.0, 20.0, 61.0, 400.0, 601.0, 1_801.0, 3_601.0, 14_401.0)
 CLASSES = ("never_entered", "completion_lost", "xid_79")  # by the policy: automatic, in shadow, proposed
@@ -90,9 +91,9 @@ class World:
     accepted: int = 0
 
     def __post_init__(self) -> None:
-        """Begin with two jobs that share no node but one, and nothing proposed."""
+        """Begin with two jobs that share one node, and nothing proposed."""
         ring: dict[str, tuple[str, ...]] = {node: (NODES[(number + 1) % 6],) for number, node in enumerate(NODES[:6])}
-        self.jobs = {"llama": Job(NODES[:6], minimum=4, holders=ring), "qwen": Job(NODES[6:12], minimum=3, spares=0)}
+        self.jobs = {"llama": Job(NODES[:6], minimum=4, holders=ring), "qwen": Job(NODES[5:12], minimum=6, spares=0)}
         self.tenants: dict[str, tuple[str, ...]] = {NODES[6]: ("qwen", "other")}
         self.versions: dict[str, int] = {}
         self.merged: dict[str, str] = {}
@@ -129,7 +130,7 @@ class World:
         """Return what is known now."""
         return Facts(
             fleet_nodes=len(NODES), jobs=dict(self.reported), tenants=self.tenants, newest_verdicts=dict(self.versions),
-            merged=dict(self.merged),
+            merged=dict(self.merged), taken=self.witness.taken(self.book),
         )  # fmt: skip
 
     def one_token_acts(self, id: str) -> None:
@@ -176,6 +177,8 @@ class World:
         nodes = self.jobs[job].nodes if b % 9 < 8 else NODES  # a plan may be of what the job has left
         count = (1, 1, 1, 2, 3)[b % 5]
         chosen = tuple(sorted({nodes[(a + b + 2 * number) % len(nodes)] for number in range(count)}))
+        if b % 4 == 1 and SHARED in nodes:
+            chosen = (SHARED,)  # what is bad is bad for both of its jobs
         kind: words.Kind = "restart_job" if b % 7 == 6 else "evict"
         return Remediation(
             id=f"rem-{msgspec_hash((incident, kind, chosen))}", incident=incident, job=job, kind=kind,
@@ -212,6 +215,7 @@ class World:
         assert claim.task == "undo", f"{id} is to be undone, and {claim.task} was claimed"
         for event in (events.Begin, events.Complete):
             book, _ = step(book, event(id=id, by="slurm-a", token=claim.token), now)
+        self.witness.gave_back(id, book)
         return book.remediations[id].status
 
 

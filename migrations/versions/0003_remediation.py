@@ -14,6 +14,7 @@ depends_on = None
 def upgrade() -> None:
     """Bring the tables to this version."""
     op.add_column("jobs", sa.Column("saving_since", sa.Double(), nullable=True))
+    op.add_column("jobs", sa.Column("save_seconds", sa.Double(), nullable=True))
     op.add_column("jobs", sa.Column("last_checkpoint_at", sa.Double(), nullable=True))
     op.create_table(
         "remediations",
@@ -102,4 +103,5 @@ def downgrade() -> None:
         op.drop_table(table)
     with op.batch_alter_table("jobs") as jobs:
         jobs.drop_column("last_checkpoint_at")
+        jobs.drop_column("save_seconds")
         jobs.drop_column("saving_since")

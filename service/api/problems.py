@@ -54,7 +54,8 @@ class HindranceDocument(BaseModel):
     """One reason why a remediation must not act now."""
 
     code: str = Field(
-        description="frozen, held, breaker, budget, minimum, moved, acting, saving, tenants, shards, superseded, merged."
+        description="frozen, held, breaker, budget, again, policy, minimum, moved, acting, saving, tenants, shards, superseded, "
+        "merged."
     )
     text: str
 

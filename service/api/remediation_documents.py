@@ -8,6 +8,7 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from service.api.problems import HindranceDocument
+from service.remediation import giving_back
 from service.remediation.guards import hindrances
 from service.remediation.taking_up import task_of
 from service.remediation.words import CLAIMED, WAITING, Book, Hindrance, Kind, Mode, Outcome, Remediation, Status, Task
@@ -20,6 +21,14 @@ class ClaimDocument(BaseModel):
     token: int
     until: float
     task: Task
+
+
+class EndingDocument(BaseModel):
+    """How a claim was ended by who held it."""
+
+    by: str
+    token: int
+    word: Literal["complete", "fail"]
 
 
 class UndoDocument(BaseModel):
@@ -40,6 +49,23 @@ class Alternative(BaseModel):
     why: str = ""
 
 
+class GroupDocument(BaseModel):
+    """Nodes that one run of a replay takes."""
+
+    name: str = Field(description="H and a number in the first phase, V and a number in the second.")
+    nodes: list[str]
+
+
+class ReplayDocument(BaseModel):
+    """Two phases of groups: those of one phase run at the same time, each so often."""
+
+    horizontal: list[GroupDocument]
+    vertical: list[GroupDocument]
+    group_nodes: int
+    replicas: int = Field(description="Data-parallel replicas within a group.")
+    repeats: int
+
+
 class RemediationDocument(BaseModel):
     """A plan under execution. Instants are UTC seconds."""
 
@@ -49,9 +75,10 @@ class RemediationDocument(BaseModel):
     job: str
     attempt: int | None
     kind: Kind
-    nodes: list[str] = Field(description="To be taken out; empty where the kind takes none.")
+    nodes: list[str] = Field(description="To be taken out, or to be looked at; empty where the kind is about none.")
     role: str | None
     code_version: str | None = Field(description="For a rollback: where to.")
+    replay: ReplayDocument | None = Field(description="For a replay: the groups of nodes to run it on.")
     fault_class: str
     symptom: str
     probability: float = Field(description="Of what the verdict names: the least of them.")
@@ -70,12 +97,22 @@ class RemediationDocument(BaseModel):
     approved_at: float | None
     claim: ClaimDocument | None
     claims: int = Field(description="The newest token: an older one is refused.")
+    failed_claims: int = Field(description="Claims that failed before anything was begun.")
+    again_at: float | None = Field(description="After such a failure: when it can be claimed again.")
+    ending: EndingDocument | None = Field(
+        description="With what the holder of the newest claim that was ended has ended it."
+    )
+    cancelled_by: str = Field(description="Who cancelled it: proposed again, only a person lets it act.")
     began_at: float | None
     completed_at: float | None
     did: dict[str, Any] = Field(description="What the scheduler says it did, by node.")
+    out: list[str] = Field(description="Nodes that are out by it, or may be.")
     undo: UndoDocument | None
+    give_back: list[str] = Field(
+        description="What its undoing gives back: the others of its nodes another remediation has taken out as well."
+    )
     outcome: Outcome | None = Field(description="What the job did afterwards.")
-    version: int = Field(description="Its ETag.")
+    version: int = Field(description="Its ETag. A heartbeat leaves it as it is.")
     task: Task | None = Field(description="What a scheduler can claim of it; null: nothing.")
     hindrances: list[HindranceDocument] = Field(description="All that keeps it from acting now, or from being undone.")
 
@@ -93,6 +130,8 @@ class Claimed(BaseModel):
 def document(one: Remediation, book: Book, now: float) -> RemediationDocument:
     """Return a remediation as the API shows it."""
     told = msgspec.to_builtins(one) | {"task": claimable(one, now), "hindrances": _shown(in_the_way(one, book, now))}
+    if task_of(one) == "undo" and one.claim is None:
+        told["give_back"] = giving_back.nodes(book, one)
     return RemediationDocument.model_validate(told)
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from service.remediation.words import Policy
 
 policy = typer.Typer(no_args_is_help=True, help="Show what may be done without asking, and check a policy file.")
-MOST_BYTES = 1 << 20
 
 
 @policy.command()
@@ -129,6 +128,8 @@ def _lock(row: Mapping[str, Any]) -> str:
 
 
 def _read(file: Path) -> str:
+    from service.remediation.policy import MOST_BYTES
+
     try:
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)

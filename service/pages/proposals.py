@@ -10,8 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.api.remediation_documents import document
 from service.api.state import Service
-from service.remediation.step import UNDOABLE
-from service.remediation.words import ENDED, TAKES_NODES, WAITING, Book, Remediation
+from service.remediation.words import ENDED, TAKES_NODES, UNBEGUN, UNDOABLE, Book, Remediation
 from service.store.models import Remediation as Row
 from service.telling import remediations as telling
 
@@ -73,7 +72,7 @@ def _shown(one: Remediation, book: Book, at: float) -> Shown:
 def _job_nodes(one: Remediation, book: Book) -> int | None:
     """Return how many nodes the job runs on, as long as these are among them: afterwards the number says something else."""
     facts = book.facts.jobs.get(one.job)
-    if facts is None or one.status not in WAITING | {"claimed"} or not set(one.nodes) <= set(facts.nodes):
+    if facts is None or one.status not in UNBEGUN or not set(one.nodes) <= set(facts.nodes):
         return None
     return len(facts.nodes)
 

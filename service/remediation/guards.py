@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from service.remediation import breaker
-from service.remediation.words import CLAIMED, TAKES_NODES, Book, Hindrance, Hold, JobFacts, Remediation
+from service.remediation.policy import revoked
+from service.remediation.words import CLAIMED, STOPS_NOTHING, TAKES_NODES, Book, Hindrance, Hold, JobFacts, Remediation
 
 SHOWN = 8  # names in a sentence
 # Nodes may be out, and nobody has seen the job run without them.
@@ -55,6 +56,20 @@ def _budget(book: Book, remediation: Remediation, now: float) -> str | None:
     return breaker.over_budget(book, len(remediation.nodes), now, remediation.id)
 
 
+def _again(_book: Book, remediation: Remediation, now: float) -> str | None:
+    """What kept a scheduler from beginning is often over in a while, and never at once."""
+    if remediation.again_at is None or now >= remediation.again_at:
+        return None
+    told = f"the last claim of it failed before it began ({remediation.because})"
+    return f"{told}: it can be claimed again in {remediation.again_at - now:.0f} s"
+
+
+def _policy(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """A rule's approval is as good as the rule is now."""
+    why = revoked(book.policy, book.tallies, remediation)
+    return None if why is None else f"{why}: a person may approve it"
+
+
 def _merged(book: Book, remediation: Remediation, _now: float) -> str | None:
     into = book.facts.merged.get(remediation.incident)
     return None if into is None else f"incident {into} of the fleet explains it: no node of the job is at fault"
@@ -79,8 +94,13 @@ def _moved(book: Book, remediation: Remediation, _now: float) -> str | None:
 
 def _acting(book: Book, remediation: Remediation, _now: float) -> str | None:
     for other in book.remediations.values():
-        if other.id != remediation.id and other.job == remediation.job and other.status in CLAIMED:
+        if other.id == remediation.id:
+            continue
+        if other.job == remediation.job and other.status in CLAIMED:
             return f"{other.id} is {other.status} on {remediation.job}: one at a time"
+        undoes = other.claim is not None and other.claim.task == "undo"
+        if undoes and (shared := sorted(set(other.give_back) & set(remediation.nodes))):
+            return f"{other.id} is being undone, which gives {_some(shared)} back: wait for its end"
     return None
 
 
@@ -99,31 +119,39 @@ def _gone(book: Book, remediation: Remediation, job: JobFacts) -> set[str]:
     return {
         node
         for other in book.remediations.values()
-        if other.id != remediation.id and other.job == remediation.job and _unseen(other, job)
-        for node in other.nodes
+        if other.id != remediation.id and other.job == remediation.job and is_unseen(other, job.attempt)
+        for node in other.nodes  # of one that failed too: what its claimant did not say it may have done
     }
 
 
-def _unseen(other: Remediation, job: JobFacts) -> bool:
-    """Whether it has taken nodes out and no later attempt of the job has shown so."""
+def is_unseen(other: Remediation, attempt: int | None) -> bool:
+    """Whether it may have taken nodes out, and the job has not run without them since. ``attempt``: the job's newest."""
     settled = other.status not in UNSETTLED and (other.status != "done" or other.outcome != "unknown")
     if other.kind not in TAKES_NODES or other.began_at is None or settled:
         return False
-    return job.attempt is None or other.attempt is None or job.attempt <= other.attempt
+    return attempt is None or other.attempt is None or attempt <= other.attempt
 
 
 def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
     job = book.facts.jobs.get(remediation.job, JobFacts())
-    if job.saving_since is None or now - job.saving_since > SAVING_SECONDS:
+    if job.saving_since is None or now - job.saving_since > _longest_save(book, remediation, job.saving_since):
         return None
     return (
         f"{remediation.job} has been saving a checkpoint for {max(0.0, now - job.saving_since):.0f} s: wait for its end"
     )
 
 
+def _longest_save(book: Book, remediation: Remediation, since: float) -> float:
+    """Return how long a save is waited for. One in which the job hangs does not end: no longer than saves usually take."""
+    onset = book.facts.onsets.get(remediation.incident)
+    if remediation.symptom != "hang" or onset is None or onset < since:
+        return SAVING_SECONDS
+    return min(SAVING_SECONDS, book.facts.jobs[remediation.job].save_seconds or 0.0)
+
+
 def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
     """What others lose must be in the plan's loss before their nodes are touched; nobody loses by a drain that waits."""
-    if remediation.kind not in TAKES_NODES - {"drain_after_job"}:
+    if remediation.kind not in TAKES_NODES - STOPS_NOTHING:
         return None
     counted = {remediation.job, *remediation.priced_tenants}
     others = {node: set(book.facts.tenants.get(node, ())) - counted for node in remediation.nodes}
@@ -149,7 +177,7 @@ def _some(names: list[str]) -> str:
 
 
 GUARDS: dict[str, Callable[[Book, Remediation, float], str | None]] = {
-    "frozen": _frozen, "held": _held, "breaker": _breaker, "budget": _budget, "merged": _merged,
-    "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum, "saving": _saving,
+    "frozen": _frozen, "held": _held, "breaker": _breaker, "budget": _budget, "again": _again, "policy": _policy,
+    "merged": _merged, "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum, "saving": _saving,
     "tenants": _tenants, "shards": _shards,
 }  # fmt: skip

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from service.remediation.words import Limits, Policy, Remediation, Rule, Tally
 
+POLICY = "policy"
 LEAST_SHADOWED = 20  # closed incidents of a rule, before it may act by itself
 MOST_BYTES = 1 << 20
 MOST_RULES = 256
@@ -65,6 +67,28 @@ def locked(rule: Rule, tally: Tally) -> str | None:
         told = f"{tally.right} of {tally.seen} were right, which is at least {bound:.1%} (95 %)"
         return f"rule {rule.name}: {told}, less than its {rule.least_precision:.1%}"
     return None
+
+
+def approver(rule: str) -> str:
+    """Return by whom the approval of a rule is."""
+    return f"{POLICY} {rule}"
+
+
+def is_by_rule(one: Remediation) -> bool:
+    """Whether a rule has approved it, and no person."""
+    return bool(one.rule) and one.approved_by == approver(one.rule)
+
+
+def revoked(policy: Policy, tallies: Mapping[str, Tally], one: Remediation) -> str | None:
+    """Say why the rule that has approved it would not do so now; None: it would, or a person has approved it."""
+    if not is_by_rule(one):
+        return None
+    rule = rule_for(policy, one)
+    if rule.name != one.rule:
+        return f"rule {one.rule}, which approved it, does not decide about it any more"
+    if rule.mode != "automatic":
+        return f"rule {one.rule}, which approved it, is in mode {rule.mode} now"
+    return locked(rule, tallies.get(rule.name, Tally()))
 
 
 def lower_bound(tally: Tally) -> float:

@@ -4,10 +4,13 @@
        ┌────────────▶ rejected          ┌──▶ expired, cancelled
        │                                │
     proposed ──approve──▶ approved ──take──▶ claimed ──begin──▶ executing ──complete──▶ verifying ──verified──▶ done
-    (a person, or the        ▲                  │                   │                       │                    │
-     policy by itself)       └── claim ran out ─┘                   ├─ fail, claim ran out ─▶ failed             │
-                                                                    └── a person asks, a scheduler takes and ────┴──▶ undone
-                                                                        completes it (from verifying, done, failed)
+     ▲  (a person, or the   │   ▲               │                   │                       │                    │
+     │   policy by itself)  │   └─ claim failed, ┘                  ├─ fail, claim ran out ─▶ failed             │
+     └─ the policy would ───┘      or ran out                       └── a person asks, a scheduler takes and ────┴──▶ undone
+        not do so any more                                              completes it (from verifying, done, failed)
+
+A claim that fails before it began has done nothing: others may try, some times. A check (probe, replay) is done at once when it
+is complete. An undo gives back those nodes that no other remediation has taken out as well.
 
 What stands in the way (guards.py) is asked when a policy approves by itself, when it is taken, and when execution begins:
 that is the last moment, and the one that counts in budget and breaker. Nobody is obeyed whose lease has run out.
@@ -15,9 +18,11 @@ that is the last moment, and the one that counts in budget and breaker. Nobody i
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from service.remediation import breaker, taking_up
+from service.remediation import breaker, checks, giving_back, taking_up
 from service.remediation.events import (
     AddHold,
     Approve,
@@ -42,7 +47,9 @@ from service.remediation.events import (
 from service.remediation.guards import hindrances
 from service.remediation.turn import Turn
 from service.remediation.words import (
+    CHECKS,
     TAKES_NODES,
+    UNDOABLE,
     WAITING,
     Book,
     Claim,
@@ -55,7 +62,8 @@ from service.remediation.words import (
 
 LONGEST_REASON = 1_000
 SHORTEST_CLAIM_SECONDS = 5.0
-UNDOABLE = frozenset({"verifying", "done", "failed"})
+MOST_FAILED_CLAIMS = 3  # before it began: then it has failed
+AGAIN_SECONDS = 30.0  # from such a failure until the next claim
 
 
 def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
@@ -144,30 +152,42 @@ def _take(turn: Turn, event: Take) -> None:
     _unhindered(turn, one, task)
     seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
     claim = Claim(by=event.by, token=one.claims + 1, until=turn.now + seconds, task=task)
-    status = {"status": "claimed"} if task == "do" else {}
-    turn.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **status)
+    to: dict[str, Any] = {"status": "claimed"} if task == "do" else {"give_back": giving_back.nodes(turn.book, one)}
+    turn.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **to)
 
 
 def _heartbeat(turn: Turn, event: Heartbeat) -> None:
     one = turn.find(event.id)
     claim = _held(turn, one, event)
     seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
-    turn.keep(replace(one, claim=replace(claim, until=max(claim.until, turn.now + seconds)), version=one.version + 1))
+    turn.keep(replace(one, claim=replace(claim, until=max(claim.until, turn.now + seconds))))
 
 
 def _begin(turn: Turn, event: Begin) -> None:
     one = turn.find(event.id)
     claim = _held(turn, one, event)
-    if claim.task == "undo" or one.status == "executing":  # the answer was lost, and it asks again
+    if claim.task == "undo":
+        _begin_undo(turn, one)
+        return
+    if one.status == "executing":  # the answer was lost, and it asks again
         _unhindered(turn, one, "undo")
         return
     _unhindered(turn, one, "do")
-    turn.change(one, "begun", event.by, status="executing", began_at=turn.now)
-    if one.kind in TAKES_NODES:
+    takes = one.kind in TAKES_NODES
+    turn.change(one, "begun", event.by, status="executing", began_at=turn.now, out=one.nodes if takes else ())
+    if takes:
         turn.book.executions = [*turn.book.executions, Execution(remediation=one.id, at=turn.now, nodes=one.nodes)]
         if why := breaker.trips(turn.book, turn.now):
             turn.book.trip = Trip(at=turn.now, reason=why)
             turn.tell("breaker_tripped", event.by, one, {"why": why})
+
+
+def _begin_undo(turn: Turn, one: Remediation) -> None:
+    """Say which nodes are given back, as of now: another may have taken one of them out since the claim."""
+    _unhindered(turn, one, "undo")
+    give_back = giving_back.nodes(turn.book, one)
+    if give_back != one.give_back:
+        turn.keep(replace(one, give_back=give_back, version=one.version + 1))
 
 
 def _complete(turn: Turn, event: Complete) -> None:
@@ -176,11 +196,15 @@ def _complete(turn: Turn, event: Complete) -> None:
         return
     claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
     if claim.task == "undo":
-        turn.change(one, "undone", event.by, {"did": event.did}, status="undone", **ended)
+        told = {"did": event.did, "give_back": list(one.give_back)}
+        turn.change(one, "undone", event.by, told, status="undone", out=(), **ended)
         return
     turn.must(one.status == "executing", one, "completed")
+    if (why := checks.problem(one, event.did)) is not None:
+        raise Refused("conflict", f"{one.id} is not completed: {why}")
+    status = "done" if one.kind in CHECKS else "verifying"
     turn.change(
-        one, "completed", event.by, {"did": event.did}, status="verifying", did=one.did | event.did,
+        one, "completed", event.by, {"did": event.did}, status=status, did=one.did | event.did,
         completed_at=turn.now, **ended,
     )  # fmt: skip
 
@@ -203,9 +227,16 @@ def _fail(turn: Turn, event: Fail) -> None:
     if claim.task == "undo":
         turn.change(one, "undo_failed", event.by, {"did": event.did, "why": why}, because=why, **ended)
         return
+    if one.began_at is None and not event.did and one.failed_claims + 1 < MOST_FAILED_CLAIMS:
+        turn.change(
+            one, "released", event.by, {"why": why}, status="approved", because=why, again_at=turn.now + AGAIN_SECONDS,
+            failed_claims=one.failed_claims + 1, **ended,
+        )  # fmt: skip
+        return
+    did = one.did | event.did
     turn.change(
-        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why,
-        did=one.did | event.did, **ended,
+        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did,
+        out=tuple(node for node in one.out if node in did), outcome="unknown" if one.began_at else None, **ended,
     )  # fmt: skip
 
 
@@ -245,7 +276,8 @@ def _end(turn: Turn, one: Remediation, outcome: str, why: str) -> None:
 
 def _tick(turn: Turn) -> None:
     book, limits = turn.book, turn.book.limits
-    for one in list(book.remediations.values()):
+    for known in list(book.remediations.values()):
+        one = taking_up.reconsider(turn, known)
         if one.claim is not None and one.claim.until <= turn.now:
             _run_out(turn, one)
         elif one.status == "proposed" and turn.now >= one.changed_at + limits.proposal_seconds:
@@ -258,7 +290,9 @@ def _tick(turn: Turn) -> None:
             taking_up.take_up(turn, one)
     after = breaker.kept_after(limits, turn.now)
     book.executions = [one for one in book.executions if one.at > after]
-    for hold in [hold for hold in book.holds.values() if hold.until <= turn.now]:
+    for hold in sorted(
+        (one for one in book.holds.values() if one.until <= turn.now), key=lambda one: (one.until, one.id)
+    ):
         del book.holds[hold.id]
         turn.tell("hold_expired", "engine", None, {"hold": hold.id, "node": hold.node, "job": hold.job})
 
@@ -272,7 +306,8 @@ def _run_out(turn: Turn, one: Remediation) -> None:
         turn.change(one, "released", "engine", told, status="approved", claim=None)
     else:
         why = f"{one.claim.by} was not heard any more while it acted: nobody knows how far it came; look, or undo it"
-        turn.change(one, "failed", "engine", told | {"why": why}, status="failed", claim=None, because=why)
+        ended = {"status": "failed", "claim": None, "because": why, "outcome": "unknown"}
+        turn.change(one, "failed", "engine", told | {"why": why}, **ended)
 
 
 def _expire(turn: Turn, one: Remediation, why: str) -> None:

@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from service.remediation.events import Proposed
 from service.remediation.guards import hindrances
-from service.remediation.policy import PROPOSE, locked, rule_for
+from service.remediation.policy import POLICY, PROPOSE, approver, locked, revoked, rule_for
 from service.remediation.turn import Turn
 from service.remediation.words import (
-    WAITING,
+    UNBEGUN,
+    UNDOABLE,
     Mode,
     Remediation,
     Rule,
@@ -17,8 +18,6 @@ from service.remediation.words import (
     Task,
 )
 
-POLICY = "policy"
-UNBEGUN = WAITING | {"claimed"}
 ANEW = frozenset({"expired", "cancelled"})
 
 
@@ -45,7 +44,18 @@ def task_of(one: Remediation) -> Task | None:
     """Return what a scheduler can claim of it now."""
     if one.status == "approved":
         return "do"
-    return "undo" if one.undo is not None and one.status in ("verifying", "done", "failed") else None
+    return "undo" if one.undo is not None and one.status in UNDOABLE else None
+
+
+def reconsider(turn: Turn, one: Remediation) -> Remediation:
+    """Take back what a rule has approved, and would not approve now, as long as nobody has begun with it."""
+    why = revoked(turn.book.policy, turn.book.tallies, one)
+    if one.status not in UNBEGUN or why is None:
+        return one
+    return turn.change(
+        one, "hindered", POLICY, {"why": why}, status="proposed", mode="propose", rule="", because=why, approved_by="",
+        approved_at=None, claim=None,
+    )  # fmt: skip
 
 
 def take_up(turn: Turn, one: Remediation) -> None:
@@ -55,7 +65,7 @@ def take_up(turn: Turn, one: Remediation) -> None:
     if mode == "automatic" and not found:
         turn.change(
             one, "approved", POLICY, {"rule": rule.name}, status="approved", mode=mode, rule=rule.name,
-            because=f"rule {rule.name}", approved_by=_name(rule.name), approved_at=turn.now,
+            because=f"rule {rule.name}", approved_by=approver(rule.name), approved_at=turn.now,
         )  # fmt: skip
         return
     if found:
@@ -94,19 +104,6 @@ def _renew(turn: Turn, known: Remediation, plan: Remediation) -> None:
         priced_tenants=plan.priced_tenants, alternatives=plan.alternatives, version=known.version + 1,
     )  # fmt: skip
     turn.keep(renewed)
-    if renewed.status != "proposed" and renewed.approved_by == _name(renewed.rule):
-        rule, mode, because = _judged(turn, renewed)
-        if rule.name == renewed.rule and mode == "automatic":
-            return
-        why = because or f"the newer verdict does not pass rule {renewed.rule}"
-        renewed = turn.change(
-            renewed, "hindered", POLICY, {"why": why}, status="proposed", mode="propose", rule="", because=why,
-            approved_by="", approved_at=None, claim=None,
-        )  # fmt: skip
+    renewed = reconsider(turn, renewed)
     if renewed.status == "proposed":
         take_up(turn, renewed)
-
-
-def _name(rule: str) -> str:
-    """Return by whom a rule's approval is."""
-    return f"{POLICY} {rule}"

@@ -9,39 +9,47 @@ from sqlalchemy.orm import Session
 
 from analyzers.conviction import Happened, Trial, tried, updated
 from analyzers.knowledge.convictions import Weights
-from service.remediation.words import Remediation
+from service.remediation import checks
+from service.remediation.words import KEEPS_OUT, Remediation
 from service.store import node_records
 from service.store import remediation_rows as rows
 from service.store.models import Feedback, ShadowCase
 from service.store.upserts import upsert
 from service.store.words import clean
 
-EVICTS = frozenset({"evict", "drain_after_job"})  # the others bring the node back by themselves
-
 
 def weigh(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:
     """Convict or acquit the nodes that were taken out. ``cures``: the share of such faults that a plain restart cures."""
-    if one.kind not in EVICTS or one.outcome is None or one.began_at is None:
+    if one.kind not in KEEPS_OUT or one.outcome is None or one.began_at is None:
         return
     trial = Trial(
         probability=one.probability, began_at=one.began_at, ended_at=now, outcome=one.outcome, cures=cures,
         others=one.probability if len(one.nodes) > 1 else 0.0, note=one.id,
     )  # fmt: skip
-    for node in one.nodes:
+    for node in one.out:
         record = node_records.of(session, node, to_change=True)
         node_records.write(session, tried(record, trial, weights), now)
 
 
 def returned(session: Session, one: Remediation, now: float, weights: Weights) -> None:
     """Note that its nodes serve again: they are watched for a while."""
-    if one.kind not in EVICTS:
+    if one.kind not in KEEPS_OUT:
         return
-    for node in one.nodes:
+    for node in one.give_back:
         record = node_records.of(session, node, to_change=True)
         if one.outcome is None and record.burn_in != "out":
             # Taken back before anybody saw what came of it: that says nothing of the node, and still it was away.
             record = replace(record, burn_in="out", since=one.began_at)
         happened = Happened(kind="returned", note=one.id)
+        node_records.write(session, updated(record, happened, now, weights), now)
+
+
+def checked(session: Session, one: Remediation, now: float, weights: Weights) -> None:
+    """Note how the checks of its nodes went."""
+    failed = checks.found(one)
+    for node in one.nodes:
+        happened = Happened(kind="probe_failed" if node in failed else "probe_passed", note=one.id)
+        record = node_records.of(session, node, to_change=True)
         node_records.write(session, updated(record, happened, now, weights), now)
 
 
@@ -59,12 +67,21 @@ def note_case(session: Session, one: Remediation, now: float) -> None:
 
 
 def verified(session: Session, one: Remediation) -> None:
-    """Let a case know what came of it; what a rule would have done before the cure was found was wrong."""
-    if one.outcome in ("cured", "not_cured"):
-        _judge(session, ShadowCase.remediation == one.id, one.outcome == "cured", one.because)
-    if one.outcome == "cured":
-        others = (ShadowCase.incident == one.incident) & (ShadowCase.remediation != one.id)
-        _judge(session, others, False, f"{one.id} was the cure")
+    """Let the cases of its incident know what came of it.
+
+    A cure proves only what was done: a rule was right that would have done the same to the very nodes that were taken out. One
+    that would have taken others was wrong. What it says of anything else nobody knows.
+    """
+    if one.outcome == "not_cured":
+        _judge(session, ShadowCase.remediation == one.id, False, one.because)
+    if one.outcome != "cured":
+        return
+    for case in session.scalars(select(ShadowCase).where(ShadowCase.incident == one.incident)).all():
+        same_nodes, same_kind = set(case.document["nodes"]) == set(one.out), case.document["kind"] == one.kind
+        if same_nodes and same_kind:
+            _judge(session, ShadowCase.remediation == case.remediation, True, one.because)
+        elif case.remediation != one.id and not (same_nodes and one.out):
+            _judge(session, ShadowCase.remediation == case.remediation, False, f"{one.id} was the cure")
 
 
 def closed(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Set
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.remediation.words import CLAIMED, WAITING, Facts, JobFacts, Remediation
-from service.store.models import Attempt, Incident, Job, Node, Placement
+from service.remediation.guards import is_unseen
+from service.remediation.words import CLAIMED, UNDOABLE, WAITING, Facts, JobFacts, Remediation
+from service.store import remediation_rows as rows
+from service.store.models import Attempt, Execution, Incident, Job, Node, Placement
+from service.store.models import Remediation as Row
 from service.store.registry import is_newest
 from service.store.sightings import PLACED_SECONDS
 
 FLEET_SECONDS = 86_400.0  # a node that has not reported for so long is of the fleet no more
 RUNNING_SECONDS = 120.0  # an agent tells of what runs once a minute
 DEFAULT_GPUS = 8
+PLACED_AFTER_SECONDS = 120.0  # a placement that is new so soon after a drain was on its way before it
+OUT = frozenset({"executing"}) | UNDOABLE  # with what has begun so, and was not undone, nodes are out
 
 
-def load(session: Session, now: float, remediations: Iterable[Remediation]) -> Facts:
+def load(session: Session, now: float, remediations: Collection[Remediation]) -> Facts:
     """Return what is known of those that may act: the others need no facts."""
     acting = [one for one in remediations if one.status in WAITING | CLAIMED]
     names, incidents = {one.job for one in acting}, {one.incident for one in acting}
     nodes = {node for one in acting for node in one.nodes}
+    back = {node for one in remediations if one.status in UNDOABLE for node in one.out}
     fleet = select(func.count()).select_from(Node).where(Node.last_seen_at >= now - FLEET_SECONDS)
     seen = session.execute(
-        select(Incident.id, Incident.verdict_version, Incident.merged_into)
+        select(Incident.id, Incident.verdict_version, Incident.merged_into, Incident.onset_at)
         .where(Incident.id.in_(incidents))
     ).all()  # fmt: skip
     return Facts(
@@ -34,6 +40,8 @@ def load(session: Session, now: float, remediations: Iterable[Remediation]) -> F
         tenants=tenants(session, now, nodes),
         newest_verdicts={row.id: row.verdict_version for row in seen},
         merged={row.id: row.merged_into for row in seen if row.merged_into is not None},
+        onsets={row.id: row.onset_at for row in seen},
+        taken=taken(session, back),
     )
 
 
@@ -45,14 +53,15 @@ def job(session: Session, name: str) -> JobFacts | None:
     newest = select(Attempt).where(Attempt.job == name).order_by(Attempt.number.desc()).limit(1)
     attempt = session.scalars(newest).first()
     ranks = {} if attempt is None else _ranks_by_node(session, attempt)
-    declared = row.declared
+    declared, number = row.declared, None if attempt is None else attempt.number
     return JobFacts(
         nodes=tuple(sorted(ranks)),
-        attempt=None if attempt is None else attempt.number,
+        attempt=number,
         gpus_per_node=max(ranks.values(), default=DEFAULT_GPUS),
         minimum_nodes=declared.get("minimum_nodes"),
-        spares=declared.get("spares"),
+        spares=_spares(session, row, number),
         saving_since=row.saving_since,
+        save_seconds=row.save_seconds,
         holders=_holders(declared),
         last_checkpoint_at=row.last_checkpoint_at,
     )
@@ -72,6 +81,45 @@ def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, t
     ):
         found.setdefault(node, set()).add(name)
     return {node: tuple(sorted(names)) for node, names in sorted(found.items())}
+
+
+def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
+    """Return which remediations have taken these nodes out and keep them out.
+
+    A node on which something was placed since is back in service, whoever returned it.
+    """
+    if not nodes:
+        return {}
+    newest = select(Placement.node, func.max(Placement.first_seen_at)).where(Placement.node.in_(sorted(nodes)))
+    placed_at = {row[0]: row[1] for row in session.execute(newest.group_by(Placement.node))}
+    executed = select(Execution).join(Row, Row.id == Execution.remediation).where(Row.status.in_(OUT))
+    found: dict[str, set[str]] = {}
+    for done in session.scalars(executed):
+        if nodes.isdisjoint(done.nodes) or (one := rows.of(session, done.remediation)) is None:
+            continue
+        for node in nodes & set(one.out):
+            if placed_at.get(node, done.at) <= done.at + PLACED_AFTER_SECONDS:
+                found.setdefault(node, set()).add(one.id)
+    return {node: tuple(sorted(ids)) for node, ids in sorted(found.items())}
+
+
+def _spares(session: Session, row: Job, attempt: int | None) -> int | None:
+    """Return how many spares are left of those that were declared, once the job runs on those that it has used.
+
+    What no later attempt has shown yet is not counted here: its nodes are still among those that the job runs on.
+    """
+    spares: int | None = row.declared.get("spares")
+    if spares is None:
+        return None
+    began = select(Row).where(Row.job == row.name, Row.status.in_(OUT), Row.changed_at >= (row.declared_at or 0.0))
+    taken_out = [one for found in session.scalars(began) if (one := rows.read(found)) is not None]
+    used = {
+        node
+        for one in taken_out
+        if one.began_at is not None and one.began_at >= (row.declared_at or 0.0) and not is_unseen(one, attempt)
+        for node in one.out
+    }
+    return max(0, spares - len(used))
 
 
 def _ranks_by_node(session: Session, attempt: Attempt) -> dict[str, int]:

@@ -16,6 +16,7 @@ from analyzers.verdict import Verdict, to_json
 from collectors import block
 from collectors.readers import Damaged
 from collectors.records import Record
+from service.remediation.words import TAKES_NODES
 from service.store.models import Batch, Cursor, Downtime, Feedback, Pin, UnfitNode
 from service.store.models import Incident as Row
 from service.store.models import Verdict as VerdictRow
@@ -23,8 +24,6 @@ from service.store.words import clean
 
 READER = "engine"  # of the log: its row in the table of cursors
 ENGINE = "engine"  # who made a pin, asked for a command
-# What a verdict's action does to a node before anybody may use it again.
-TAKING_OUT = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 PIN_SLACK_SECONDS = 60.0
 UNFIT_SECONDS = 86_400.0  # after the closing: whoever looks after nodes has decided by then
 LARGEST = (1 << 31) - 1  # of a column for attempts and steps
@@ -208,7 +207,7 @@ def _reason(incident: str) -> str:
 def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
     """Say which nodes the newest verdict takes out, in place of those of the version before."""
     session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
-    if verdict.action.kind not in TAKING_OUT:
+    if verdict.action.kind not in TAKES_NODES:
         return
     named = dict.fromkeys(clean(name, 255) for name in verdict.action.nodes)
     for node in sorted(named.keys() - acquitted(session, id)):

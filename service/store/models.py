@@ -55,6 +55,7 @@ class Job(Base):
     declared_at: Mapped[float | None]
     version: Mapped[int] = mapped_column(default=1)  # of the declaration: its ETag
     saving_since: Mapped[float | None]  # a checkpoint is being saved, as the engine sees it
+    save_seconds: Mapped[float | None]  # how long that usually takes
     last_checkpoint_at: Mapped[float | None]
 
 

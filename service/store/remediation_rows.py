@@ -46,18 +46,19 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def remediations(
-    session: Session, now: float, event: Event | None = None, asked: Sequence[str] = ()
+    session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()
 ) -> dict[str, Remediation]:
     """Return those that have not ended, are to be undone or ended unclearly of late, and those somebody asks about."""
     unknown = (Row.status == "done") & (Row.document["outcome"].as_string() == "unknown")
     unsettled = ((Row.status == "failed") | unknown) & (Row.changed_at >= now - UNSETTLED_SECONDS)
     wanted: list[ColumnElement[bool]] = [*_live(), unsettled, Row.id.in_(asked)]
-    if isinstance(event, Proposed):
-        wanted.append(Row.incident == event.incident)
-        if event.plan is not None:
-            wanted.append(Row.id == event.plan.id)
-    elif isinstance(id := getattr(event, "id", None), str):
-        wanted.append(Row.id == id)
+    for event in events:
+        if isinstance(event, Proposed):
+            wanted.append(Row.incident == event.incident)
+            if event.plan is not None:
+                wanted.append(Row.id == event.plan.id)
+        elif isinstance(id := getattr(event, "id", None), str):
+            wanted.append(Row.id == id)
     return _found(session, wanted)
 
 

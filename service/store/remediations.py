@@ -25,8 +25,9 @@ from service.remediation.events import (
     Tick,
     Told,
 )
+from service.remediation.policy import is_by_rule
 from service.remediation.step import step
-from service.remediation.words import Book, Policy, Remediation
+from service.remediation.words import UNBEGUN, Book, Policy, Remediation
 from service.store import events, facts, happenings
 from service.store import remediation_rows as rows
 from service.store.database import Database
@@ -48,6 +49,7 @@ class _Told(NamedTuple):
 class _Happened(NamedTuple):
     """What an event came to."""
 
+    book: Book
     instructions: list[Instruction]
     told: list[_Told]
 
@@ -69,7 +71,7 @@ class Remedies:
     def rehearse(self, event: Event, now: float, check: Check | None = None) -> tuple[Book, list[Instruction]]:
         """Return what an event would come to, and change nothing."""
         with self._database.session() as session:
-            book = self._load(session, event, now)
+            book = self._load(session, now, [event])
             if check is not None:
                 check(session, book)
             return step(book, event, now)
@@ -81,48 +83,45 @@ class Remedies:
 
     def read(self, session: Session, now: float, *asked: str) -> Book:
         """Return the same in the reader's own transaction."""
-        return self._load(session, None, now, asked)
+        return self._load(session, now, asked=asked)
 
     def within(self, session: Session, event: Event, now: float, check: Check | None = None) -> list[Instruction]:
         """Let an event happen as the last part of its caller's transaction."""
         self._lock(session)
-        happened = self._happen(session, event, now, check)
+        book = self._load(session, now, [event])
+        if check is not None:
+            check(session, book)
+        happened = _happen(session, book, event, now)
         _tell(session, happened.told, now)
         return happened.instructions
 
     def all_within(self, session: Session, events: Sequence[Event], now: float) -> None:
-        """Let several happen, one after the other, and leave out those that are refused."""
+        """Let several happen, one after the other on one book, and leave out those that are refused."""
+        if not events:
+            return
         self._lock(session)
+        book = self._load(session, now, events)
         told: list[_Told] = []
         for event in events:
             try:
-                told += self._happen(session, event, now).told
+                happened = _happen(session, book, event, now)
             except Refused as refused:
                 _log.info("remediation_refused event=%s code=%s why=%s", type(event).__name__, refused.code, refused)
+            else:
+                book = happened.book
+                told += happened.told
         _tell(session, told, now)
 
     def _lock(self, session: Session) -> None:
         if not self._database.is_sqlite:  # which has one writer anyway
             session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": REMEDIATION_LOCK})
 
-    def _happen(self, session: Session, event: Event, now: float, check: Check | None = None) -> _Happened:
-        """Step, and write all but what is told: that comes last."""
-        book = self._load(session, event, now)
-        if check is not None:
-            check(session, book)
-        after, instructions = step(book, event, now)
-        for one in instructions:
-            if isinstance(one, Store):
-                rows.store(session, one.remediation)
-        rows.write_changes(session, book, after)
-        about = after.remediations
-        told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, Told)]
-        return _Happened(instructions, told)
-
-    def _load(self, session: Session, event: Event | None, now: float, asked: Sequence[str] = ()) -> Book:
+    def _load(self, session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()) -> Book:
+        """Return the book; without events, for who only looks."""
         policy, stands = self._policy(), rows.breaker(session)
-        remediations = rows.remediations(session, now, event, asked)
-        judges = event is None or isinstance(event, Proposed | Tick)  # only then a policy approves by itself
+        remediations = rows.remediations(session, now, events, asked)
+        judges = not events or any(isinstance(event, Proposed | Tick) for event in events)
+        judged = any(one.status in UNBEGUN and is_by_rule(one) for one in remediations.values())
         return Book(
             remediations=remediations,
             executions=rows.executions(session, breaker.kept_after(policy.limits, now)),
@@ -131,19 +130,36 @@ class Remedies:
             trip=stands.trip,
             breaker_closed_at=stands.closed_at,
             policy=policy,
-            tallies=rows.tallies(session, policy) if judges else {},
-            facts=facts.load(session, now, _concerned(remediations, event)),
+            tallies=rows.tallies(session, policy) if judges or judged else {},  # else no policy has a say
+            facts=facts.load(session, now, _concerned(remediations, events)),
         )
 
 
-def _concerned(remediations: dict[str, Remediation], event: Event | None) -> list[Remediation]:
-    """Return those that an event may let act: it needs the facts of these."""
-    if event is None or isinstance(event, Tick):
+def _happen(session: Session, book: Book, event: Event, now: float) -> _Happened:
+    """Step, and write all but what is told: that comes last."""
+    after, instructions = step(book, event, now)
+    for one in instructions:
+        if isinstance(one, Store):
+            rows.store(session, one.remediation)
+    rows.write_changes(session, book, after)
+    about = after.remediations
+    told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, Told)]
+    return _Happened(after, instructions, told)
+
+
+def _concerned(remediations: dict[str, Remediation], events: Sequence[Event]) -> list[Remediation]:
+    """Return those that the events may let act, or be undone: they need the facts of these. Who only looks may ask for any."""
+    if not events:
         return list(remediations.values())
-    if isinstance(event, Proposed):
-        return [] if event.plan is None else [event.plan]
-    one = remediations.get(getattr(event, "id", ""))
-    return [] if one is None else [one]
+    found: list[Remediation] = []
+    for event in events:
+        if isinstance(event, Tick):
+            found += [one for one in remediations.values() if one.status in UNBEGUN]
+        elif isinstance(event, Proposed):
+            found += [] if event.plan is None else [event.plan]
+        elif (one := remediations.get(getattr(event, "id", ""))) is not None:
+            found.append(one)
+    return found
 
 
 def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
