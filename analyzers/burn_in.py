@@ -19,7 +19,9 @@ def fit(record: NodeRecord, now: float, weights: Weights) -> str | None:
     if record.burn_in == "healthy" or record.since is None:
         return None
     if record.burn_in == "out":
-        return f"{record.node} was taken out and has not come back: check it, then let it serve again"
+        return (
+            f"{record.node} was taken out, or failed a check, and has not come back: check it, then let it serve again"
+        )
     if offends(record, now, weights):
         return (
             f"{record.node} was evicted {len(record.evictions)} times in {weights.offender.days:g} days: "

@@ -20,7 +20,7 @@ from service.engine import laddering
 from service.engine.standstill import too_early
 from service.remediation.events import Proposed
 from service.remediation.words import TAKES_NODES, Alternative, Kind, Remediation
-from service.store import facts, incidents
+from service.store import facts, incidents, node_records
 from service.store.models import Incident, Placement
 from service.store.models import Verdict as VerdictRow
 from service.store.words import clean
@@ -73,7 +73,11 @@ class _Climb:
         cls, session: Session, incident: Incident, verdict: Verdict, costs: Costs, weights: Weights, now: float
     ) -> _Climb:
         """Read the past, and ask both."""
-        known = situation(session, incident.job or "", now)
+        named = {clean(one.id, 255) for one in (*verdict.culprits, *verdict.suspects) if one.kind == "node"}
+        known = replace(
+            situation(session, incident.job or "", now),
+            remembered=node_records.remembered(session, named, now, weights),
+        )
         past = laddering.history(session, incident, verdict, weights.ladder, now)
         return cls(
             verdict=verdict, known=known, costs=costs, weights=weights, plan=choose(verdict, known, costs),
