@@ -31,14 +31,18 @@ from service.store.models import Verdict as VerdictRow
 
 MOST_ATTEMPTS, MOST_INCIDENTS, MOST_DONE = 64, 256, 256  # the newest of them
 ENDED_SECONDS = (
-    600.0  # an agent tells of an attempt until it ends; an incident that closes so long after closed for less
+    600.0  # agents tell of an attempt until it ends: an incident that closes later closed for another reason
 )
+ALERTS_APART_SECONDS = 30.0  # less, and it is the same failure of a link
+ON_A_NODE = frozenset({"node", "link"})  # "gpu-0413", "gpu-0413/mlx5_0"
 STEPS = {
     "evict": "evict", "drain_after_job": "evict", "probe": "probe", "replay": "replay", "rollback": "rollback",
     "reattempt": "reattempt", "restart_job": "reattempt", "restart_role": "reattempt", "reset_gpu": "reattempt",
     "reboot_node": "reattempt",
 }  # fmt: skip
 """Kinds of remediations → the rung that each is: to reset a device starts the job again on the same nodes."""
+GOES_ON = frozenset({"drain_after_job", "reset_gpu", "restart_role"})
+"""Kinds under which the very attempt may go on."""
 REFUSED = frozenset({"rejected", "failed", "undone"})
 
 
@@ -48,12 +52,13 @@ def history(session: Session, incident: Incident, verdict: Verdict, bounds: Ladd
     numbers = _numbers(session, incident)
     done = _done(session, job)
     known = facts.job(session, job)
+    nodes = () if known is None else known.nodes
     return History(
         at=now,
         attempts=tuple(_attempts(session, incident, verdict, numbers, {one.incident for one in done if one.began_at})),
         taken=tuple(_taken(done, incident, numbers)),
-        alerts=tuple(_alerts(session, now - bounds.network_seconds)),
-        nodes=() if known is None else known.nodes,
+        alerts=tuple(one for one in _alerts(session, now - bounds.network_seconds) if one.node in nodes),
+        nodes=nodes,
         layout=None if known is None else layout(session, job, len(known.nodes), known.gpus_per_node),
     )
 
@@ -202,8 +207,8 @@ def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, i
         number = numbers.get(one.incident)
         if number is None or (outcome := _outcome(one)) is None:
             continue
-        if one.kind == "drain_after_job" and number == numbers[incident.id]:
-            continue  # the attempt goes on, and the node is in it still
+        if one.kind in GOES_ON and number == numbers[incident.id]:
+            continue  # for this attempt it was not the end: what comes now is weighed anew
         yield msgspec.convert(
             {
                 "kind": STEPS[one.kind], "attempt": number, "nodes": one.nodes, "code_version": one.code_version,
@@ -222,11 +227,14 @@ def _outcome(one: Remediation) -> str | None:
 
 
 def _alerts(session: Session, since: float) -> Iterable[Alert]:
-    """Yield the nodes that incidents of the network name, whoever's they are: each incident is one alert."""
+    """Yield the nodes that incidents of the network name, whoever's they are. Two jobs on a node see one failure of its link."""
     newest = (VerdictRow.incident == Incident.id) & (VerdictRow.version == Incident.verdict_version)
-    asked = select(Incident.opened_at, VerdictRow.document).join(VerdictRow, newest)
-    for opened_at, document in session.execute(asked.where(Incident.cause == "network", Incident.opened_at >= since)):
+    asked = select(Incident.onset_at, VerdictRow.document).join(VerdictRow, newest).order_by(Incident.onset_at)
+    seen: dict[str, float] = {}
+    for at, document in session.execute(asked.where(Incident.cause == "network", Incident.onset_at >= since)):
         verdict = _read(document)
         named = () if verdict is None else (*verdict.culprits, *verdict.suspects)
-        for node in sorted({one.id.partition("/")[0] for one in named if one.kind in ("node", "link", "device")}):
-            yield Alert(node=node, at=opened_at)
+        for node in sorted({one.id.partition("/")[0] for one in named if one.kind in ON_A_NODE}):
+            if at - seen.get(node, -ALERTS_APART_SECONDS) >= ALERTS_APART_SECONDS:
+                seen[node] = at
+                yield Alert(node=node, at=at)

@@ -8,26 +8,25 @@ counted, and a happening that cannot be taken up is tried alone once more and th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from analyzers.engine.state import State
 from analyzers.knowledge import Knowledge
-from analyzers.knowledge.convictions import Weights, weights
-from analyzers.knowledge.typed import KnowledgeRowError
 from analyzers.plan import Costs
 from analyzers.saving import Saving
 from collectors.records import Record
 from service import packaged_knowledge
-from service.engine import standstill
+from service.engine import burning_in, standstill
 from service.engine.laddering import needs_nothing
 from service.engine.numbers import Numbers
 from service.engine.planning import proposal
 from service.engine.verifying import outcome
 from service.remediation.events import Cancel, Event, Proposed, Tick, Verified
-from service.remediation.words import CHECKS, CLAIMED, STOPS_NOTHING, WAITING, Policy, Remediation
+from service.remediation.words import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
 from service.store import aftermath, happenings, incidents
 from service.store import remediation_rows as rows
 from service.store.database import Database
@@ -55,8 +54,12 @@ class Caretaker:
     ) -> None:
         self._database, self._lease, self._numbers = database, lease, numbers
         self._remedies = Remedies(database, policy)
-        self._costs, self._weights, self._saving = Costs.of(knowledge), _weights(knowledge), Saving(knowledge)
-        self._looked_at = self._ticked_at = 0.0
+        self._costs, self._weights, self._saving = (
+            Costs.of(knowledge),
+            packaged_knowledge.weights_of(knowledge),
+            Saving(knowledge),
+        )
+        self._looked_at = self._ticked_at = self._watched_at = 0.0
         self._most = MOST_AT_ONCE
 
     def turn(self, state: State, now: float) -> None:
@@ -67,7 +70,11 @@ class Caretaker:
                 self._breaks(self._leave_out)
         if abs(now - self._ticked_at) >= TICK_SECONDS:
             self._ticked_at = now
+            self._breaks(lambda: self._ripen(state, now))
             self._breaks(lambda: self._tick(state, now))
+        if abs(now - self._watched_at) >= burning_in.LOOK_SECONDS:
+            self._watched_at = now
+            self._breaks(lambda: burning_in.look(self._database, self._lease, state, self._weights, now))
 
     def _breaks(self, act: Callable[[], None]) -> bool:
         """Return whether this broke by itself; what the database and the moment refuse is tried again later."""
@@ -181,54 +188,59 @@ class Caretaker:
         elif one.kind == "remediation_failed":  # nodes may be out: that is remembered, and says nothing of them
             cures = self._costs.cured_by_restart(about.fault_class)
             aftermath.weigh(session, about, one.at, self._weights, cures)
+        elif one.kind == "remediation_completed" and about.kind == "probe":
+            aftermath.checked(session, about, one.at, self._weights)
         elif one.kind == "remediation_undone":
             aftermath.returned(session, about, one.at, self._weights)
 
     # --- time passes
+
+    def _ripen(self, state: State, now: float) -> None:
+        """Propose what only time brings: nobody was named, and the job stands still for so long."""
+        with self._database.session() as session:
+            place = session.get(Cursor, CLOCK)
+            after = now if place is None else max(float(place.sequence), now - DUE_SECONDS)
+            ripe = standstill.due(session, after, now, self._weights.ladder)
+            if place is not None and not ripe:
+                return
+        with self._database.transaction() as session:  # first the place: what breaks the plan is not tried for ever
+            self._lease.prove(session)
+            upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
+        for incident in ripe:
+            self._breaks(partial(self._ripe, state, incident.id, now))
+
+    def _ripe(self, state: State, incident_id: str, now: float) -> None:
+        """Propose for one incident, where nothing is proposed or done for it yet."""
+        with self._database.session() as session:
+            incident = session.get(Incident, incident_id)
+            if incident is None or any(one.incident == incident_id for one in rows.live(session).values()):
+                return
+            proposed = self._proposed(session, incident, now)
+        if proposed is None:
+            return
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            people = _people(session, [proposed])
+            if proposed.plan is not None:
+                self._note_saving(session, state, {proposed.plan.job}, now)
+            self._remedies.all_within(session, [proposed], now)
+            _tell_people(session, people, now)
+        self._numbers.proposals += proposed.plan is not None
 
     def _tick(self, state: State, now: float) -> None:
         """Let what is due expire, see what came of what was done, and note who saves a checkpoint."""
         with self._database.session() as session:
             live = rows.live(session)
             self._numbers.remediations = len(live)
-            ripe = self._ripe(session, now)
-            due = self._due(session, ripe or (), live.values(), now)
-            people = _people(session, due)
             saving = set(session.scalars(select(Job.name).where(Job.saving_since.is_not(None))))
-            if ripe == [] and not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
+            if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
                 return
-            events: list[Event] = [
-                *due,
-                *self._outcomes(session, state, live.values()),
-                *_overtaken(session, live.values()),
-            ]
+            events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
         waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
         with self._database.transaction() as session:
             self._lease.prove(session)
             self._note_saving(session, state, waiting | saving, now)
-            if ripe != []:
-                upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
             self._remedies.all_within(session, [*events, Tick()], now)
-            _tell_people(session, people, now)
-
-    def _ripe(self, session: Session, now: float) -> list[Incident] | None:
-        """Return the incidents that have stood for long enough since this was asked last; None: it never was."""
-        place = session.get(Cursor, CLOCK)
-        if place is None:
-            return None  # what was before is nobody's plan
-        after = max(float(place.sequence), now - DUE_SECONDS)
-        return standstill.due(session, after, now, self._weights.ladder)
-
-    def _due(
-        self, session: Session, ripe: Iterable[Incident], live: Iterable[Remediation], now: float
-    ) -> list[Proposed]:
-        """Return what is proposed because time has passed: nobody was named, and the job stands still."""
-        waits = {one.incident for one in live}
-        return [
-            proposed
-            for incident in ripe
-            if incident.id not in waits and (proposed := self._proposed(session, incident, now)) is not None
-        ]
 
     def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
         for one in live:
@@ -254,37 +266,28 @@ class Caretaker:
                 session.execute(update(Job).where(Job.name == name).values(values))
 
 
-def _weights(knowledge: Knowledge) -> Weights:
-    """Return how evidence weighs; a site's rows that cannot be meant must not keep the engine from starting."""
-    try:
-        return weights(knowledge)
-    except KnowledgeRowError as error:
-        _log.error("conviction_unusable reason=%s", error)
-        return weights(packaged_knowledge.load())
-
-
 def _asks(one: Happening) -> bool:
     """Whether it may lead to a proposal, or to the end of one: of remediations, what checks have found, or could not."""
     ended = one.kind in ("remediation_completed", "remediation_expired", "remediation_failed")
     return one.kind in ("published", "closed", "merged", "feedback") or (ended and one.details.get("kind") in CHECKS)
 
 
-def _people(session: Session, events: Iterable[Event]) -> list[tuple[Incident, str]]:
-    """Return the incidents about which a person has to be told, each once for the same reason."""
+def _people(session: Session, events: Iterable[Event]) -> list[tuple[str, str | None, str]]:
+    """Return the incidents of which a person has to be told, each with its job and why: once for the same reason."""
     found = []
     for one in events:
         if isinstance(one, Proposed) and one.person and (incident := session.get(Incident, one.incident)) is not None:
             told = select(Happening).where(Happening.incident == incident.id, Happening.kind == PERSON)
             newest = session.scalars(told.order_by(Happening.sequence.desc()).limit(1)).first()
             if newest is None or newest.details.get("why") != one.why:
-                found.append((incident, one.why))
+                found.append((incident.id, incident.job, one.why))
     return found
 
 
-def _tell_people(session: Session, people: Iterable[tuple[Incident, str]], now: float) -> None:
+def _tell_people(session: Session, people: Iterable[tuple[str, str | None, str]], now: float) -> None:
     """Write who has to look at what, as the last thing that the transaction does."""
-    for incident, why in people:
-        happenings.add(session, now, PERSON, incident.id, incident.job, {"why": why})
+    for incident, job, why in people:
+        happenings.add(session, now, PERSON, incident, job, {"why": why})
 
 
 def _is_past(session: Session, incident: Incident) -> bool:
@@ -296,7 +299,8 @@ def _is_past(session: Session, incident: Incident) -> bool:
 
 def _acquitted(session: Session, incident: Incident) -> str:
     """Say that a person has called wrong what still waits for a closed incident; empty: nobody has."""
-    waiting = {node for one in rows.live(session).values() if one.incident == incident.id for node in one.nodes}
+    takes = [one for one in rows.live(session).values() if one.incident == incident.id and one.kind in TAKES_NODES]
+    waiting = {node for one in takes for node in one.nodes}
     wrong = sorted(incidents.acquitted(session, incident.id) & waiting)
     return f"a person has said that it was wrong to take {', '.join(wrong)} out" if wrong else ""
 
