@@ -24,7 +24,7 @@ class Placed(NamedTuple):
 
 
 MOST_NAMED = 8
-CLOCK_SECONDS = 2.0  # two ages, each of whole seconds, may differ by so much
+CLOCK_SECONDS = 1.0  # Slurm tells whole seconds
 TAKEN_TOO = "left as it is: another remediation has taken it out as well"
 _NUMBERED = re.compile(r"-(\d{1,10})$")
 _ALIVE = (*RUNS, *FAILED, "COMPLETING", "PENDING")
@@ -100,8 +100,9 @@ def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | N
     """
     if (numbered := _NUMBERED.search(name)) and (job := slurm.job(numbered[1])) and name in job.known_as:
         return job.number, ""
+    at = slurm.clock()  # first: what is asked for after it seems to be longer ago, and never later than it was
     seen = placed()
-    seen_at = slurm.clock() - seen.seconds_ago
+    seen_at = at - seen.seconds_ago
     there = slurm.jobs_on(seen.nodes) if seen.nodes else []
     running = [job for job in there if job.state in (*RUNS, "COMPLETING") and _may_be(job, seen.nodes, seen_at)]
     named = [job for job in running if job.name == name]
