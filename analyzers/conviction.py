@@ -53,12 +53,26 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     named_at: float | None = None
     evictions: tuple[float, ...] = ()  # that no acquittal took back, oldest first
     acquittals: int = 0
+    out_at: float | None = None  # the newest eviction
+    returned_at: float | None = None  # the newest return
     burn_in: BurnIn = "healthy"
     since: float | None = None  # of the burn-in's state
     stood_seconds: float = 0.0  # since then, in which jobs ran well on it
     stood_until: float | None = None  # what jobs did up to here is counted
     history: tuple[Line, ...] = ()  # the newest, oldest first
     version: int = 0  # its ETag: of what people decide by, so good hours leave it
+
+    def is_out(self) -> bool:
+        """Whether it was taken out and has not come back: an acquittal brings nobody back."""
+        return self.out_at is not None and not self.is_back_since(self.out_at)
+
+    def is_back_since(self, at: float) -> bool:
+        """Whether it came back after an instant."""
+        return self.returned_at is not None and self.returned_at >= at
+
+    def is_spare_since(self, at: float) -> bool:
+        """Whether it came back after an instant and can be counted upon again: not while it is under burn-in."""
+        return self.is_back_since(at) and not self.is_out() and self.burn_in == "healthy"
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,12 +172,15 @@ def _kept(seconds: float, weights: Weights) -> float:
 
 
 def _counted(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
-    """Count evictions; an acquittal takes the newest before it back."""
-    assert record.at is not None
-    evictions = [one for one in record.evictions if one >= record.at - weights.offender.days * DAY_SECONDS]
+    """Count evictions, of which an acquittal takes the newest before it back, and returns."""
+    since = max(at, record.at or at) - weights.offender.days * DAY_SECONDS
+    if happened.kind == "returned":
+        record = replace(record, returned_at=max(at, record.returned_at or at))
+    evictions = [one for one in record.evictions if one >= since]
     acquittals = record.acquittals
     if happened.kind == "evicted":
         evictions = sorted([*evictions, at])
+        record = replace(record, out_at=max(at, record.out_at or at))
     elif happened.kind == "not_cured":
         acquittals += 1
         if before := [one for one in evictions if one <= at]:

@@ -14,13 +14,13 @@ from analyzers.watch import JobView
 from collectors.records import Members, Placement, Record
 from service.packaged_knowledge import weights_of
 from service.remediation.events import AskUndo, Begin, Complete, Take
-from service.store import node_records
+from service.store import facts, node_records
 from service.store.database import Database
 from service.store.models import Event, Incident
 from tests.caretaking import KNOWLEDGE, Care
 from tests.incident_rows import JOB, seed, verdict
 from tests.postgres import database, postgres, url
-from tests.remediation_fleet import hung, let
+from tests.remediation_fleet import declare, hung, let, place
 from tests.watched_jobs import step_record
 
 __all__ = ["database", "postgres", "url"]  # fixtures
@@ -71,6 +71,14 @@ def runs(care: Care, minutes: int, apart: float = 10.0, node: str = NODE, attemp
         at = care.now + 60.0
         view.take(Received(sequence=1, received_at=at, node=node, records=tuple(records), sent_at=at), records)
         care.turn(60.0)
+
+
+def spares(care: Care) -> int | None:
+    """Return how many spares the job has left."""
+    with care.database.session() as session:
+        known = facts.job(session, JOB)
+    assert known is not None
+    return known.spares
 
 
 def told(care: Care) -> list[str]:
@@ -173,6 +181,42 @@ def test_an_undone_eviction_ends_in_a_burn_in(care: Care) -> None:
     found = record(care)
     assert (found.burn_in, found.evictions, found.log_odds) == ("burning_in", (), 0.0)
     assert [line.kind for line in found.history] == ["returned"]
+
+
+def test_a_node_that_a_job_runs_on_is_back(care: Care) -> None:
+    """Somebody has resumed it and told nobody: once a rank was placed on it, minutes after the eviction, its burn-in begins."""
+    hung(care.database)
+    care.completed()
+    care.steps(care.now + 1.0, 12)
+    care.turn(90.0)
+    care.turn(60.0)
+    assert record(care).is_out()
+    assert told(care) == []
+
+    place(care.database, (NODE, "gpu-0004"), attempt=1, job="another", at=care.now)
+    care.turn(60.0)
+    assert (record(care).is_out(), record(care).burn_in, told(care)) == (False, "burning_in", ["node_returned"])
+    assert record(care).history[-1].note == "another runs on it"
+    care.turn(60.0)
+    assert told(care) == ["node_returned"]
+
+
+def test_a_node_under_burn_in_is_no_spare(care: Care) -> None:
+    """Of two declared spares one is used by the eviction; undone, it is a spare again only after the burn-in."""
+    hung(care.database)
+    declare(care.database, spares=2)
+    id = care.completed()
+    place(care.database, ("gpu-0001", "gpu-0003", "gpu-0004"), attempt=2, at=care.now)
+    care.turn()
+    assert spares(care) == 1
+
+    let(care.remedies, AskUndo(id=id, by="ann", reason="repaired"), Take(id=id, by="slurm"),
+        Begin(id=id, by="slurm", token=2), Complete(id=id, by="slurm", token=2, did={}), now=care.now)  # fmt: skip
+    assert spares(care) == 1
+    care.turn()
+    assert spares(care) == 1
+    remember(care, updated(record(care), Happened(kind="probe_passed"), care.now, WEIGHTS))
+    assert spares(care) == 2
 
 
 def test_the_past_of_a_node_is_in_the_proposal(care: Care) -> None:

@@ -160,11 +160,11 @@ def _returned(
 
 def _refusal(found: Standing, *, checked: bool) -> str:
     """Say why nobody can say now that a node is back; empty: they can."""
-    node, state = found.record.node, found.record.burn_in
+    node = found.record.node
     if found.under_way:
         return f"{found.why}: undo {found.under_way}, or wait for its end"
-    if state == "healthy":
-        return f"{node} was not taken out ({found.why}): only a node that is out comes back"
-    if state == "burning_in" and not checked:
+    if found.state == "out" or (found.record.burn_in == "burning_in" and checked):
+        return ""
+    if found.record.burn_in == "burning_in":
         return f"{node} is back already, under burn-in: say that it has passed a check, or wait"
-    return ""
+    return f"{node} was not taken out ({found.why}): only a node that is out comes back"

@@ -1,4 +1,7 @@
-"""Nodes under burn-in: the time in which jobs ran well on them is counted, and trouble makes it begin anew."""
+"""Nodes under burn-in: the time in which jobs ran well on them is counted, and trouble makes it begin anew.
+
+A node that was taken out is back once a job runs on it: whoever has returned it, and told nobody, is asked for nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.burn_in import counted_from, stood, troubled
-from analyzers.conviction import NodeRecord
+from analyzers.conviction import Happened, NodeRecord, updated
 from analyzers.engine.state import State
 from analyzers.knowledge.convictions import Weights
 from service.store import events, node_records
 from service.store.database import Database
+from service.store.facts import PLACED_AFTER_SECONDS
 from service.store.leases import Lease
-from service.store.models import Incident, UnfitNode
+from service.store.models import Incident, Placement, UnfitNode
 
 LOOK_SECONDS = 60.0  # between two looks
 MOST_APART_SECONDS = 600.0  # two steps that lie farther apart prove nothing of the time between them
@@ -36,10 +40,16 @@ class _Trouble(NamedTuple):
 def look(database: Database, lease: Lease, state: State, weights: Weights, now: float) -> None:
     """Take down what jobs did since the last look on the nodes under burn-in."""
     with database.session() as session:
-        if not node_records.burning_in(session):
+        back = _back(session)
+        if not back and not node_records.burning_in(session):
             return
     with database.transaction() as session:
         lease.prove(session)
+        for node, (at, job) in back.items():
+            record = node_records.of(session, node, to_change=True)
+            happened = Happened(kind="returned", note=f"{job} runs on it")
+            node_records.write(session, updated(record, happened, at, weights), now)
+            events.record(session, now, "node_returned", ENGINE, node, {"reason": happened.note})
         found = node_records.burning_in(session)
         troubles = _troubles(session, {node: record.since or 0.0 for node, record in found.items()})
         for node in found:
@@ -66,6 +76,17 @@ def ran_well(state: State, record: NodeRecord, now: float) -> tuple[float, float
     marks = [after, *instants] if record.stood_seconds else instants
     apart = (later - earlier for earlier, later in pairwise(marks))
     return math.fsum(seconds for seconds in apart if seconds <= MOST_APART_SECONDS), instants[-1]
+
+
+def _back(session: Session) -> dict[str, tuple[float, str]]:
+    """Return the nodes that are out by their records, and on which a job was placed since: when, and which."""
+    out = {node: record.out_at for node, record in node_records.out(session).items() if record.out_at is not None}
+    newest = select(Placement.node, Placement.job, Placement.first_seen_at).where(Placement.node.in_(sorted(out)))
+    found = {}
+    for node, job, at in session.execute(newest.order_by(Placement.first_seen_at)):
+        if at > out[node] + PLACED_AFTER_SECONDS:
+            found[node] = at, job
+    return found
 
 
 def _look_at(

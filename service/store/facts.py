@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.remediation.guards import is_unseen
 from service.remediation.words import CLAIMED, UNDOABLE, WAITING, Facts, JobFacts, Remediation
+from service.store import node_records
 from service.store import remediation_rows as rows
 from service.store.models import Attempt, Execution, Incident, Job, Node, Placement
 from service.store.models import Remediation as Row
@@ -86,19 +87,21 @@ def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, t
 def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
     """Return which remediations have taken these nodes out and keep them out.
 
-    A node on which something was placed since is back in service, whoever returned it.
+    A node of which somebody has said so, or on which something was placed since, is back in service, whoever returned it.
     """
     if not nodes:
         return {}
     newest = select(Placement.node, func.max(Placement.first_seen_at)).where(Placement.node.in_(sorted(nodes)))
     placed_at = {row[0]: row[1] for row in session.execute(newest.group_by(Placement.node))}
+    records = node_records.of_these(session, nodes)
     executed = select(Execution).join(Row, Row.id == Execution.remediation).where(Row.status.in_(OUT))
     found: dict[str, set[str]] = {}
     for done in session.scalars(executed):
         if nodes.isdisjoint(done.nodes) or (one := rows.of(session, done.remediation)) is None:
             continue
         for node in nodes & set(one.out):
-            if placed_at.get(node, done.at) <= done.at + PLACED_AFTER_SECONDS:
+            said = node in records and records[node].is_back_since(done.at)
+            if not said and placed_at.get(node, done.at) <= done.at + PLACED_AFTER_SECONDS:
                 found.setdefault(node, set()).add(one.id)
     return {node: tuple(sorted(ids)) for node, ids in sorted(found.items())}
 
@@ -106,20 +109,24 @@ def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
 def _spares(session: Session, row: Job, attempt: int | None) -> int | None:
     """Return how many spares are left of those that were declared, once the job runs on those that it has used.
 
-    What no later attempt has shown yet is not counted here: its nodes are still among those that the job runs on.
+    What no later attempt has shown yet is not counted here: its nodes are still among those that the job runs on. A node that
+    came back is a spare again once its burn-in is over.
     """
     spares: int | None = row.declared.get("spares")
     if spares is None:
         return None
-    began = select(Row).where(Row.job == row.name, Row.status.in_(OUT), Row.changed_at >= (row.declared_at or 0.0))
+    since = row.declared_at or 0.0
+    began = select(Row).where(Row.job == row.name, Row.status.in_(OUT | {"undone"}), Row.changed_at >= since)
     taken_out = [one for found in session.scalars(began) if (one := rows.read(found)) is not None]
-    used = {
-        node
+    used = [
+        (node, one.began_at)
         for one in taken_out
-        if one.began_at is not None and one.began_at >= (row.declared_at or 0.0) and not is_unseen(one, attempt)
-        for node in one.out
-    }
-    return max(0, spares - len(used))
+        if one.began_at is not None and one.began_at >= since and not is_unseen(one, attempt)
+        for node in {*one.out, *one.give_back}
+    ]
+    records = node_records.of_these(session, {node for node, _ in used})
+    gone = {node for node, at in used if (record := records.get(node)) is None or not record.is_spare_since(at)}
+    return max(0, spares - len(gone))
 
 
 def _ranks_by_node(session: Session, attempt: Attempt) -> dict[str, int]:

@@ -39,7 +39,12 @@ def of_these(session: Session, nodes: Collection[str]) -> dict[str, NodeRecord]:
 
 def unsettled(session: Session) -> dict[str, NodeRecord]:
     """Return the records of those that are out or under burn-in."""
-    return _found(session, _burn_in().in_(("out", "burning_in")))
+    return _found(session, _burn_in().in_(("out", "burning_in")) | _was_out())
+
+
+def out(session: Session) -> dict[str, NodeRecord]:
+    """Return the records of those that were taken out and have not come back."""
+    return {node: record for node, record in _found(session, _was_out()).items() if record.is_out()}
 
 
 def burning_in(session: Session) -> dict[str, NodeRecord]:
@@ -61,6 +66,13 @@ def write(session: Session, record: NodeRecord, now: float, *, decided: bool = T
     row = {"node": record.node, "changed_at": now, "document": msgspec.to_builtins(record)}
     upsert(session, Row, [row])
     return record
+
+
+def _was_out() -> ColumnElement[bool]:
+    """Return the condition that a node was taken out after it last came back, or never did."""
+    out_at, returned_at = (Row.document[name].as_float() for name in ("out_at", "returned_at"))
+    away: ColumnElement[bool] = out_at.is_not(None) & (returned_at.is_(None) | (returned_at < out_at))
+    return away
 
 
 def _burn_in() -> ColumnElement[str]:

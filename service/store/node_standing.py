@@ -93,8 +93,9 @@ def _standing(record: NodeRecord, against: _Against, now: float, weights: Weight
     if (one := against.out.get(node)) is not None:
         why = f"{one.id} has taken it out of {one.job}, and what comes of that is not known yet"
         return replace(found, state="out", why=why, since=one.began_at, under_way=one.id)
-    if record.burn_in == "out":
-        return replace(found, state="out", why=because, since=record.since)
+    if record.burn_in == "out" or record.is_out():
+        why = because or f"{node} was taken out and has not come back, and nothing stands against that"
+        return replace(found, state="out", why=why, since=record.since)
     if (told := against.suspected.get(node)) is not None:
         return replace(found, state="suspected", why=told[0], since=told[1], until=told[2])
     if because is not None and offends(record, now, weights):
