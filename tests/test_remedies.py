@@ -308,6 +308,21 @@ def test_the_end_of_a_save_is_noted_when_it_ends(care: Care) -> None:
         row = session.get_one(Job, JOB)
 
     assert (row.saving_since, row.last_checkpoint_at) == (None, ended_at)
+    assert row.save_seconds == pytest.approx(ended_at - AT - 15.0)
+
+
+def test_a_save_in_which_the_job_hangs_makes_no_checkpoint(care: Care) -> None:
+    """The hang began within the save: its end is noted, no checkpoint is, nor that saves take so long."""
+    care.ring("checkpoint")
+    care.turn()
+    with care.database.transaction() as session:
+        session.get_one(Incident, INCIDENT).onset_at = AT + 16.0
+    care.state.evidence.clear()
+    care.turn()
+    with care.database.session() as session:
+        row = session.get_one(Job, JOB)
+
+    assert (row.saving_since, row.last_checkpoint_at, row.save_seconds) == (None, None, None)
 
 
 def test_a_policy_file_is_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -252,16 +252,22 @@ class Caretaker:
                 yield Verified(id=one.id, outcome=seen[0], why=seen[1])
 
     def _note_saving(self, session: Session, state: State, jobs: Iterable[str], now: float) -> None:
-        """Write since when these jobs save a checkpoint; the end of a save is when the newest checkpoint was made."""
+        """Write since when these jobs save a checkpoint; the end of a save is when the newest checkpoint was made.
+
+        One in which the job began to hang has made none, and tells nothing of how long saves take.
+        """
         for name in sorted(jobs):
             row = session.get(Job, name)
             if row is None:
                 continue
             since = self._saving.since(_told_of(state, name), now)
+            values: dict[str, float | None] = {"saving_since": since if row.saving_since is None else row.saving_since}
             if row.saving_since is not None and since is None:
-                values: dict[str, float | None] = {"saving_since": None, "last_checkpoint_at": now}
-            else:
-                values = {"saving_since": since if row.saving_since is None else row.saving_since}
+                values = {"saving_since": None}
+                if not _hung_since(session, name, row.saving_since):
+                    took = now - row.saving_since
+                    usual = took if row.save_seconds is None else (took + row.save_seconds) / 2
+                    values |= {"last_checkpoint_at": now, "save_seconds": usual}
             if any(getattr(row, key) != value for key, value in values.items()):
                 session.execute(update(Job).where(Job.name == name).values(values))
 
@@ -324,6 +330,12 @@ def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel
         if newest is not None and newest > one.attempt:
             why = f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
             yield Cancel(id=one.id, by=ENGINE, reason=why)
+
+
+def _hung_since(session: Session, job: str, since: float) -> bool:
+    """Whether a job has begun to hang since then."""
+    began = select(Incident.id).where(Incident.job == job, Incident.kind == "hang", Incident.onset_at >= since)
+    return session.scalar(began.limit(1)) is not None
 
 
 def _told_of(state: State, job: str) -> Iterator[Record]:
