@@ -1,4 +1,8 @@
-"""The Slurm adapter against a real Slurm and a real service: what it does, what it leaves alone, what it takes back."""
+"""The Slurm adapter against a real Slurm and a real service: what it does, what it leaves alone, what it takes back.
+
+A job that has crashed is started again in test_slurm_loop.py; adapters that are killed, and commands that hang, are in
+test_slurm_killed.py, with a Slurm that is pretended.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.adapters import slurm_actions, slurm_commands
-from service.adapters.claiming import Claim
-from service.adapters.slurm import Scheduler
-from service.adapters.slurm_commands import Slurm
+from service.adapters import slurm_actions
 from service.clock import now
 from service.remediation.events import AddHold, Approve
 from service.remediation.words import Hold
@@ -101,19 +102,6 @@ def test_a_job_that_cannot_run_again_costs_no_node(shop: Shop) -> None:
     assert shop.slurm.node("gpu1")[1] == ""
 
 
-def test_a_job_that_crashed_is_started_again(shop: Shop) -> None:
-    """A rank was killed and Slurm has ended the job: it runs again, without that node."""
-    number, job = shop.submit(
-        program="bash -c 'test $SLURM_PROCID = 1 -a -z \"$SLURM_RESTART_COUNT\" && exit 9; sleep 300'"
-    )
-    shop.slurm.wait("crash", 30, lambda: shop.slurm.job(number)[0] == "FAILED")
-    shop.propose(job, ["gpu1"], ran_on=ALL)
-    shop.work()
-
-    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
-    assert shop.slurm.node("gpu1")[0] == "drained"
-
-
 def test_the_controller_is_restarted_in_the_middle(shop: Shop) -> None:
     """Between the drain and the requeue the controller is gone for seconds: the loop ends, and the job is restarted once."""
     number, job = shop.submit()
@@ -130,38 +118,23 @@ def test_the_controller_is_restarted_in_the_middle(shop: Shop) -> None:
     assert shop.restarts(number) == 1
 
 
-def test_an_adapter_that_was_killed_is_followed_by_one_that_finishes(shop: Shop) -> None:
-    """Killed after the requeue and before it could say so: the next one finds the claim, and what is done is not done again."""
-    number, job = shop.submit()
-    id = shop.propose(job, ["gpu1"], ran_on=ALL)
-    with shop.connection() as connection:
-        claim = Claim.of(connection, id)
-        claim.begin()
-        mine = f"faulthound inc-{id[4:]} {id}: so far"
-        Slurm().change(slurm_commands.drain("gpu1", mine))
-        Slurm().change(slurm_commands.requeue(number))
-        Scheduler(connection, Slurm(), shop.heard).resume()
-
-    assert shop.one(id)["status"] == "verifying"
-    assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
-    assert shop.slurm.node("gpu1") == ("drained", mine)
-    assert shop.restarts(number) == 1
-
-
 def test_a_held_node_is_left_alone(shop: Shop) -> None:
-    """What a hold keeps from acting is not claimed, and so is what is another Slurm's, or nobody's work here."""
+    """What a hold keeps from acting is not claimed, and so is what is another Slurm's, or nobody's work here: told once."""
     number, job = shop.submit()
     held = shop.propose(job, ["gpu1"], ran_on=ALL)
     far = shop.propose(f"far-{number}", ["tpu7"], ran_on=["tpu7", "tpu8"])
     back = shop.propose(f"back-{number}", [], ran_on=["gpu3"], kind="rollback")
+    probe = shop.propose(f"probe-{number}", ["gpu3"], ran_on=["gpu3"], kind="probe")
+    replay = shop.propose(f"replay-{number}", [], ran_on=["gpu3"], kind="replay")
     hold = Hold(id=f"hold-{number}", by="ann", reason="burn-in", made_at=now(), until=now() + 60, node="gpu1")
     shop.client.service.remedies.handle(AddHold(hold=hold), now())
     shop.work(times=2)
 
-    assert [shop.one(id)["status"] for id in (held, far, back)] == ["approved"] * 3
+    assert [shop.one(id)["status"] for id in (held, far, back, probe, replay)] == ["approved"] * 5
     assert shop.slurm.node("gpu1") == ("allocated", "")
     assert shop.restarts(number) == 0
-    assert len(shop.heard.notes) == 2  # each thing once
+    assert len(shop.heard.notes) == 4, shop.heard.notes  # each thing once
+    assert f"{probe}: probe is not done by this adapter: it is left to others" in shop.heard.notes
     assert "this Slurm has no node tpu7: it is left to others" in " ".join(shop.heard.notes)
 
 

@@ -1,6 +1,6 @@
-"""The whole loop on a real Slurm, nobody watching: a rank is stopped, its node is drained, the job trains on the others.
+"""The whole loop on a real Slurm, nobody watching: a rank is killed, its node is drained, the job trains on the others.
 
-More faults, and propose-only, are in `python -m tests.acceptance.slurm_loop`.
+More faults, propose-only, and a controller that is restarted meanwhile, are in `python -m tests.acceptance.slurm_loop`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.slurm.loop import loop, trial
 
 
 @pytest.mark.timeout(900)
-def test_a_stopped_rank_costs_its_node_and_nothing_else(tmp_path: Path) -> None:
-    """From the fault on nobody helps: a verdict, the policy, a drain with our reason, the job trains on other nodes."""
+def test_a_killed_rank_costs_its_node_and_nothing_else(tmp_path: Path) -> None:
+    """From the fault on nobody helps: a verdict, the policy, a drain with our reason, the crashed job trains on other nodes."""
     with loop(tmp_path) as running:
-        outcome = trial(running, "sigstop", rank=1)
+        outcome = trial(running, "sigkill", rank=1)
 
     print(outcome.told())
     assert outcome.wrong == []
