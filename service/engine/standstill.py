@@ -56,7 +56,8 @@ def too_early(
 
 def died(because: str) -> bool:
     """Whether a process of an attempt has died by itself, by the sentence with which its incident was closed."""
-    return any(" ".join(way) not in ORDERED for way in _WAY.findall(because))
+    ways = because.partition("have ended: ")[2]  # analyzers.watch.over
+    return any(" ".join(way) not in ORDERED for way in _WAY.findall(ways))
 
 
 def due(session: Session, after: float, now: float, bounds: Ladder) -> list[Incident]:
