@@ -281,6 +281,20 @@ def test_states_come_every_ten_seconds_and_at_once_when_asked(tmp_path: Path) ->
     assert [one.pid for one in states(list(collect(None)))] == [20, 21]
 
 
+def test_what_the_kernel_has_killed_for_memory_is_told_with_life_and_end(tmp_path: Path) -> None:
+    """The node's count stands beside each state and each end, so that a SIGKILL can be told from one for want of memory."""
+    tree = ProcessTree(tmp_path / "proc")
+    (tree.root / "vmstat").write_text("nr_free_pages 7\noom_kill 3\n")
+    tree.add(2_000_000_020, 1, {"RANK": 0, "FAULTHOUND_JOB": "a"})
+    collect = Processes(Host("gpu-7", Roots(proc=tree.root), Clock()))
+    alive = states(list(collect(None)))
+    (tree.root / "vmstat").write_text("nr_free_pages 7\noom_kill 4\n")
+    tree.add(2_000_000_020, 1, state="Z", status=9)
+    dead = states(list(collect(None)))
+
+    assert [(one.state, one.oom_kills_total) for one in alive + dead] == [("S", 3), ("X", 4)]
+
+
 def test_without_a_pidfd_the_table_tells_of_the_end(tmp_path: Path) -> None:
     """In a tree whose numbers are not this machine's: a zombie's exit status, a vanished process, a reused number."""
     tree = ProcessTree(tmp_path / "proc")

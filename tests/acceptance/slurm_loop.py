@@ -1,5 +1,8 @@
 """Faults in real gloo jobs on a real Slurm, from the fault to the restarted job, under an automatic policy and under none.
 
+Four trials of each of three faults under a policy that acts by itself; one whose Slurm controller is restarted between the
+drain and the restart; one that is only proposed until a person approves it, and undone afterwards.
+
 Each outcome is kept in out/slurm_loop, so that a second call goes on; one that was wrong stays wrong until its file is removed.
 Where there can be no Slurm that is said, and nothing is claimed.
 
@@ -21,20 +24,20 @@ from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
 from tests.slurm import cluster
-from tests.slurm.loop import FAULTS, RANKS, Loop, Outcome, loop, person, trial
+from tests.slurm.loop import FAULTS, RANKS, Loop, Outcome, controller_restarts, loop, person, trial
 
 KEPT = REPOSITORY / "out" / "slurm_loop"
 RUNS = 4  # of each of three faults
 SECONDS = ("verdict_seconds", "drained_seconds", "running_seconds", "training_seconds")
-PERSON = "propose-only"
+PERSON, RESTARTED = "propose-only", "controller-restarted"
 
 
 def planned(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """Return (fault, number) of each trial, every fault once before any comes again; a person's comes last."""
+    """Return (fault, number) of each trial, every fault once before any comes again; the others come last."""
     if options.smallest:
         return [("sigstop", 0)]
     trials = [(fault, number) for number in range(options.runs) for fault in options.only or FAULTS]
-    return trials + ([] if options.only else [(PERSON, 0)])
+    return trials + ([] if options.only else [(RESTARTED, 0), (PERSON, 0)])
 
 
 def file_of(fault: str, number: int) -> Path:
@@ -61,6 +64,8 @@ def run(trials: list[tuple[str, int]]) -> Iterator[tuple[str, int, Outcome]]:
 def _one(running: Loop, fault: str, number: int) -> Outcome:
     if fault == PERSON:
         return person(running, rank=1)
+    if fault == RESTARTED:
+        return trial(running, "sigstop", 2, controller_restarts)
     return trial(running, fault, rank=(number + FAULTS.index(fault)) % RANKS)
 
 

@@ -37,6 +37,7 @@ TRAINING_SECONDS = 240.0  # three imports of torch on two busy cores, and until 
 TRAINED_SECONDS = 8.0  # before the fault
 TENANT_SECONDS = 125.0  # for so long a job that has ended counts as one that others must be careful with
 LOOP_SECONDS = 240.0  # from the fault to the restarted job's first steps
+AWAY_SECONDS = 5.0  # of a controller
 UNATTENDED_SECONDS = 10.0  # in which nothing may happen
 GOOD_STEPS = 3
 FAULTS = ("sigstop", "spin", "sigkill")
@@ -203,18 +204,25 @@ def training(on: Loop, fault: str, rank: int) -> Iterator[Training]:
         shutil.rmtree(private, ignore_errors=True)
 
 
-def trial(on: Loop, fault: str, rank: int) -> Outcome:
-    """Run one fault through the whole loop."""
+def trial(on: Loop, fault: str, rank: int, drained: Callable[[Loop], None] = lambda _on: None) -> Outcome:
+    """Run one fault through the whole loop. ``drained``: what happens as soon as the node is out."""
     with training(on, fault, rank) as job:
         _train(job)
         outcome = Outcome(fault, job.place(rank))
         struck_at = strike(job, fault, rank)
         try:
-            _follow(job, outcome, struck_at)
+            _follow(job, outcome, struck_at, drained)
         except SlurmFailed as failure:
             outcome.wrong.append(str(failure))
         _look(job, outcome)
     return outcome
+
+
+def controller_restarts(on: Loop) -> None:
+    """Let Slurm's controller be away for a few seconds: between the drain and the restart, or in the middle of it."""
+    on.slurm.stop_controller()
+    time.sleep(AWAY_SECONDS)
+    on.slurm.start_controller()
 
 
 def person(on: Loop, rank: int) -> Outcome:
@@ -229,7 +237,7 @@ def person(on: Loop, rank: int) -> Outcome:
             if (told := on.slurm.node(outcome.culprit)[1]) or on.slurm.restarts(job.number):
                 outcome.wrong.append(f"something was done before anybody approved: {told!a}")
             id = on.decide(job.name, "approve")
-            _follow(job, outcome, struck_at)
+            _follow(job, outcome, struck_at, lambda _on: None)
             _look(job, outcome)
             on.decide(job.name, "undo")
             on.wait("undo", LOOP_SECONDS, lambda: on.nodes.get(f"/v1/remediations/{id}")["status"] == "undone")
@@ -256,7 +264,7 @@ def _train(job: Training) -> None:
     time.sleep(max(TRAINED_SECONDS, job.loop.alone_at - time.time()))
 
 
-def _follow(job: Training, outcome: Outcome, struck_at: float) -> None:
+def _follow(job: Training, outcome: Outcome, struck_at: float, drained: Callable[[Loop], None]) -> None:
     on = job.loop
 
     def since(at: float) -> float:
@@ -265,6 +273,7 @@ def _follow(job: Training, outcome: Outcome, struck_at: float) -> None:
     on.wait("verdict", LOOP_SECONDS, lambda: bool(_verdicts(on, job.name)))
     outcome.verdict_seconds = since(min(_verdicts(on, job.name)))
     outcome.drained_seconds = since(on.wait("drain", LOOP_SECONDS, lambda: on.slurm.node(outcome.culprit)[1] != ""))
+    drained(on)
     outcome.running_seconds = since(on.wait("restart", LOOP_SECONDS, lambda: _runs_without(job, outcome.culprit)))
     outcome.training_seconds = since(on.wait("steps", LOOP_SECONDS, lambda: job.trains(restarts=1)))
     on.wait("completion", LOOP_SECONDS, lambda: any(one["completed_at"] for one in on.remediations(job.name)))
