@@ -20,6 +20,7 @@ from service.commands.read import read
 from service.commands.remediations import remediations
 from service.commands.replay import replay
 from service.commands.serve import serve
+from service.commands.standbys import standbys
 from service.commands.tokens import tokens
 from service.commands.watch import watch
 
@@ -35,7 +36,7 @@ def command() -> Any:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_faulthound)
-    for verb in (diagnose, read, formats, serve, watch, export, replay):
+    for verb in (diagnose, read, formats, serve, watch, export, replay, standbys):
         app.command()(verb)
     groups = {
         "incidents": incidents, "remediations": remediations, "holds": holds, "freeze": freeze, "breaker": breaker,
