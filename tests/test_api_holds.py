@@ -89,12 +89,16 @@ def test_a_hold_stands_in_the_way(client: Client, of: dict[str, str]) -> None:
     assert client.get(f"/v1/holds?{name}={value}").json()["items"] == [hold]
     assert client.get(f"/v1/holds?{name}=x").json()["items"] == []
 
-    ended = client.post(f"/v1/holds/{hold['id']}/expire", json={"reason": "it passed"})
+    expire, seen = f"/v1/holds/{hold['id']}/expire", {"If-Match": f'"{hold["version"]}"'}
+    unseen, other = client.post(expire), client.post(expire, headers={"If-Match": '"7"'})
+    assert (unseen.status_code, other.status_code) == (428, 412)
+    assert client.get("/v1/holds").json()["items"] == [hold]
+    ended = client.post(expire, json={"reason": "it passed"}, headers=seen)
 
     assert ended.json()["until"] <= now()
     assert hindered(client) == []
     assert client.get("/v1/holds").json()["items"] == []
-    assert client.post(f"/v1/holds/{hold['id']}/expire").status_code == 404
+    assert client.post(expire, headers=seen).status_code == 404
     told = {event["kind"]: event["details"] for event in client.get("/v1/events").json()["items"]}
     assert told["hold_added"]["reason"] == "its HBM is being tested"
     assert told["hold_expired"]["reason"] == "it passed"
@@ -132,9 +136,9 @@ def test_a_hold_is_made_once_and_rehearsed_for_nothing(client: Client) -> None:
     wish = {"node": NODES[1], "until": now() + 60, "reason": "x"}
     dry = client.post("/v1/holds?dry_run=true", json=wish, headers={"Idempotency-Key": "h"})
     first, again = (client.post("/v1/holds", json=wish, headers={"Idempotency-Key": "h"}).json() for _ in range(2))
-    client.post(f"/v1/holds/{first['id']}/expire?dry_run=true")
+    dry_end = client.post(f"/v1/holds/{first['id']}/expire?dry_run=true", headers={"If-Match": "*"})
 
-    assert dry.status_code == 201
+    assert (dry.status_code, dry_end.status_code) == (201, 200)
     assert first == again
     assert [one["id"] for one in client.get("/v1/holds").json()["items"]] == [first["id"]]
 
@@ -145,6 +149,7 @@ def test_a_freeze_stops_everything(client: Client) -> None:
     assert before.json() == {"frozen": False, "by": "", "reason": "", "at": None}
     wish = {"frozen": True, "reason": "the power is switched"}
     assert client.put("/v1/freeze", json=wish).json()["type"] == "/docs/rest.md#precondition-required"
+    assert client.put("/v1/freeze", json={"reason": "x"}, headers={"If-Match": "*"}).status_code == 422
 
     assert client.put("/v1/freeze?dry_run=true", json=wish, headers=tag(client, "/v1/freeze")).json()["frozen"]
     assert client.get("/v1/freeze").headers["ETag"] == before.headers["ETag"]
@@ -152,6 +157,7 @@ def test_a_freeze_stops_everything(client: Client) -> None:
     stale = client.put("/v1/freeze", json=wish, headers={"If-Match": before.headers["ETag"]})
 
     assert frozen.json()["frozen"]
+    assert client.put("/v1/freeze", json={"reason": "x"}, headers={"If-Match": "*"}).status_code == 422
     assert frozen.headers["ETag"] == client.get("/v1/freeze").headers["ETag"]
     assert client.get("/v1/freeze").json() == frozen.json()
     assert stale.status_code == 412
@@ -168,7 +174,7 @@ def test_a_freeze_stops_everything(client: Client) -> None:
 def test_only_a_person_closes_the_breaker(client: Client) -> None:
     """The breaker that an eviction has opened keeps the next one from acting until somebody says why it is closed."""
     assert client.get("/v1/breaker").json()["breaker"] == {"nodes": 0, "most": 1, "seconds": 3_600.0}
-    assert client.post("/v1/breaker/close", json={"reason": "x"}).status_code == 409
+    assert client.post("/v1/breaker/close", json={"reason": "x"}, headers={"If-Match": "*"}).status_code == 409
     remedies = client.service.remedies
     remedies.handle(Take(id=PLAN_ID, by="slurm"), now())
     remedies.handle(Begin(id=PLAN_ID, by="slurm", token=1), now())
@@ -182,7 +188,10 @@ def test_only_a_person_closes_the_breaker(client: Client) -> None:
     assert client.post("/v1/breaker/close", json={}).status_code == 422
     stale = client.post("/v1/breaker/close", json={"reason": "a switch"}, headers={"If-Match": '"0"'})
     assert stale.status_code == 412
-    dry = client.post("/v1/breaker/close?dry_run=true", json={"reason": "a switch"})
+    unseen = client.post("/v1/breaker/close", json={"reason": "a switch"})
+    assert unseen.json()["type"] == "/docs/rest.md#precondition-required"
+    seen = tag(client, "/v1/breaker")
+    dry = client.post("/v1/breaker/close?dry_run=true", json={"reason": "a switch"}, headers=seen)
     assert (dry.json()["open"], client.get("/v1/breaker").json()["open"]) == (False, True)
 
     closed = client.post("/v1/breaker/close", json={"reason": "a switch"}, headers=tag(client, "/v1/breaker"))

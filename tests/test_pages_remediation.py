@@ -293,9 +293,11 @@ def test_holds_are_made_and_ended_on_their_page(client: Client, ann: Browser) ->
 
     action = f"/holds/{held['id']}/expire"
     assert "End the hold of llama-405b" in page(ann, "/holds").text
-    assert ann.submit(action, {"key": ann.key()}).status_code == 303
+    assert ann.submit(action, {"key": ann.key()}).status_code == 412
+    seen = ann.forms("/holds").of(action)
+    assert ann.submit(action, seen).status_code == 303
     assert client.get("/v1/holds").json()["items"] == []
-    assert ann.submit(action, {"key": ann.key()}).status_code == 404
+    assert ann.submit(action, seen).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -329,6 +331,11 @@ def test_a_freeze_is_on_every_page(client: Client, ann: Browser) -> None:
     told = ann.forms("/remediations").of("/freeze")
     assert told["frozen"] == "no"
     assert ann.submit("/freeze", told | {"reason": ""}).status_code == 422
+    for unsaid in ({"frozen": ""}, {"frozen": "perhaps"}):
+        assert ann.submit("/freeze", told | {"reason": "over"} | unsaid).status_code == 422
+    silent = {name: value for name, value in told.items() if name != "frozen"}
+    assert ann.submit("/freeze", silent | {"reason": "over"}).status_code == 422
+    assert client.get("/v1/freeze").json()["frozen"] is True
     assert ann.submit("/freeze", told | {"reason": "over"}).status_code == 303
     assert client.get("/v1/freeze").json()["frozen"] is False
 

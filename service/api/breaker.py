@@ -60,7 +60,10 @@ def get_breaker(request: Request, response: Response) -> BreakerDocument:
         return _document(of(request).remedies.read(session, at), at)
 
 
-@router.post("/v1/breaker/close", operation_id="close_breaker", responses=documented("conflict", "precondition-failed"))
+@router.post(
+    "/v1/breaker/close", operation_id="close_breaker",
+    responses=documented("conflict", "precondition-failed", "precondition-required"),
+)  # fmt: skip
 def close_breaker(
     request: Request,
     wish: CloseBreakerWish,
@@ -68,12 +71,11 @@ def close_breaker(
     if_match: tags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> BreakerDocument:
-    """Close the breaker, once it is plain why so many nodes were taken out. With `If-Match`, only as it was seen."""
+    """Close the breaker, once it is plain why so many nodes were taken out: as it was seen, and not one that opened since."""
     service = of(request)
 
     def check(session: Session, _book: Book) -> None:
-        if if_match is not None:
-            tags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
+        tags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
 
     book, _ = take(
         service, caller, CloseBreaker(by=caller.actor, reason=wish.reason), "breaker", check, dry_run=dry_run

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from service.api import answers, auth, fields, pages
+from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
 from service.api.state import of
@@ -22,6 +22,7 @@ from service.remediation.words import Book, Hold
 from service.store.models import Hold as Row
 
 MOST_HOLDS = 10_000
+VERSION = 1  # a hold is never changed: it is made, and it ends
 
 router = APIRouter(tags=["holds"])
 
@@ -51,6 +52,7 @@ class HoldDocument(BaseModel):
     reason: str
     made_at: float
     until: float
+    version: int = Field(VERSION, description="Its ETag.")
 
 
 @router.get("/v1/holds", operation_id="list_holds", dependencies=[auth.READ], responses=documented())
@@ -70,7 +72,7 @@ def list_holds(
         found = found.where(tuple_(*order) < last)
     with of(request).database.session() as session:
         rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: (row.made_at, row.id))
-    items = [HoldDocument(**{name: getattr(row, name) for name in HoldDocument.model_fields}) for row in rows]
+    items = [HoldDocument(**{name: getattr(row, name) for name in Hold.__struct_fields__}) for row in rows]
     return pages.Page(items=items, next=following)
 
 
@@ -100,17 +102,26 @@ def add_hold(
     return make() if dry_run else service.answers.once(caller.actor, key, ("holds", wish), HoldDocument, make)
 
 
-@router.post("/v1/holds/{id}/expire", operation_id="expire_hold", responses=documented("not-found"))
+@router.post(
+    "/v1/holds/{id}/expire", operation_id="expire_hold",
+    responses=documented("not-found", "precondition-failed", "precondition-required"),
+)  # fmt: skip
 def expire_hold(
     request: Request,
     id: fields.IdPath,
     caller: Annotated[Caller, auth.REMEDIATE],
     wish: ExpireWish | None = None,
+    if_match: tags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> HoldDocument:
     """End a hold before its time: what was approved meanwhile can act at once."""
     event = ExpireHold(id=id, by=caller.actor, reason=wish.reason if wish else "")
-    book, _ = take(of(request), caller, event, id, dry_run=dry_run)
+
+    def check(_session: Session, book: Book) -> None:
+        if id in book.holds:  # if there is none, the step says so
+            tags.check(if_match, VERSION, f"hold {id}")
+
+    book, _ = take(of(request), caller, event, id, check, dry_run=dry_run)
     return HoldDocument(**msgspec.to_builtins(book.holds[id]) | {"until": now()})
 
 

@@ -101,7 +101,9 @@ def expire(
         keeps(freed, "waits for it")
         consent.agreed(effect, yes=yes or dry_run)
         body = {} if reason is None else {"reason": reason}
-        answer = connection.post(f"/v1/holds/{hold}/expire", body, **consent.rehearsed(dry_run))
+        with consent.as_shown("faulthound holds list"):
+            tag = f'"{found["version"]}"'
+            answer = connection.post(f"/v1/holds/{hold}/expire", body, tag, **consent.rehearsed(dry_run))
     consent.would(effect) if dry_run else Speech().note(f"{hold} has ended")
     if json:
         print_json(answer)

@@ -89,14 +89,17 @@ def hold(request: Request, form: forms.Form) -> Response:
 @router.post("/holds/{id}/expire")
 def expire(request: Request, id: fields.IdPath, form: forms.Form) -> Response:
     """End a hold before its time."""
-    holds.expire_hold(request, id, form.caller)
+    holds.expire_hold(request, id, form.caller, None, form.if_match())
     return RedirectResponse("/holds", 303)
 
 
 @router.post("/freeze")
 def set_freeze(request: Request, form: forms.Form) -> Response:
     """Stop everything, or let it go on."""
-    wish = freeze.FreezeWish(frozen=form.text("frozen") == "yes", reason=form.reason())
+    frozen = form.text("frozen")
+    if frozen not in {"yes", "no"}:  # a form that does not say must not let everything go on
+        raise Problem("invalid", f"frozen: {frozen!a} is neither yes nor no: send the form of the page")
+    wish = freeze.FreezeWish(frozen=frozen == "yes", reason=form.reason())
     freeze.put_freeze(request, Response(), wish, form.caller, form.if_match())
     return RedirectResponse("/remediations", 303)
 

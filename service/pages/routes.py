@@ -12,6 +12,7 @@ from sqlalchemy import select
 from service.api import fields
 from service.api import incident_documents as documents
 from service.api import now as current
+from service.api.holds import VERSION as HOLD_VERSION
 from service.api.state import of
 from service.clock import now
 from service.pages import decisions, incidents, proposals, sign_in
@@ -87,4 +88,5 @@ def holds_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLRe
         goes_on=not visitor.signed_in,
         paused=pause,
         holds=found,
+        hold_version=HOLD_VERSION,
     )
