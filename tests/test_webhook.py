@@ -27,14 +27,18 @@ from service.adapters.webhook import key_in, message, signer
 from service.clock import now
 from service.commands.endings import Refused
 from service.remediation.events import (
+    AddHold,
     Approve,
     AskUndo,
     Begin,
     Cancel,
     Complete,
+    ExpireHold,
+    SetFreeze,
     Take,
 )
-from tests.remediation_rows import PLAN_ID, cleared, plan, propose, seeded
+from service.remediation.words import Freeze, Hold
+from tests.remediation_rows import NODES, PLAN_ID, cleared, plan, propose, seeded
 from tests.served import Client, served
 from tests.sinks import adapter
 
@@ -127,6 +131,30 @@ def test_a_scheduler_is_told_what_it_can_claim(client: Client, secret: Path, tmp
         remedies.handle(Complete(id=PLAN_ID, by="slurm", token=1), now())
         remedies.handle(AskUndo(id=PLAN_ID, by="ann", reason="its test passed"), now())
         assert received.next() == f"remediation_undo_asked {PLAN_ID} undo"
+        assert received.silent
+
+
+def test_what_waited_for_a_hold_or_a_freeze_is_pushed_when_that_ends(
+    client: Client, secret: Path, tmp_path: Path
+) -> None:
+    """Approved while its node is held: it is told again when the hold ends, and again when a freeze of later does."""
+    remedies, at = client.service.remedies, now()
+    hold = Hold(id="hold-1", by="ann", reason="a test", made_at=at, until=at + 3_600.0, node=NODES[1])
+    remedies.handle(AddHold(hold=hold), now())
+    remedies.handle(Approve(id=PLAN_ID, by="ann"), now())
+    start = json.dumps({"after": client.get("/v1/now").json()["stream_after"]})
+    (tmp_path / "webhook.json").write_text(start)
+
+    with (
+        receiving(secret) as received,
+        adapter("webhook", client.url, received.url, tmp_path, "--secret-file", str(secret)),
+    ):
+        remedies.handle(ExpireHold(id="hold-1", by="ann"), now())
+        assert received.next() == f"hold_expired {PLAN_ID} do"
+        freeze = Freeze(by="ann", reason="power", at=now())
+        remedies.handle(SetFreeze(freeze=freeze, by="ann", reason="power"), now())
+        remedies.handle(SetFreeze(freeze=None, by="ann", reason="over"), now())
+        assert received.next() == f"thawed {PLAN_ID} do"
         assert received.silent
 
 

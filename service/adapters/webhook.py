@@ -7,7 +7,7 @@ before acting. So a push that comes twice, late or from a stranger does nothing 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,8 @@ PUSHED = frozenset(
     {"remediation_approved", "remediation_released", "remediation_undo_asked", "remediation_undo_failed"}
 )
 """After these there may be something to claim."""
+LET_GO = frozenset({"hold_expired", "thawed", "breaker_closed"})
+"""After these everything that waited for them may be claimed."""
 LEAST_SECRET_BYTES = 24  # of the specification; 64 are its most
 MOST_SECRET_BYTES = 64
 
@@ -45,7 +47,7 @@ def push(connection: Connection, sink: Sink, file: StateFile, key: Webhook, spee
             with closing(read(connection, place, LONGEST_SECONDS)) as happenings:
                 for at, happening in happenings:
                     patience.back()
-                    if happening is not None and (found := _claimable(connection, happening)) is not None:
+                    for found in () if happening is None else claimable(connection, happening):
                         body = msgspec.json.encode(message(happening, found))
                         id = f"{found['id']}-{happening.sequence}"
                         sink.post(body, MEDIA_TYPE, signed=signer(key, id, body))
@@ -97,15 +99,18 @@ def key_in(file: Path) -> Webhook:
     return Webhook(data)
 
 
-def _claimable(connection: Connection, happening: Happening) -> Mapping[str, Any] | None:
-    """Return the remediation that a happening makes claimable; None where there is none, or it is not any more."""
+def claimable(connection: Connection, happening: Happening) -> Iterator[Mapping[str, Any]]:
+    """Yield the remediations that a happening makes claimable, and that still are."""
+    if happening.kind in LET_GO:
+        yield from list(connection.all("/v1/remediations", claimable="true"))
     id = happening.details.get("remediation")
     if happening.kind not in PUSHED or not isinstance(id, str):
-        return None
+        return
     try:
         found: dict[str, Any] = connection.get(f"/v1/remediations/{quote(id, safe='')}")
     except Forbidden as problem:
         if problem.status != 404:
             raise
-        return None
-    return found if found.get("task") else None
+        return
+    if found.get("task"):
+        yield found
