@@ -59,7 +59,7 @@ class Trial:
     def is_right(self, kind: str) -> bool:
         """Whether all is as it should be: restarted once, the node drained once."""
         drains = [one for one in self.slurm.changes.values() if "State=DRAIN" in one]
-        assert (self.status(), self.slurm.requeues) == ("verifying", 1), self.slurm.changes
+        assert (self.status(), self.slurm.restarts) == ("verifying", 1), self.slurm.changes
         assert (self.slurm.drained(), len(drains)) == ((["gpu1"], 1) if kind == "evict" else ([], 0))
         return True
 
@@ -107,6 +107,22 @@ def test_whichever_command_hangs_the_job_is_restarted_once(trial: Trial) -> None
         adapter.once()
         adapter.once()  # what hung before it was claimed
         assert trial.is_right("evict"), (number, when)
+
+
+def test_a_job_that_slurm_puts_back_by_itself_is_not_put_back_again(trial: Trial) -> None:
+    """Before any command of ours, the requeue itself the last: it is restarted once, without the node."""
+    trial.undisturbed("evict")
+    (requeue,) = (number for number, what in trial.slurm.changes.items() if what.startswith("requeue"))
+    for number in range(1, requeue + 1):
+
+        def itself(at: int, when: str, number: int = number) -> None:
+            if (at, when) == (number, "before"):
+                trial.slurm.put_back()
+
+        trial.begin("evict", itself)
+        trial.adapter().once()
+        assert trial.is_right("evict"), number
+        assert trial.slurm.runs_on() == ("gpu0", "gpu2", "gpu3")
 
 
 def test_a_lease_that_runs_out_while_a_command_hangs_ends_the_work(trial: Trial) -> None:

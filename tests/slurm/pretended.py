@@ -44,7 +44,7 @@ class Pretended(Slurm):
         self._clock, self._at = clock, at
         self.commands = 0
         self.changes: dict[int, str] = {}  # number of the command → what it was
-        self.requeues = 0
+        self.restarts = 0  # by whomever
         self._nodes = {name: Node(name=name, flags=frozenset({"IDLE"})) for name in NODES}
         self._job = Job(number="7", state="RUNNING", started_at=EPOCH - 3_600, nodes=NODES[:3], name="llama")
         self._since = clock.seconds
@@ -56,6 +56,18 @@ class Pretended(Slurm):
     def drained(self) -> list[str]:
         """Return the nodes that are out; no command asks."""
         return [name for name, node in self._nodes.items() if node.drained]
+
+    def put_back(self) -> bool:
+        """Let Slurm put the job back into the queue by itself; return whether it ran."""
+        if self._now().state != "RUNNING":
+            return False
+        self.restarts += 1
+        self._job, self._since = replace(self._job, state="COMPLETING"), self._clock.seconds
+        return True
+
+    def runs_on(self) -> tuple[str, ...]:
+        """Return the nodes that the job runs on; no command asks."""
+        return self._now().nodes
 
     def node(self, name: str) -> Node | None:
         """Return a node."""
@@ -107,10 +119,8 @@ class Pretended(Slurm):
         self.changes[self.commands] = " ".join(command[1:4])
         told = dict(word.split("=", 1) for word in command if "=" in word)
         if command[1] == "requeue":
-            if self._now().state not in ("RUNNING", "FAILED"):
+            if not self.put_back():
                 raise SlurmRefused("Job is pending execution")
-            self.requeues += 1
-            self._job, self._since = replace(self._job, state="COMPLETING"), self._clock.seconds
         elif "NodeName" in told:
             name, drains = told["NodeName"], told["State"] == "DRAIN"
             flags = frozenset({"IDLE", "DRAIN"} if drains else {"IDLE"})
