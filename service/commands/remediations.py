@@ -12,6 +12,7 @@ import typer
 from service.commands.asking import print_json, shown_instant, to
 from service.commands.connection import DEFAULT_URL, CaFile, Json, ServiceUrl, TokenFile
 from service.commands.decisions import Id, approve, cancel, job_nodes, reject, remediation_path, sure, undo
+from service.commands.findings import found as found_out
 
 remediations = typer.Typer(no_args_is_help=True, help="List what would be done about incidents, and decide it.")
 
@@ -94,7 +95,7 @@ def show(
     _print_remediation(found, size)
 
 
-for _verb in (approve, reject, cancel, undo):
+for _verb in (approve, reject, cancel, undo, found_out):
     remediations.command()(_verb)
 
 REMEDIATION_COLUMNS = ("remediation", "proposed", "status", "job", "does", "sure", "incident", "why so")
@@ -124,6 +125,8 @@ def remediation_lines(found: Mapping[str, Any], job_nodes: int | None = None) ->
     )
     if hours := _hours(found):
         yield f"  expected loss: {hours} GPU hours"
+    for line in telling.groups(found):
+        yield f"    {line}"
     yield from _course(found)
     yield f"  now: {telling.standing(found) or found['status']}"
     for one in telling.obstacles(found):

@@ -71,6 +71,13 @@ def nodes(plan: Plan) -> str:
     return fold_hosts(names) + (f" ({len(names):,} nodes)" if len(names) > FEW_NODES else "")
 
 
+def groups(plan: Plan) -> list[str]:
+    """Return the groups of a replay, one a line: those of a phase run at the same time."""
+    replay = plan.get("replay") or {}
+    phases = [replay.get(phase) or [] for phase in ("horizontal", "vertical")]
+    return [f"{group['name']}: {fold_hosts(group['nodes'])}" for phase in phases for group in phase]
+
+
 def standing(plan: Plan) -> str:
     """Say what its status means for who waits; of one that has ended, only why."""
     because = str(plan.get("because") or "")
