@@ -27,7 +27,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 FORM_BYTES = 16 << 10
 MOST_FIELDS = 20
 LONGEST_REASON = 1_000
-OWN_PAGES = re.compile(r"/(incidents/[A-Za-z0-9_-]{1,32}|remediations|holds)?")
+OWN_PAGES = re.compile(r"/(incidents/[A-Za-z0-9_-]{1,32}|remediations|holds|nodes)?")
 AGAIN = "sign in again; nothing was changed"
 
 

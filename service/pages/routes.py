@@ -1,4 +1,4 @@
-"""The pages' addresses: ``/``, ``/incidents/{id}``, ``/remediations`` and ``/holds``; and those that their forms go to."""
+"""The pages' addresses: ``/``, ``/incidents/{id}``, ``/remediations``, ``/holds``, ``/nodes``; and those their forms go to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.api import now as current
 from service.api.holds import VERSION as HOLD_VERSION
 from service.api.state import of
 from service.clock import now
-from service.pages import decisions, incidents, proposals, sign_in
+from service.pages import decisions, incidents, nodes, proposals, sign_in
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
@@ -27,7 +27,7 @@ from service.telling.hostlists import fold_hosts
 MOST_HOLDS = 500
 
 router = APIRouter(include_in_schema=False)
-for _module in (sign_in, decisions):
+for _module in (sign_in, decisions, nodes):
     router.include_router(_module.router)
 Pause = Annotated[bool, Query(description="Do not look again.")]
 Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")]

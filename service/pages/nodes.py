@@ -1,0 +1,35 @@
+"""``/nodes``: which nodes are not fit and why, and how many should stand by."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+from sqlalchemy import func, select
+
+from service.api import node_records, standbys
+from service.api.state import of
+from service.clock import now
+from service.pages.rendering import response
+from service.pages.stops import stops
+from service.pages.visitors import Looks
+from service.store.models import Node
+
+MOST = 500
+
+router = APIRouter(include_in_schema=False)
+Pause = Annotated[bool, Query(description="Do not look again.")]
+
+
+@router.get("/nodes", response_class=HTMLResponse)
+def nodes_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
+    """Show the nodes that are not fit, and what the fleet's rate of failures says of standbys."""
+    service = of(request)
+    found = node_records.not_fit(service, now())
+    with service.database.session() as session:
+        known, stopped = session.scalar(select(func.count()).select_from(Node)) or 0, stops(session)
+    return response(
+        "nodes.html", "/v1/fleet/records", visitor=visitor, stops=stopped, goes_on=True, paused=pause, nodes=found[:MOST],
+        more=len(found) - MOST, known=known, standbys=standbys.document(service),
+    )  # fmt: skip
