@@ -224,6 +224,21 @@ def test_a_job_that_goes_on_is_not_stopped_for_a_drain() -> None:
     assert choose(judged({"n1": 0.01}, named=("n1",), **event), on(2), COSTS).kind == "none"
 
 
+@pytest.mark.parametrize("kind", ["reset_gpu", "reboot_node"])
+def test_who_is_reset_is_away_as_well(kind: str) -> None:
+    """The job starts without the node: at its minimum it is barred, and without a spare what the job misses is in its loss."""
+    verdict = judged({"n1": 0.9}, kind=kind, named=("n1",), symptom="hardware", fault_class="ecc_dbe")
+    barred = choose(verdict, on(64, minimum_nodes=64), COSTS)
+    spared = choose(verdict, on(64, minimum_nodes=64, spares=1), COSTS)
+    fewer = choose(verdict, on(64, minimum_nodes=32, spares=0), COSTS)
+
+    assert (barred.kind, spared.kind) == ("none", kind)
+    assert "63 nodes would be left" in barred.why
+    assert "short" not in spared.parts
+    weighed = {one.option.kind: one.parts for one in fewer.alternatives} | {fewer.kind: fewer.parts}
+    assert weighed[kind]["short"] == 8 * COSTS.replacement_hours
+
+
 def test_a_reset_stays_a_reset() -> None:
     """What the table of events asks for is done or not: a reset never becomes an eviction or a plain restart."""
     verdict = judged({"n1": 0.9}, kind="reset_gpu", named=("n1",), symptom="hardware", fault_class="ecc_dbe")

@@ -8,13 +8,12 @@ import msgspec
 
 from analyzers.plan.case import Case
 from analyzers.plan.costs import MOST_SECONDS
-from analyzers.plan.options import Option, barred
+from analyzers.plan.options import STARTS_WITHOUT, Option, barred
 from analyzers.plan.posterior import Doubt
 
 _CURED_BY = {"rollback": "code", "restart_job": "platform", "reattempt": "platform", "evict": "platform"}
 """The cause that is no machine and that an option ends for certain: older code, a start after somebody else's kill."""
 
-_KILLS_OTHERS = frozenset({"evict", "reset_gpu", "reboot_node"})  # the jobs of other tenants on the same node
 _TAKES_OUT = frozenset({"evict", "drain_after_job"})
 _STOPS_NOTHING = frozenset({"none", "drain_after_job"})
 PLACES = 4
@@ -109,14 +108,14 @@ def _tenants(option: Option, case: Case) -> float:
 
 def priced_tenants(option: Option, case: Case) -> dict[str, int]:
     """Return the other jobs that an option stops, with all of their GPUs; one of which nobody knows the size has no price."""
-    jobs = case.situation.jobs_on(option.nodes) if option.kind in _KILLS_OTHERS else {}
+    jobs = case.situation.jobs_on(option.nodes) if option.kind in STARTS_WITHOUT else {}
     return {job: gpus for job, gpus in jobs.items() if gpus}
 
 
 def _short(option: Option, case: Case, out: int) -> float:
     """Without a spare the job goes on with fewer nodes, or waits where nobody has said that it can."""
     situation = case.situation
-    if option.kind != "evict" or situation.spares is None:
+    if option.kind not in STARTS_WITHOUT or situation.spares is None:
         return 0.0
     short = max(0, out - situation.spares)
     idle = case.gpus if short and situation.minimum_nodes is None else short * situation.gpus_per_node

@@ -26,7 +26,9 @@ MILDER = {
 """What may be done instead of an action; to do nothing always may. An action that is no key asks for nothing to be done."""
 
 ON_NODES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
-DROPS_MEMORY = frozenset({"evict", "reboot_node"})  # checkpoint shards live in the nodes' memory
+STARTS_WITHOUT = frozenset({"evict", "reset_gpu", "reboot_node"})
+"""The job starts again without these nodes, and without what their memory holds. A node that is reset or rebooted comes back
+when somebody has done so and has looked: until then it is as far away as one that was evicted."""
 LEAST_NAMED = 0.7
 """What a dead process must say against its machine to be weighed: a kill from outside does (0.75), a crash in native code,
 which is a library's fault as often, does not (0.55)."""
@@ -74,9 +76,9 @@ def options(case: Case) -> list[Option]:
 def barred(option: Option, case: Case) -> tuple[str, bool]:
     """Return why an option must not be chosen ("": it may), and whether its loss is beyond any bound."""
     situation, known = case.situation, case.situation.nodes
-    if option.kind in DROPS_MEMORY and (lost := lost_shards(option.nodes, situation.holders)):
+    if option.kind in STARTS_WITHOUT and (lost := lost_shards(option.nodes, situation.holders)):
         return f"the checkpoint shards of {some(lost)} would lose their last holder: copy them first", True
-    if option.kind == "evict" and known:
+    if option.kind in STARTS_WITHOUT and known:
         left, least = situation.left_without(len(option.nodes)), max(1, situation.minimum_nodes or 1)
         if left < least:
             return f"{left} nodes would be left, and the job needs {least}: add spares first", True
