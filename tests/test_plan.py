@@ -227,7 +227,7 @@ def test_a_job_that_goes_on_is_not_stopped_for_a_drain() -> None:
 @pytest.mark.parametrize("kind", ["reset_gpu", "reboot_node"])
 def test_who_is_reset_is_away_as_well(kind: str) -> None:
     """The job starts without the node: at its minimum it is barred, and without a spare what the job misses is in its loss."""
-    verdict = judged({"n1": 0.9}, kind=kind, named=("n1",), symptom="hardware", fault_class="ecc_dbe")
+    verdict = judged({"n1": 0.9}, kind=kind, named=("n1",), symptom="hang", fault_class="ecc_dbe")
     barred = choose(verdict, on(64, minimum_nodes=64), COSTS)
     spared = choose(verdict, on(64, minimum_nodes=64, spares=1), COSTS)
     fewer = choose(verdict, on(64, minimum_nodes=32, spares=0), COSTS)
