@@ -47,10 +47,11 @@ def push(connection: Connection, sink: Sink, file: StateFile, key: Webhook, spee
             with closing(read(connection, place, LONGEST_SECONDS)) as happenings:
                 for at, happening in happenings:
                     patience.back()
-                    for found in () if happening is None else claimable(connection, happening):
-                        body = msgspec.json.encode(message(happening, found))
-                        id = f"{found['id']}-{happening.sequence}"
-                        sink.post(body, MEDIA_TYPE, signed=signer(key, id, body))
+                    if happening is not None:
+                        for found in claimable(connection, happening):
+                            body = msgspec.json.encode(message(happening, found))
+                            id = f"{found['id']}-{happening.sequence}"
+                            sink.post(body, MEDIA_TYPE, signed=signer(key, id, body))
                     if at != place:
                         place = at
                         file.save(State(after=place))

@@ -26,7 +26,7 @@ Outcome = Literal["cured", "not_cured", "unknown"]
 TAKES_NODES: frozenset[str] = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 """Kinds that take nodes out of a job: they count in the budget and in the breaker."""
 KEEPS_OUT: frozenset[str] = frozenset({"evict", "drain_after_job"})
-"""Of these, those whose nodes stay out until somebody returns them; the others bring a node back by what they do to it."""
+"""Of these, those that blame the nodes, which stay out until somebody returns them; the others mend what they take out."""
 STOPS_NOTHING: frozenset[str] = frozenset({"drain_after_job"})
 """Kinds under which the attempt goes on: new trouble of it is its own."""
 CHECKS: frozenset[str] = frozenset({"probe", "replay"})
