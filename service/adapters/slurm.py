@@ -133,7 +133,7 @@ class Scheduler:
             begun, doing = claim.begin(), Doing(self._slurm, claim.keep, did)
             if claim.task == "undo":
                 back = begun.remediation["give_back"]  # certain only now: others may have taken some of them out
-                doing.undo(patiently(lambda: undoing(self._slurm, found, back), claim.keep))
+                doing.undo(patiently(lambda: undoing(self._slurm, found, back, self._is_undone), claim.keep))
             else:
                 doing.do(work, begun.seconds_ago)
         except (Failed, Elsewhere) as problem:
@@ -144,6 +144,15 @@ class Scheduler:
         if task == "undo":
             return undoing(self._slurm, found)
         return work_of(self._slurm, found, lambda: self._placed(found))
+
+    def _is_undone(self, incident: str, id: str) -> bool:
+        try:
+            other = self._connection.get(f"/v1/remediations/{quote(id, safe='')}")
+        except Forbidden as refusal:
+            if refusal.status != 404:
+                raise
+            return False  # another service's
+        return bool(other["incident"] == incident and other["status"] == "undone")
 
     def _placed(self, found: Found) -> Placed:
         path = f"/v1/jobs/{quote(found['job'], safe='')}/ranks"

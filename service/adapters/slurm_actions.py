@@ -46,6 +46,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     nodes: dict[str, str]  # as Faulthound names them → as Slurm does
     mark: str
+    also: tuple[str, ...] = ()  # marks of others that are undone: what they left drained is given back with this one
     reason: str
     job: str | None = None  # its number
     kept: dict[str, str] = {}  # nodes that an undo leaves out → why
@@ -121,7 +122,7 @@ class Doing:
         node = self._node(name)
         if not node.drained:
             return f"not drained: {node.state}"
-        if not node.reason.startswith(work.mark):
+        if not node.reason.startswith((work.mark, *work.also)):
             return _foreign(node, work) or f"left as it is: {node.state} without a reason"
         if (why := self.change(commands.undrain(name))) is not None:
             raise Failed(f"Slurm does not take the drain of {name} back: {why}")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from service.adapters.slurm_actions import RESTARTS, Work, reason_of
 from service.adapters.slurm_commands import Slurm
-from service.adapters.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark
+from service.adapters.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark, marked
 
 Found = dict[str, Any]
 
@@ -55,21 +55,29 @@ def work_of(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> Work:
     return _checked(slurm, work, number)
 
 
-def undoing(slurm: Slurm, found: Found, give_back: Collection[str] | None = None) -> Work:
+def undoing(
+    slurm: Slurm,
+    found: Found,
+    give_back: Collection[str] | None = None,
+    is_undone: Callable[[str, str], bool] = lambda _incident, _remediation: False,
+) -> Work:
     """Return what is to be taken back: the nodes, and the job if it was told to keep away from them.
 
     ``give_back``: those that no other remediation has taken out as well; None: the service has not said so yet.
+    ``is_undone``: of a remediation of an incident: it may have found a node drained by another, which was undone first.
     """
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
     if not known:
         raise Elsewhere(f"this Slurm has no node {_some(nodes)}")
     jobs = [key.removeprefix("job ") for key in found["did"] if re.fullmatch(r"job \d{1,10}", key)]
-    marked = mark(found["incident"], found["id"])
+    mine = mark(found["incident"], found["id"])
     back = known if give_back is None else {name: known[name] for name in known if name in give_back}
-    kept = dict.fromkeys(set(known) - set(back), TAKEN_TOO)
+    reasons = [node.reason for name in back.values() if (node := slurm.node(name)) is not None]
+    others = {of for text in reasons if (of := marked(text)) is not None and mark(*of) != mine}
     return Work(
-        kind=found["kind"], nodes=back, kept=kept, mark=marked, reason=marked, job=jobs[0] if jobs else None
+        kind=found["kind"], nodes=back, kept={name: TAKEN_TOO for name in known if name not in back}, mark=mine,
+        reason=mine, also=tuple(mark(*of) for of in sorted(others) if is_undone(*of)), job=jobs[0] if jobs else None,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ _NAMED = re.compile(r"\s*NodeName=(\S+)")
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"\sReason=(?P<reason>.*?)\s\[(?P<by>[^\s@\[\]]*)@[^\s\]]*\](?=\s|$)", re.DOTALL)
 _REASON_OF_NOBODY = re.compile(r"\sReason=(?P<reason>.*)$", re.DOTALL)
+_MARK = re.compile(r"faulthound (?P<incident>inc-[0-9a-f]{12}) (?P<remediation>rem-[0-9a-f]{12}):")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._:@+-]+")
 _NOT_IN_A_REASON = re.compile(r"[^ -~]+|[\"'\\|`$]+")
 
@@ -132,6 +133,12 @@ def folded(nodes: tuple[str, ...] | list[str]) -> str:
 def mark(incident: str, remediation: str) -> str:
     """Return what every reason of one remediation begins with: by it we know what is ours."""
     return f"faulthound {incident} {remediation}:"
+
+
+def marked(text: str) -> tuple[str, str] | None:
+    """Return the incident and the remediation that a reason is of, None where it is nobody's of ours."""
+    found = _MARK.match(text)
+    return None if found is None else (found["incident"], found["remediation"])
 
 
 def reason(incident: str, remediation: str, why: str) -> str:
