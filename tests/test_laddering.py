@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from analyzers.verdict import Action, Culprit, Root, Verdict
+from service.engine import laddering
 from service.remediation.events import Approve, Begin, Cancel, Complete, Fail, Reject, Take
 from service.remediation.words import Remediation
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Attempt, Downtime, Happening, Incident
+from service.store.remediations import Remedies
 from tests.caretaking import Care
 from tests.incident_rows import AT, JOB, seed
 from tests.postgres import database, postgres, url
@@ -305,6 +307,47 @@ def test_what_was_cancelled_does_not_come_back_by_time(job: Job) -> None:
     job.care.begin()
     job.stands(3_000.0)
 
+    assert job.proposal() is None
+
+
+def test_a_kill_over_what_time_brings_loses_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine dies when ten minutes are over, before it has proposed: the next one proposes, and once."""
+
+    def killed(*_arguments: Any) -> None:
+        raise SystemExit(9)
+
+    job.fails()
+    job.stands(500.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Remedies, "all_within", killed)
+        with pytest.raises(SystemExit):
+            job.care.turn(100.0)
+    before = job.proposal()
+    job.care.begin()
+    job.care.turn()
+    job.care.turn()
+
+    assert before is None
+    assert (job.one().kind, job.one().version) == ("reattempt", 1)
+
+
+def test_what_time_brings_breaks_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A past that breaks the ladder is counted and passed by; time goes on for everything else."""
+
+    def broken(*_arguments: Any) -> None:
+        raise RuntimeError("no past for this one")
+
+    job.fails()
+    job.care.turn()
+    with monkeypatch.context() as patch:
+        patch.setattr(laddering, "history", broken)
+        for _ in range(8):
+            job.care.turn(100.0)
+    failures = job.care.numbers.remedy_failures
+    job.care.turn(100.0)
+
+    assert failures == 2
+    assert job.care.numbers.remedy_failures == failures
     assert job.proposal() is None
 
 

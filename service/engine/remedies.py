@@ -38,6 +38,7 @@ from service.store.upserts import upsert
 
 READER, CLOCK = "remedies", "remedies_clock"  # places: in the stream, and in time, in seconds
 PERSON = "person_wanted"
+AGAIN_SECONDS = 60.0  # an engine that starts looks so far back: the one before may have been killed over it
 DUE_SECONDS = 3_600.0  # an engine that was away for longer does not act for what it has missed
 LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
 MOST_AT_ONCE = 256  # happenings
@@ -61,6 +62,7 @@ class Caretaker:
         )
         self._looked_at = self._ticked_at = self._watched_at = 0.0
         self._most = MOST_AT_ONCE
+        self._again_seconds = AGAIN_SECONDS
 
     def turn(self, state: State, now: float) -> None:
         """Do what there is to do. Raise ``Lost``; all else is told of and counted."""
@@ -111,6 +113,7 @@ class Caretaker:
         concerned = {event.plan.job for event in events if event.plan is not None}
         with self._database.transaction() as session:
             self._lease.prove(session)
+            _hold(session, people)
             self._learn(session, found, now)
             self._note_saving(session, state, concerned, now)
             upsert(session, Cursor, [{"reader": READER, "sequence": found[-1].sequence if found else after}])
@@ -199,10 +202,11 @@ class Caretaker:
         """Propose what only time brings: nobody was named, and the job stands still for so long."""
         with self._database.session() as session:
             place = session.get(Cursor, CLOCK)
-            after = now if place is None else max(float(place.sequence), now - DUE_SECONDS)
+            after = now if place is None else max(place.sequence - self._again_seconds, now - DUE_SECONDS)
             ripe = standstill.due(session, after, now, self._weights.ladder)
             if place is not None and not ripe:
                 return
+        self._again_seconds = 0.0
         with self._database.transaction() as session:  # first the place: what breaks the plan is not tried for ever
             self._lease.prove(session)
             upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
@@ -220,7 +224,7 @@ class Caretaker:
             return
         with self._database.transaction() as session:
             self._lease.prove(session)
-            people = _people(session, [proposed])
+            _hold(session, people := _people(session, [proposed]))
             if proposed.plan is not None:
                 self._note_saving(session, state, {proposed.plan.job}, now)
             self._remedies.all_within(session, [proposed], now)
@@ -288,6 +292,14 @@ def _people(session: Session, events: Iterable[Event]) -> list[tuple[str, str | 
             if newest is None or newest.details.get("why") != one.why:
                 found.append((incident.id, incident.job, one.why))
     return found
+
+
+def _hold(session: Session, people: Iterable[tuple[str, str | None, str]]) -> None:
+    """Lock the incidents that are told of before the stream is, as whoever closes one does."""
+    ids = sorted(incident for incident, _, _ in people)
+    if ids:
+        held = select(Incident.id).where(Incident.id.in_(ids)).order_by(Incident.id)
+        session.scalars(held.with_for_update(read=True, key_share=True)).all()
 
 
 def _tell_people(session: Session, people: Iterable[tuple[str, str | None, str]], now: float) -> None:
