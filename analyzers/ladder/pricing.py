@@ -35,13 +35,15 @@ def priced(
         )
         return Plan(kind=rung.kind, nodes=nodes, why=rung.why, probability=named, alternatives=others)
     asked = _asking(rung, trouble, verdict, weights)
+    if asked.culprits != verdict.culprits:  # what checks have found of these nodes is in it already
+        situation = replace(situation, remembered={})
     case = Case.of(asked, situation, costs, rung.kind)
     option = Option(kind=rung.kind, nodes=rung.nodes)
     weighed = weigh(option, case)
     if weighed.barred:
         return Plan(why=f"{rung.why}, but {weighed.barred}", alternatives=others)
     if rung.nodes:
-        named = min(case.guilt.get(node, 0.0) for node in rung.nodes)
+        named = case.sure(rung.nodes)
     loss = weighed.expected_loss_gpu_hours
     return Plan(
         kind=rung.kind,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from analyzers.plan.costs import Costs
@@ -42,3 +44,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             named=tuple(dict.fromkeys(verdict.action.nodes)),
             role=verdict.action.role,
         )
+
+    def sure(self, nodes: Iterable[str]) -> float:
+        """Return how probable it is that each of these nodes is guilty: what a policy decides by, and what is learned from.
+
+        Their past may make that less and never more: no policy becomes bolder by it, and what is remembered of them afterwards
+        does not count it twice.
+        """
+        return round(min(min(self.guilt.get(node, 0.0), self.told.get(node, 0.0)) for node in nodes), 4)

@@ -99,6 +99,5 @@ def _guilty(option: Option, case: Case) -> str:
 
 def _probability(option: Option, verdict: Verdict, case: Case) -> float:
     if option.nodes:
-        # The past may make a policy more careful and never bolder; and a verdict that is weighed later must not hold it twice.
-        return round(min(min(case.guilt.get(node, 0.0), case.told.get(node, 0.0)) for node in option.nodes), 4)
+        return case.sure(option.nodes)
     return min((share_of(culprit.probability) for culprit in verdict.culprits), default=0.0)
