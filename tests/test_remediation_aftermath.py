@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import update
 
+from service.api.remediation_documents import document
 from service.remediation.events import (
     Approve,
     AskUndo,
@@ -28,6 +29,7 @@ from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.models import Job, ShadowCase
 from service.store.remediations import Remedies
+from service.telling import remediations as telling
 from tests.caretaking import Care
 from tests.incident_rows import AT, JOB
 from tests.postgres import database, postgres, url
@@ -111,6 +113,23 @@ def test_a_node_comes_back_with_the_last_that_took_it_out(database: Database, re
 
     assert undone(remedies, ID) == ()
     assert undone(remedies, OTHER) == ("gpu-0002",)
+
+
+def test_who_undoes_reads_what_stays_out(database: Database, remedies: Remedies) -> None:
+    """Before it is asked for, and after: the document has what would come back, and its sentence names the node that stays."""
+    both_take_it_out(database, remedies)
+
+    book = remedies.book(NOW, ID)
+    asked = document(book.remediations[ID], book, NOW)
+    assert asked.give_back == []
+    assert "leave gpu-0002 out: another remediation" in telling.undoing(asked.model_dump())
+    undone(remedies, ID)
+    book = remedies.book(NOW, OTHER)
+    alone = document(book.remediations[OTHER], book, NOW)
+    assert alone.give_back == ["gpu-0002"]
+    assert telling.undoing(alone.model_dump()).startswith("Give gpu-0002 back to the scheduler")
+    some = alone.model_dump() | {"nodes": ["gpu-0002", "gpu-0003"]}
+    assert "and leave gpu-0003 out, which another remediation" in telling.undoing(some)
 
 
 def test_a_node_on_which_something_runs_again_is_out_no_more(database: Database, remedies: Remedies) -> None:

@@ -11,7 +11,19 @@ from service.api.problems import HindranceDocument
 from service.remediation import giving_back
 from service.remediation.guards import hindrances
 from service.remediation.taking_up import task_of
-from service.remediation.words import CLAIMED, WAITING, Book, Hindrance, Kind, Mode, Outcome, Remediation, Status, Task
+from service.remediation.words import (
+    CLAIMED,
+    UNDOABLE,
+    WAITING,
+    Book,
+    Hindrance,
+    Kind,
+    Mode,
+    Outcome,
+    Remediation,
+    Status,
+    Task,
+)
 
 
 class ClaimDocument(BaseModel):
@@ -109,7 +121,7 @@ class RemediationDocument(BaseModel):
     out: list[str] = Field(description="Nodes that are out by it, or may be.")
     undo: UndoDocument | None
     give_back: list[str] = Field(
-        description="What its undoing gives back: the others of its nodes another remediation has taken out as well."
+        description="What its undoing gives back, or has: the others of its nodes another remediation has taken out as well."
     )
     outcome: Outcome | None = Field(description="What the job did afterwards.")
     version: int = Field(description="Its ETag. A heartbeat leaves it as it is.")
@@ -130,7 +142,7 @@ class Claimed(BaseModel):
 def document(one: Remediation, book: Book, now: float) -> RemediationDocument:
     """Return a remediation as the API shows it."""
     told = msgspec.to_builtins(one) | {"task": claimable(one, now), "hindrances": _shown(in_the_way(one, book, now))}
-    if task_of(one) == "undo" and one.claim is None:
+    if one.status in UNDOABLE and one.began_at is not None and one.claim is None:
         told["give_back"] = giving_back.nodes(book, one)
     return RemediationDocument.model_validate(told)
 

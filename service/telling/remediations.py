@@ -44,10 +44,22 @@ def deed(plan: Plan, job_nodes: int | None = None) -> str:
 
 def undoing(plan: Plan) -> str:
     """Say what its undoing does, without a stop at the end."""
-    out = nodes(plan)
+    out, kept = nodes(plan), _kept(plan)
     if plan["kind"] in ("evict", "drain_after_job"):
-        return f"Give {out} back to the scheduler, as it was before {plan['id']}, and leave {_job(plan)} where it runs"
+        if kept and len(kept) == len(plan["nodes"]):
+            return f"Take {plan['id']} back, and leave {out} out: another remediation has taken that out too"
+        back = fold_hosts([node for node in plan["nodes"] if node not in kept])
+        given = f"Give {back if kept else out} back to the scheduler, as it was before {plan['id']}, and leave"
+        stays = f"{fold_hosts(kept)} out, which another remediation has taken out too, and " if kept else ""
+        return f"{given} {stays}{_job(plan)} where it runs"
     return f"Take back what {plan['id']} did to {out or _job(plan)}, as far as the scheduler can"
+
+
+def _kept(plan: Plan) -> list[str]:
+    """Return the nodes that its undoing would leave out."""
+    if plan.get("began_at") is None or "give_back" not in plan:
+        return []
+    return [node for node in plan["nodes"] if node not in plan["give_back"]]
 
 
 def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
