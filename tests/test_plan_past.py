@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.plan import choose
+from analyzers.ladder import Rung
+from analyzers.plan import Situation, choose
 from analyzers.plan.posterior import guilt, posterior
+from tests.test_ladder_deciding import NODES, found, price
 from tests.test_plan import COSTS, judged, on
 
 LOG = st.floats(-800.0, 800.0)
@@ -82,3 +84,10 @@ def test_a_past_without_weight_changes_no_number() -> None:
     verdict = judged({"n1": 0.9, "n2": 0.05}, named=("n1",))
 
     assert posterior(verdict, {"n1": 0.0}) == posterior(verdict)
+
+
+def test_what_checks_have_found_is_weighed_once() -> None:
+    """A node that failed its checks is as sure, and as dear, with a record that holds those checks as without one."""
+    out, past = Rung(kind="evict", nodes=("n5",), why="n5 failed the checks"), {"n5": math.log(10), "n2": -math.log(10)}
+
+    assert price(out, found("n5"), known=Situation(nodes=NODES, remembered=past)) == price(out, found("n5"))
