@@ -38,6 +38,7 @@ from service.store.upserts import upsert
 
 READER, CLOCK = "remedies", "remedies_clock"  # places: in the stream, and in time, in seconds
 PERSON = "person_wanted"
+CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
 AGAIN_SECONDS = 60.0  # an engine that starts looks so far back: the one before may have been killed over it
 DUE_SECONDS = 3_600.0  # an engine that was away for longer does not act for what it has missed
 LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
@@ -278,8 +279,8 @@ class Caretaker:
 
 def _asks(one: Happening) -> bool:
     """Whether it may lead to a proposal, or to the end of one: of remediations, what checks have found, or could not."""
-    ended = one.kind in ("remediation_completed", "remediation_expired", "remediation_failed")
-    return one.kind in ("published", "closed", "merged", "feedback") or (ended and one.details.get("kind") in CHECKS)
+    ended = one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
+    return ended or one.kind in ("published", "closed", "merged", "feedback")
 
 
 def _people(session: Session, events: Iterable[Event]) -> list[tuple[str, str | None, str]]:

@@ -59,7 +59,12 @@ def rule_for(policy: Policy, remediation: Remediation) -> Rule:
 
 
 def locked(rule: Rule, tally: Tally) -> str | None:
-    """Say why an automatic rule must not act by itself yet; None: shadow mode has shown that it may."""
+    """Say why an automatic rule must not act by itself yet; None: shadow mode has shown that it may.
+
+    A rule for checks alone need show nothing: they touch no job, and are neither right nor wrong.
+    """
+    if rule.kind == "probe":
+        return None
     if tally.seen < LEAST_SHADOWED:
         return f"rule {rule.name}: {tally.seen} closed incidents were seen in shadow mode, {LEAST_SHADOWED} are needed"
     bound = lower_bound(tally)
