@@ -276,7 +276,7 @@ def test_trouble_begins_the_burn_in_anew() -> None:
         assert fit(stood(one, 23 * HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is not None
     assert shaken.log_odds == back.log_odds
     assert troubled(back, NOW - HOUR_SECONDS, "before it came back") == back
-    assert "taken out" in (fit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) or "")
+    assert "failed a check" in (fit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) or "")
 
 
 def test_an_acquitted_node_returns_at_once() -> None:

@@ -47,8 +47,8 @@ def test_who_is_not_fit_is_shown_with_the_reason(client: Client) -> None:
     shown = client.get("/nodes").text
 
     assert '<body class="busy">' in shown
-    assert f"<b>{NODES[1]}</b>" in shown
-    assert f"<b>{NODES[2]}</b>" in shown
+    assert f"<code>{NODES[1]}</code>" in shown
+    assert f"<code>{NODES[2]}</code>" in shown
     assert NODES[0] not in shown
     assert "&lt;script&gt;" in shown
     assert "<script" not in shown
