@@ -23,6 +23,7 @@ from service.remediation.events import (
     Tick,
     Verified,
 )
+from service.remediation.guards import hindrances
 from service.remediation.words import Policy, Rule, Tally
 from service.store import aftermath, facts, node_records
 from service.store import remediation_rows as rows
@@ -89,6 +90,21 @@ def test_spares_that_are_used_up_are_no_minimum(database: Database, remedies: Re
     assert spares(database) == 0
     with pytest.raises(Refused, match="2 nodes would be left"):
         remedies.handle(Take(id=OTHER, by="slurm"), NOW + 200.0)
+
+
+@pytest.mark.parametrize(
+    ("saving_since", "usual", "codes"), [(-20.0, None, []), (-20.0, 600.0, ["saving"]), (-5.0, None, ["saving"])]
+)
+def test_a_hang_in_a_save_is_told_from_one_before_it(
+    database: Database, remedies: Remedies, saving_since: float, usual: float | None, codes: list[str]
+) -> None:
+    """The hang began 12 s before its incident: within the save, which then is none, or before the save began."""
+    with database.transaction() as session:
+        session.execute(update(Job).values(saving_since=AT + saving_since, save_seconds=usual))
+    let(remedies, Proposed(incident=INCIDENT, plan=plan()), Approve(id=ID, by="ann"))
+    book = remedies.book(NOW)
+
+    assert [one.code for one in hindrances(book, book.remediations[ID], NOW)] == codes
 
 
 def both_take_it_out(database: Database, remedies: Remedies) -> None:
