@@ -92,6 +92,14 @@ OOM_WORD = LogEvent(
 )  # fmt: skip
 
 
+def test_a_look_between_the_kill_and_the_end_hides_no_want_of_memory() -> None:
+    """Much memory takes seconds to be given back: the count had moved before the last look already, and counts as moved."""
+    dying = lived(1, 98.0, 4)
+    assert planned(judged(dying, ended(1, 100.0, KILL, 4), *answered()), 512).kind != "evict"
+    alone = judged(lived(1, 98.0, 4), ended(1, 100.0, KILL, 4), *answered(), dumb=True)
+    assert alone.culprits[0].probability == 0.75  # nobody looked before that: nothing is known
+
+
 @pytest.mark.parametrize(
     "story",
     [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.crash import silence
-from analyzers.crash.exits import exit_events, killed_for_nothing, left_before
+from analyzers.crash.exits import exit_events, left_before, not_for_memory
 from analyzers.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
 from analyzers.finding import Evidence, Finding, Suspect, analyzer
 from analyzers.knowledge import Knowledge
@@ -62,7 +62,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     failures = tuple(failures_of(told, window.of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
-    scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, killed_for_nothing(window))
+    scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
     found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.told, scene.failures, scene.expected, topology)
     yield from _numbers(scene)

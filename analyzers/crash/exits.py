@@ -20,6 +20,10 @@ TOGETHER_SECONDS = 2.0  # ended within this, all of them, all by SIGTERM or all 
 ASKED_SECONDS = (
     1.5  # a SIGKILL so long after the first SIGTERM ends who did not go when all were asked (Slurm: KillWait)
 )
+DYING_SECONDS = (
+    5.0  # that a process of much memory takes to go after it was killed: looks in between hold that kill already
+)
+LOOKED_SECONDS = 60.0  # before its end; what the kernel has killed earlier is another's
 FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
 FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
 
@@ -63,7 +67,7 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     ]
 
 
-def killed_for_nothing(window: Window) -> frozenset[int]:
+def not_for_memory(window: Window) -> frozenset[int]:
     """Return the ranks that a SIGKILL ended while their nodes' kernels, who count that, killed nothing for memory."""
     rows = _of_ranks(window)
     return frozenset(row.rank for row in rows if row.rank is not None and _for_memory(row, rows) is False)
@@ -91,18 +95,17 @@ def _signal(row: ProcessState) -> int | None:
 
 
 def _for_memory(end: ProcessState, rows: Sequence[ProcessState]) -> bool | None:
-    """Whether its node's kernel killed for memory since the last look before this SIGKILL; None where that is not counted."""
+    """Whether its node's kernel killed for memory in the minute before this SIGKILL; None where nobody counted then."""
     if end.state not in {"X", "Z"} or _signal(end) != KILL or end.oom_kills_total is None:
         return None
     before = [
-        (row.at or 0.0, row.oom_kills_total)
+        row.oom_kills_total
         for row in rows
         if row.oom_kills_total is not None
-        and row.state not in {"X", "Z"}
         and (row.node, row.boot_id) == (end.node, end.boot_id)
-        and (row.at or 0.0) <= (end.at or 0.0)
+        and DYING_SECONDS <= (end.at or 0.0) - (row.at or 0.0) <= LOOKED_SECONDS
     ]
-    return end.oom_kills_total > max(before)[1] if before else None
+    return end.oom_kills_total > min(before) if before else None
 
 
 def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:
