@@ -105,10 +105,10 @@ def test_good_steps_are_counted_and_end_it(care: Care) -> None:
 
 
 def test_idle_hours_and_other_nodes_count_nothing(care: Care) -> None:
-    """A day without a job, and an hour of a job elsewhere: nothing is counted; nor is a pause of half an hour."""
+    """A day without a job, and a while of a job elsewhere: nothing is counted; nor is a pause of half an hour."""
     burns_in(care)
     care.turn(24 * HOUR_SECONDS)
-    runs(care, 60, node="gpu-0003", attempt=4)
+    runs(care, 20, node="gpu-0003", attempt=4)
     assert record(care).stood_seconds == 0.0
 
     runs(care, 5)
@@ -217,6 +217,21 @@ def test_a_node_under_burn_in_is_no_spare(care: Care) -> None:
     assert spares(care) == 1
     remember(care, updated(record(care), Happened(kind="probe_passed"), care.now, WEIGHTS))
     assert spares(care) == 2
+
+
+def test_a_node_that_the_job_runs_on_again_uses_no_spare(care: Care) -> None:
+    """Undone, the node is in the next attempt again: under burn-in, and the two spares are both there."""
+    hung(care.database)
+    declare(care.database, spares=2)
+    id = care.completed()
+    place(care.database, ("gpu-0001", "gpu-0003", "gpu-0004"), attempt=2, at=care.now)
+    let(care.remedies, AskUndo(id=id, by="ann", reason="repaired"), Take(id=id, by="slurm"),
+        Begin(id=id, by="slurm", token=2), Complete(id=id, by="slurm", token=2, did={}), now=care.now)  # fmt: skip
+    care.turn()
+    assert spares(care) == 1
+
+    place(care.database, attempt=3, at=care.now)
+    assert (record(care).burn_in, spares(care)) == ("burning_in", 2)
 
 
 def test_the_past_of_a_node_is_in_the_proposal(care: Care) -> None:

@@ -60,7 +60,7 @@ def job(session: Session, name: str) -> JobFacts | None:
         attempt=number,
         gpus_per_node=max(ranks.values(), default=DEFAULT_GPUS),
         minimum_nodes=declared.get("minimum_nodes"),
-        spares=_spares(session, row, number),
+        spares=_spares(session, row, number, ranks.keys()),
         saving_since=row.saving_since,
         save_seconds=row.save_seconds,
         holders=_holders(declared),
@@ -106,11 +106,11 @@ def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
     return {node: tuple(sorted(ids)) for node, ids in sorted(found.items())}
 
 
-def _spares(session: Session, row: Job, attempt: int | None) -> int | None:
+def _spares(session: Session, row: Job, attempt: int | None, running_on: Set[str]) -> int | None:
     """Return how many spares are left of those that were declared, once the job runs on those that it has used.
 
     What no later attempt has shown yet is not counted here: its nodes are still among those that the job runs on. A node that
-    came back is a spare again once its burn-in is over.
+    came back is a spare again once its burn-in is over; one that the job runs on again has given its place back.
     """
     spares: int | None = row.declared.get("spares")
     if spares is None:
@@ -122,7 +122,7 @@ def _spares(session: Session, row: Job, attempt: int | None) -> int | None:
         (node, one.began_at)
         for one in taken_out
         if one.began_at is not None and one.began_at >= since and not is_unseen(one, attempt)
-        for node in {*one.out, *one.give_back}
+        for node in {*one.out, *one.give_back} - running_on
     ]
     records = node_records.of_these(session, {node for node, _ in used})
     gone = {node for node, at in used if (record := records.get(node)) is None or not record.is_spare_since(at)}
