@@ -24,7 +24,7 @@ from service.remediation.events import (
     Verified,
 )
 from service.remediation.guards import hindrances
-from service.remediation.words import Policy, Rule, Tally
+from service.remediation.words import Kind, Policy, Rule, Tally
 from service.store import aftermath, facts, node_records
 from service.store import remediation_rows as rows
 from service.store.database import Database
@@ -92,19 +92,17 @@ def test_spares_that_are_used_up_are_no_minimum(database: Database, remedies: Re
         remedies.handle(Take(id=OTHER, by="slurm"), NOW + 200.0)
 
 
-@pytest.mark.parametrize(
-    ("saving_since", "usual", "codes"), [(-20.0, None, []), (-20.0, 600.0, ["saving"]), (-5.0, None, ["saving"])]
-)
-def test_a_hang_in_a_save_is_told_from_one_before_it(
-    database: Database, remedies: Remedies, saving_since: float, usual: float | None, codes: list[str]
-) -> None:
-    """The hang began 12 s before its incident: within the save, which then is none, or before the save began."""
-    with database.transaction() as session:
-        session.execute(update(Job).values(saving_since=AT + saving_since, save_seconds=usual))
+def test_a_hang_in_a_save_is_told_from_one_before_it(database: Database, remedies: Remedies) -> None:
+    """The hang began 12 s before its incident: within a save, which then is none unless saves take so long, or before one."""
     let(remedies, Proposed(incident=INCIDENT, plan=plan()), Approve(id=ID, by="ann"))
-    book = remedies.book(NOW)
+    found = []
+    for since, usual in ((AT - 20.0, None), (AT - 20.0, 600.0), (AT - 5.0, None)):
+        with database.transaction() as session:
+            session.execute(update(Job).values(saving_since=since, save_seconds=usual))
+        book = remedies.book(NOW)
+        found.append([one.code for one in hindrances(book, book.remediations[ID], NOW)])
 
-    assert [one.code for one in hindrances(book, book.remediations[ID], NOW)] == codes
+    assert found == [[], ["saving"], ["saving"]]
 
 
 def both_take_it_out(database: Database, remedies: Remedies) -> None:
@@ -189,25 +187,21 @@ def test_an_eviction_that_failed_at_its_beginning_is_remembered_of_nobody(databa
     assert (record.evictions, record.burn_in) == ((), "healthy")
 
 
-@pytest.mark.parametrize(
-    ("kind", "nodes", "correct"),
-    [
-        ("evict", ("gpu-0002",), True), ("evict", ("gpu-0003",), False), ("evict", ("gpu-0002", "gpu-0003"), False),
-        ("reattempt", (), False), ("drain_after_job", ("gpu-0002",), None),
-    ],
-)  # fmt: skip
-def test_a_cure_proves_what_was_done(
-    database: Database, kind: str, nodes: tuple[str, ...], correct: bool | None
-) -> None:
+def test_a_cure_proves_what_was_done(database: Database) -> None:
     """gpu-0002 was evicted, and the job runs: a rule that would have done so was right, of the same otherwise nobody knows."""
     cure = plan(status="done", outcome="cured", out=("gpu-0002",), began_at=AT, because="ten good steps")
-    case = plan(id=OTHER, kind=kind, nodes=nodes)
+    wanted: dict[tuple[Kind, tuple[str, ...]], bool | None] = {
+        ("evict", ("gpu-0002",)): True, ("evict", ("gpu-0003",)): False, ("evict", ("gpu-0002", "gpu-0003")): False,
+        ("reattempt", ()): False, ("drain_after_job", ("gpu-0002",)): None,
+    }  # fmt: skip
+    ids = {f"rem-{number:012x}": case for number, case in enumerate(wanted)}
     with database.transaction() as session:
-        aftermath.note_case(session, case, AT)
+        for id, (kind, nodes) in ids.items():
+            aftermath.note_case(session, plan(id=id, kind=kind, nodes=nodes), AT)
         session.flush()
         aftermath.verified(session, cure)
     with database.session() as session:
-        assert session.get_one(ShadowCase, OTHER).correct is correct
+        assert {case: session.get_one(ShadowCase, id).correct for id, case in ids.items()} == wanted
 
 
 def test_what_was_approved_and_done_to_others_proves_nothing(database: Database) -> None:

@@ -154,7 +154,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the audit log, the incident's timeline and the stream.
 
     kinds: remediation_proposed _approved _claimed _begun _completed _verified _rejected _failed _expired _cancelled
-    _released _undo_asked _undo_failed _undone _would_act _hindered; breaker_tripped breaker_closed hold_added hold_expired frozen thawed
+    _released _undo_asked _undo_failed _undone _would_act _hindered; breaker_tripped breaker_closed hold_added hold_expired
+    frozen thawed
     """
 
     kind: str
