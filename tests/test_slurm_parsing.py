@@ -111,7 +111,10 @@ def test_what_is_not_told_of_requeueing_is_refused(told: str) -> None:
 def test_the_controllers_clock() -> None:
     """Its seconds are read, in whichever language the date before them is; what tells none is refused."""
     line = "*" * 55
-    told = f"{line}\nsdiag output at Sun Nov 22 00:09:21 2026 (1795306161)\nData since      Sun Nov 22 00:07:36 2026 (1795306056)\n"
+    told = (
+        f"{line}\nsdiag output at Sun Nov 22 00:09:21 2026 (1795306161)\n"
+        f"Data since      Sun Nov 22 00:07:36 2026 (1795306056)\n{line}\n"
+    )
     assert output.clock(told) == 1795306161.0
     for other in ("", line, told.replace("sdiag output", "output"), told.replace("1795306161", "now")):
         with pytest.raises(Unreadable):
