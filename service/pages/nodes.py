@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import func, select
 
@@ -19,17 +17,19 @@ from service.store.models import Node
 MOST = 500
 
 router = APIRouter(include_in_schema=False)
-Pause = Annotated[bool, Query(description="Do not look again.")]
 
 
 @router.get("/nodes", response_class=HTMLResponse)
-def nodes_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
-    """Show the nodes that are not fit, and what the fleet's rate of failures says of standbys."""
+def nodes_page(request: Request, visitor: Looks) -> HTMLResponse:
+    """Show the nodes that are not fit, and what the fleet's rate of failures says of standbys.
+
+    It does not look again by itself: it counts all of the fleet, and what it shows changes by the hour.
+    """
     service = of(request)
     found = node_records.not_fit(service, now())
     with service.database.session() as session:
         known, stopped = session.scalar(select(func.count()).select_from(Node)) or 0, stops(session)
     return response(
-        "nodes.html", "/v1/fleet/records", visitor=visitor, stops=stopped, goes_on=True, paused=pause, nodes=found[:MOST],
-        more=len(found) - MOST, known=known, standbys=standbys.document(service),
+        "nodes.html", "/v1/fleet/records", visitor=visitor, stops=stopped, nodes=found[:MOST], more=len(found) - MOST,
+        known=known, standbys=standbys.document(service),
     )  # fmt: skip
