@@ -38,6 +38,8 @@ def test_who_says_what_it_did_before_it_began_is_not_tried_again() -> None:
     desk(Take(id="rem-1", by="slurm"))
 
     assert desk(Fail(id="rem-1", by="slurm", token=1, reason="requeue", did={"gpu-3": "drained"})) == ["failed"]
+    assert desk.one().out == ("gpu-3",)
+    assert desk(AskUndo(id="rem-1", by="ann", reason="x")) == ["undo_asked"]
 
 
 @pytest.mark.parametrize(("did", "out"), [({}, ()), ({"gpu-3": "drained"}, ("gpu-3",))])

@@ -142,7 +142,7 @@ class Claimed(BaseModel):
 def document(one: Remediation, book: Book, now: float) -> RemediationDocument:
     """Return a remediation as the API shows it."""
     told = msgspec.to_builtins(one) | {"task": claimable(one, now), "hindrances": _shown(in_the_way(one, book, now))}
-    if one.status in UNDOABLE and one.began_at is not None and one.claim is None:
+    if one.status in UNDOABLE and one.may_have_taken and one.claim is None:
         told["give_back"] = giving_back.nodes(book, one)
     return RemediationDocument.model_validate(told)
 

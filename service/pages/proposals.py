@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.api.remediation_documents import document
 from service.api.state import Service
-from service.remediation.words import ENDED, TAKES_NODES, UNBEGUN, UNDOABLE, Book, Remediation
+from service.remediation.words import ENDED, UNBEGUN, UNDOABLE, Book, Remediation
 from service.store.models import Remediation as Row
 from service.telling import remediations as telling
 
@@ -56,7 +56,7 @@ def choices(one: Remediation) -> tuple[str, ...]:
         return "approve", "reject", "hold"
     if one.status in {"approved", "claimed"}:
         return "cancel", "hold"
-    undoable = one.status in UNDOABLE and one.began_at is not None and one.kind in TAKES_NODES
+    undoable = one.status in UNDOABLE and one.may_have_taken
     return ("undo",) if undoable and one.undo is None else ()
 
 

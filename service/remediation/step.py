@@ -122,7 +122,7 @@ def _withdraw(turn: Turn, event: Reject | Cancel) -> None:
 def _ask_undo(turn: Turn, event: AskUndo) -> None:
     one = turn.find(event.id)
     turn.must(one.status in UNDOABLE, one, "undone")
-    if one.began_at is None or one.kind not in TAKES_NODES:
+    if not one.may_have_taken:
         raise Refused("conflict", f"{one.id} took no node out: there is nothing to undo")
     if one.undo is not None:
         raise Refused("conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it")
@@ -234,9 +234,10 @@ def _fail(turn: Turn, event: Fail) -> None:
         )  # fmt: skip
         return
     did = one.did | event.did
+    out = tuple(node for node in one.nodes if node in did) if one.kind in TAKES_NODES else ()
     turn.change(
-        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did,
-        out=tuple(node for node in one.out if node in did), outcome="unknown" if one.began_at else None, **ended,
+        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did, out=out,
+        outcome="unknown" if one.began_at else None, **ended,
     )  # fmt: skip
 
 

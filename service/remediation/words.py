@@ -117,6 +117,11 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     version: int = 1  # its ETag: of all but the end of its claim, which says nothing to who decides
 
+    @property
+    def may_have_taken(self) -> bool:
+        """Whether it may have taken nodes out: it has begun, or somebody who had not says what they did."""
+        return self.kind in TAKES_NODES and (self.began_at is not None or bool(self.did))
+
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """Leave a node or a job alone until then."""
