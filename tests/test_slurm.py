@@ -6,6 +6,7 @@ test_slurm_killed.py, with a Slurm that is pretended.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -56,7 +57,7 @@ def test_a_job_runs_on_without_the_node_and_it_can_be_undone(shop: Shop) -> None
     shop.work()
     print(f"drained and running again after {time.monotonic() - began:.1f} s")
 
-    why = f"faulthound inc-{id[4:]} {id}: rank 1 is stopped and the others wait"
+    why = f"faulthound inc-{id[4:]} {id}: hang, stopped, 97% sure; rank 1 is stopped and the others wait"
     assert shop.slurm.node("gpu1") == ("drained", why)
     assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
     assert shop.one(id)["status"] == "verifying"
@@ -161,9 +162,10 @@ def test_a_dry_run_prints_and_changes_nothing(shop: Shop) -> None:
     id = shop.propose(job, ["gpu1"], ran_on=ALL, why="rank 1 is stopped and so on")
     done = command_line.faulthound("adapter", "slurm", "--dry-run", "--service", shop.client.url)
 
+    told = f"Reason=faulthound inc-{id[4:]} {id}: hang, stopped, 97% sure; rank 1 is stopped and so on"
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-3:] == [
-        f"scontrol update NodeName=gpu1 State=DRAIN 'Reason=faulthound inc-{id[4:]} {id}: rank 1 is stopped and so on'",
+        f"scontrol update NodeName=gpu1 State=DRAIN {shlex.quote(told)}",
         f"scontrol requeue {number}",
         f"scontrol update JobId={number} StartTime=now ExcNodeList=gpu1",
     ]

@@ -58,6 +58,7 @@ def number_of(*jobs: Job, job: str = "llama") -> str | None:
     """Return the number of the job that a restart would be of."""
     found: dict[str, Any] = {
         "incident": "inc-1", "id": "rem-1", "kind": "restart_job", "job": job, "nodes": [], "why": "it hangs",
+        "symptom": "hang", "fault_class": "never_entered", "probability": 0.9,
     }  # fmt: skip
     try:
         return work_of(cast("Slurm", Cluster(*jobs)), found, lambda: SEEN).job

@@ -54,8 +54,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reason_of(found: dict[str, Any]) -> str:
-    """Return the reason that nodes are drained with for a remediation."""
-    return reason(found["incident"], found["id"], BY_HAND.get(found["kind"], "") + found["why"])
+    """Return the reason that nodes are drained with for a remediation: what is wrong comes before why this was chosen."""
+    known = (found["symptom"], found["fault_class"].replace("_", " "), f"{found['probability']:.0%} sure")
+    wrong = ", ".join(filter(None, known))
+    return reason(found["incident"], found["id"], f"{BY_HAND.get(found['kind'], '')}{wrong}; {found['why']}")
 
 
 def commands_of(work: Work) -> list[list[str]]:
