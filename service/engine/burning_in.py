@@ -25,6 +25,7 @@ from service.store.leases import Lease
 from service.store.models import Incident, Placement, UnfitNode
 
 LOOK_SECONDS = 60.0  # between two looks
+SHOWN_SECONDS = 86_400.0  # an incident that was opened longer ago, and has closed, was seen at an earlier look
 MOST_APART_SECONDS = 600.0  # two steps that lie farther apart prove nothing of the time between them
 ENGINE = "engine"
 
@@ -46,12 +47,9 @@ def look(database: Database, lease: Lease, state: State, weights: Weights, now: 
     with database.transaction() as session:
         lease.prove(session)
         for node, (at, job) in back.items():
-            record = node_records.of(session, node, to_change=True)
-            happened = Happened(kind="returned", note=f"{job} runs on it")
-            node_records.write(session, updated(record, happened, at, weights), now)
-            events.record(session, now, "node_returned", ENGINE, node, {"reason": happened.note})
+            _take_back(session, node, Happened(kind="returned", note=f"{job} runs on it"), at, weights, now)
         found = node_records.burning_in(session)
-        troubles = _troubles(session, {node: record.since or 0.0 for node, record in found.items()})
+        troubles = _troubles(session, {node: record.since or 0.0 for node, record in found.items()}, now)
         for node in found:
             record = node_records.of(session, node, to_change=True)
             if record.burn_in == "burning_in":
@@ -81,12 +79,22 @@ def ran_well(state: State, record: NodeRecord, now: float) -> tuple[float, float
 def _back(session: Session) -> dict[str, tuple[float, str]]:
     """Return the nodes that are out by their records, and on which a job was placed since: when, and which."""
     out = {node: record.out_at for node, record in node_records.out(session).items() if record.out_at is not None}
-    newest = select(Placement.node, Placement.job, Placement.first_seen_at).where(Placement.node.in_(sorted(out)))
+    if not out:
+        return {}
+    since = (Placement.node.in_(sorted(out)), Placement.first_seen_at > min(out.values()))
+    placed = select(Placement.node, Placement.job, Placement.first_seen_at).where(*since)
     found = {}
-    for node, job, at in session.execute(newest.order_by(Placement.first_seen_at)):
+    for node, job, at in session.execute(placed.order_by(Placement.first_seen_at)):
         if at > out[node] + PLACED_AFTER_SECONDS:
             found[node] = at, job
     return found
+
+
+def _take_back(session: Session, node: str, happened: Happened, at: float, weights: Weights, now: float) -> None:
+    record = node_records.of(session, node, to_change=True)
+    if record.is_out():  # as before, nobody has said so meanwhile
+        node_records.write(session, updated(record, happened, at, weights), now)
+        events.record(session, now, "node_returned", ENGINE, node, {"reason": happened.note})
 
 
 def _look_at(
@@ -115,11 +123,12 @@ def _look_at(
             )
 
 
-def _troubles(session: Session, hours_since: Mapping[str, float]) -> dict[str, list[_Trouble]]:
+def _troubles(session: Session, hours_since: Mapping[str, float], now: float) -> dict[str, list[_Trouble]]:
     """Return what has shown these nodes at fault since their hours began: a verdict that would take them out, their hardware."""
     columns = (Incident.id, Incident.opened_at, Incident.closed_at, Incident.state["symptoms"].label("symptoms"))
-    since = min(hours_since.values(), default=0.0)
-    rows = session.execute(select(*columns).where(Incident.opened_at >= since)).all()
+    since = Incident.opened_at >= min(hours_since.values(), default=0.0)
+    lately = (Incident.opened_at >= now - SHOWN_SECONDS) | Incident.closed_at.is_(None)
+    rows = session.execute(select(*columns).where(since, lately)).all()
     would_go = defaultdict[str, set[str]](set)
     of_these = UnfitNode.node.in_(hours_since), UnfitNode.incident.in_([row.id for row in rows])
     for node, incident in session.execute(select(UnfitNode.node, UnfitNode.incident).where(*of_these)):
