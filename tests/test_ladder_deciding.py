@@ -114,6 +114,14 @@ def test_code_is_rolled_back_by_the_plan_once_and_for_all_ranks_by_the_ladder() 
     )
 
 
+def test_checks_under_way_are_waited_for() -> None:
+    """Whatever a newer verdict asks for, also for the first time, waits until they are over."""
+    pending = Taken(kind="probe", attempt=2, nodes=("n5",), outcome="pending")
+    plans = (evicts("n2"), Plan(kind="reset_gpu", nodes=("n2",)), Plan(kind="reattempt"))
+
+    assert [side(plan, replace(HANG, suspects=("n2",)), taken=(pending,)) for plan in plans] == ["rung"] * 3
+
+
 def test_nothing_is_the_ladders_but_not_what_was_too_dear() -> None:
     """Where nobody is named the rung decides; where the plan has found an eviction too dear the ladder does not insist."""
     assert side(Plan(), HANG) == "rung"
