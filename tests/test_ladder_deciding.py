@@ -173,6 +173,14 @@ def test_a_failed_check_is_weighed_by_what_was_known_before() -> None:
     assert "n2 failed the checks; expected to lose" in named.why
 
 
+def test_a_failed_check_counts_once() -> None:
+    """What is remembered of the node has the same check in it: it does not make the node twice as suspect."""
+    out = Rung(kind="evict", nodes=("n5",), why="n5 failed the checks")
+    remembers = Situation(nodes=NODES, remembered={"n5": 4.0})
+
+    assert price(out, found("n5"), known=remembers) == price(out, found("n5"))
+
+
 def test_in_a_large_job_one_failed_check_is_doubtful() -> None:
     """Of 4,096 healthy nodes forty fail a check: who failed it and was not suspected is evicted by a person, not by a rule."""
     trouble = Trouble.of(

@@ -30,9 +30,7 @@ from service.store.models import Remediation as RemediationRow
 from service.store.models import Verdict as VerdictRow
 
 MOST_ATTEMPTS, MOST_INCIDENTS, MOST_DONE = 64, 256, 256  # the newest of them
-ENDED_SECONDS = (
-    600.0  # agents tell of an attempt until it ends: an incident that closes later closed for another reason
-)
+ENDED_SECONDS = 600.0  # agents tell of an attempt until it ends: what closes later closed for another reason
 ALERTS_APART_SECONDS = 30.0  # less, and it is the same failure of a link
 ON_A_NODE = frozenset({"node", "link"})  # "gpu-0413", "gpu-0413/mlx5_0"
 STEPS = {
