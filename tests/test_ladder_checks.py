@@ -8,6 +8,7 @@ import pytest
 
 from service.remediation.events import Approve, Begin, Complete, Fail, Reject, Take
 from service.remediation.words import Policy, Rule
+from service.store import node_records
 from tests.failing_job import Job, either, job, names
 from tests.postgres import database, postgres, url
 from tests.remediation_fleet import declare, let, refusal
@@ -42,6 +43,21 @@ def test_who_passes_its_checks_stays(job: Job) -> None:
     job.care.turn()
 
     assert job.one().kind == "reattempt"
+
+
+def test_checks_are_remembered_of_their_nodes(job: Job) -> None:
+    """A node that failed is suspected from then on, one that passed is less so; both for weeks."""
+    job.fails(names("gpu-0002"))
+    job.care.turn()
+    job.done()
+    job.fails(names("gpu-0003", "gpu-0004"))
+    job.care.turn()
+    job.done({"gpu-0003": "failed", "gpu-0004": "passed"})
+    job.care.turn()
+    with job.database.session() as session:
+        odds = [node_records.of(session, node).log_odds for node in ("gpu-0003", "gpu-0004")]
+
+    assert odds[0] > 0 > odds[1]
 
 
 def test_checks_that_nobody_can_make_are_passed_over(job: Job) -> None:
