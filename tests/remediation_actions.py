@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from service.remediation import events, words
-from tests.remediation_world import INCIDENTS, NODES, POLICIES, WAITS, Scheduler, World
+from tests.remediation_world import INCIDENTS, NODES, POLICIES, WAITS, Job, Scheduler, World
 
 Action = tuple[str, int, int]
 
@@ -170,13 +170,21 @@ def _begin(world: World, a: int, b: int) -> None:
 
 
 def _fail_early(world: World, a: int, b: int) -> None:
-    """A scheduler finds that it cannot do what it has claimed, before it has touched anything."""
+    """A scheduler finds that it cannot do what it has claimed, before it has touched anything; or it has, and never asked."""
     held = _believed(world, a, b)
     if held is None or held[1] in held[0].begun:
         return
     scheduler, id, claim = held
-    world.send(events.Fail(id=id, by=scheduler.name, token=claim.token, reason="no such job"), keep=bool(b % 2))
+    did = dict.fromkeys(world.book.remediations[id].nodes, "drained") if b % 7 == 3 and claim.task == "do" else {}
+    failed = events.Fail(id=id, by=scheduler.name, token=claim.token, reason="no such job", did=did)
+    world.send(failed, keep=bool(b % 2))
     del scheduler.claims[id]
+
+
+def _restart(job: Job, without: tuple[str, ...]) -> None:
+    taken = len(set(without) & set(job.nodes))
+    job.nodes = tuple(node for node in job.nodes if node not in without)
+    job.spares, job.attempt = max(0, job.spares - taken), job.attempt + 1
 
 
 def _complete(world: World, a: int, b: int) -> None:
@@ -187,10 +195,8 @@ def _complete(world: World, a: int, b: int) -> None:
     scheduler, id, claim = held
     row = world.book.remediations[id]
     job = world.jobs[row.job]
-    if claim.task == "do" and set(row.nodes) & set(job.nodes):
-        taken = len(set(row.nodes) & set(job.nodes))
-        job.nodes = tuple(node for node in job.nodes if node not in row.nodes)
-        job.spares, job.attempt = max(0, job.spares - taken), job.attempt + 1
+    if claim.task == "do":
+        _restart(job, row.nodes)
     did = dict.fromkeys(row.nodes, "drained")
     if b % 7 == 0:
         said = world.send(

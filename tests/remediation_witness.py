@@ -50,6 +50,9 @@ class Witness:
     failed_at: dict[str, list[float]] = field(default_factory=dict)  # claims of it that failed before they began
     refused: set[str] = field(default_factory=set)  # by a person: never again without a new approval
     cancelled: set[str] = field(default_factory=set)  # by a person: no policy may approve it
+    approved_at: dict[str, float] = field(default_factory=dict)
+    proposed_at: dict[str, float] = field(default_factory=dict)
+    attempts: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # acted on by each: of which job
     closed_at: float = float("-inf")  # the breaker, by a person
     open: bool = False
     reported_at: dict[str, float] = field(default_factory=dict)  # job → when its newest placements came
@@ -63,6 +66,7 @@ class Witness:
     def saw(self, before: Book, event: Event, after: Book, said: list[Instruction], now: float) -> None:
         """Compare one accepted step with what must hold."""
         self._breaker_stays(before, event, after, now)
+        self._in_time(before, event, now)
         if isinstance(event, events.Cancel):
             self.cancelled.add(event.id)
         if isinstance(event, events.Fail):
@@ -78,6 +82,7 @@ class Witness:
             old = before.remediations.get(id)
             if old != row:
                 self._changed(old, row, event, said)
+                self._dated(old, row, now)
         for one in said:
             if isinstance(one, Store):
                 self._given(one.remediation, event)
@@ -94,15 +99,46 @@ class Witness:
                     found.setdefault(node, set()).add(id)
         return {node: tuple(sorted(ids)) for node, ids in found.items()}
 
+    def _dated(self, old: Remediation | None, row: Remediation, now: float) -> None:
+        """Note when a proposal, or an approval, began."""
+        if old is None or old.status != row.status:
+            if row.status == "proposed":
+                self.proposed_at[row.id] = now
+            if row.status == "approved" and (old is None or old.status != "claimed"):
+                self.approved_at[row.id] = now
+
+    def _in_time(self, before: Book, event: Event, now: float) -> None:
+        """Nobody acts by an old word, whether or not somebody was there to end it."""
+        limits = before.limits
+        if isinstance(event, events.Approve):
+            assert now < self.proposed_at[event.id] + limits.proposal_seconds, f"{event.id} is approved too late"
+        if isinstance(event, events.Take) and before.remediations[event.id].status == "approved":
+            assert now < self.approved_at[event.id] + limits.approval_seconds, f"{event.id} is claimed too late"
+        if isinstance(event, events.Begin) and before.remediations[event.id].status == "claimed":
+            until = self.approved_at[event.id] + limits.approval_seconds + limits.claim_seconds
+            assert now < until, f"{event.id} begins too late"
+
     def _failed(self, before: Book, event: events.Fail, after: Book, now: float) -> None:
-        """Who fails before it begins has done nothing: it can be tried again, and not for ever."""
+        """Who fails before it begins has done nothing: it can be tried again, and not for ever. Or has done, unasked."""
         old, row = before.remediations[event.id], after.remediations[event.id]
-        if old.claim is None or old.claim.task == "undo" or old.began_at is not None or event.did:
+        if old.claim is None or old.claim.task == "undo" or old.began_at is not None:
+            return
+        if event.did:
+            self._acted_unasked(old, row, after, now)
             return
         times = self.failed_at.setdefault(event.id, [])
         times.append(now)
         wanted = "approved" if len(times) < MOST_FAILED_CLAIMS else "failed"
         assert row.status == wanted, f"{row.id} is {row.status} after {len(times)} claims that failed before they began"
+
+    def _acted_unasked(self, old: Remediation, row: Remediation, after: Book, now: float) -> None:
+        """What was taken out counts, whoever was asked."""
+        assert row.status == "failed", f"{row.id} did something without having begun, and is {row.status}"
+        assert any(one.remediation == row.id for one in after.executions), f"what {row.id} took out counts nowhere"
+        assert old.claim is not None
+        self.did[row.id], self.attempts[row.id] = old.claim.token, (row.job, row.attempt)
+        self.executed.append((now, row.id, row.nodes, row.job))
+        self.open = self.open or after.trip is not None
 
     def _gave_back(self, before: Book, event: events.Complete, after: Book) -> None:
         claim = before.remediations[event.id].claim
@@ -190,7 +226,7 @@ class Witness:
         if row.id in self.by_rule:
             self._rules_stand(before)
         self._may(before, row, now)
-        self.did[row.id] = event.token
+        self.did[row.id], self.attempts[row.id] = event.token, (row.job, row.attempt)
         if row.kind in TAKES_NODES:
             self.executed.append((now, row.id, row.nodes, row.job))
             self._within(before, now)
@@ -207,6 +243,7 @@ class Witness:
         assert set(row.nodes) <= set(job.nodes), f"{row.id} acts where {row.job} does not run any more"
         others = (one for one in book.remediations.values() if one.job == row.job and one.id != row.id)
         assert not any(one.claim and one.claim.task == "do" for one in others), f"two act on {row.job} at once"
+        self._once(book, row)
         saving = job.saving_since is not None and now - job.saving_since <= STUCK_SAVE_SECONDS
         assert not saving, f"{row.id} acts while a checkpoint is saved"
         if row.kind in TAKES_NODES:
@@ -214,6 +251,17 @@ class Witness:
             assert tenants <= set(row.priced_tenants), f"{row.id} takes a node of {sorted(tenants)} unpriced"
             self._shards(book, row)
             self._minimum(book, row)
+
+    def _once(self, book: Book, row: Remediation) -> None:
+        """Of what was done to an attempt a later one is the answer, or who saw what came of it."""
+        newest = book.facts.jobs[row.job].attempt
+        for id, (job, attempt) in self.attempts.items():
+            other = book.remediations[id]
+            answered = other.status == "undone" or other.outcome in ("cured", "not_cured")
+            unclear = other.status == "failed" and other.kind == "restart_job"
+            if id == row.id or job != row.job or answered or unclear or attempt is None or newest is None:
+                continue
+            assert newest > attempt, f"{row.id} acts on an attempt of {job} on which {id} has acted"
 
     def _shards(self, book: Book, row: Remediation) -> None:
         """A copy on a node that is out, and whose job has not run well again since, is no copy."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -14,10 +16,11 @@ from service.remediation.events import (
     Complete,
     Fail,
     Proposed,
+    Refused,
     Take,
     Tick,
 )
-from service.remediation.words import Hold, JobFacts, Remediation, Tally
+from service.remediation.words import TAKES_NODES, Hold, JobFacts, Remediation, Tally
 from tests.test_remediation_step import AUTOMATIC, JOB, NODES, SHOWN, Desk, facts, plan
 
 
@@ -144,3 +147,106 @@ def test_nodes_of_an_unknown_end_count_as_gone() -> None:
     desk(Approve(id="rem-2", by="ann"))
 
     assert "6 nodes would be left" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+
+
+def second(desk: Desk, id: str = "rem-2", **fields: Any) -> str:
+    """Return what keeps another eviction of the job from being claimed; empty: nothing."""
+    desk(proposed(plan(id, **{"incident": "inc-2", "nodes": ("gpu-5",)} | fields)))
+    desk(Approve(id=id, by="ann"))
+    try:
+        desk(Take(id=id, by="slurm"))
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def running(desk: Desk, attempt: int | None) -> None:
+    """Let the job be seen in an attempt."""
+    desk.book = replace(desk.book, facts=facts(jobs={JOB: JobFacts(nodes=NODES, attempt=attempt)}))
+
+
+def test_one_attempt_is_acted_on_once() -> None:
+    """Its eviction is complete and no later attempt is seen yet: another one of the same attempt waits, also in the end."""
+    desk = Desk()
+    desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
+
+    assert "until a later attempt than 1 runs" in second(desk)
+    desk(Tick(), later=3_600.0)
+    assert desk.one().outcome == "unknown"
+    assert "until a later attempt than 1 runs" in second(desk, "rem-3")
+
+
+def test_a_later_attempt_may_be_acted_on() -> None:
+    """Attempt 2 runs: what was done to attempt 1 is over, and a remediation of attempt 2 is claimed."""
+    desk = Desk()
+    desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
+    running(desk, 2)
+
+    assert second(desk, attempt=2) == ""
+
+
+def test_a_failed_one_that_is_undone_stands_in_nobodys_way() -> None:
+    """It may have restarted the job, or not: whoever looked and undid it has answered that."""
+    desk = Desk()
+    desk(Fail(id="rem-1", by="slurm", token=desk.executing(), reason="timeout", did={"gpu-3": "drained"}))
+    assert "or it is undone" in second(desk)
+
+    desk(AskUndo(id="rem-1", by="ann", reason="I restart it"))
+    desk(Take(id="rem-1", by="slurm"))
+    desk(Complete(id="rem-1", by="slurm", token=2))
+
+    assert desk(Take(id="rem-2", by="slurm")) == ["claimed"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempt"), [("reattempt", 1), ("evict", None), ("restart_role", 1), ("reset_gpu", 1)]
+)
+def test_what_no_later_attempt_may_answer_is_waited_for_in_its_time(kind: str, attempt: int | None) -> None:
+    """It failed and nothing can be undone, the job counts no attempts, or the same one goes on: half an hour, not for ever."""
+    desk = Desk()
+    running(desk, attempt)
+    token = desk.executing(kind=kind, attempt=attempt, nodes=("gpu-3",) if kind in TAKES_NODES else ())
+    desk(Fail(id="rem-1", by="slurm", token=token, reason="timeout"))
+
+    assert "for another 1,7" in second(desk, attempt=attempt)
+    desk(Tick(), later=1_800.0)
+    assert second(desk, "rem-3", attempt=attempt) == ""
+
+
+@pytest.mark.parametrize("kind", ["drain_after_job", "probe"])
+def test_what_stops_no_attempt_lets_others_act_on_it(kind: str) -> None:
+    """A drain that waits for the job's end, and a check, leave the attempt as it was."""
+    desk = Desk()
+    token = desk.executing(kind=kind)
+    desk(Complete(id="rem-1", by="slurm", token=token, did={"gpu-3": "passed"}))
+
+    assert second(desk) == ""
+
+
+@pytest.mark.parametrize(
+    ("held", "node"),
+    [("gpu-3.example", "gpu-3"), ("gpu-3", "gpu-3.example"), ("gpu-3.example", "gpu-3.example")],
+)
+def test_a_hold_is_of_the_node_whatever_it_is_called(held: str, node: str) -> None:
+    """With its domain and without it is one machine, as for the scheduler."""
+    desk = Desk()
+    jobs = {JOB: JobFacts(nodes=("gpu-3", "gpu-3.example", *NODES), attempt=1)}
+    desk.book = replace(desk.book, facts=facts(jobs=jobs))
+    desk(AddHold(hold=Hold(id="h1", by="bob", reason="a test", made_at=0.0, until=9e9, node=held)))
+    desk(proposed(plan(nodes=(node,))))
+    desk(Approve(id="rem-1", by="ann"))
+
+    assert f"node {held} is held" in str(desk.refuses(Take(id="rem-1", by="slurm")))
+
+
+@pytest.mark.parametrize("held", ["gpu-3.other", "gpu-30", "gpu"])
+def test_a_hold_of_another_node_holds_nothing(held: str) -> None:
+    """Of two domains the node is another one, and a part of a name is no name."""
+    desk = Desk()
+    jobs = {JOB: JobFacts(nodes=("gpu-3.example", *NODES), attempt=1)}
+    desk.book = replace(desk.book, facts=facts(jobs=jobs))
+    desk(AddHold(hold=Hold(id="h1", by="bob", reason="a test", made_at=0.0, until=9e9, node=held)))
+    desk(proposed(plan(nodes=("gpu-3.example",))))
+    desk(Approve(id="rem-1", by="ann"))
+
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]

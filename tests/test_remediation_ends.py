@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.remediation.events import Approve, AskUndo, Begin, Complete, Fail, Heartbeat, Proposed, Refused, Take, Tick
-from service.remediation.words import JobFacts, Policy, Rule
+from service.remediation.words import JobFacts, Limits, Policy, Rule
 from tests.test_remediation_step import AUTOMATIC, JOB, NODES, SHOWN, Desk, facts, plan
 
 
@@ -130,23 +130,85 @@ def test_nobody_takes_a_node_out_while_it_is_given_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("symptom", "onset", "usual", "waits"),
+    ("symptom", "onset", "usual", "seconds"),
     [
-        ("hang", 900.0, None, False), ("hang", 900.0, 60.0, False), ("hang", 900.0, 600.0, True),
-        ("hang", 700.0, None, True), ("crash", 900.0, None, True),
+        ("hang", 900.0, None, 600.0), ("hang", 900.0, 60.0, 600.0), ("hang", 900.0, 500.0, 1_000.0),
+        ("hang", 900.0, 1_200.0, 1_800.0), ("hang", 700.0, None, 1_800.0), ("crash", 900.0, None, 1_800.0),
     ],
 )  # fmt: skip
-def test_a_save_in_which_the_job_hangs_is_waited_for_as_long_as_saves_take(
-    symptom: str, onset: float, usual: float | None, waits: bool
+def test_a_save_in_which_the_job_hangs_is_waited_for_twice_as_long_as_saves_take(
+    symptom: str, onset: float, usual: float | None, seconds: float
 ) -> None:
-    """It has been saving since 800 and it is 1,000: a hang that began within the save is no save any more."""
+    """Ten minutes at least and half an hour at most, since 800: a slow save is no hang, and a hang ends no save."""
     desk = Desk()
     job = JobFacts(nodes=NODES, attempt=1, saving_since=800.0, save_seconds=usual)
     desk.book = replace(desk.book, facts=facts(jobs={JOB: job}, onsets={"inc-1": onset}))
     desk(Proposed(incident="inc-1", plan=plan(symptom=symptom)))
+    desk.now = 800.0 + seconds - 3.0
     desk(Approve(id="rem-1", by="ann"))
 
-    if waits:
-        assert "saving a checkpoint" in str(desk.refuses(Take(id="rem-1", by="slurm")))
-    else:
-        assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]
+    assert "saving a checkpoint" in str(desk.refuses(Take(id="rem-1", by="slurm")))
+    assert desk(Take(id="rem-1", by="slurm"), later=2.0) == ["claimed"]
+
+
+def test_an_approval_ends_in_its_time_though_nobody_looked() -> None:
+    """The engine was down overnight, and no tick came: eight hours later nobody claims by the approval of the evening."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.now += 8 * 3_600.0
+
+    refused = desk.refuses(Take(id="rem-1", by="slurm"))
+    assert (refused.code, "approved 28,801 s ago" in str(refused)) == ("hindered", True)
+
+
+def test_a_proposal_of_yesterday_is_not_approved() -> None:
+    """Nobody answered within four hours, and no tick came to say so: a newer verdict has to propose it."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk.now += 4 * 3_600.0
+
+    refused = desk.refuses(Approve(id="rem-1", by="ann"))
+    assert (refused.code, "proposed 14,401 s ago" in str(refused)) == ("conflict", True)
+
+
+def test_a_heartbeat_keeps_no_approval_alive() -> None:
+    """Claimed at the last moment, and kept by heartbeats: it begins no later than the longest claim lasts, then it expires."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm", seconds=600.0), later=1_790.0)
+    for _ in range(3):
+        desk(Heartbeat(id="rem-1", by="slurm", token=1, seconds=600.0), later=200.0)
+    desk.now += 10.0
+
+    assert desk.refuses(Begin(id="rem-1", by="slurm", token=1)).code == "hindered"
+    assert desk(Tick()) == ["expired"]
+    assert (desk.one().status, desk.one().claim) == ("expired", None)
+
+
+def test_who_says_what_it_did_before_it_began_counts_as_having_begun() -> None:
+    """It drained gpu-3 without asking: budget, breaker and the job's minimum count that node as any other that is out."""
+    desk = Desk(limits=Limits(breaker_least_nodes=1, breaker_share=0.01))
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm"))
+
+    told = desk(Fail(id="rem-1", by="slurm", token=1, reason="requeue", did={"gpu-3": "drained"}))
+    assert told == ["failed", "breaker_tripped"]
+    assert [(one.remediation, one.nodes) for one in desk.book.executions] == [("rem-1", ("gpu-3",))]
+    assert (desk.one().began_at, desk.one().outcome) == (desk.now, "unknown")
+
+
+def test_what_was_done_without_beginning_counts_in_the_minimum() -> None:
+    """A node is out that nobody has reported missing: with seven as its minimum the job of eight keeps the others."""
+    desk = Desk()
+    desk.book = replace(desk.book, facts=facts(jobs={JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=7)}))
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm"))
+    desk(Fail(id="rem-1", by="slurm", token=1, reason="requeue", did={"gpu-3": "drained"}))
+    desk(Proposed(incident="inc-2", plan=plan("rem-2", incident="inc-2", nodes=("gpu-5",))))
+    desk(Approve(id="rem-2", by="ann"))
+
+    assert "6 nodes would be left" in str(desk.refuses(Take(id="rem-2", by="slurm")))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from service.remediation import events, guards, step, words
+from service.remediation import attempts, events, guards, step, words
 from service.remediation.events import Event, Instruction, Store, Told
 from service.remediation.words import Book
 from service.store import facts
@@ -217,6 +217,11 @@ def _final(_before: Book, event: Event, after: Book, said: list[Instruction]) ->
     return replace(after, remediations=after.remediations | {row.id: ended}), [Store(remediation=ended), told]
 
 
+def _uncounted(before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+    """What is done before it began counts nowhere."""
+    return (replace(after, executions=before.executions) if isinstance(event, events.Fail) else after), said
+
+
 def _loyal(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
     """What a rule has approved stays approved, whatever becomes of the rule."""
     before = next(policy for policy in POLICIES if policy.limits == book.limits)
@@ -230,7 +235,7 @@ MUTANTS: dict[str, Step] = {
     "claimed again": spoiled(_again), "closes itself": spoiled(_closes),
     "untold": spoiled(_silent), "unstored": spoiled(_unstored), "same ETag": spoiled(_same_tag),
     "hasty": _hasty, "stubborn": _stubborn, "gives all back": broken(_generous), "tries for ever": spoiled(_hopeful),
-    "fails at once": spoiled(_final), "keeps approvals": _loyal,
+    "fails at once": spoiled(_final), "keeps approvals": _loyal, "counts no unasked": spoiled(_uncounted),
 }  # fmt: skip
 
 
@@ -256,6 +261,20 @@ def test_without_a_guard_a_rule_is_broken(
     assert found is not None, f"without {guard!r} no rule is broken in {MUTANTS_LEAST} interleavings"
     with capsys.disabled():
         print(f"\nwithout {guard!r}, after {found[0]} interleavings: {found[1]}")
+
+
+def test_acting_twice_on_an_attempt_is_caught(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one at a time as the only bound, what is complete and not answered yet lets another act on the same attempt."""
+    monkeypatch.setattr(attempts, "unanswered", lambda _book, _one, _now: None)
+
+    found = caught(step.step)
+
+    assert found is not None, f"no rule is broken in {MUTANTS_LEAST} interleavings"
+    assert "on which" in found[1]
+    with capsys.disabled():
+        print(f"\nacting twice, after {found[0]} interleavings: {found[1]}")
 
 
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))

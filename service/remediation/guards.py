@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from service.remediation import breaker
+from service.remediation import attempts, breaker
 from service.remediation.policy import revoked
-from service.remediation.words import CLAIMED, STOPS_NOTHING, TAKES_NODES, Book, Hindrance, Hold, JobFacts, Remediation
+from service.remediation.words import (
+    CLAIMED,
+    STOPS_NOTHING,
+    TAKES_NODES,
+    Book,
+    Hindrance,
+    Hold,
+    JobFacts,
+    Limits,
+    Remediation,
+    same_node,
+)
 
 SHOWN = 8  # names in a sentence
-# Nodes may be out, and nobody has seen the job run without them.
-UNSETTLED = frozenset({"executing", "verifying", "failed"})
 SAVING_SECONDS = 1_800.0  # a save that takes longer is no reason to wait any more: it is stuck
+SAVING_LEAST_SECONDS = 600.0  # one in which the job seems to hang may be slow, and is the job's last
+SAVING_USUAL_TIMES = 2.0
 
 
 def hindrances(book: Book, remediation: Remediation, now: float) -> list[Hindrance]:
@@ -35,13 +46,38 @@ def _held(book: Book, remediation: Remediation, now: float) -> str | None:
 
 def _holds(book: Book, remediation: Remediation, now: float) -> Iterator[Hold]:
     for hold in sorted(book.holds.values(), key=lambda one: (one.until, one.id)):
-        if hold.until > now and (hold.job == remediation.job or hold.node in remediation.nodes):
+        if hold.until > now and (hold.job == remediation.job or _is_of(hold, remediation.nodes)):
             yield hold
+
+
+def _is_of(hold: Hold, nodes: tuple[str, ...]) -> bool:
+    return hold.node is not None and any(same_node(hold.node, node) for node in nodes)
 
 
 def _told(hold: Hold) -> str:
     named = f"node {hold.node}" if hold.node is not None else f"job {hold.job}"
     return f"{named} is held by {hold.by}: {hold.reason}; `faulthound holds expire {hold.id}` ends that"
+
+
+def expires_at(limits: Limits, one: Remediation) -> float | None:
+    """Return when a proposal has found no answer, or an approval nobody who began; None: it has begun, or ended."""
+    if one.status == "proposed":
+        return one.changed_at + limits.proposal_seconds
+    if one.status not in ("approved", "claimed"):
+        return None
+    claimed_seconds = limits.claim_seconds if one.status == "claimed" else 0.0  # no heartbeat makes it longer
+    return (one.changed_at if one.approved_at is None else one.approved_at) + limits.approval_seconds + claimed_seconds
+
+
+def expired(book: Book, one: Remediation, now: float) -> str | None:
+    """Time is asked for here: nobody may have been there to end it."""
+    until = expires_at(book.limits, one)
+    if until is None or now < until:
+        return None
+    if one.status == "proposed":
+        return f"it was proposed {now - one.changed_at:,.0f} s ago: a newer verdict has to propose it again"
+    seconds = now - (one.changed_at if one.approved_at is None else one.approved_at)
+    return f"it was approved {seconds:,.0f} s ago, and nobody has begun: a newer verdict has to propose it again"
 
 
 def _breaker(book: Book, remediation: Remediation, now: float) -> str | None:
@@ -92,12 +128,14 @@ def _moved(book: Book, remediation: Remediation, _now: float) -> str | None:
     return f"{remediation.job} does not run on {_some(elsewhere)}" if elsewhere else None
 
 
-def _acting(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _acting(book: Book, remediation: Remediation, now: float) -> str | None:
     for other in book.remediations.values():
         if other.id == remediation.id:
             continue
         if other.job == remediation.job and other.status in CLAIMED:
             return f"{other.id} is {other.status} on {remediation.job}: one at a time"
+        if other.job == remediation.job and (wait := attempts.unanswered(book, other, now)) is not None:
+            return f"{other.id} has acted on {remediation.job}, and is {other.status}: {wait}"
         undoes = other.claim is not None and other.claim.task == "undo"
         if undoes and (shared := sorted(set(other.give_back) & set(remediation.nodes))):
             return f"{other.id} is being undone, which gives {_some(shared)} back: wait for its end"
@@ -126,8 +164,7 @@ def _gone(book: Book, remediation: Remediation, job: JobFacts) -> set[str]:
 
 def is_unseen(other: Remediation, attempt: int | None) -> bool:
     """Whether it may have taken nodes out, and the job has not run without them since. ``attempt``: the job's newest."""
-    settled = other.status not in UNSETTLED and (other.status != "done" or other.outcome != "unknown")
-    if other.kind not in TAKES_NODES or other.began_at is None or settled:
+    if not other.may_have_taken or not attempts.is_unsettled(other):
         return False
     return attempt is None or other.attempt is None or attempt <= other.attempt
 
@@ -142,11 +179,12 @@ def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
 
 
 def _longest_save(book: Book, remediation: Remediation, since: float) -> float:
-    """Return how long a save is waited for. One in which the job hangs does not end: no longer than saves usually take."""
+    """Return how long a save is waited for. One in which the job hangs does not end, and a slow one looks like it."""
     onset = book.facts.onsets.get(remediation.incident)
     if remediation.symptom != "hang" or onset is None or onset < since:
         return SAVING_SECONDS
-    return min(SAVING_SECONDS, book.facts.jobs[remediation.job].save_seconds or 0.0)
+    usual = book.facts.jobs[remediation.job].save_seconds or 0.0
+    return min(SAVING_SECONDS, max(SAVING_LEAST_SECONDS, SAVING_USUAL_TIMES * usual))
 
 
 def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
@@ -177,7 +215,7 @@ def _some(names: list[str]) -> str:
 
 
 GUARDS: dict[str, Callable[[Book, Remediation, float], str | None]] = {
-    "frozen": _frozen, "held": _held, "breaker": _breaker, "budget": _budget, "again": _again, "policy": _policy,
-    "merged": _merged, "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum, "saving": _saving,
-    "tenants": _tenants, "shards": _shards,
+    "frozen": _frozen, "held": _held, "expired": expired, "breaker": _breaker, "budget": _budget, "again": _again,
+    "policy": _policy, "merged": _merged, "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum,
+    "saving": _saving, "tenants": _tenants, "shards": _shards,
 }  # fmt: skip

@@ -44,7 +44,7 @@ from service.remediation.events import (
     Tick,
     Verified,
 )
-from service.remediation.guards import hindrances
+from service.remediation.guards import expired, expires_at, hindrances
 from service.remediation.turn import Turn
 from service.remediation.words import (
     CHECKS,
@@ -64,6 +64,11 @@ LONGEST_REASON = 1_000
 SHORTEST_CLAIM_SECONDS = 5.0
 MOST_FAILED_CLAIMS = 3  # before it began: then it has failed
 AGAIN_SECONDS = 30.0  # from such a failure until the next claim
+NOT_IN_TIME = {
+    "proposed": "nobody has answered the proposal",
+    "approved": "no scheduler has claimed it",
+    "claimed": "no scheduler has begun with it",
+}
 
 
 def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
@@ -103,6 +108,8 @@ def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]
 def _approve(turn: Turn, event: Approve) -> None:
     one = turn.find(event.id)
     turn.must(one.status == "proposed", one, "approved")
+    if (why := expired(turn.book, one, turn.now)) is not None:
+        raise Refused("conflict", f"{one.id} cannot be approved any more: {why}")
     turn.change(
         one, "approved", event.by, _reason(event.reason), status="approved", because=_short(event.reason), approved_by=event.by,
         approved_at=turn.now,
@@ -176,10 +183,15 @@ def _begin(turn: Turn, event: Begin) -> None:
     takes = one.kind in TAKES_NODES
     turn.change(one, "begun", event.by, status="executing", began_at=turn.now, out=one.nodes if takes else ())
     if takes:
-        turn.book.executions = [*turn.book.executions, Execution(remediation=one.id, at=turn.now, nodes=one.nodes)]
-        if why := breaker.trips(turn.book, turn.now):
-            turn.book.trip = Trip(at=turn.now, reason=why)
-            turn.tell("breaker_tripped", event.by, one, {"why": why})
+        _count(turn, one, one.nodes, event.by)
+
+
+def _count(turn: Turn, one: Remediation, nodes: tuple[str, ...], by: str) -> None:
+    """Count nodes that are taken out, in budget and breaker."""
+    turn.book.executions = [*turn.book.executions, Execution(remediation=one.id, at=turn.now, nodes=nodes)]
+    if why := breaker.trips(turn.book, turn.now):
+        turn.book.trip = Trip(at=turn.now, reason=why)
+        turn.tell("breaker_tripped", by, one, {"why": why})
 
 
 def _begin_undo(turn: Turn, one: Remediation) -> None:
@@ -235,10 +247,13 @@ def _fail(turn: Turn, event: Fail) -> None:
         return
     did = one.did | event.did
     out = tuple(node for node in one.nodes if node in did) if one.kind in TAKES_NODES else ()
+    began_at = turn.now if one.began_at is None and did else one.began_at  # who did something has begun, asked or not
     turn.change(
         one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did, out=out,
-        outcome="unknown" if one.began_at else None, **ended,
+        began_at=began_at, outcome=None if began_at is None else "unknown", **ended,
     )  # fmt: skip
+    if out and one.began_at is None:
+        _count(turn, one, out, event.by)
 
 
 def _held(turn: Turn, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
@@ -281,10 +296,8 @@ def _tick(turn: Turn) -> None:
         one = taking_up.reconsider(turn, known)
         if one.claim is not None and one.claim.until <= turn.now:
             _run_out(turn, one)
-        elif one.status == "proposed" and turn.now >= one.changed_at + limits.proposal_seconds:
-            _expire(turn, one, "nobody has answered the proposal")
-        elif one.status == "approved" and turn.now >= (one.approved_at or one.changed_at) + limits.approval_seconds:
-            _expire(turn, one, "no scheduler has claimed it")
+        elif (until := expires_at(limits, one)) is not None and turn.now >= until:
+            _expire(turn, one)
         elif one.status == "verifying" and turn.now >= (one.completed_at or one.changed_at) + limits.verify_seconds:
             _end(turn, one, "unknown", f"nothing was seen of {one.job} for {limits.verify_seconds:,.0f} s")
         elif one.status == "proposed":
@@ -311,8 +324,9 @@ def _run_out(turn: Turn, one: Remediation) -> None:
         turn.change(one, "failed", "engine", told | {"why": why}, **ended)
 
 
-def _expire(turn: Turn, one: Remediation, why: str) -> None:
-    turn.change(one, "expired", "engine", {"why": why}, status="expired", because=why)
+def _expire(turn: Turn, one: Remediation) -> None:
+    why = NOT_IN_TIME[one.status]
+    turn.change(one, "expired", "engine", {"why": why}, status="expired", because=why, claim=None)
 
 
 # --- what people order for all

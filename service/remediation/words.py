@@ -184,10 +184,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     taken: dict[str, tuple[str, ...]] = {}  # node → remediations that have taken it out and keep it out
 
 
+def same_node(one: str, other: str) -> bool:
+    """Whether two names may be of one machine: with its domain or without, as schedulers have it."""
+    bare = "." not in one or "." not in other
+    return one == other or (bare and one.partition(".")[0] == other.partition(".")[0])
+
+
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why a remediation must not act now."""
 
-    code: str  # frozen held breaker budget again policy minimum moved acting saving tenants shards superseded merged
+    code: str  # frozen held expired breaker budget again policy minimum moved acting saving tenants shards superseded merged
     text: str  # one sentence: the thing, the value, the bound, the next step
 
 
