@@ -18,6 +18,7 @@ from analyzers.standings import Look
 from collectors.records import RING_COLUMNS, Record, Ring, StackDump
 
 SEEN_SECONDS = 90.0  # stacks come once a minute; an older one tells nothing of now
+LONGEST_SECONDS = 1_800.0  # a save that takes longer is stuck, or its clock is wrong
 PAUSE = "checkpoint"  # of pauses.toml
 _PHASE = re.compile(r"check_?point|ckpt|\bsav(e|ing)\b", re.IGNORECASE)
 
@@ -29,7 +30,11 @@ class Saving:
         self._rules, self._pauses = Rules.of(knowledge), Pauses.of(knowledge)
 
     def since(self, records: Iterable[Record], now: float) -> float | None:
-        """Return since when a rank is known to be saving, by the newest that is known of each; None: none is."""
+        """Return since when the last rank that saves is known to; None: none does.
+
+        ``now`` is by the clock of who told the records. No save began after now, whatever a record says, and of several
+        ranks the last counts, so that one wrong clock does not end the wait for all.
+        """
         dumps: dict[object, list[StackDump]] = defaultdict(list)
         rings: dict[object, Ring] = {}
         for record in records:
@@ -41,7 +46,7 @@ class Saving:
             elif isinstance(record, Ring) and not record.ended:
                 rings[key] = max(record, rings.get(key, record), key=lambda ring: ring.at or 0.0)
         found = [self._by_stack(seen) for seen in dumps.values()] + [_by_phase(ring) for ring in rings.values()]
-        return min((since for since in found if since is not None), default=None)
+        return max((min(since, now) for since in found if since is not None), default=None)
 
     def _by_stack(self, dumps: list[StackDump]) -> float | None:
         ordered = sorted(dumps, key=lambda dump: dump.at or 0.0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import event
 
 from analyzers.conviction import DAY_SECONDS
 from analyzers.standbys import fleet_rate, standbys
@@ -15,7 +16,7 @@ from service.store import fleet_history
 from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.fleet_history import History
-from service.store.models import Execution, Feedback, Incident, Job, Node
+from service.store.models import Execution, Feedback, Incident, Job, Node, Verdict
 from tests.incident_rows import JOB, seed, verdict
 from tests.postgres import database, postgres, url
 from tests.remediation_fleet import place, plan
@@ -93,6 +94,41 @@ def test_a_person_who_says_wrong_is_heard(database: Database) -> None:
         session.add(Feedback(incident=id, verdict_version=1, at=NOW, by="ann", judgement="wrong", text=""))
 
     assert history(database).failures == 0
+
+
+@pytest.mark.parametrize(
+    ("document", "failures"),
+    [(b'{"symptom": 7, "action": {"nodes": ["gpu-0002"]}}', 0), (b'{"action": 7}', 1), (b"\xff", 1)],
+)
+def test_a_verdict_of_another_program_breaks_nothing(database: Database, document: bytes, failures: int) -> None:
+    """Of a verdict that was wrong only its nodes are asked for; where it does not say them it takes nothing back."""
+    id = named(database, 1, days_ago=10)
+    with database.transaction() as session:
+        session.add(Feedback(incident=id, verdict_version=1, at=NOW, by="ann", judgement="wrong", text=""))
+        session.get_one(Verdict, (id, 1)).document = document
+
+    assert history(database).failures == failures
+
+
+def test_many_incidents_are_one_question(database: Database) -> None:
+    """As many queries are asked for forty incidents as for one."""
+
+    def asked() -> int:
+        statements: list[str] = []
+        with database.session() as session:
+            engine = session.get_bind()
+            note = lambda _c, _u, statement, *_: statements.append(statement)  # noqa: E731 - listened to by its name
+            event.listen(engine, "before_cursor_execute", note)
+            fleet_history.history(session, SINCE, NOW)
+            event.remove(engine, "before_cursor_execute", note)
+        return len(statements)
+
+    named(database, 1, days_ago=10)
+    alone = asked()
+    for number in range(2, 41):
+        named(database, number, days_ago=10)
+
+    assert asked() == alone
 
 
 def test_node_days_are_those_in_which_nodes_reported(database: Database) -> None:

@@ -157,11 +157,14 @@ def test_uncounted_attempts_are_counted_by_their_incidents(database: Database) -
     [({"status": "rejected"}, "refused"), ({"status": "failed"}, "refused"), ({"status": "undone"}, "refused"),
      ({"status": "executing"}, "pending"), ({"status": "verifying"}, "done"), ({"status": "proposed"}, None),
      ({"status": "approved"}, None), ({"status": "claimed"}, None), ({"status": "cancelled"}, None),
+     ({"status": "cancelled", "cancelled_by": "engine"}, None), ({"status": "cancelled", "cancelled_by": "ann"}, "refused"),
+     ({"status": "cancelled", "cancelled_by": "ann", "kind": "reset_gpu"}, "refused"),
+     ({"status": "rejected", "kind": "reset_gpu"}, "refused"),
      ({"status": "expired"}, None), ({"status": "expired", "kind": "probe"}, "refused"),
      ({"kind": "drain_after_job"}, None), ({"kind": "reset_gpu"}, None)],
 )  # fmt: skip
 def test_what_was_done_is_told_by_how_it_ended(database: Database, more: dict[str, Any], outcome: str | None) -> None:
-    """What nobody has answered is not told: it is asked for anew; nor is what this attempt may outlive."""
+    """What nobody has answered is not told: it is asked for anew; nor is what this attempt may outlive, if it was wanted."""
     runs(database, 1, AT - 900.0, AT)
     fails(database, "inc-1", 1, AT)
     with database.transaction() as session:

@@ -222,7 +222,7 @@ def test_an_approval_ends_with_its_rule_in_the_store(database: Database) -> None
     remedies = Remedies(database, lambda: policy)
     with database.transaction() as session:
         for number in range(40):
-            case = plan(id=f"rem-{number:012d}", rule="hangs", mode="shadow")
+            case = plan(id=f"rem-{number:012d}", incident=f"inc-{number:012d}", rule="hangs", mode="shadow")
             aftermath.note_case(session, case, AT)
             session.flush()
             session.execute(update(ShadowCase).values(closed_at=AT, correct=True))

@@ -33,6 +33,7 @@ from service.remediation.events import (
 )
 from service.remediation.guards import hindrances
 from service.remediation.words import (
+    Alternative,
     Book,
     Freeze,
     Hold,
@@ -42,7 +43,7 @@ from service.remediation.words import (
     Rule,
     Tally,
 )
-from service.store import facts, happenings, incidents
+from service.store import facts, fleet_history, happenings, incidents
 from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.models import Attempt, Event, Execution, Happening, Job, Placement, ShadowCase
@@ -159,7 +160,7 @@ def test_executions_outlive_what_they_were_of(database: Database, remedies: Reme
     let(remedies, *DONE)
     with database.transaction() as session:
         session.delete(session.get(Row, ID))
-    strict = Remedies(database, lambda: Policy(limits=Limits(evictions_an_hour=1)))
+    strict = Remedies(database, lambda: Policy(limits=Limits(evictions_an_hour=1, approval_seconds=7_200.0)))
     other = plan(id="rem-000000000002", nodes=("gpu-0003",))
     let(strict, Proposed(incident=INCIDENT, plan=other), Approve(id=other.id, by="ann"))
 
@@ -189,17 +190,17 @@ def test_an_undone_remediation_is_found_however_old(remedies: Remedies) -> None:
 
 def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: Remedies) -> None:
     """Nodes of an unknown end may be out: whoever wants another of the job's sees them. A cured one leaves the book."""
-    let(remedies, *DONE, Verified(id=ID, outcome="unknown", why="nothing was seen of the job"))
-    assert ID in remedies.book(NOW + 600.0).remediations
-    assert ID not in remedies.book(NOW + 8 * 86_400.0).remediations
+    let(remedies, *DONE, Verified(id=ID, outcome="cured", why="it does steps again"))
+    assert ID not in remedies.book(NOW + 600.0).remediations
 
     other = plan(id="rem-000000000002")
     let(
         remedies, Proposed(incident=INCIDENT, plan=other), Approve(id=other.id, by="ann"), Take(id=other.id, by="slurm")
     )
     let(remedies, Begin(id=other.id, by="slurm", token=1), Complete(id=other.id, by="slurm", token=1))
-    let(remedies, Verified(id=other.id, outcome="cured", why="it does steps again"))
-    assert other.id not in remedies.book(NOW + 600.0).remediations
+    let(remedies, Verified(id=other.id, outcome="unknown", why="nothing was seen of the job"))
+    assert other.id in remedies.book(NOW + 600.0).remediations
+    assert other.id not in remedies.book(NOW + 8 * 86_400.0).remediations
 
 
 def test_a_claim_that_ran_out_fences_its_holder(remedies: Remedies) -> None:
@@ -454,16 +455,57 @@ def test_a_row_of_a_newer_program_is_left_alone(database: Database, remedies: Re
 
 
 def test_a_rule_is_judged_by_the_closed_cases_that_it_fits(database: Database) -> None:
-    """Of five cases two were right; one is open, one nobody has judged, one the rule does not fit any more."""
+    """Of six cases two were right and one wrong; one is open, one nobody has judged, one the rule does not fit any more."""
     rule = Rule(name="hangs", mode="automatic", least_probability=0.9)
     cases = (
         (0.95, AT, True), (0.99, AT, True), (0.99, AT, False), (0.99, None, True), (0.99, AT, None), (0.5, AT, False),
     )  # fmt: skip
     with database.transaction() as session:
         for number, (probability, closed_at, correct) in enumerate(cases):
-            one = plan(id=f"rem-{number}", probability=probability, rule="hangs", mode="shadow")
+            told = {"probability": probability, "rule": "hangs", "mode": "shadow"}
+            one = plan(id=f"rem-{number}", incident=f"inc-{number}", **told)
             document = msgspec.to_builtins(one)
-            case = {"remediation": one.id, "incident": INCIDENT, "at": AT, "document": document}
+            case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": document}
             session.add(ShadowCase(**case, closed_at=closed_at, correct=correct, because=""))
     book = Remedies(database, lambda: Policy(rules=(rule,))).book(NOW)
     assert book.tallies == {"hangs": Tally(seen=3, right=2)}
+
+
+def test_an_incident_counts_once_and_is_wrong_where_any_of_it_was(database: Database) -> None:
+    """A rule would have done three things for one incident, all of them right, and two for another, of which one was."""
+    with database.transaction() as session:
+        for number, (incident, correct) in enumerate([("a", True)] * 3 + [("b", True), ("b", False)]):
+            one = plan(id=f"rem-{number}", incident=f"inc-{incident}", rule="hangs", mode="shadow")
+            case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": msgspec.to_builtins(one)}
+            session.add(ShadowCase(**case, closed_at=AT, correct=correct, because=""))
+    book = Remedies(database, lambda: Policy(rules=(Rule(name="hangs", mode="automatic"),))).book(NOW)
+    assert book.tallies == {"hangs": Tally(seen=2, right=1)}
+
+
+def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remedies: Remedies) -> None:
+    """A NUL in a role, a symptom, another plan's node or what a scheduler did is left out, and every load goes on."""
+    odd = Alternative(kind="evict", nodes=("gpu\x00-0003",), role="roll\x00out", why="w\x00")
+    ended = {"status": "done", "outcome": "unknown", "changed_at": NOW, "began_at": NOW}
+    one = plan(
+        role="roll\x00out", symptom="ha\x00ng", alternatives=(odd,), did={"gpu-0002": {"x\x00": ["\x00y"]}}, **ended
+    )
+    with database.transaction() as session:
+        rows.store(session, one)
+    read = remedies.book(NOW).remediations[ID]
+
+    assert (read.role, read.symptom, read.did) == ("rollout", "hang", {"gpu-0002": {"x": ["y"]}})
+    assert read.alternatives == (Alternative(kind="evict", nodes=("gpu-0003",), role="rollout", why="w"),)
+
+
+def test_a_row_that_a_database_refuses_to_read_hides_no_other(database: Database, remedies: Remedies) -> None:
+    """One is stored with a NUL all the same: it is found like one of which nobody knows what came, and so are the others."""
+    ended = {"status": "done", "outcome": "unknown", "changed_at": NOW, "began_at": NOW}
+    with database.transaction() as session:
+        rows.store(session, plan(**ended))
+        rows.store(session, plan(id="rem-0123456789ac", **ended))
+        document = msgspec.to_builtins(plan(role="roll\x00out", **ended))
+        session.execute(update(Row).where(Row.id == ID).values(document=document))
+    with database.session() as session:
+        fleet_history.history(session, 0.0, NOW)
+
+    assert set(remedies.book(NOW).remediations) == {ID, "rem-0123456789ac"}

@@ -6,20 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from sqlalchemy import func, select
 
+from analyzers.engine.memory import observe
+from analyzers.incident import Received
+from analyzers.saving import LONGEST_SECONDS
 from service.engine import planning
 from service.engine import remedies as caretaking
 from service.policy_file import PolicyFile
-from service.remediation.events import Approve, Reject
+from service.remediation import policy, taking_up
+from service.remediation.events import Approve, Cancel, Reject
+from service.remediation.words import Policy, Rule
 from service.store import happenings, node_records
 from service.store.database import Database
 from service.store.leases import Lost
-from service.store.models import Incident, Job
+from service.store.models import Cursor, Happening, Incident, Job
 from service.store.models import Lease as LeaseRow
 from tests.caretaking import Care
 from tests.incident_rows import AT, JOB, seed, verdict
 from tests.postgres import database, postgres, url
-from tests.remediation_fleet import INCIDENT, hung, let, place
+from tests.remediation_fleet import INCIDENT, NODES, hung, let, place
+from tests.watched_jobs import ring_record
 
 __all__ = ["database", "postgres", "url"]  # fixtures
 
@@ -112,6 +120,23 @@ def test_a_person_is_heard_after_the_incident_was_closed(care: Care) -> None:
     care.say("wrong")
     care.turn()
     assert care.ended(id).status == "cancelled"
+
+
+def test_what_a_person_cancelled_does_not_act_by_itself_for_another_incident(
+    care: Care, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule that acts by itself has approved it, ann cancels it, and a second incident of the attempt says the same."""
+    monkeypatch.setattr(taking_up, "locked", lambda *_: None)
+    monkeypatch.setattr(policy, "locked", lambda *_: None)
+    care.policy = Policy(rules=(Rule(name="all", mode="automatic"),))
+    care.turn()
+    first = care.only()
+    let(care.remedies, Cancel(id=first.id, by="ann", reason="not this machine"), now=care.now)
+    seed(care.database, "inc-000000000002", at=care.now, verdicts=(verdict(),))
+    care.turn()
+
+    assert (first.status, first.mode) == ("approved", "automatic")
+    assert care.all() == []
 
 
 def test_what_the_fleet_explains_is_not_acted_upon(care: Care) -> None:
@@ -245,6 +270,32 @@ def test_a_verdict_that_breaks_the_plan_is_left_out_alone(care: Care, monkeypatc
     assert care.only().verdict_version == 3
 
 
+def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
+    care: Care, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A happening that breaks is followed by hundreds, and more come with each look: all are taken up within 20 looks."""
+    real = planning.proposal
+
+    def broken(session: Any, incident: Incident, *rest: Any) -> Any:
+        if incident.id == INCIDENT:
+            raise RuntimeError("no plan for this one")
+        return real(session, incident, *rest)
+
+    monkeypatch.setattr(caretaking, "proposal", broken)
+    for _ in range(600):
+        care.tell("noted")
+    for _ in range(20):
+        care.turn(0.6)
+        for _ in range(3):
+            care.tell("noted")
+    with care.database.session() as session:
+        newest = session.scalar(select(func.max(Happening.sequence))) or 0
+        behind = newest - session.get_one(Cursor, caretaking.READER).sequence
+
+    assert care.numbers.remedy_failures >= 2
+    assert behind <= 3
+
+
 def test_a_caretaker_whose_lease_was_taken_writes_nothing(care: Care) -> None:
     """Another engine has taken over: the pass raises Lost and no proposal is there."""
     with care.database.transaction() as session:
@@ -323,6 +374,48 @@ def test_a_save_in_which_the_job_hangs_makes_no_checkpoint(care: Care) -> None:
         row = session.get_one(Job, JOB)
 
     assert (row.saving_since, row.last_checkpoint_at, row.save_seconds) == (None, None, None)
+
+
+def test_the_end_of_a_very_long_save_says_no_more_than_the_longest_wait(care: Care) -> None:
+    """A rank whose clock was wrong said that it saves for a day: how long saves take stays within what is waited for."""
+    care.ring("checkpoint")
+    care.turn()
+    with care.database.transaction() as session:
+        session.get_one(Job, JOB).saving_since = AT - 86_400.0
+    care.state.evidence.clear()
+    with care.database.transaction() as session:
+        session.get_one(Incident, INCIDENT).onset_at = AT - 90_000.0
+    care.turn()
+    with care.database.session() as session:
+        assert session.get_one(Job, JOB).save_seconds == LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("ahead", [-4_000.0, 4_000.0])
+def test_a_save_is_dated_by_the_clock_of_its_node(care: Care, ahead: float) -> None:
+    """The node's clock is an hour wrong, and its batches show it: its save is seen, and since when by our clock."""
+    at = care.now
+    ring = ring_record(0, at + ahead, [("barrier", 1, at + ahead - 9.0, at + ahead - 8.0)], 2)
+    record = replace(ring, job=JOB, attempt=1, phase="checkpoint")
+    batch = Received(sequence=9, received_at=at, node="gpu-0001", records=(record,), sent_at=at + ahead)
+    observe(care.state, batch)
+    care.turn()
+    with care.database.session() as session:
+        assert session.get_one(Job, JOB).saving_since == pytest.approx(at - 8.0)
+
+
+def test_an_attempt_that_one_node_alone_tells_of_cancels_nothing(care: Care) -> None:
+    """What was approved stays, and is found where it runs, until a second of the job's three nodes tells of the attempt."""
+    care.turn()
+    let(care.remedies, Approve(id=care.only().id, by="ann"), now=care.now)
+    place(care.database, ("gpu-0003",), attempt=(1 << 31) - 1, at=care.now)
+    care.turn()
+    alone, book = care.only().status, care.remedies.book(care.now)
+    place(care.database, NODES[:2], attempt=2, at=care.now)
+    care.turn()
+
+    assert alone == "approved"
+    assert (book.facts.jobs[JOB].attempt, book.facts.jobs[JOB].nodes) == (1, NODES)
+    assert care.all() == []
 
 
 def test_a_policy_file_is_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -49,13 +49,26 @@ def test_a_save_that_is_over_is_none() -> None:
     assert SAVING.since([ring(None, *entries)], NOW) is None
 
 
-def test_of_several_ranks_the_first_that_saves_counts_and_an_old_look_does_not() -> None:
+def test_of_several_ranks_the_last_that_saves_counts_and_an_old_look_does_not() -> None:
     """The newest ring of a rank is what counts of it; one that was read too long ago says nothing of now."""
     looks = [ring("checkpoint", ("forward", 30.0, 20.0)), ring("checkpoint", ("forward", 60.0, 50.0), rank=1)]
-    assert SAVING.since(looks, NOW) == pytest.approx(NOW - 50.0)
+    assert SAVING.since(looks, NOW) == pytest.approx(NOW - 20.0)
     assert SAVING.since([looks[0], ring("forward", at=NOW - 1.0)], NOW) is None
     assert SAVING.since([replace(looks[0], at=NOW - SEEN_SECONDS - 1.0)], NOW) is None
     assert SAVING.since([replace(looks[0], ended=True)], NOW) is None
+
+
+@pytest.mark.parametrize("ahead", [60.0, 3e9])
+def test_no_save_begins_in_the_future(ahead: float) -> None:
+    """A reading, or what it tells of, is dated later than now: the rank saves since now, and that ends like any other."""
+    assert SAVING.since([ring("checkpoint", ("forward", 1.0 - ahead, -ahead))], NOW) == NOW
+    assert SAVING.since([ring("checkpoint", at=NOW + ahead)], NOW) == NOW
+
+
+def test_one_wrong_clock_does_not_end_the_wait_for_all() -> None:
+    """A rank that says that it saves for an hour does not hide another that began twenty seconds ago."""
+    looks = [ring("checkpoint", ("forward", 4_001.0, 4_000.0), rank=1), ring("checkpoint", ("forward", 30.0, 20.0))]
+    assert SAVING.since(looks, NOW) == pytest.approx(NOW - 20.0)
 
 
 def test_a_stack_in_a_save_counts_without_a_probe() -> None:

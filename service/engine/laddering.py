@@ -41,6 +41,7 @@ STEPS = {
 """Kinds of remediations → the rung that each is: to reset a device starts the job again on the same nodes."""
 GOES_ON = frozenset({"drain_after_job", "reset_gpu", "restart_role"})
 """Kinds under which the very attempt may go on."""
+ENGINE = "engine"  # who cancels what the engine takes back
 REFUSED = frozenset({"rejected", "failed", "undone"})
 
 
@@ -205,7 +206,7 @@ def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, i
         number = numbers.get(one.incident)
         if number is None or (outcome := _outcome(one)) is None:
             continue
-        if one.kind in GOES_ON and number == numbers[incident.id]:
+        if one.kind in GOES_ON and number == numbers[incident.id] and not _unwanted(one):
             continue  # for this attempt it was not the end: what comes now is weighed anew
         yield msgspec.convert(
             {
@@ -216,8 +217,14 @@ def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, i
         )  # fmt: skip
 
 
+def _unwanted(one: Remediation) -> bool:
+    """Whether a person did not want it: what the engine itself takes back says nothing."""
+    cancelled = one.status == "cancelled" and one.cancelled_by not in ("", ENGINE)
+    return one.status == "rejected" or cancelled
+
+
 def _outcome(one: Remediation) -> str | None:
-    if one.status in REFUSED or (one.status == "expired" and one.kind in CHECKS):
+    if one.status in REFUSED or _unwanted(one) or (one.status == "expired" and one.kind in CHECKS):
         return "refused"  # nobody wanted it, or could do it
     if one.status in UNBEGUN or one.status in ("expired", "cancelled"):
         return None

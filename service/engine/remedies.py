@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from analyzers.engine.state import State
 from analyzers.knowledge import Knowledge
 from analyzers.plan import Costs
-from analyzers.saving import Saving
+from analyzers.saving import LONGEST_SECONDS, Saving
 from collectors.records import Record
 from service import packaged_knowledge
 from service.engine import burning_in, standstill
@@ -27,12 +27,12 @@ from service.engine.planning import proposal
 from service.engine.verifying import outcome
 from service.remediation.events import Cancel, Event, Proposed, Tick, Verified
 from service.remediation.words import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
-from service.store import aftermath, happenings, incidents
+from service.store import aftermath, facts, happenings, incidents
 from service.store import remediation_rows as rows
 from service.store.database import Database
 from service.store.failures import PASSING
 from service.store.leases import Lease, Lost
-from service.store.models import Attempt, Cursor, Feedback, Happening, Hold, Incident, Job
+from service.store.models import Cursor, Feedback, Happening, Hold, Incident, Job
 from service.store.remediations import Remedies
 from service.store.upserts import upsert
 
@@ -120,6 +120,7 @@ class Caretaker:
             upsert(session, Cursor, [{"reader": READER, "sequence": found[-1].sequence if found else after}])
             self._remedies.all_within(session, events, now)
             _tell_people(session, people, now)
+        self._most = min(MOST_AT_ONCE, self._most * 2)  # after one that was left out, more and more again
         self._numbers.proposals += sum(event.plan is not None for event in events)
 
     def _leave_out(self) -> None:
@@ -265,16 +266,26 @@ class Caretaker:
             row = session.get(Job, name)
             if row is None:
                 continue
-            since = self._saving.since(_told_of(state, name), now)
-            values: dict[str, float | None] = {"saving_since": since if row.saving_since is None else row.saving_since}
-            if row.saving_since is not None and since is None:
+            since = self._saves_since(state, name, now)
+            began = None if row.saving_since is None else min(row.saving_since, now)
+            values: dict[str, float | None] = {"saving_since": since if began is None else began}
+            if began is not None and since is None:
                 values = {"saving_since": None}
-                if not _hung_since(session, name, row.saving_since):
-                    took = now - row.saving_since
+                if not _hung_since(session, name, began):
+                    took = min(now - began, LONGEST_SECONDS)
                     usual = took if row.save_seconds is None else (took + row.save_seconds) / 2
                     values |= {"last_checkpoint_at": now, "save_seconds": usual}
             if any(getattr(row, key) != value for key, value in values.items()):
                 session.execute(update(Job).where(Job.name == name).values(values))
+
+    def _saves_since(self, state: State, job: str, now: float) -> float | None:
+        """Return since when a job saves; each node's records are asked by its own clock, which may be wrong."""
+        found = []
+        for node in sorted({node for view in state.jobs.values() if view.job == job for node in view.nodes}):
+            ahead = state.nodes[node].offset if node in state.nodes else 0.0
+            if (since := self._saving.since(_told_of(state, node, job), now + ahead)) is not None:
+                found.append(since - ahead)
+        return max(found, default=None)
 
 
 def _asks(one: Happening) -> bool:
@@ -311,7 +322,7 @@ def _tell_people(session: Session, people: Iterable[tuple[str, str | None, str]]
 
 def _is_past(session: Session, incident: Incident) -> bool:
     """Whether a closed incident needs nothing more: a later attempt runs, or something is proposed or done for it."""
-    newest = session.scalar(select(func.max(Attempt.number)).where(Attempt.job == incident.job))
+    newest = facts.newest_attempt(session, incident.job or "")
     later = newest is not None and newest > (incident.attempt or 0)
     return later or any(one.incident == incident.id for one in rows.live(session).values())
 
@@ -339,7 +350,7 @@ def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel
     for one in live:
         if one.status not in WAITING or one.attempt is None:
             continue
-        newest = session.scalar(select(func.max(Attempt.number)).where(Attempt.job == one.job))
+        newest = facts.newest_attempt(session, one.job)
         if newest is not None and newest > one.attempt:
             why = f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
             yield Cancel(id=one.id, by=ENGINE, reason=why)
@@ -351,9 +362,7 @@ def _hung_since(session: Session, job: str, since: float) -> bool:
     return session.scalar(began.limit(1)) is not None
 
 
-def _told_of(state: State, job: str) -> Iterator[Record]:
-    """Yield what the nodes of a job have told of late."""
-    nodes = sorted({node for view in state.jobs.values() if view.job == job for node in view.nodes})
-    for node in nodes:
-        if (evidence := state.evidence.get(node)) is not None:
-            yield from (record for _, _, record in evidence.since(0) if record.job in (None, job))
+def _told_of(state: State, node: str, job: str) -> Iterator[Record]:
+    """Yield what a node has told of a job of late."""
+    if (evidence := state.evidence.get(node)) is not None:
+        yield from (record for _, _, record in evidence.since(0) if record.job in (None, job))

@@ -51,8 +51,8 @@ def job(session: Session, name: str) -> JobFacts | None:
     row = session.get(Job, name)
     if row is None:
         return None
-    newest = select(Attempt).where(Attempt.job == name).order_by(Attempt.number.desc()).limit(1)
-    attempt = session.scalars(newest).first()
+    newest = newest_attempt(session, name)
+    attempt = None if newest is None else session.get(Attempt, (name, newest))
     ranks = {} if attempt is None else _ranks_by_node(session, attempt)
     declared, number = row.declared, None if attempt is None else attempt.number
     return JobFacts(
@@ -66,6 +66,27 @@ def job(session: Session, name: str) -> JobFacts | None:
         holders=_holders(declared),
         last_checkpoint_at=row.last_checkpoint_at,
     )
+
+
+def newest_attempt(session: Session, job: str) -> int | None:
+    """Return the number of a job's newest attempt; None: nobody has seen it run.
+
+    One agent alone does not begin an attempt: it counts once it runs on half as many nodes as any other that is told of now. So
+    one that was started again on few nodes counts when the agents of the others have told of it for the last time.
+    """
+    of_job = Attempt.job == job
+    seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(of_job))
+    if seen_at is None:
+        return None
+    since = seen_at - PLACED_SECONDS - RUNNING_SECONDS
+    told = select(Attempt.number).where(of_job, Attempt.last_seen_at >= since)
+    placed = select(Placement.attempt, func.count(Placement.node.distinct())).where(
+        Placement.job == job, Placement.attempt.in_(told), Placement.last_seen_at >= since
+    )
+    nodes = {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
+    most = max(nodes.values(), default=0)
+    known = [number for number, count in nodes.items() if 2 * count >= most]
+    return max(known) if known else session.scalar(select(func.max(Attempt.number)).where(of_job))
 
 
 def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from service.remediation.words import TAKES_NODES
 from service.store import incidents
 from service.store.models import Execution, Incident, Node
 from service.store.models import Remediation as Row
+from service.store.remediation_rows import outcome
 
 SAME_SECONDS = DAY_SECONDS  # a node that is named again so soon has failed once: standbys are counted by the day
 
@@ -59,7 +60,7 @@ def _executions(session: Session, since: float) -> Iterator[_Failure]:
 
 def _innocent(session: Session, since: float) -> set[tuple[str, str]]:
     """Return the nodes whose leaving an incident has cured nothing, or was taken back."""
-    ended = (Row.document["outcome"].as_string() == "not_cured") | (Row.status == "undone")
+    ended = (outcome() == "not_cured") | (Row.status == "undone")
     rows = session.execute(
         select(Row.nodes, Row.incident).where(Row.kind.in_(TAKES_NODES), Row.changed_at >= since, ended)
     )
@@ -74,10 +75,10 @@ def _named(session: Session, since: float) -> Iterator[_Failure]:
             Incident.cause == "machine", Incident.abstained.is_(False), Incident.action.in_(TAKES_NODES),
         )
     ).all()  # fmt: skip
+    wrong = incidents.acquitted_since(session, since)
     for row in rows:
-        wrong = incidents.acquitted(session, row.id)
         for one in row.culprits:
-            if one["kind"] == "node" and one["id"] not in wrong:
+            if one["kind"] == "node" and one["id"] not in wrong.get(row.id, ()):
                 yield _Failure(row.opened_at, one["id"], row.id)
 
 

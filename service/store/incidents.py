@@ -217,10 +217,36 @@ def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
 
 def acquitted(session: Session, id: str) -> set[str]:
     """Return the nodes of which a person has said that it was wrong to take them out; a new version does not unsay it."""
+    return _acquitted(session, Feedback.incident == id).get(id, set())
+
+
+def acquitted_since(session: Session, at: float) -> dict[str, set[str]]:
+    """Return the same of the incidents that were opened since an instant, by incident."""
+    return _acquitted(session, Feedback.incident.in_(select(Row.id).where(Row.opened_at >= at)))
+
+
+class _Taken(msgspec.Struct, frozen=True):
+    nodes: tuple[str, ...] = ()
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """Of a verdict no more than is asked for: what else a newer program wrote into it does not matter here."""
+
+    action: _Taken
+
+
+def _acquitted(session: Session, incidents: ColumnElement[bool]) -> dict[str, set[str]]:
     judged = (VerdictRow.incident == Feedback.incident) & (VerdictRow.version == Feedback.verdict_version)
-    wrong = (Feedback.incident == id, Feedback.judgement == "wrong")
-    documents = session.scalars(select(VerdictRow.document).join(Feedback, judged).where(*wrong))
-    return {clean(node, 255) for one in documents for node in msgspec.json.decode(one, type=Verdict).action.nodes}
+    asked = select(VerdictRow.incident, VerdictRow.document).join(Feedback, judged)
+    found: dict[str, set[str]] = {}
+    for id, document in session.execute(asked.where(incidents, Feedback.judgement == "wrong")):
+        try:
+            nodes = msgspec.json.decode(document, type=_Said).action.nodes
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            _log.error("verdict_unreadable incident=%s reason=%s", id, error)
+            continue
+        found.setdefault(id, set()).update(clean(node, 255) for node in nodes)
+    return found
 
 
 def _nodes(incident: Incident) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Text, case, cast, delete, insert, or_, select
 from sqlalchemy.orm import Session
 
 from service.remediation.events import Event, Proposed
@@ -49,7 +49,7 @@ def remediations(
     session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()
 ) -> dict[str, Remediation]:
     """Return those that have not ended, are to be undone or ended unclearly of late, and those somebody asks about."""
-    unknown = (Row.status == "done") & (Row.document["outcome"].as_string() == "unknown")
+    unknown = (Row.status == "done") & (outcome() == "unknown")
     unsettled = ((Row.status == "failed") | unknown) & (Row.changed_at >= now - UNSETTLED_SECONDS)
     wanted: list[ColumnElement[bool]] = [*_live(), unsettled, Row.id.in_(asked)]
     for event in events:
@@ -83,12 +83,19 @@ def of(session: Session, id: str) -> Remediation | None:
     return None if row is None else read(row)
 
 
+def outcome() -> ColumnElement[str]:
+    """Return the outcome as a query sees it. PostgreSQL looks into no document with a NUL: there nobody knows it."""
+    broken = cast(Row.document, Text).contains("\\u0000", autoescape=True)
+    return case((broken, "unknown"), else_=Row.document["outcome"].as_string())
+
+
 def store(session: Session, one: Remediation) -> None:
     """Write a remediation."""
+    document = _storable(msgspec.to_builtins(one))
     row = {
-        "id": one.id, "incident": one.incident, "job": one.job, "kind": one.kind, "status": one.status,
-        "task": task_of(one), "nodes": list(one.nodes), "proposed_at": one.proposed_at, "changed_at": one.changed_at,
-        "version": one.version, "document": msgspec.to_builtins(one),
+        "id": one.id, "incident": one.incident, "job": document["job"], "kind": one.kind, "status": one.status,
+        "task": task_of(one), "nodes": list(document["nodes"]), "proposed_at": one.proposed_at,
+        "changed_at": one.changed_at, "version": one.version, "document": document,
     }  # fmt: skip
     upsert(session, Row, [row])
 
@@ -128,7 +135,10 @@ def version_of(session: Session, switch: str) -> int:
 
 
 def tallies(session: Session, policy: Policy) -> dict[str, Tally]:
-    """Return for each rule how often, in shadow mode, what it would have done was right: of what it fits as it is now."""
+    """Return for each rule of how many incidents what it would have done was right, by what it fits as it is now.
+
+    What it would have done for one incident, one after the other, is one case, and wrong where any of it was.
+    """
     if not any(rule.mode != "propose" for rule in policy.rules):
         return {}
     known = (ShadowCase.closed_at.is_not(None), ShadowCase.correct.is_not(None))
@@ -137,8 +147,11 @@ def tallies(session: Session, policy: Policy) -> dict[str, Tally]:
     found = {}
     for rule in policy.rules:
         alone = Policy(rules=(rule,))
-        judged = [right for one, right in cases if one and one.rule == rule.name and rule_for(alone, one) is rule]
-        found[rule.name] = Tally(seen=len(judged), right=sum(judged))
+        judged: dict[str, bool] = {}
+        for one, right in cases:
+            if one is not None and one.rule == rule.name and rule_for(alone, one) is rule:
+                judged[one.incident] = right and judged.get(one.incident, True)
+        found[rule.name] = Tally(seen=len(judged), right=sum(judged.values()))
     return found
 
 
@@ -167,6 +180,18 @@ def _write_holds(session: Session, before: Book, after: Book) -> None:
 
 def _throw(session: Session, name: str, document: dict[str, Any] | None) -> None:
     upsert(session, Switch, [{"name": name, "document": document, "version": version_of(session, name) + 1}])
+
+
+def _storable(value: Any) -> Any:
+    """Return the same without what PostgreSQL refuses to read in a text, wherever that is."""
+    match value:
+        case str():
+            return clean(value, len(value))
+        case list() | tuple():
+            return [_storable(one) for one in value]
+        case dict():
+            return {_storable(key): _storable(one) for key, one in value.items()}
+    return value
 
 
 def _live() -> list[ColumnElement[bool]]:
