@@ -65,18 +65,21 @@ def test_names_that_stand_for_more_than_one_node(name: str) -> None:
 def test_jobs() -> None:
     """Fields are read by place, and the name, which its user chose, is all that is left."""
     told = (
-        "2|PENDING|Nodes required for job are DOWN, DRAINED or reserved|N/A||||two\n\n"
-        "1|RUNNING|None|1795294131|gpu7|gpu3|gpu[0-2]|lla|ma JobState=CANCELLED 405b\n"
+        "2|PENDING|Nodes required for job are DOWN, DRAINED or reserved|N/A|N/A||||two\n\n"
+        "1|RUNNING|None|1795294131|1795297731|gpu7|gpu3|gpu[0-2]|lla|ma JobState=CANCELLED 405b\n"
     )
     waiting, running = output.jobs(told)
 
     assert (waiting.state, waiting.nodes, waiting.started_at) == ("PENDING", (), None)
     assert (running.state, running.nodes, running.started_at) == ("RUNNING", ("gpu0", "gpu1", "gpu2"), 1795294131.0)
+    assert (waiting.ended_at, running.ended_at) == (None, 1795297731.0)
     assert (running.required, running.excluded) == (("gpu7",), ("gpu3",))
     assert running.known_as == {"lla|ma JobState=CANCELLED 405b", "lla-ma-JobState-CANCELLED-405b-1"}
 
 
-@pytest.mark.parametrize("line", ["", "slurm_load_jobs error", "x|RUNNING|None|1||||n", "1|RUNNING|None|1|||gpu[0-|n"])
+@pytest.mark.parametrize(
+    "line", ["", "slurm_load_jobs error", "x|RUNNING|None|1|2||||n", "1|RUNNING|None|1|2|||gpu[0-|n"]
+)
 def test_odd_lines_of_squeue(line: str) -> None:
     """A line that is no job is nothing, or is refused by name; it is never half read."""
     if not line:
@@ -106,6 +109,14 @@ def test_what_is_not_told_of_requeueing_is_refused(told: str) -> None:
     """Nobody is drained for a job of which this cannot be read."""
     with pytest.raises(Unreadable):
         output.requeueable(told, "7")
+
+
+def test_how_often_a_job_was_put_back() -> None:
+    """The job's own line tells; what is another's, or no number, is refused."""
+    assert output.restarts("6                   1           \n7                   2           \n", "7") == 2
+    for told in ("", "6 1", "7", "7 often"):
+        with pytest.raises(Unreadable):
+            output.restarts(told, "7")
 
 
 def test_the_controllers_clock() -> None:
@@ -166,6 +177,16 @@ def test_a_command_that_hangs_is_ended(tool: Path) -> None:
     assert time.monotonic() - began < 10
 
 
+def test_what_a_command_has_started_is_ended_with_it(tool: Path, tmp_path: Path) -> None:
+    """Where scontrol is a script, what it calls does not act after we have given it up."""
+    acted = tmp_path / "acted"
+    write(tool, f"(sleep 1; touch {acted}) & wait")
+    with pytest.raises(SlurmAway):
+        Slurm(0.3).change(commands.requeue("7"))
+    time.sleep(1.5)
+    assert not acted.exists()
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
@@ -196,7 +217,7 @@ def test_a_command_that_babbles(tool: Path) -> None:
         Slurm().node("gpu1")
     with pytest.raises(Unreadable):
         Slurm().job("7")
-    write(tool, "echo '8|RUNNING|None|1795294131||||other'")
+    write(tool, "echo '8|RUNNING|None|1795294131|N/A||||other'")
     assert Slurm().job("7") is None
 
 

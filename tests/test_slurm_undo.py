@@ -66,6 +66,17 @@ def test_a_reason_that_is_not_of_this_service_stays(trial: Trial, told: str) -> 
     assert trial.slurm.drained() == ["gpu1"]
 
 
+def test_a_drain_without_a_reason_is_not_taken_over(trial: Trial) -> None:
+    """Somebody took the node out and said nothing: it gets no reason of ours, so the undo does not give it back."""
+    trial.slurm.change(drain("gpu2", ""))
+    other = trial.shop.propose("other", ["gpu2"], ran_on=RAN_ON, kind="drain_after_job")
+    trial.adapter().once()
+    assert trial.shop.one(other)["did"]["gpu2"] == "left as it is: idle+drain without a reason"
+    trial.shop.ask_undo(other)
+    trial.adapter().once()
+    assert "gpu2" in trial.slurm.drained()
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "fan", "faulthound", "faulthound inc-1 rem-2: x", "not faulthound inc-0123456789ab rem-0123456789ab: x"],

@@ -125,7 +125,7 @@ class Doing:
         if not node.drained:
             return f"not drained: {node.state}"
         if not node.reason.startswith((work.mark, *work.also)):
-            return _foreign(node, work) or f"left as it is: {node.state} without a reason"
+            return _foreign(node, work)
         if (why := self.change(commands.undrain(name))) is not None:
             raise Failed(f"Slurm does not take the drain of {name} back: {why}")
         after = self._node(name)
@@ -233,7 +233,9 @@ def patiently(once: Callable[[], Told | None], keep: Keep, more: Callable[[], st
 
 
 def _foreign(node: Node, work: Work) -> str | None:
-    """Say whose reason a node has, None where it has none or ours. Another's is never overwritten, nor its state."""
-    if node.reason and not node.reason.startswith(work.mark):
+    """Say whose a node's reason or drain is, None where it has none or ours. Another's is never overwritten, nor undone."""
+    if node.reason.startswith(work.mark):
+        return None
+    if node.reason:
         return f"left as it is: {node.state}, {node.by or 'somebody'} says {node.reason[:200]!a}"
-    return None
+    return f"left as it is: {node.state} without a reason" if node.drained else None

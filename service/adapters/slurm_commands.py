@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 
 from service.adapters import slurm_output
-from service.adapters.slurm_output import FLAGS_FORMAT, JOB_FORMAT, Job, Node, SlurmRefused
+from service.adapters.slurm_output import FLAGS_FORMAT, JOB_FORMAT, RESTARTS_FORMAT, Job, Node, SlurmRefused
 
 COMMAND_SECONDS = 20.0  # a client gives up on a controller that is away after 9 to 15 s
 MOST_OUTPUT = 64 << 20
@@ -67,8 +69,11 @@ class Slurm:
 
     def unrequeueable(self, number: str) -> str | None:
         """Return why a job cannot be put back into the queue, None where it can."""
-        told = self._run(["squeue", "--noheader", "--all", "--states=all", "--jobs", number, "--Format", FLAGS_FORMAT])
-        return slurm_output.requeueable(told, number)
+        return slurm_output.requeueable(self._told_of(number, FLAGS_FORMAT), number)
+
+    def has_run(self, number: str) -> bool:
+        """Return whether a job that waits has run before."""
+        return slurm_output.restarts(self._told_of(number, RESTARTS_FORMAT), number) > 0
 
     def change(self, command: Sequence[str]) -> None:
         """Run one of the commands below."""
@@ -79,14 +84,12 @@ class Slurm:
             self._run(["squeue", "--noheader", "--all", "--states=all", "--format", JOB_FORMAT, *which])
         )
 
+    def _told_of(self, number: str, what: str) -> str:
+        return self._run(["squeue", "--noheader", "--all", "--states=all", "--jobs", number, "--Format", what])
+
     def _run(self, command: Sequence[str]) -> str:
         try:
-            done = subprocess.run(
-                command, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=self._seconds,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise SlurmAway(f"{' '.join(command[:3])} did not answer within {self._seconds:.0f} s") from None
+            done = self._ended(command)
         except OSError as error:
             raise SlurmRefused(f"{command[0]} cannot be run ({error.strerror}): is slurm-client installed?") from None
         told = done.stderr.decode("utf-8", "replace").strip() or done.stdout[:300].decode("utf-8", "replace").strip()
@@ -96,6 +99,23 @@ class Slurm:
         if len(done.stdout) > MOST_OUTPUT:
             raise SlurmRefused(f"{' '.join(command[:3])} printed {len(done.stdout):,} bytes: more than can be meant")
         return done.stdout.decode("utf-8", "replace")
+
+    def _ended(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+        """Run a command; end it with all that it has started, for where ``scontrol`` is a script, nothing may act later."""
+        with subprocess.Popen(
+            command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                out, err = process.communicate(timeout=self._seconds)
+            except BaseException as problem:
+                with suppress(OSError):  # it has just ended, or is root's: then its end is waited for
+                    os.killpg(process.pid, signal.SIGKILL)
+                if not isinstance(problem, subprocess.TimeoutExpired):
+                    raise
+                told = f"{' '.join(command[:3])} did not answer within {self._seconds:.0f} s"
+                raise SlurmAway(told) from None
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 # --- the commands that change something: what a dry run prints

@@ -25,9 +25,14 @@ class Placed(NamedTuple):
 
 MOST_NAMED = 8
 CLOCK_SECONDS = 1.0  # Slurm tells whole seconds
+APART_SECONDS = 10.0  # that clocks may be apart: no job is put back into the queue and runs again in less
+RECENT_SECONDS = 420.0
+"""Sightings of ranks that go on are stored every five minutes. After that, only a name tells whose a job is: Slurm forgets one
+that has ended in about the same time, and who shared its nodes would be all that is left."""
 TAKEN_TOO = "left as it is: another remediation has taken it out as well"
 _NUMBERED = re.compile(r"-(\d{1,10})$")
-_ALIVE = (*RUNS, *FAILED, "COMPLETING", "PENDING")
+_THERE = (*RUNS, "COMPLETING")
+_ALIVE = (*_THERE, *FAILED, "PENDING")
 
 
 class Elsewhere(Exception):
@@ -45,9 +50,11 @@ def work_of(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> Work:
     )  # fmt: skip
     if len(known) < len(nodes):
         return _not(work, f"this Slurm has no node {_some(set(nodes) - set(known))}, and has the others")
+    if len(set(known.values())) < len(known):
+        return _not(work, f"which of Slurm's nodes are {_some(nodes)} cannot be told: two would be the same")
     if found["kind"] not in RESTARTS:
         return work
-    number, problem = _job(slurm, found["job"], lambda: _in_slurm(slurm, placed()))
+    number, problem = _job(slurm, found, lambda: _in_slurm(slurm, placed()))
     if number is None:
         if not nodes:
             raise Elsewhere(problem)
@@ -93,6 +100,8 @@ def _checked(slurm: Slurm, work: Work, number: str) -> Work:
         return _not(
             work, f"Slurm's job {number} is {job.state.lower() if job else 'gone'}: there is nothing to restart"
         )
+    if job.state == "PENDING" and not slurm.has_run(number):
+        return _not(work, f"Slurm's job {number} waits and has never run: none of its ranks can have been seen")
     if (why := slurm.unrequeueable(number)) is not None:
         return _not(work, f"Slurm's job {number} cannot be requeued: {why}")
     if asked := sorted(set(job.required) & set(work.nodes.values())):
@@ -100,25 +109,42 @@ def _checked(slurm: Slurm, work: Work, number: str) -> Work:
     return replace(work, job=number)
 
 
-def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | None, str]:
+def _job(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> tuple[str | None, str]:
     """Return the number of a job, or None and why it cannot be told.
 
-    Agents call a job by its name and number in Slurm, unless its user gave it another name; then the one job is meant
-    that runs where its ranks were seen, and did so then, or else the only one that has the very same name.
+    Agents call a job by its name and number in Slurm, unless its user gave it another name, which may look like another
+    job's number. So either is believed only of a job that runs where its ranks were seen, and did so then.
     """
-    if (numbered := _NUMBERED.search(name)) and (job := slurm.job(numbered[1])) and name in job.known_as:
+    name = found["job"]
+    numbered = _NUMBERED.search(name)
+    job = slurm.job(numbered[1]) if numbered else None
+    if job is None or name not in job.known_as:
+        return _unnumbered(slurm, name, placed)
+    if found["began_at"] is not None:  # it was compared before that, and may run elsewhere by now
         return job.number, ""
     at = slurm.clock()  # first: what is asked for after it seems to be longer ago, and never later than it was
     seen = placed()
+    if _is_where(job, seen.nodes, at - seen.seconds_ago):
+        return job.number, ""
+    why = f"its ranks were seen elsewhere than Slurm's job {job.number} runs, or before that began"
+    return None, f"which job {name} is cannot be told: {why}"
+
+
+def _unnumbered(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | None, str]:
+    """Return the one job that runs where the ranks were seen, and did so then, or else the only one of the very same name."""
+    at = slurm.clock()  # first, as above
+    seen = placed()
     seen_at = at - seen.seconds_ago
     there = slurm.jobs_on(seen.nodes) if seen.nodes else []
-    running = [job for job in there if job.state in (*RUNS, "COMPLETING") and _may_be(job, seen.nodes, seen_at)]
-    named = [job for job in running if job.name == name]
-    for some in (named, running):
-        if len(some) == 1:
-            return some[0].number, ""
+    might = [job for job in there if _may_be(job, seen.nodes, seen_at) and not _had_ended(job, seen_at)]
+    running = [job for job in might if job.state in _THERE]
+    named = [job for job in might if job.name == name]
+    if len(named) == 1 and named[0] in running:
+        return named[0].number, ""
+    if len(running) == len(might) == 1 and seen.seconds_ago <= RECENT_SECONDS:
+        return running[0].number, ""
     if running:
-        told = ", ".join(job.number for job in running[:5])
+        told = ", ".join(job.number for job in might[:5])
         return None, f"which of Slurm's jobs {told} is {name} cannot be told: let FAULTHOUND_JOB be its name there"
     same = [job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE]
     ended = [job for job in same if _may_be(job, seen.nodes, seen_at)]
@@ -129,14 +155,29 @@ def _job(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | N
     )
 
 
+def _is_where(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
+    """Whether these may be the ranks of a job that has their job's number. Where it runs by now, it began after them."""
+    if job.state == "PENDING":
+        return True
+    began = (job.started_at or 0.0) - APART_SECONDS <= seen_at
+    if job.state == "COMPLETING":  # Slurm names those nodes only on which it has not ended yet
+        return began and bool(set(nodes) & set(job.nodes))
+    return began and bool(nodes) and set(nodes) <= set(job.nodes)
+
+
 def _may_be(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
     """Whether these may be the job's ranks. Who began later, or elsewhere, is another tenant, whatever its name is.
 
-    ``seen_at``: when they were last seen, by Slurm's clock.
+    ``nodes``: where ranks were seen, none: nowhere in this Slurm. ``seen_at``: when they last were, by Slurm's clock.
     """
     if job.state == "PENDING":
         return True
-    return set(nodes) <= set(job.nodes) and (job.started_at or 0.0) + CLOCK_SECONDS <= seen_at
+    return bool(nodes) and set(nodes) <= set(job.nodes) and (job.started_at or 0.0) + CLOCK_SECONDS <= seen_at
+
+
+def _had_ended(job: Job, seen_at: float) -> bool:
+    """Whether a job had ended when ranks were seen. Of one that goes on Slurm tells when it is to end."""
+    return job.state not in _THERE and job.ended_at is not None and job.ended_at + CLOCK_SECONDS < seen_at
 
 
 def _named(slurm: Slurm, name: str) -> str | None:
@@ -149,10 +190,10 @@ def _named(slurm: Slurm, name: str) -> str | None:
 
 def _in_slurm(slurm: Slurm, seen: Placed) -> Placed:
     """Return nodes as Slurm calls them, none where it does not know them. One name tells how all are written."""
-    nodes = seen.nodes
-    if not all(map(is_plain, nodes)) or not nodes or (first := _named(slurm, nodes[0])) is None:
+    if not all(map(is_plain, seen.nodes)) or not seen.nodes or (first := _named(slurm, seen.nodes[0])) is None:
         return seen._replace(nodes=())
-    return seen if first == nodes[0] else seen._replace(nodes=[node.split(".")[0] for node in nodes])
+    nodes = list(seen.nodes) if first == seen.nodes[0] else [node.split(".")[0] for node in seen.nodes]
+    return seen._replace(nodes=nodes if len(set(nodes)) == len(nodes) else ())
 
 
 def _some(names: Collection[str]) -> str:

@@ -11,8 +11,9 @@ import re
 import msgspec
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-JOB_FORMAT = "%A|%T|%r|%S|%n|%x|%N|%j"
+JOB_FORMAT = "%A|%T|%r|%S|%e|%n|%x|%N|%j"
 FLAGS_FORMAT = "JobID:20,BatchFlag:4,Requeue:4"
+RESTARTS_FORMAT = "JobID:20,RestartCnt:12"
 LONGEST_REASON = 200
 _CLOCK = re.compile(r"^sdiag output at .*\((\d{1,12})\)$", re.MULTILINE)
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED"})
@@ -63,6 +64,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     reason: str = ""  # why it waits, or how it ended
     started_at: float | None = None
+    ended_at: float | None = None  # of one that has not: when it is to end
     required: tuple[str, ...] = ()  # nodes that its user asked for by name
     excluded: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
@@ -104,6 +106,15 @@ def requeueable(text: str, number: str) -> str | None:
             if words[1] == "0":
                 return "it is no batch job: only what sbatch has submitted can run again by itself"
             return None if words[2] == "1" else "it was submitted with --no-requeue, or the cluster has JobRequeue=0"
+    raise Unreadable(f"squeue says of job {number}: {_begin(text)}")
+
+
+def restarts(text: str, number: str) -> int:
+    """Return how often a job was put back into the queue, of ``squeue --Format RESTARTS_FORMAT``."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == number and words[1].isdecimal():
+            return int(words[1])
     raise Unreadable(f"squeue says of job {number}: {_begin(text)}")
 
 
@@ -149,14 +160,18 @@ def reason(incident: str, remediation: str, why: str) -> str:
 
 
 def _job(line: str) -> Job:
-    parts = line.split("|", 7)
-    if len(parts) != 8 or not parts[0].isdecimal():
+    parts = line.split("|", 8)
+    if len(parts) != 9 or not parts[0].isdecimal():
         raise Unreadable(f"squeue prints {_begin(line)}")
-    number, state, why, started, required, excluded, nodes, name = parts
+    number, state, why, started, ended, required, excluded, nodes, name = parts
     return Job(
-        number=number, state=state, reason=why, started_at=float(started) if started.isdecimal() else None,
+        number=number, state=state, reason=why, started_at=_instant(started), ended_at=_instant(ended),
         required=expanded(required), excluded=expanded(excluded), nodes=expanded(nodes), name=name,
     )  # fmt: skip
+
+
+def _instant(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
 
 
 def _begin(text: str) -> str:

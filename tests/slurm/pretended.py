@@ -24,10 +24,16 @@ class Killed(BaseException):
 class PretendedTime:
     """Time that passes when somebody sleeps."""
 
+    CLOCK_BOOTTIME = 7
+
     def __init__(self) -> None:
         self.seconds = 100.0
 
     def monotonic(self) -> float:
+        """Return the time."""
+        return self.seconds
+
+    def clock_gettime(self, _which: int) -> float:
         """Return the time."""
         return self.seconds
 
@@ -84,6 +90,10 @@ class Pretended(Slurm):
     def unrequeueable(self, number: str) -> str | None:
         """Return that it can be put back."""
         return self._told(lambda: None)
+
+    def has_run(self, number: str) -> bool:
+        """Return that it has."""
+        return self._told(lambda: True)
 
     def clock(self) -> float:
         """Return Slurm's own time, whole seconds."""
