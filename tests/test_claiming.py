@@ -33,12 +33,19 @@ def client(tmp_path: Path) -> Iterator[Client]:
 class Clock:
     """Time as a test wants it, in place of the module's own."""
 
+    CLOCK_BOOTTIME = 7
+
     def __init__(self) -> None:
-        self.at = 1_000.0
+        self.at, self.suspended_seconds = 1_000.0, 0.0
 
     def monotonic(self) -> float:
         """Return the time."""
         return self.at
+
+    def clock_gettime(self, which: int) -> float:
+        """Return the time since the machine has booted, in which it may have been suspended."""
+        assert which == self.CLOCK_BOOTTIME
+        return self.at + self.suspended_seconds
 
     def sleep(self, seconds: float) -> None:
         """Let it pass."""
@@ -117,6 +124,17 @@ def test_who_slept_does_not_act(client: Client, tmp_path: Path, clock: Clock) ->
         clock.sleep(34)
         claim.keep()  # the lease that it has still holds
         clock.sleep(2)
+        with pytest.raises(Lost, match="was not reached"):
+            claim.keep()
+
+
+def test_who_was_suspended_does_not_act(client: Client, tmp_path: Path, clock: Clock) -> None:
+    """A machine that slept for a minute has a lease that has run out, though no process on it has seen time pass."""
+    with connected(client.url, None, None) as connection, connected("http://127.0.0.1:9", None, None) as nowhere:
+        claim = Claim.of(connection, approved(client, tmp_path))
+        claim._connection = nowhere
+        claim.keep()
+        clock.suspended_seconds += 60
         with pytest.raises(Lost, match="was not reached"):
             claim.keep()
 

@@ -42,12 +42,12 @@ class Claim:
 
     def __init__(self, connection: Connection, id: str, token: int, task: str) -> None:
         self._connection, self.id, self.token, self.task = connection, id, token, task
-        self._beat_at = self._until = 0.0  # monotonic: when the next heartbeat is due, when the lease runs out
+        self._beat_at = self._until = 0.0  # of _clock: when the next heartbeat is due, when the lease runs out
 
     @classmethod
     def of(cls, connection: Connection, id: str) -> Claim:
         """Claim what can be claimed; raise ``Forbidden`` where another was faster, or something stands in the way."""
-        asked_at = time.monotonic()
+        asked_at = _clock()
         answer = _surely(connection, _path(id, "claim"), {"seconds": CLAIM_SECONDS}, asked_at + CLAIM_SECONDS / 2)
         claim = cls(connection, id, answer["token"], answer["task"])
         claim._kept(asked_at, answer["seconds"])
@@ -66,14 +66,14 @@ class Claim:
 
     def keep(self) -> None:
         """Keep it; raise ``Lost`` where it has too little time left, or is another's."""
-        if time.monotonic() > self._beat_at:
+        if _clock() > self._beat_at:
             try:
                 self._beat()
             except (Forbidden, Unreachable) as problem:
                 if isinstance(problem, Forbidden) and problem.status not in PASSING:
                     raise Lost(str(problem)) from None
-                self._beat_at = time.monotonic() + AGAIN_SECONDS  # the lease that we have still holds
-        if time.monotonic() > self._until - SURE_SECONDS:
+                self._beat_at = _clock() + AGAIN_SECONDS  # the lease that we have still holds
+        if _clock() > self._until - SURE_SECONDS:
             raise Lost(
                 f"the claim is not sure to last for {SURE_SECONDS:.0f} s more: the service was not reached in time, "
                 "or its policy's claim_seconds are too few"
@@ -97,7 +97,7 @@ class Claim:
         _surely(self._connection, _path(self.id, "fail"), body, self._until)
 
     def _beat(self) -> None:
-        asked_at = time.monotonic()
+        asked_at = _clock()
         body = {"token": self.token, "seconds": CLAIM_SECONDS}
         self._kept(asked_at, self._connection.send("POST", _path(self.id, "heartbeat"), json=body)["seconds"])
 
@@ -106,15 +106,20 @@ class Claim:
         self._beat_at, self._until = asked_at + BEAT_SECONDS, asked_at + seconds
 
 
+def _clock() -> float:
+    """Return seconds that go on while the machine is suspended, as the lease does; those of ``monotonic`` do not."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def _surely(connection: Connection, path: str, body: Document, until: float) -> Any:
-    """Post until there is an answer, under one key: a lost answer is given again. ``until``: monotonic."""
+    """Post until there is an answer, under one key: a lost answer is given again. ``until``: of ``_clock``."""
     headers = {"Idempotency-Key": secrets.token_hex(16)}
     while True:
         try:
             return connection.send("POST", path, json=body, headers=headers)
         except (Forbidden, Unreachable) as problem:
             refused = isinstance(problem, Forbidden) and problem.status not in PASSING
-            if refused or time.monotonic() + AGAIN_SECONDS > until:
+            if refused or _clock() + AGAIN_SECONDS > until:
                 raise
         time.sleep(AGAIN_SECONDS)
 
