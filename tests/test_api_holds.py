@@ -104,6 +104,26 @@ def test_a_hold_stands_in_the_way(client: Client, of: dict[str, str]) -> None:
     assert told["hold_expired"]["reason"] == "it passed"
 
 
+def test_a_hold_of_what_nobody_has_seen_says_so(client: Client) -> None:
+    """A misspelt node or job is held all the same, and the answer, the list and a rehearsal say that nobody knows it."""
+    until, found = now() + 3_600, {}
+    for of in (
+        {"node": NODES[1]},
+        {"node": f"{NODES[1]}.example"},
+        {"job": JOB},
+        {"node": "gpu-9413"},
+        {"job": "lama"},
+    ):
+        body = {**of, "until": until, "reason": "x"}
+        made, tried = client.post("/v1/holds", json=body), client.post("/v1/holds?dry_run=true", json=body)
+        assert (made.status_code, tried.json()["known"]) == (201, made.json()["known"])
+        found[next(iter(of.values()))] = made.json()["known"]
+
+    assert found == {NODES[1]: True, f"{NODES[1]}.example": True, JOB: True, "gpu-9413": False, "lama": False}
+    listed = client.get("/v1/holds").json()["items"]
+    assert {one["node"] or one["job"]: one["known"] for one in listed} == found
+
+
 def test_a_hold_ends_by_itself(client: Client) -> None:
     """A hold whose time is over stands in no way and in no list, and the audit log says that it is over."""
     made = client.post("/v1/holds", json={"node": NODES[1], "until": now() + 0.2, "reason": "a moment"})

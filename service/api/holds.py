@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request
+from msgspec.structs import replace
 from pydantic import BaseModel, Field
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
@@ -18,8 +20,9 @@ from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
 from service.remediation.events import AddHold, ExpireHold
-from service.remediation.words import Book, Hold
+from service.remediation.words import Book, Hold, same_node
 from service.store.models import Hold as Row
+from service.store.models import Job, Node
 
 MOST_HOLDS = 10_000
 VERSION = 1  # a hold is never changed: it is made, and it ends
@@ -53,6 +56,7 @@ class HoldDocument(BaseModel):
     made_at: float
     until: float
     version: int = Field(VERSION, description="Its ETag.")
+    known: bool = Field(True, description="False where nobody has seen such a node or job yet: it may be misspelt.")
 
 
 @router.get("/v1/holds", operation_id="list_holds", dependencies=[auth.READ], responses=documented())
@@ -72,7 +76,8 @@ def list_holds(
         found = found.where(tuple_(*order) < last)
     with of(request).database.session() as session:
         rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: (row.made_at, row.id))
-    items = [HoldDocument(**{name: getattr(row, name) for name in Hold.__struct_fields__}) for row in rows]
+        holds = [Hold(**{name: getattr(row, name) for name in Hold.__struct_fields__}) for row in rows]
+        items = _documents(session, holds)
     return pages.Page(items=items, next=following)
 
 
@@ -97,7 +102,8 @@ def add_hold(
             node=wish.node, job=wish.job,
         )  # fmt: skip
         take(service, caller, AddHold(hold=hold), hold.id, check=_room, dry_run=dry_run)
-        return HoldDocument(**msgspec.to_builtins(hold))
+        with service.database.session() as session:
+            return _documents(session, [hold])[0]
 
     return make() if dry_run else service.answers.once(caller.actor, key, ("holds", wish), HoldDocument, make)
 
@@ -122,7 +128,23 @@ def expire_hold(
             tags.check(if_match, VERSION, f"hold {id}")
 
     book, _ = take(of(request), caller, event, id, check, dry_run=dry_run)
-    return HoldDocument(**msgspec.to_builtins(book.holds[id]) | {"until": now()})
+    with of(request).database.session() as session:
+        return _documents(session, [replace(book.holds[id], until=now())])[0]
+
+
+def _documents(session: Session, holds: Sequence[Hold]) -> list[HoldDocument]:
+    """Show holds, each with whether anybody has seen what it is of: a node with its domain or without, or a job."""
+    labels: dict[str, list[str]] = {}
+    for name in session.scalars(select(Node.name)):
+        labels.setdefault(name.partition(".")[0], []).append(name)
+    jobs = set(session.scalars(select(Job.name).where(Job.name.in_({hold.job for hold in holds} - {None}))))
+
+    def known(hold: Hold) -> bool:
+        if (node := hold.node) is None:
+            return hold.job in jobs
+        return any(same_node(node, name) for name in labels.get(node.partition(".")[0], ()))
+
+    return [HoldDocument(**msgspec.to_builtins(hold), known=known(hold)) for hold in holds]
 
 
 def _room(_session: Session, book: Book) -> None:

@@ -157,6 +157,9 @@ def _added(connection: Connection, wish: Mapping[str, Any], *, dry_run: bool) ->
         consent.would(f"Leave {_of(wish)} alone until {shown_instant(wish['until'])}")
     else:
         Speech().note(f"{made['id']}: {_of(made)} is left alone until {shown_instant(made['until'])}")
+    if not made.get("known", True):
+        kind = "nodes" if made.get("node") is not None else "jobs"
+        Speech().note(f"nobody has seen {_of(made)} yet: is it spelt as `faulthound {kind} list` has it?")
     return made
 
 

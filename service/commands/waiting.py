@@ -21,7 +21,12 @@ def waiting(connection: Connection) -> list[Row]:
 
 def concerning(rows: Iterable[Row], nodes: Collection[str], job: str | None) -> list[Row]:
     """Return those that act on the job, or take one of the nodes out."""
-    return [row for row in rows if row["job"] == job or not set(nodes).isdisjoint(row.get("nodes") or ())]
+    from service.remediation.words import same_node
+
+    return [
+        row for row in rows
+        if row["job"] == job or any(same_node(node, other) for node in nodes for other in row.get("nodes") or ())
+    ]  # fmt: skip
 
 
 def keeps(rows: Collection[Row], lead: str) -> None:

@@ -13,7 +13,8 @@ A claim that fails before it began has done nothing: others may try, some times.
 is complete. An undo gives back those nodes that no other remediation has taken out as well.
 
 What stands in the way (guards.py) is asked when a policy approves by itself, when it is taken, and when execution begins:
-that is the last moment, and the one that counts in budget and breaker. Nobody is obeyed whose lease has run out.
+that is the last moment, and the one that counts in budget and breaker. Nobody is obeyed whose lease has run out, and no approval
+is good for longer than its time, whether or not a tick came to end it.
 """
 
 from __future__ import annotations
