@@ -238,7 +238,9 @@ def test_the_policy_shows_its_locks(client: Client) -> None:
     """Each rule that could act shows how many closed incidents it was right about, the lower bound, and why it is locked."""
     with client.service.database.transaction() as session:
         for number in range(30):
-            one = replace(plan(f"rem-{number:012x}"), rule="never-entered", mode="shadow")
+            one = replace(
+                plan(f"rem-{number:012x}"), incident=f"inc-{number:012x}", rule="never-entered", mode="shadow"
+            )
             session.add(case(one, correct=number > 0))
 
     shown = client.get("/v1/policy").json()

@@ -185,7 +185,8 @@ def believed(client: Client) -> None:
     """Six nodes of six jobs lie about themselves, and the engine believes every one; the rule is long unlocked."""
     service, at = client.service, now()
     cleared(service.database)
-    shadow = [replace(plan(f"rem-{number:012d}"), rule=RULE, mode="shadow") for number in range(40)]
+    ids = [f"{number:012d}" for number in range(40)]
+    shadow = [replace(plan(f"rem-{id}"), incident=f"inc-{id}", rule=RULE, mode="shadow") for id in ids]
     with service.database.transaction() as session:
         for one in shadow:
             session.add(

@@ -402,6 +402,23 @@ def test_the_newest_attempt_is_where_a_job_runs(database: Database) -> None:
     assert job_facts(database).nodes == ("gpu-0001", "gpu-0009")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "later_seconds", "newest"),
+    [(("gpu-0002", "gpu-0003"), 0.0, 2), (("gpu-0003",), 0.0, 1), (("gpu-0003",), 420.0, 1), (("gpu-0003",), 430.0, 2)],
+)
+def test_an_attempt_counts_when_half_as_many_nodes_tell_of_it(
+    database: Database, nodes: tuple[str, ...], later_seconds: float, newest: int
+) -> None:
+    """Two of three nodes are enough; one alone is when the others have told of the attempt before for the last time."""
+    place(database)
+    place(database, nodes, attempt=2, at=AT + later_seconds)
+
+    assert job_facts(database).attempt == newest
+    with database.session() as session:
+        assert facts.newest_attempt(session, JOB) == newest
+        assert facts.newest_attempt(session, "nobody's") is None
+
+
 def test_an_attempt_that_shrank_has_its_new_size(database: Database) -> None:
     """Where nothing counts attempts, ranks beyond the new world size are leftovers."""
     place(database)
