@@ -56,7 +56,7 @@ class HoldDocument(BaseModel):
     made_at: float
     until: float
     version: int = Field(VERSION, description="Its ETag.")
-    known: bool = Field(True, description="False where nobody has seen such a node or job yet: it may be misspelt.")
+    known: bool = Field(description="False where nobody has seen such a node or job yet: it may be misspelt.")
 
 
 @router.get("/v1/holds", operation_id="list_holds", dependencies=[auth.READ], responses=documented())
