@@ -40,7 +40,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 ID, CLOSED = "inc-0123456789ab", "inc-00000000000c"
 SECONDS = 20.0
 NO_ENGINE = {"FAULTHOUND_ENGINE": "false"}  # the rows are made here, and a process less is a second less
-COMMAND = [sys.executable, "-c", "from service.commands import main; main()"]
+# Also where the tests themselves were started in the background, and so ignore SIGINT.
+HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+COMMAND = [sys.executable, "-c", f"{HEARS_CTRL_C}; from service.commands import main; main()"]
 
 
 def faulthound(url: str, *arguments: str) -> Done:
