@@ -17,7 +17,7 @@ from analyzers.topology import Topology
 from analyzers.window import Window
 from collectors.readers import Input
 from collectors.readers.kernel_log import read
-from collectors.records import KernelEvent, Record, Steps
+from collectors.records import KernelEvent, ProcessState, Record, Steps
 
 FOLDER = Path(analyzers.knowledge.__file__).parent
 KNOWLEDGE = parse({name: (FOLDER / f"{name}.toml").read_text() for name in ("xid", "nvlink5")})
@@ -182,6 +182,10 @@ def test_what_passed_while_the_job_went_on_is_no_evidence() -> None:
     assert [one.fault_class for one in judge([*old, *stepped(NOW)])] == ["xid_79"]
     for progress in ([], stepped(NOW - 7_150.0)):
         assert {one.fault_class for one in judge([*old, *progress])} == {"xid_79", "soft_lockup"}
+    of_its_own = [*stepped(NOW)[:1], Steps(at=NOW - 7_150.0, rank=1, node="n1", count=1), *stepped(NOW)[2:]]
+    assert {one.fault_class for one in judge([*old, *of_its_own])} == {"xid_79", "soft_lockup"}, "its node stands still"
+    begun = [ProcessState(pid=rank, rank=rank, node=f"n{rank}", at=NOW, started_at=NOW) for rank in range(4)]
+    assert {one.fault_class for one in judge([*old, *begun])} == {"xid_79", "soft_lockup"}, "a start is no progress"
     undated = log(f"[100.000000] {STUCK}")
     assert [one.fault_class for one in judge([*undated, *stepped(NOW)])] == ["soft_lockup"], (
         "nobody knows when that was"
@@ -201,6 +205,8 @@ def test_nodes_that_are_stuck_together_are_not_the_fault_of_any() -> None:
     assert [(one.fault_class, named([one])) for one in judge(apart)] == [
         ("soft_lockup", [("node", f"n{number}", None)]) for number in range(3)
     ]
+    one_host = [live(NOW, name, STUCK) for name in ("n1", "n1.cluster.local")] + log(f"[100.000000] {STUCK}", node=None)
+    assert {one.fault_class for one in judge(one_host)} == {"soft_lockup"}, "three logs of one host"
     both = Topology(ranks=(0, 1), nodes={0: "n0", 1: "n1"})
     assert [one.fault_class for one in analyze(Window.build(within[:2]), both, KNOWLEDGE)] == ["stuck_together"]
     larger = Topology(ranks=tuple(range(9)), nodes={rank: f"n{rank}" for rank in range(9)})

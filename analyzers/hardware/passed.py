@@ -9,36 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analyzers.window import Window, last_activity_ns
-from collectors.records import KernelEvent, Placement, ProcessState, Steps
+from collectors.records import KernelEvent, Steps
 
-PASSING = frozenset({"soft_lockup", "hard_lockup", "rcu_stall", "hung_task", "oom_kill", "segfault"})
+PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "segfault"})
 PASSED_SECONDS = 300.0  # a kernel tells of a stuck processor again every minute or less for as long as it is stuck
 
 
 def without_passed(events: Iterable[KernelEvent], window: Window) -> list[KernelEvent]:
-    """Leave out what passed and was followed by progress of the job; only a clock that is known can tell that."""
-    went_on_at = _went_on_at(window)
-    return [event for event in events if not _passed(event, went_on_at)]
+    """Leave out what passed and was followed by progress of its node and of the job; only a known clock can tell that."""
+    told = list(events)
+    if not any(event.event in PASSING for event in told):
+        return told
+    of_job, of_node = _went_on(window)
+    return [event for event in told if not _passed(event, min(of_job, of_node.get(event.node or "", of_job)))]
 
 
 def _passed(event: KernelEvent, went_on_at: float) -> bool:
-    known = event.boot_id is not None and event.at is not None  # read live: no stamp whose zone or year is guessed
+    # With both clocks of one boot nothing is guessed: a line of text may lack its zone, or its year.
+    known = None not in (event.boot_id, event.monotonic_at, event.at)
     return known and event.event in PASSING and (event.at or 0.0) + PASSED_SECONDS < went_on_at
 
 
-def _went_on_at(window: Window) -> float:
-    """Return the newest instant at which most of the ranks began, or launched a collective, or told of a step."""
-    started, launched, stepped = {}, {}, {}
-    ranked = {pid for record in window.of(Placement) for pid in record.pids}
-    for row in window.of(ProcessState):
-        if row.started_at is not None and (row.rank is not None or row.pid in ranked):
-            started[row.node, row.pid] = row.started_at
-    for dump in window.dumps:
-        launched[dump.rank] = last_activity_ns(dump) / 1e9
-    for steps in window.of(Steps):  # in order of time
-        if steps.at is not None and steps.count:
-            stepped[steps.node, steps.rank] = steps.at
-    return max(_most(told.values()) for told in (started, launched, stepped))
+def _went_on(window: Window) -> tuple[float, dict[str, float]]:
+    """Return when most of the ranks last launched a collective or told of a step, and when those of each node did."""
+    launched = {(dump.node, dump.rank): last_activity_ns(dump) / 1e9 for dump in window.dumps}
+    stepped = {
+        (steps.node, steps.rank): steps.at for steps in window.of(Steps) if steps.at is not None and steps.count
+    }  # in order of time
+    of_node: dict[str, float] = {}
+    for (node, _), at in (*launched.items(), *stepped.items()):
+        of_node[node or ""] = max(of_node.get(node or "", 0.0), at)
+    return max(_most(launched.values()), _most(stepped.values())), of_node
 
 
 def _most(instants: Iterable[float]) -> float:

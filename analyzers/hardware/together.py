@@ -13,14 +13,18 @@ EVIDENCE_LIMIT = 8
 
 
 def many(occurrences: Iterable[Occurrence], nodes: int) -> list[list[Occurrence]]:
-    """Return what befell so many hosts within a minute, or all of the job's ``nodes``, each time by itself."""
+    """Return what befell so many hosts within a minute, or all of the job's ``nodes``, each time by itself.
+
+    Only hosts that are named count: of one there may be several logs.
+    """
     enough = min(MANY, nodes) if nodes > 1 else MANY
-    return [found for found in _clusters(occurrences) if len({one.machine for one in found}) >= enough]
+    named = [one for one in occurrences if one.event.node is not None]
+    return [found for found in _clusters(named) if len(_hosts(found)) >= enough]
 
 
 def finding(occurrences: Sequence[Occurrence]) -> Finding:
     """Blame what the hosts share: power, the hypervisor, a file system that all of them mount."""
-    nodes = len({one.machine for one in occurrences})
+    nodes = len(_hosts(occurrences))
     why = f"processors or processes were stuck on {nodes} nodes within a minute: it lies in what they share"
     evidence = tuple(one.evidence("stuck") for one in occurrences[:EVIDENCE_LIMIT])
     return Finding(
@@ -28,6 +32,11 @@ def finding(occurrences: Sequence[Occurrence]) -> Finding:
         suspects=(Suspect(kind="platform", strength=0.5, why=why, evidence=evidence),), first_symptom=evidence[0],
         onset=min((one.event.at for one in occurrences if one.event.at is not None), default=None),
     )  # fmt: skip
+
+
+def _hosts(occurrences: Iterable[Occurrence]) -> set[str]:
+    """Return the hosts by their first label: "gpu-07" and "gpu-07.cluster.local" are one."""
+    return {(one.event.node or "").partition(".")[0] for one in occurrences}
 
 
 def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:

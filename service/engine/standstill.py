@@ -24,7 +24,10 @@ LOOKED_TWICE_SECONDS = (
 STOPS = frozenset({"reattempt", "rollback", "replay"})  # rungs for which the job is stopped, or started again
 STANDS = frozenset({"hang", "crash"})
 USELESS = frozenset({"nan"})  # steps are still done, and nothing is learned by them
-ORDERED = frozenset({"signal 9", "signal 15", "exit code 0", "exit code 137", "exit code 143"})
+_SENT = (1, 2, 9, 15)  # hang-up, Ctrl-C, kill, and the scheduler's word
+ORDERED = frozenset(
+    {"exit code 0", *(f"signal {number}" for number in _SENT), *(f"exit code {128 + number}" for number in _SENT)}
+)
 """How processes end that have done their work, or that somebody ends."""
 _WAY = re.compile(r"\b(signal|exit code) (\d+)")  # analyzers.watch.processes.End.how
 
