@@ -124,6 +124,15 @@ def test_a_name_with_a_number_of_anothers_job_restarts_nothing(state: str) -> No
     assert number_of(job("7", state, "llama"), job="llama-7", seen=Placed()) is None
 
 
+@pytest.mark.parametrize("name", ["llama-7", "llama"])
+def test_a_job_that_ended_before_the_ranks_were_seen_is_not_started_again(name: str) -> None:
+    """Somebody goes on to call his ranks by a job that has failed; by as much as clocks may be apart is nobody's proof."""
+    later = job("8", "CANCELLED", "own-name", 2_000.0, ended_at=4_605.0)
+    assert number_of(job("7", "FAILED", "llama", ended_at=1_000.0), later, job=name) is None
+    assert number_of(job("7", "FAILED", "llama", ended_at=4_588.0), job=name) is None
+    assert number_of(job("7", "FAILED", "llama", ended_at=4_590.0), job=name) == "7"
+
+
 def test_a_node_is_not_drained_for_a_job_that_cannot_be_told() -> None:
     """It is an eviction: it fails before anything is touched, and says what was not found."""
     cluster = cast("Slurm", Cluster(job("7", "RUNNING", "llama", nodes=("gpu2", "gpu3"))))

@@ -126,7 +126,7 @@ def _job(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> tuple[str 
     seen = placed()
     if _is_where(job, seen.nodes, at - seen.seconds_ago):
         return job.number, ""
-    why = f"its ranks were seen elsewhere than Slurm's job {job.number} runs, or before that began"
+    why = f"its ranks were seen elsewhere than Slurm's job {job.number} runs, before that began, or after it ended"
     return None, f"which job {name} is cannot be told: {why}"
 
 
@@ -147,7 +147,7 @@ def _unnumbered(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[
         told = ", ".join(job.number for job in might[:5])
         return None, f"which of Slurm's jobs {told} is {name} cannot be told: let FAULTHOUND_JOB be its name there"
     same = [job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE]
-    ended = [job for job in same if _may_be(job, seen.nodes, seen_at)]
+    ended = [job for job in same if _may_be(job, seen.nodes, seen_at) and not _had_ended(job, seen_at - APART_SECONDS)]
     if len(ended) == 1:
         return ended[0].number, ""
     return None, (
@@ -156,9 +156,14 @@ def _unnumbered(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[
 
 
 def _is_where(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
-    """Whether these may be the ranks of a job that has their job's number. Where it runs by now, it began after them."""
+    """Whether these may be the ranks of a job that has their job's number, and had neither begun later nor ended before.
+
+    Of one that waits nobody can tell where it ran: the number is believed. It runs nowhere, so that nothing of it is ended.
+    """
     if job.state == "PENDING":
         return True
+    if _had_ended(job, seen_at - APART_SECONDS):
+        return False
     began = (job.started_at or 0.0) - APART_SECONDS <= seen_at
     if job.state == "COMPLETING":  # Slurm names those nodes only on which it has not ended yet
         return began and bool(set(nodes) & set(job.nodes))
