@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from analyzers.action import NOT_PROVEN
 from analyzers.engine import judge
+from analyzers.engine.evidence import Evidence
 from analyzers.plan import Costs, Plan, Situation, choose
 from analyzers.topology import infer
 from analyzers.verdict import Action, Culprit, Root, Verdict
@@ -98,6 +99,31 @@ def test_a_look_between_the_kill_and_the_end_hides_no_want_of_memory() -> None:
     assert planned(judged(dying, ended(1, 100.0, KILL, 4), *answered()), 512).kind != "evict"
     alone = judged(lived(1, 98.0, 4), ended(1, 100.0, KILL, 4), *answered(), dumb=True)
     assert alone.culprits[0].probability == 0.75  # nobody looked before that: nothing is known
+
+
+def test_a_process_that_took_minutes_to_go_was_perhaps_killed_for_memory() -> None:
+    """The count moved more than a minute before the end: that nothing was killed for memory is said of nobody."""
+    looks = [lived(1, float(at), 3 if at < 25 else 4) for at in range(10, 100, 10)]
+    verdict = judged(*looks, ended(1, 100.0, KILL, 4), *answered(), dumb=True)
+    assert [(one.id, one.probability) for one in verdict.culprits] == [("gpu1", 0.75)]
+
+
+def test_a_running_engine_keeps_the_looks_from_before_the_count_moved() -> None:
+    """Of each process it keeps the newest looks only, but as many again with another count: forty seconds are not too long."""
+    evidence = Evidence()
+    looks = [lived(1, float(at), 3 if at < 60 else 4) for at in range(10, 100, 10)]
+    for sequence, row in enumerate([*looks, ended(1, 100.0, KILL, 4)], 1):
+        evidence.add(sequence, [row])
+    verdict = judged(*(record for _, _, record in evidence.since(0)), *answered(), dumb=True)
+    assert verdict.cause == "code"
+
+
+@pytest.mark.parametrize(("moved_at", "end_at"), [(5.0, 100.0), (20.0, 300.0)])
+def test_a_kill_that_cannot_have_been_of_this_process_excuses_no_node(moved_at: float, end_at: float) -> None:
+    """The count moved before the process began, or more than three minutes before its end: it was another that was killed."""
+    looks = [lived(1, moved_at - 1.0, 3), *(lived(1, at, 4) for at in (moved_at + 6.0, end_at - 10.0))]
+    verdict = judged(*looks, ended(1, end_at, KILL, 4), *answered(end_at + 0.1), dumb=True)
+    assert [(one.id, one.probability) for one in verdict.culprits] == [("gpu1", 0.9)]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ ASKED_SECONDS = (
 DYING_SECONDS = (
     5.0  # that a process of much memory takes to go after it was killed: looks in between hold that kill already
 )
-LOOKED_SECONDS = 60.0  # before its end; what the kernel has killed earlier is another's
+LOOKED_SECONDS = 60.0  # before its end: what the kernel killed then was this one
+LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been this one, and earlier another
 FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
 FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
 
@@ -95,17 +96,27 @@ def _signal(row: ProcessState) -> int | None:
 
 
 def _for_memory(end: ProcessState, rows: Sequence[ProcessState]) -> bool | None:
-    """Whether its node's kernel killed for memory in the minute before this SIGKILL; None where nobody counted then."""
+    """Whether its node's kernel killed for memory in the minute before this SIGKILL took its process.
+
+    None where nobody counted then, and where the kernel killed some minutes earlier in the life of the process: one of much
+    memory, or that a driver holds, may take as long to go.
+    """
     if end.state not in {"X", "Z"} or _signal(end) != KILL or end.oom_kills_total is None:
         return None
-    before = [
-        row.oom_kills_total
+    end_at = end.at or 0.0
+    counted = [
+        (end_at - (row.at or 0.0), row.oom_kills_total)
         for row in rows
-        if row.oom_kills_total is not None
-        and (row.node, row.boot_id) == (end.node, end.boot_id)
-        and DYING_SECONDS <= (end.at or 0.0) - (row.at or 0.0) <= LOOKED_SECONDS
+        if row.oom_kills_total is not None and (row.node, row.boot_id) == (end.node, end.boot_id)
     ]
-    return end.oom_kills_total > min(before) if before else None
+    lately = [count for ago, count in counted if DYING_SECONDS <= ago <= LOOKED_SECONDS]
+    if not lately:
+        return None
+    if end.oom_kills_total > min(lately):
+        return True
+    lived_seconds = end_at - (end.started_at or 0.0)
+    earlier = [count for ago, count in counted if LOOKED_SECONDS < ago <= min(LONGEST_DYING_SECONDS, lived_seconds)]
+    return None if earlier and end.oom_kills_total > min(earlier) else False
 
 
 def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:

@@ -131,7 +131,8 @@ def _whose(record: Record) -> object:
     """Return what a record tells of: a later one of the same replaces it in the end."""
     match record:
         case ProcessState():
-            return (record.pid, record.state in ENDED)
+            # A kernel's kills for memory are told from others by the looks before and after: of each count some are kept.
+            return (record.pid, record.state in ENDED, record.oom_kills_total)
         case StackDump() | Ring():
             return record.pid if record.pid is not None else (record.job, record.rank)
         case FlightRecorderDump() | Steps():
