@@ -404,12 +404,18 @@ def test_the_newest_attempt_is_where_a_job_runs(database: Database) -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "later_seconds", "newest"),
-    [(("gpu-0002", "gpu-0003"), 0.0, 2), (("gpu-0003",), 0.0, 1), (("gpu-0003",), 420.0, 1), (("gpu-0003",), 430.0, 2)],
+    [
+        (("gpu-0002", "gpu-0003"), 0.0, 2),
+        (("gpu-0003",), 0.0, 1),
+        (("gpu-0003",), 430.0, 1),
+        (("gpu-0003",), 1_800.0, 1),
+        (("gpu-0003",), 1_810.0, 2),
+    ],
 )
 def test_an_attempt_counts_when_half_as_many_nodes_tell_of_it(
     database: Database, nodes: tuple[str, ...], later_seconds: float, newest: int
 ) -> None:
-    """Two of three nodes are enough; one alone is when the others have told of the attempt before for the last time."""
+    """Two of three nodes are enough; one alone is when nobody has told of the attempt before for half an hour."""
     place(database)
     place(database, nodes, attempt=2, at=AT + later_seconds)
 
@@ -417,6 +423,17 @@ def test_an_attempt_counts_when_half_as_many_nodes_tell_of_it(
     with database.session() as session:
         assert facts.newest_attempt(session, JOB) == newest
         assert facts.newest_attempt(session, "nobody's") is None
+
+
+@pytest.mark.parametrize(("later_seconds", "newest"), [(420.0, 3), (430.0, 0)])
+def test_attempts_that_are_numbered_anew_count_once_the_old_are_silent(
+    database: Database, later_seconds: float, newest: int
+) -> None:
+    """The job was submitted again and its attempts begin at 0; one agent tells of another all the time, and is not heard."""
+    place(database, attempt=3)
+    place(database, attempt=0, at=AT + later_seconds)
+    place(database, NODES[:1], attempt=2_147_483_647, at=AT + later_seconds)
+    assert job_facts(database).attempt == newest
 
 
 def test_an_attempt_that_shrank_has_its_new_size(database: Database) -> None:

@@ -19,6 +19,7 @@ from service.store.sightings import PLACED_SECONDS
 
 FLEET_SECONDS = 86_400.0  # a node that has not reported for so long is of the fleet no more
 RUNNING_SECONDS = 120.0  # an agent tells of what runs once a minute
+BELIEVED_SECONDS = 1_800.0  # that a job which is silent, or waits in the queue, keeps its attempt against fewer nodes
 DEFAULT_GPUS = 8
 PLACED_AFTER_SECONDS = 120.0  # a placement that is new so soon after a drain was on its way before it
 OUT = frozenset({"executing"}) | UNDOABLE  # with what has begun so, and was not undone, nodes are out
@@ -71,22 +72,29 @@ def job(session: Session, name: str) -> JobFacts | None:
 def newest_attempt(session: Session, job: str) -> int | None:
     """Return the number of a job's newest attempt; None: nobody has seen it run.
 
-    One agent alone does not begin an attempt: it counts once it runs on half as many nodes as any other that is told of now. So
-    one that was started again on few nodes counts when the agents of the others have told of it for the last time.
+    One agent alone does not begin an attempt: it counts once it runs on half as many nodes as any other that was told of within
+    ``BELIEVED_SECONDS``. Nor does it end one while the others are silent: of those that count, one that is told of now comes
+    before one that is not. So a job that was started again on few nodes has a new attempt after that time at the latest.
     """
     of_job = Attempt.job == job
     seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(of_job))
     if seen_at is None:
         return None
-    since = seen_at - PLACED_SECONDS - RUNNING_SECONDS
-    told = select(Attempt.number).where(of_job, Attempt.last_seen_at >= since)
+    told = _nodes_told(session, job, seen_at - BELIEVED_SECONDS)
+    most = max(told.values(), default=0)
+    for nodes in (_nodes_told(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), told):
+        if known := [number for number, count in nodes.items() if 2 * count >= most]:
+            return max(known)
+    return session.scalar(select(func.max(Attempt.number)).where(of_job))
+
+
+def _nodes_told(session: Session, job: str, since: float) -> dict[int, int]:
+    """Return on how many nodes each attempt of a job was told to run since then."""
+    told = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)
     placed = select(Placement.attempt, func.count(Placement.node.distinct())).where(
         Placement.job == job, Placement.attempt.in_(told), Placement.last_seen_at >= since
     )
-    nodes = {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
-    most = max(nodes.values(), default=0)
-    known = [number for number, count in nodes.items() if 2 * count >= most]
-    return max(known) if known else session.scalar(select(func.max(Attempt.number)).where(of_job))
+    return {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
 
 
 def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:
