@@ -7,11 +7,9 @@ from tests.jobs.verdicts import Trial
 
 LIVE = [
     Trial.draw("spin", "ddp", 0),
-    Trial.draw("data_loader", "pipeline", 1),
     Trial.draw("sigstop", "pipeline", 3, probe=True),
     Trial.draw("sigkill", "ddp", 4),
     Trial.draw("exception", "pipeline", 5),
-    Trial.draw("wrong_collective", "ddp", 7),
     Trial.draw("two_culprits", "pipeline", 10, probe=True),
     Trial.draw("healthy", "pipeline", 11),
 ]
@@ -21,8 +19,8 @@ _SEEDS = {fault: seed for seed, fault in enumerate(FAULTS)}  # every form of the
 FILES = [
     *(
         Scenario.draw(fault, "ddp", _SEEDS[fault])
-        for fault in ("gil", "same_exception", "wrong_size", "opposite", "healthy")
+        for fault in ("gil", "same_exception", "wrong_collective", "wrong_size", "opposite", "healthy")
     ),
-    *(Scenario.draw(fault, "pipeline", _SEEDS[fault] + 1) for fault in ("spin", "two_culprits")),
+    *(Scenario.draw(fault, "pipeline", _SEEDS[fault] + 1) for fault in ("spin", "data_loader")),
 ]
 """Judged by the files that they leave behind."""
