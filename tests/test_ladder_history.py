@@ -138,12 +138,13 @@ def test_good_seconds_begin_with_the_first_step(
     assert past(database, "inc-2").attempts[-1].good_seconds == pytest.approx(seconds)
 
 
-def test_uncounted_attempts_are_counted_by_their_incidents(database: Database) -> None:
+@pytest.mark.parametrize("uncounted", [None, 0])
+def test_uncounted_attempts_are_counted_by_their_incidents(database: Database, uncounted: int | None) -> None:
     """Nothing tells attempts apart: an eviction for the first incident is of another attempt than the second's failure."""
-    place(database)
-    fails(database, "inc-1", None, AT, last_step=7, first_good_at=AT + 100.0)
-    did(database, incident="inc-1", attempt=None)
-    fails(database, "inc-2", None, AT + 2_000.0, last_step=8)
+    place(database, attempt=0)
+    fails(database, "inc-1", uncounted, AT, last_step=7, first_good_at=AT + 100.0)
+    did(database, incident="inc-1", attempt=uncounted)
+    fails(database, "inc-2", uncounted, AT + 2_000.0, last_step=8)
 
     told = past(database, "inc-2", AT + 2_010.0)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy.exc import OperationalError
 
 from analyzers.verdict import Action, Culprit, Root
 from service.engine import laddering
@@ -200,6 +201,27 @@ def test_a_kill_over_what_time_brings_loses_nothing(job: Job, monkeypatch: pytes
 
     assert before is None
     assert (job.one().kind, job.one().version) == ("reattempt", 1)
+
+
+def test_what_the_moment_refuses_is_tried_at_the_next_look(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database is locked when ten minutes are over: the restart is proposed when it is not, and once."""
+
+    def locked(*_arguments: Any) -> None:
+        raise OperationalError("SELECT", {}, Exception("database is locked"))
+
+    job.fails()
+    job.care.turn()
+    with monkeypatch.context() as patch:
+        patch.setattr(laddering, "history", locked)
+        job.care.turn(700.0)
+        job.care.turn()
+    before = job.proposal()
+    job.care.turn()
+    job.care.turn()
+
+    assert before is None
+    assert (job.one().kind, job.care.numbers.proposals) == ("reattempt", 1)
+    assert job.care.numbers.remedy_failures == 0
 
 
 def test_what_time_brings_breaks_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

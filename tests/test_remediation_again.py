@@ -29,6 +29,24 @@ def proposed(one: Remediation) -> Proposed:
     return Proposed(incident=one.incident, plan=one)
 
 
+@pytest.mark.parametrize("acted_on", [0, 3])
+def test_what_no_later_attempt_answers_is_waited_for_half_an_hour(acted_on: int) -> None:
+    """Nothing counts attempts, or their numbers began again: nobody saw what came of it, and then another may act."""
+    desk = Desk()
+    desk.book = replace(desk.book, facts=facts(jobs={JOB: JobFacts(nodes=NODES, attempt=0, minimum_nodes=4)}))
+    token = desk.executing(attempt=acted_on, kind="restart_job", nodes=())
+    desk(Complete(id="rem-1", by="slurm", token=token))
+    desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
+    desk(Approve(id="rem-2", by="ann"))
+
+    assert "wait for what comes of it" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+    desk(Tick(), later=1_800.0)
+    desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
+    desk(Approve(id="rem-2", by="ann"))
+    assert (desk.one().status, desk.one().outcome) == ("done", "unknown")
+    assert desk(Take(id="rem-2", by="slurm")) == ["claimed"]
+
+
 def test_a_claim_outlives_a_newer_verdict_of_the_same_plan() -> None:
     """Version 3 is published between claim and execution and says the same: the claimant begins, on version 3."""
     desk = Desk()

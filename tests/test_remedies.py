@@ -152,11 +152,40 @@ def test_what_the_fleet_explains_is_not_acted_upon(care: Care) -> None:
 
 
 def test_time_ends_what_nobody_answers(care: Care) -> None:
-    """Four hours without an answer: the proposal has expired, as the tick says once."""
+    """Four hours without an answer: it has expired. The job still stands: it is proposed again, once for each expiry."""
     care.turn()
     id = care.only().id
     care.turn(4 * 3_600.0)
+    assert care.ended(id).status == "expired"
+    for _ in range(3):
+        care.turn()
+
+    assert (care.only().id, care.only().status) == (id, "proposed")
+    assert care.numbers.proposals == 2
+
+
+def test_an_approval_that_nobody_carried_out_is_asked_for_again(care: Care) -> None:
+    """The scheduler's adapter was away for half an hour: what ann approved is proposed to her again."""
     care.turn()
+    id = care.only().id
+    let(care.remedies, Approve(id=id, by="ann"), now=care.now)
+    care.turn(1_800.0)
+    assert care.ended(id).status == "expired"
+    care.turn()
+
+    assert (care.only().status, care.only().approved_by) == ("proposed", "")
+
+
+def test_what_expires_after_the_end_of_its_job_is_not_proposed_again(care: Care) -> None:
+    """All its processes have ended and nobody starts it again: who did not answer in four hours is not asked for ever."""
+    care.turn()
+    id = care.only().id
+    care.close("all 6 processes have ended", recovered=False)
+    care.turn()
+    assert care.only().status == "proposed"
+    care.turn(4 * 3_600.0)
+    care.turn()
+
     assert care.ended(id).status == "expired"
 
 
@@ -195,6 +224,23 @@ def test_the_same_again_acquits_the_node(care: Care) -> None:
     care.turn()
     with care.database.session() as session:
         assert node_records.of(session, "gpu-0002").acquittals == 1
+
+
+def test_the_same_again_is_seen_where_nothing_counts_attempts(database: Database) -> None:
+    """Agents tell attempt 0, before the eviction and after it: the younger hang is one of the restarted job."""
+    care = Care(database)
+    care.turn(0.0)
+    place(database, attempt=0)
+    for id in (INCIDENT, "inc-000000000002"):
+        seed(database, id, at=care.now + 5.0)
+        with database.transaction() as session:
+            session.get_one(Incident, id).attempt = 0
+        if id == INCIDENT:
+            done = care.completed()
+            care.close("all 6 processes have ended", recovered=False)
+    care.turn(60.0)
+
+    assert (care.ended(done).status, care.ended(done).outcome) == ("done", "not_cured")
 
 
 def test_a_node_that_the_job_is_still_on_is_neither_convicted_nor_acquitted(care: Care) -> None:

@@ -5,7 +5,7 @@
     incidents of the network ────────┘
 
 An attempt is what its newest incident says that did not pass by itself; one that was acted upon says it before the others.
-Where nothing counts attempts, each incident stands for one.
+Where nothing counts attempts, agents tell 0, and each incident stands for one; so it is with several of a counted first attempt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Ladder
@@ -91,14 +91,15 @@ def _numbers(session: Session, incident: Incident) -> dict[str, int]:
     """Return the attempt of each of the job's incidents up to this one. Uncounted attempts are counted by their incidents."""
     of_job = (
         Incident.job == incident.job, Incident.opened_at <= incident.opened_at,
-        Incident.attempt.is_(None) if incident.attempt is None else Incident.attempt <= incident.attempt,
+        Incident.attempt <= incident.attempt if incident.attempt else func.coalesce(Incident.attempt, 0) == 0,
     )  # fmt: skip
     newest = (
         select(Incident.id, Incident.attempt).where(*of_job).order_by(Incident.opened_at.desc(), Incident.id.desc())
     )
     found = list(reversed(session.execute(newest.limit(MOST_INCIDENTS)).all()))
-    counted = {row.id: index if row.attempt is None else row.attempt for index, row in enumerate(found, start=1)}
-    return counted | {incident.id: len(found) if incident.attempt is None else incident.attempt}
+    if incident.attempt:
+        return {row.id: row.attempt for row in found} | {incident.id: incident.attempt}
+    return {row.id: index for index, row in enumerate(found, start=1)} | {incident.id: len(found)}
 
 
 def _attempts(
@@ -124,7 +125,7 @@ def _attempts(
 
 
 def _runs(session: Session, incident: Incident) -> dict[int, AttemptRow]:
-    if incident.attempt is None:
+    if not incident.attempt:
         return {}
     until = select(AttemptRow).where(AttemptRow.job == incident.job, AttemptRow.number <= incident.attempt)
     newest = session.scalars(until.order_by(AttemptRow.number.desc()).limit(MOST_ATTEMPTS))

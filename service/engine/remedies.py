@@ -39,6 +39,7 @@ from service.store.upserts import upsert
 READER, CLOCK = "remedies", "remedies_clock"  # places: in the stream, and in time, in seconds
 PERSON = "person_wanted"
 CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
+NEWS = frozenset({"published", "closed", "merged"})  # of an incident: what it comes to is asked for, closed or not
 AGAIN_SECONDS = 60.0  # an engine that starts looks so far back: the one before may have been killed over it
 DUE_SECONDS = 3_600.0  # an engine that was away for longer does not act for what it has missed
 LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
@@ -64,6 +65,7 @@ class Caretaker:
         self._looked_at = self._ticked_at = self._watched_at = 0.0
         self._most = MOST_AT_ONCE
         self._again_seconds = AGAIN_SECONDS
+        self._still_ripe: set[str] = set()  # incidents that the database or the moment refused
 
     def turn(self, state: State, now: float) -> None:
         """Do what there is to do. Raise ``Lost``; all else is told of and counted."""
@@ -140,7 +142,7 @@ class Caretaker:
     def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
         """Return what verdicts, feedback, ends and findings come to, for each incident by how it stands now."""
         asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
-        heard = {one.incident for one in found if one.kind != "feedback"}
+        heard = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
         over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
         return [
             proposed
@@ -205,15 +207,23 @@ class Caretaker:
         with self._database.session() as session:
             place = session.get(Cursor, CLOCK)
             after = now if place is None else max(place.sequence - self._again_seconds, now - DUE_SECONDS)
-            ripe = standstill.due(session, after, now, self._weights.ladder)
+            ripe = {one.id for one in standstill.due(session, after, now, self._weights.ladder)} | self._still_ripe
             if place is not None and not ripe:
                 return
-        self._again_seconds = 0.0
         with self._database.transaction() as session:  # first the place: what breaks the plan is not tried for ever
             self._lease.prove(session)
             upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
-        for incident in ripe:
-            self._breaks(partial(self._ripe, state, incident.id, now))
+        self._again_seconds, self._still_ripe = 0.0, set()
+        for id in sorted(ripe):
+            self._breaks(partial(self._try_ripe, state, id, now))
+
+    def _try_ripe(self, state: State, incident_id: str, now: float) -> None:
+        """Propose for one incident; what the database and the moment refuse is kept for the next look."""
+        try:
+            self._ripe(state, incident_id, now)
+        except PASSING:
+            self._still_ripe.add(incident_id)
+            raise
 
     def _ripe(self, state: State, incident_id: str, now: float) -> None:
         """Propose for one incident, where nothing is proposed or done for it yet."""
@@ -289,9 +299,16 @@ class Caretaker:
 
 
 def _asks(one: Happening) -> bool:
-    """Whether it may lead to a proposal, or to the end of one: of remediations, what checks have found, or could not."""
-    ended = one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
-    return ended or one.kind in ("published", "closed", "merged", "feedback")
+    """Whether it may lead to a proposal, or to the end of one.
+
+    Of remediations: what checks have found, or could not; and what nobody answered or began in time, as an incident that is still
+    open may want it still, and publishes no newer verdict for that.
+    """
+    return one.kind in NEWS or one.kind in ("feedback", "remediation_expired") or _ends_checks(one)
+
+
+def _ends_checks(one: Happening) -> bool:
+    return one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
 
 
 def _people(session: Session, events: Iterable[Event]) -> list[tuple[str, str | None, str]]:

@@ -24,8 +24,11 @@ def outcome(state: State, one: Remediation, shown: list[Incident]) -> tuple[Outc
 
 
 def _is_again(incident: Incident, one: Remediation, since: float) -> bool:
-    """Whether an incident is the same trouble in a later attempt; the end of the one that was stopped is none."""
-    later = incident.attempt is None or one.attempt is None or incident.attempt > one.attempt
+    """Whether an incident is the same trouble in a later attempt; the end of the one that was stopped is none.
+
+    Where nothing counts attempts, agents tell 0: there every younger incident is of a later one.
+    """
+    later = not one.attempt or incident.attempt is None or incident.attempt > one.attempt
     after = incident.opened_at > (one.completed_at or since)
     same = one.symptom in (incident.kind, incident.symptom)
     return incident.id != one.incident and after and same and (later or one.kind in ON_THE_SAME)

@@ -1,7 +1,8 @@
 """One attempt of a job is acted on once: whether what was done to it has been answered by a later one.
 
 Where attempts are counted, and what was done ends one, nothing else is an answer: a job that was requeued may wait for its nodes
-for hours. Where no later attempt may come, the time bounds it in which an outcome is waited for.
+for hours. Where no later attempt may come, the time bounds it in which an outcome is waited for: agents tell attempt 0 of a job
+that counts none, and numbers that a new submission began again stay below that of what was done.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def unanswered(book: Book, one: Remediation, now: float) -> str | None:
     if one.kind not in SAME_ATTEMPT and newest is not None and one.attempt is not None:
         if newest > one.attempt:
             return None
-        if one.status != "failed" or can_be_undone:
+        if newest == one.attempt > 0 and (one.status != "failed" or can_be_undone):
             return f"wait until a later attempt than {one.attempt} runs" + (
                 ", or it is undone" if can_be_undone else ""
             )
