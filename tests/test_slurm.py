@@ -90,13 +90,14 @@ def test_a_job_that_cannot_run_again_costs_no_node(shop: Shop) -> None:
     """Submitted with --no-requeue, asking for the node by name, or cancelled by its user: told, and nothing is drained."""
     for option, told in (("--no-requeue", "--no-requeue"), ("--nodelist=gpu1", "asks for gpu1 by name")):
         number, job = shop.submit(option, nodes=2)
-        id = shop.propose(job, ["gpu1"], ran_on=shop.nodes_of(number))
+        nodes = shop.nodes_of(number)
+        id = shop.propose(job, ["gpu1"], ran_on=nodes)
         shop.work()
         assert shop.one(id)["status"] == "approved"  # nothing was begun: it is tried again in a while
         assert told in shop.one(id)["because"]
         shop.slurm.run("scancel", number)
         shop.clear()
-    id = shop.propose(job, ["gpu1"], ran_on=ALL)  # of the one that is cancelled now
+    id = shop.propose(job, ["gpu1"], ran_on=nodes)  # of the one that is cancelled now
     shop.work()
     assert "cancelled: there is nothing to restart" in shop.one(id)["because"]
     assert shop.slurm.job(number)[0] in ("CANCELLED", "COMPLETING")
