@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.ladder import Rung
-from analyzers.plan import Situation, choose
+from analyzers.ladder import Rung, pricing
+from analyzers.plan import Situation, choose, options
 from analyzers.plan.posterior import guilt, posterior
+from service.remediation import words
 from tests.test_ladder_deciding import NODES, found, price
 from tests.test_plan import COSTS, judged, on
 
@@ -91,3 +92,8 @@ def test_what_checks_have_found_is_weighed_once() -> None:
     out, past = Rung(kind="evict", nodes=("n5",), why="n5 failed the checks"), {"n5": math.log(10), "n2": -math.log(10)}
 
     assert price(out, found("n5"), known=Situation(nodes=NODES, remembered=past)) == price(out, found("n5"))
+
+
+def test_plan_and_remediation_mean_the_same_kinds() -> None:
+    """Which kinds take nodes, and which only look, stands on both sides: the command line must not load the plan's arithmetic."""
+    assert (words.TAKES_NODES, words.CHECKS) == (options.ON_NODES, pricing.CHECKS)
