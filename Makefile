@@ -15,7 +15,7 @@ smallest = $(if $(filter smallest,$(1)),--smallest)
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 	@printf '\n%s\n' "BENCH=smallest and ACCEPTANCE=smallest shorten those two. PYTHON=… chooses the interpreter (3.11 or newer)."
-	@printf '%s\n' "PYTEST_ARGUMENTS='tests/test_docs.py -x' narrows the tests. FAULTHOUND_CORPUS=… names a folder of labelled real dumps."
+	@printf '%s\n' "PYTEST_ARGUMENTS='tests/house/test_docs.py -x' narrows the tests. FAULTHOUND_CORPUS=… names a folder of labelled real dumps."
 
 run: .venv/installed-diagnose ## diagnose the recorded incident in examples/hung_job
 	@mkdir -p out

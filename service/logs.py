@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from service.commands.endings import Refused
+from service.endings import Refused
 from service.settings import Settings
 
 

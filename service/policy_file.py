@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from service.remediation.policy import MOST_BYTES, PolicyError, parse
-from service.remediation.words import Policy
+from analyzers.remediation.policy import MOST_BYTES, PolicyError, parse
+from analyzers.remediation.types import Policy
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.collection import Collector
-from service.commands.endings import Refused
+from service.endings import Refused
 from service.engine.supervision import EngineProcess
 from service.logs import write_logs
 from service.settings import Settings

@@ -21,7 +21,6 @@ from typing import TextIO
 
 import msgspec
 
-from collectors import block
 from collectors.agent import agent_version
 from collectors.agent.client import Client
 from collectors.agent.commands import Commands, Poll
@@ -35,7 +34,8 @@ from collectors.agent.spool import Spool
 from collectors.agent.state import replace
 from collectors.agent.worker import Worker
 from collectors.live import Collector, Run, registry
-from collectors.live.host import Host
+from collectors.live.sources.host import Host
+from collectors.records import block
 
 LOOK_SECONDS = 1.0
 STATUS_SECONDS = 10.0

@@ -11,7 +11,7 @@ from collectors.agent.agent import STATUS_FILE
 from collectors.agent.client import Client, Unreachable
 from collectors.agent.coverage import Status
 from collectors.agent.settings import Misconfigured, Settings
-from collectors.live.clock import Clock, NodeClock
+from collectors.live.sources.clock import Clock, NodeClock
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")

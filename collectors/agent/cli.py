@@ -83,8 +83,8 @@ def _run(settings: Settings, _options: argparse.Namespace) -> int:
 
 
 def _once(settings: Settings, options: argparse.Namespace) -> int:
-    from collectors import block
     from collectors.agent.once import as_json, as_text, look, table
+    from collectors.records import block
 
     records, outcomes = look(settings)
     if options.out is not None:
@@ -116,7 +116,7 @@ def _status(settings: Settings, options: argparse.Namespace) -> int:
     import msgspec
 
     from collectors.agent.check import is_alive, read_status
-    from collectors.live.clock import NodeClock
+    from collectors.live.sources.clock import NodeClock
 
     status = read_status(settings)
     if status is None:

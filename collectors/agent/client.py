@@ -14,7 +14,7 @@ import msgspec
 
 from collectors.agent import agent_version
 from collectors.agent.settings import Misconfigured, Settings
-from collectors.live.clock import Clock
+from collectors.live.sources.clock import Clock
 
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 30.0

@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from collectors import block
 from collectors.agent.backoff import Backoff
 from collectors.agent.client import Answer, Client, Unreachable
 from collectors.agent.gathering import Stamp
@@ -29,7 +28,7 @@ from collectors.agent.runner import Outcome, Question, Runner
 from collectors.agent.segment import Entry
 from collectors.agent.spool import Spool
 from collectors.live import Asked
-from collectors.records import CommandResult
+from collectors.records import CommandResult, block
 
 POLL_SECONDS = 25
 LEAST_POLL_SECONDS = 0.5

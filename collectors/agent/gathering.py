@@ -7,12 +7,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from collectors import block
 from collectors.agent.columns import tick_of
 from collectors.agent.segment import Entry
 from collectors.live import Cursor, Readings
-from collectors.live.host import Host
-from collectors.records import CommandResult, DeviceState, KernelEvent, LogEvent, ProcessState, Record, Unread
+from collectors.live.sources.host import Host
+from collectors.records import CommandResult, DeviceState, KernelEvent, LogEvent, ProcessState, Record, Unread, block
 
 PENDING_BYTES = 4 << 20  # that a run may yield before a Cursor; then what there is goes without one
 RECORD_BYTES_MAX = 6 << 20  # unpacked: a segment with nothing else is still below the 8 MiB of the service's batch

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from collectors import block
 from collectors.agent.agent import chosen, run_of
 from collectors.agent.gathering import Stamp
 from collectors.agent.runner import Outcome, Runner
@@ -19,8 +18,8 @@ from collectors.agent.sealing import seal
 from collectors.agent.segment import Entry
 from collectors.agent.settings import Settings
 from collectors.live import registry
-from collectors.live.host import Host
-from collectors.records import NOT_READ, Members, Record, Samples, Unread
+from collectors.live.sources.host import Host
+from collectors.records import NOT_READ, Members, Record, Samples, Unread, block
 
 GRACE_SECONDS = 1.0  # beyond a collector's own bound
 _CODES = {"<f4": "f", "<i8": "q"}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from collectors.agent.gathering import Gathering, Keeps, Stamp
 from collectors.live import Asked, Collector, NothingToCollect, Run
-from collectors.live.host import Host
+from collectors.live.sources.host import Host
 from collectors.records import CollectorReport, Unread
 
 QUESTIONS_MOST = 16

@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from collectors import block
 from collectors.agent.columns import Tick, samples_of
 from collectors.agent.segment import Entry
-from collectors.readers import Damaged
-from collectors.records import Record
+from collectors.formats import Damaged
+from collectors.records import Record, block
 
 
 @dataclass(slots=True)

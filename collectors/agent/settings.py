@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collectors.live.host import Roots
+from collectors.live.sources.host import Roots
 
 DEFAULT_FILE = Path("/etc/faulthound/agent.toml")
 TOKEN_BYTES_MAX = 4096

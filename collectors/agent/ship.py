@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from collectors.agent.backoff import Backoff
 from collectors.agent.client import Answer, Client, Unreachable
 from collectors.agent.spool import Batch, Spool
-from collectors.live.clock import Clock
+from collectors.live.sources.clock import Clock
 
 ACKNOWLEDGED = frozenset({200, 202})
 FINAL = frozenset({400, 403, 409, 413, 415, 422})

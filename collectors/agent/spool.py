@@ -25,7 +25,7 @@ import msgspec
 from collectors.agent import state as states
 from collectors.agent.sealing import Sealed, seal
 from collectors.agent.segment import Entry, Segment, read
-from collectors.live.clock import Clock
+from collectors.live.sources.clock import Clock
 
 SEGMENT_BYTES = 4 << 20  # beyond which a segment is sealed before its time
 MEMORY_BYTES = 8 << 20  # of batches that no disk holds

@@ -30,12 +30,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from collectors import block
 from collectors.agent.backoff import Backoff
 from collectors.agent.runner import Overran
 from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run, Yielded, registered
-from collectors.live.host import Host, Roots
-from collectors.records import Record
+from collectors.live.sources.host import Host, Roots
+from collectors.records import Record, block
 
 LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20

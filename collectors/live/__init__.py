@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from collectors.live.host import Host
+from collectors.live.sources.host import Host
 from collectors.records import Record
 
 

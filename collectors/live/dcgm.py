@@ -9,11 +9,11 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from collectors.dcgm_series import gather
+from collectors.formats.dcgm.dcgm_series import gather
+from collectors.formats.series_table import Table
 from collectors.live import Asked, NothingToCollect, Readings, Yielded, collector
-from collectors.live.host import Host
+from collectors.live.sources.host import Host
 from collectors.records import Device
-from collectors.series_table import Table
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse

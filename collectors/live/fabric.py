@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collectors.live import Asked, NothingToCollect, Yielded, collector
-from collectors.live.host import Host
-from collectors.live.ports import PORTS_LIMIT, SKIPPED_INTERFACES, infiniband, network
-from collectors.live.repeating import Bounds, Devices
-from collectors.live.rows import tick
-from collectors.live.sockets import Connection, connections, networks, socket_inodes
-from collectors.live.training import TrainingProcess
+from collectors.live.sources.host import Host
+from collectors.live.sources.ports import PORTS_LIMIT, SKIPPED_INTERFACES, infiniband, network
+from collectors.live.sources.repeating import Bounds, Devices
+from collectors.live.sources.rows import tick
+from collectors.live.sources.sockets import Connection, connections, networks, socket_inodes
+from collectors.live.sources.training import TrainingProcess
 
 EDGES_LIMIT = 256  # of all training processes of a node: rings and trees of eight ranks have some dozens
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
-from collectors.live.host import Host
-from collectors.live.nvml_identity import Gpu, Naming
-from collectors.live.nvml_library import ABSENT, UNINITIALIZED, Asking, Nvml
-from collectors.live.nvml_values import COUNTER_METRICS, GAUGE_METRICS, LINK_METRICS, read, read_link
+from collectors.live.sources.host import Host
+from collectors.live.sources.nvml_identity import Gpu, Naming
+from collectors.live.sources.nvml_library import ABSENT, UNINITIALIZED, Asking, Nvml
+from collectors.live.sources.nvml_values import COUNTER_METRICS, GAUGE_METRICS, LINK_METRICS, read, read_link
 from collectors.records import DeviceState, KernelEvent
 
 DEVICES_SECONDS = 3600.0

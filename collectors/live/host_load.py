@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from collectors.live import Asked, NothingToCollect, Yielded, cgroups, clock_offset, collector, host_counters
-from collectors.live.blocked_tasks import blocked
-from collectors.live.host import Host
-from collectors.live.mounts import ANSWER_SECONDS, MOUNTS_LIMIT, Answer, RemoteMounts, fill, mounts
-from collectors.live.repeating import Bounds, Devices
-from collectors.live.rows import tick
+from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live.sources import cgroups, clock_offset, host_counters
+from collectors.live.sources.blocked_tasks import blocked
+from collectors.live.sources.host import Host
+from collectors.live.sources.mounts import ANSWER_SECONDS, MOUNTS_LIMIT, Answer, RemoteMounts, fill, mounts
+from collectors.live.sources.repeating import Bounds, Devices
+from collectors.live.sources.rows import tick
 from collectors.records import Device, DeviceState
 
 SLOW_SECONDS = 25.0  # what costs more, or changes slowly, is read once in so long: every third run by default

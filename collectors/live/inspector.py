@@ -15,13 +15,13 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from collectors.inspector_series import gather as gather_series
-from collectors.inspector_timings import gather, thinned
+from collectors.formats.nccl.inspector_series import gather as gather_series
+from collectors.formats.nccl.inspector_timings import gather, thinned
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
-from collectors.live.host import Host
-from collectors.live.job_files import open_files, seen_by
-from collectors.live.tailing import Chunk, Tails, key_of
-from collectors.live.training import TrainingProcess
+from collectors.live.sources.host import Host
+from collectors.live.sources.job_files import open_files, seen_by
+from collectors.live.sources.tailing import Chunk, Tails, key_of
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import Record, Unread
 
 FILE_BYTES = 2 << 20  # of one process's log in one run: some 5,000 operations

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from collectors.formats import Input
+from collectors.formats.kernel_log.kernel_log import Parser
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
-from collectors.live.host import Host
-from collectors.live.kernel_sources import Journal, Kmsg, Line, Source
-from collectors.readers import Input
-from collectors.readers.kernel_log import Parser
+from collectors.live.sources.host import Host
+from collectors.live.sources.kernel_sources import Journal, Kmsg, Line, Source
 from collectors.records import KernelEvent, Record, Unread
 
 RECORDS_PER_RUN = 10_000  # 0.2 s of work where every line is looked at closely; a buffer of 1 MiB holds about as many

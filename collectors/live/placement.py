@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from collectors.live import Asked, NothingToCollect, Yielded, collector
-from collectors.live.host import Host
-from collectors.live.training import TrainingProcess
+from collectors.live.sources.host import Host
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import Members, Placement, Unread
 
 AGAIN_SECONDS = 60.0

@@ -13,11 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
-from collectors.live.exits import End, Exits
-from collectors.live.files import pairs, text
-from collectors.live.host import Host
-from collectors.live.proc_stat import PAGE_BYTES, TICKS_A_SECOND, Stat, booted_at, callable_by_number, read, stat_of
-from collectors.live.training import TrainingProcess
+from collectors.live.sources.exits import End, Exits
+from collectors.live.sources.host import Host
+from collectors.live.sources.proc_stat import (
+    PAGE_BYTES,
+    TICKS_A_SECOND,
+    Stat,
+    booted_at,
+    callable_by_number,
+    read,
+    stat_of,
+)
+from collectors.live.sources.small_files import pairs, text
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import ProcessState
 
 STATES_EVERY_SECONDS = 10.0

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from collectors.formats import Input
+from collectors.formats.nccl import ras_json, ras_text
 from collectors.live import Asked, NothingToCollect, Yielded, collector
-from collectors.live.asking import NoAnswer, Silent, connected, line, until_end
-from collectors.live.host import Host
-from collectors.live.training import TrainingProcess
-from collectors.readers import Input, ras_json, ras_text
+from collectors.live.sources.asking import NoAnswer, Silent, connected, line, until_end
+from collectors.live.sources.host import Host
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import RasCommunicator, RasPeerDead, Record, Unread
 
 DEFAULT_ADDRESS = "127.0.0.1:28028"

@@ -17,12 +17,12 @@ from typing import Literal
 import msgspec
 
 from collectors.live import Asked, NothingToCollect, Yielded, collector
-from collectors.live.asking import Budget, NoAnswer, Silent
-from collectors.live.host import Host
-from collectors.live.job_files import owner
-from collectors.live.recorder_answers import opened
-from collectors.live.recorder_doors import doors
-from collectors.live.training import TrainingProcess
+from collectors.live.sources.asking import Budget, NoAnswer, Silent
+from collectors.live.sources.host import Host
+from collectors.live.sources.job_files import owner
+from collectors.live.sources.recorder_answers import opened
+from collectors.live.sources.recorder_endpoints import doors
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import FlightRecorderDump, Record, Unread
 
 ASKING_SECONDS = 5.0  # all ranks together, from the question to the last dump

@@ -18,12 +18,13 @@ from typing import Literal
 
 import msgspec
 
-from collectors.live import Asked, NothingToCollect, Yielded, collector, pyspy
-from collectors.live.host import Host
-from collectors.live.proc_stat import callable_by_number, stat_of
-from collectors.live.training import TrainingProcess
-from collectors.readers import Input
-from collectors.readers.pyspy_json import read as read_pyspy
+from collectors.formats import Input
+from collectors.formats.stacks.pyspy_json import read as read_pyspy
+from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live.sources import pyspy
+from collectors.live.sources.host import Host
+from collectors.live.sources.proc_stat import callable_by_number, stat_of
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import Record, Unread
 
 RANK_EVERY_SECONDS = 60.0

@@ -16,18 +16,19 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from collectors.job_lines import Line, is_numbered, peel
+from collectors.files.path_owner import whose
+from collectors.files.streams import lines
+from collectors.formats import Input
+from collectors.formats.job_log import job_log
+from collectors.formats.job_log.job_lines import Line, is_numbered, peel
+from collectors.formats.job_log.step_lines import Step, columns, may_tell, read_step
+from collectors.formats.job_log.tracebacks import HEADER
 from collectors.live import Asked, Cursor, NothingToCollect, Yielded, collector
-from collectors.live.host import Host
-from collectors.live.job_files import inner_pid, launcher
-from collectors.live.tailing import Chunk, Tails, key_of
-from collectors.live.training import TrainingProcess
-from collectors.naming import whose
-from collectors.readers import Input, job_log
+from collectors.live.sources.host import Host
+from collectors.live.sources.job_files import inner_pid, launcher
+from collectors.live.sources.tailing import Chunk, Tails, key_of
+from collectors.live.sources.training import TrainingProcess
 from collectors.records import LogEvent, Record, Steps, Unread
-from collectors.step_lines import Step, columns, may_tell, read_step
-from collectors.streams import lines
-from collectors.tracebacks import HEADER
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB a second costs what one of 100 kB a second does
 RUN_BYTES = 1 << 20

@@ -7,7 +7,7 @@ under a name, so that a dump of 2,000 collectives costs no object per collective
 Grow, never retype: a new field is optional, a changed meaning gets a new name, an unknown kind is kept and skipped.
 """
 
-from collectors.records.agent import CollectorReport, CommandResult, Coverage
+from collectors.records.agent_reports import CollectorReport, CommandResult, Coverage
 from collectors.records.collectives import RING_COLUMNS, STEP_COLUMNS, TIMING_COLUMNS, CollectiveTimings, Ring, Steps
 from collectors.records.events import KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
@@ -18,8 +18,8 @@ from collectors.records.flight_recorder import (
     Group,
 )
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples
+from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
-from collectors.records.ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.record import Members, Record, Unread
 
 AnyRecord = (

@@ -15,17 +15,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from analyzers.verdict import Verdict
+from analyzers.model.verdict import Verdict
 from service.adapters import alerts
 from service.adapters.alerts import Alert, Row
 from service.adapters.following import AGAIN_SECONDS, AWAY, Patience, State, StateFile, read
 from service.adapters.sink import Sink
-from service.commands.endings import Forbidden
-from service.commands.speech import Speech
-from service.telling.instants import rfc3339, seconds
+from service.endings import Forbidden
+from service.reports.instants import rfc3339, seconds
+from service.speech import Speech
 
 if TYPE_CHECKING:
-    from service.commands.connection import Connection
+    from service.client import Connection
 
 RESEND_SECONDS = 60.0  # Alertmanager ends an alert that it has not heard of for resolve_timeout, five minutes
 SOON_SECONDS = 15.0  # until it is tried again after it was away

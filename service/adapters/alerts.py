@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.verdict import Verdict
-from service.telling import story, text
-from service.telling.instants import rfc3339
+from analyzers.model.verdict import Verdict
+from service.reports import story, text
+from service.reports.instants import rfc3339
 
 INCIDENT, ALARM = "FaulthoundIncident", "FaulthoundAlarm"
 CRITICAL = frozenset({"hang", "crash", "numeric", "infrastructure"})  # the job stands, or what it computes is wrong

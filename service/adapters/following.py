@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from service.commands.endings import Forbidden, Refused, Unreachable
-from service.commands.speech import Speech
+from service.endings import Forbidden, Refused, Unreachable
+from service.speech import Speech
 
 if TYPE_CHECKING:
-    from service.commands.connection import Connection
+    from service.client import Connection
 
 AGAIN_SECONDS = 1.0  # until somebody who was away is asked again
 SLOWEST_SECONDS = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from service.commands.speech import Speech
+from service.speech import Speech
 
 if TYPE_CHECKING:
     import httpx

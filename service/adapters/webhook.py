@@ -19,14 +19,14 @@ import msgspec
 from service.adapters.following import AGAIN_SECONDS, AWAY, LONGEST_SECONDS, Happening, Patience, State, StateFile, read
 from service.adapters.sink import Sink
 from service.clock import now
-from service.commands.endings import Forbidden, Refused
-from service.commands.speech import Speech
-from service.telling.instants import rfc3339
+from service.endings import Forbidden, Refused
+from service.reports.instants import rfc3339
+from service.speech import Speech
 
 if TYPE_CHECKING:
     from standardwebhooks import Webhook
 
-    from service.commands.connection import Connection
+    from service.client import Connection
 
 MEDIA_TYPE = "application/json"
 PUSHED = frozenset(

@@ -57,20 +57,20 @@ from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
 from service.pages import routes as page_routes
 from service.policy_file import PolicyFile
+from service.remediation.repository import Remedies
 from service.settings import Settings
 from service.store.appender import Appender
 from service.store.commands import Commands
 from service.store.database import Database
 from service.store.follower import Follower
 from service.store.log import Log
-from service.store.remediations import Remedies
 from service.store.retention import Retention
 from service.store.shelf import Shelf
 from service.store.tokens import Tokens
 from service.store.upkeep import Upkeep
-from service.window.compaction import Compaction
-from service.window.feed import Feed
-from service.window.tail import Tail
+from service.store.window.compaction import Compaction
+from service.store.window.feed import Feed
+from service.store.window.tail import Tail
 
 # In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
 ROUTERS = (

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from analyzers.remediation import breaker
+from analyzers.remediation.events import CloseBreaker
+from analyzers.remediation.types import Book
 from service.api import auth, fields, tags
 from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
-from service.remediation import breaker
-from service.remediation.events import CloseBreaker
-from service.remediation.words import Book
-from service.store import remediation_rows as rows
+from service.remediation import rows
 
 router = APIRouter(tags=["breaker"])
 

@@ -14,6 +14,8 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field, JsonValue
 
+from analyzers.remediation.events import Begin, Complete, Fail, Heartbeat, Take
+from analyzers.remediation.types import Remediation
 from service.api import answers, auth, fields
 from service.api.auth import Caller
 from service.api.problems import documented
@@ -21,8 +23,6 @@ from service.api.remediation_documents import Claimed, RemediationDocument
 from service.api.state import Service, of
 from service.api.steps import Strict, take_of_one
 from service.clock import now
-from service.remediation.events import Begin, Complete, Fail, Heartbeat, Take
-from service.remediation.words import Remediation
 
 LONGEST_REASON = 1_000
 LONGEST_SAID = 100_000

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api import fields
 from service.api.problems import Problem
-from service.telling.hostlists import parse_ranks
+from service.reports.hostlists import parse_ranks
 
 MOST_RANKS = 131_072
 DIMENSIONS = ("tp", "pp", "dp", "cp", "ep")

@@ -7,8 +7,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from collectors import block, bundle
-from collectors.records import Members
+from collectors.records import Members, block, bundle
 from collectors.records import Placement as PlacementRecord
 from service.api import auth, fields, spans
 from service.api.declaration import Declaration

@@ -24,7 +24,8 @@ from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.state import of
 from service.clock import now
-from service.store import incidents, node_standing
+from service.remediation import node_standing
+from service.store import incidents
 from service.store.database import Database
 from service.store.models import Node
 

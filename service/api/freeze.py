@@ -8,15 +8,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from analyzers.remediation.events import SetFreeze
+from analyzers.remediation.types import Book, Freeze
 from service.api import auth, fields, tags
 from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
-from service.remediation.events import SetFreeze
-from service.remediation.words import Book, Freeze
-from service.store import remediation_rows as rows
+from service.remediation import rows
 
 router = APIRouter(tags=["freeze"])
 

@@ -13,14 +13,14 @@ from pydantic import BaseModel, Field
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
+from analyzers.remediation.events import AddHold, ExpireHold
+from analyzers.remediation.types import Book, Hold, same_node
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take
 from service.clock import now
-from service.remediation.events import AddHold, ExpireHold
-from service.remediation.words import Book, Hold, same_node
 from service.store.models import Hold as Row
 from service.store.models import Job, Node
 

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, defer
 
-from collectors import bundle
+from collectors.records import bundle
 from service.api import auth, fields, spans
 from service.api.incident_documents import found
 from service.api.problems import documented

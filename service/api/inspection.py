@@ -13,9 +13,8 @@ from typing import get_args
 
 import msgspec
 
-from collectors import block
-from collectors.readers import Damaged
-from collectors.records import AnyRecord
+from collectors.formats import Damaged
+from collectors.records import AnyRecord, block
 
 KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord))
 SMALL_BYTES = 1 << 20  # unpacked: so much can hold no more objects than a process has room for

@@ -9,17 +9,18 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
-from analyzers.conviction import HOUR_SECONDS, Happened, updated
 from analyzers.knowledge.convictions import Weights
+from analyzers.remediation.node_history import HOUR_SECONDS, Happened, updated
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
 from service.api.state import Service, of
 from service.api.steps import DryRun, Strict
 from service.clock import now
-from service.store import events, node_records, node_standing
+from service.remediation import node_records, node_standing
+from service.remediation.node_standing import Standing, State
+from service.store import events
 from service.store.models import Node
-from service.store.node_standing import Standing, State
 
 router = APIRouter(tags=["nodes"])
 

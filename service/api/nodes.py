@@ -13,8 +13,8 @@ from service.api import auth, fields, pages
 from service.api.problems import documented, not_found
 from service.api.state import of
 from service.clock import now
+from service.remediation.node_standing import Standing, State, standings
 from service.store.models import Node
-from service.store.node_standing import Standing, State, standings
 
 router = APIRouter(tags=["nodes"])
 

@@ -8,13 +8,13 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from analyzers.remediation.policy import MOST_BYTES, PolicyError, locked, lower_bound, parse
+from analyzers.remediation.types import Kind, Mode, Policy, Rule, Tally
 from service.api import auth
 from service.api.problems import documented
 from service.api.state import of
 from service.api.steps import Strict
 from service.clock import now
-from service.remediation.policy import MOST_BYTES, PolicyError, locked, lower_bound, parse
-from service.remediation.words import Kind, Mode, Policy, Rule, Tally
 
 router = APIRouter(tags=["policy"])
 

@@ -13,8 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from collectors import block
-from collectors.records import AnyRecord, Members, Record
+from collectors.records import AnyRecord, Members, Record, block
 from service.api import auth, fields
 from service.api.auth import Caller
 from service.api.inspection import Broken, Inspected, NotYours, TooMuch, check_claims

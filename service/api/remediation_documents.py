@@ -7,11 +7,10 @@ from typing import Any, Literal
 import msgspec
 from pydantic import BaseModel, Field
 
-from service.api.problems import HindranceDocument
-from service.remediation import giving_back
-from service.remediation.guards import hindrances
-from service.remediation.taking_up import task_of
-from service.remediation.words import (
+from analyzers.remediation import giving_back
+from analyzers.remediation.guards import hindrances
+from analyzers.remediation.taking_up import task_of
+from analyzers.remediation.types import (
     CLAIMED,
     UNDOABLE,
     WAITING,
@@ -24,6 +23,7 @@ from service.remediation.words import (
     Status,
     Task,
 )
+from service.api.problems import HindranceDocument
 
 
 class ClaimDocument(BaseModel):

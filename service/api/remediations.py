@@ -8,6 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import StringConstraints
 from sqlalchemy import String, cast, select, tuple_
 
+from analyzers.remediation.events import Approve, AskUndo, Cancel, Reject
+from analyzers.remediation.types import Status
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import documented, not_found
@@ -15,8 +17,6 @@ from service.api.remediation_documents import RemediationDocument, document
 from service.api.state import of
 from service.api.steps import DryRun, Strict, take_of_one, unchanged
 from service.clock import now
-from service.remediation.events import Approve, AskUndo, Cancel, Reject
-from service.remediation.words import Status
 from service.store.models import Remediation as Row
 
 router = APIRouter(tags=["remediations"])

@@ -15,8 +15,8 @@ from service.api.problems import Problem, documented
 from service.api.state import of
 from service.clock import now
 from service.store.registry import job_nodes
-from service.window.assembly import assemble
-from service.window.tail import TooMany
+from service.store.window.assembly import assemble
+from service.store.window.tail import TooMany
 
 DEFAULT_SECONDS = 600.0
 MOST_TICKS = 2_000

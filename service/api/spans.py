@@ -13,12 +13,12 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
-from collectors import bundle
+from collectors.records import bundle
+from service.reports.hostlists import fold_hosts
+from service.reports.instants import rfc3339
 from service.store.database import Database
 from service.store.models import Batch, Cursor
 from service.store.retention import REMOVED
-from service.telling.hostlists import fold_hosts
-from service.telling.instants import rfc3339
 
 BUNDLE_TYPE = "application/vnd.faulthound.bundle"
 ANSWER: dict[int | str, dict[str, Any]] = {

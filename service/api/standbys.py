@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from analyzers import standbys
-from analyzers.conviction import DAY_SECONDS
-from analyzers.standbys import FleetRate
+from analyzers.remediation import standbys
+from analyzers.remediation.node_history import DAY_SECONDS
+from analyzers.remediation.standbys import FleetRate
 from service.api import auth
 from service.api.problems import documented
 from service.api.state import Service, of
 from service.clock import now
-from service.store import facts, fleet_history
+from service.remediation import fleet_facts, fleet_history
 from service.store.models import Job, Node
 
 MOST_NODES = 100_000
@@ -117,7 +117,7 @@ def _jobs(session: Session, at: float, rate: FleetRate) -> list[JobStandbys]:
     recent = select(Job.name).where(Job.last_seen_at >= at - DAY_SECONDS).order_by(Job.name).limit(MOST_JOBS)
     found = []
     for name in session.scalars(recent).all():
-        known = facts.job(session, name)
+        known = fleet_facts.job(session, name)
         if known is not None and known.nodes:
             size = _size(len(known.nodes), rate)
             missing = None if known.spares is None else max(0, size.standbys - known.spares)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
     from service.policy_file import PolicyFile
+    from service.remediation.repository import Remedies
     from service.settings import Settings
     from service.store.appender import Appender
     from service.store.commands import Commands
     from service.store.database import Database
     from service.store.follower import Follower
     from service.store.log import Log
-    from service.store.remediations import Remedies
     from service.store.tokens import Tokens
 
 

@@ -11,15 +11,15 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
+from analyzers.remediation.events import Event, Instruction, Refused, Store
+from analyzers.remediation.types import Book, Remediation
 from service.api import tags
 from service.api.auth import Caller
 from service.api.problems import HindranceDocument, Problem
 from service.api.remediation_documents import RemediationDocument, document, in_the_way
 from service.api.state import Service
 from service.clock import now
-from service.remediation.events import Event, Instruction, Refused, Store
-from service.remediation.words import Book, Remediation
-from service.store.remediations import Check
+from service.remediation.repository import Check
 
 KINDS = {
     "not_found": "not-found",

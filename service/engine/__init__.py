@@ -1,1 +1,1 @@
-"""The engine as a process: it reads the log, keeps the lease, and carries out what ``analyzers.engine`` decides."""
+"""The engine as a process: it reads the log, keeps the lease, and carries out what ``analyzers.incidents`` decides."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analyzers.incident import Alarm, Ask, Close, Incident, Instruction, Judge, Merge, Open, Publish
+from analyzers.model.incident import Alarm, Ask, Close, Incident, Instruction, Judge, Merge, Open, Publish
 from service.engine import ledger
 from service.store import commands, happenings, incidents
 from service.store.failures import PASSING

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import msgspec
 
-from analyzers.engine.concluding import conclude
-from analyzers.incident import Judge
+from analyzers.incidents.concluding import conclude
 from analyzers.knowledge import Knowledge
+from analyzers.model.incident import Judge
 from service.engine.parent import die_with_parent
 
 HEADER = struct.Struct("<cQ")  # of a message: its kind, and its length

@@ -14,12 +14,12 @@ from typing import Any
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from analyzers.detect import symptoms
-from analyzers.engine.step import TICK_SECONDS, due, step
-from analyzers.incident import Close, Event, Incident, Judge, Judged, Open, Tick, Withdrawn
+from analyzers.incidents.detectors import symptoms
+from analyzers.incidents.step import TICK_SECONDS, due, step
 from analyzers.knowledge import Knowledge
-from collectors import block
-from collectors.readers import Damaged
+from analyzers.model.incident import Close, Event, Incident, Judge, Judged, Open, Tick, Withdrawn
+from collectors.formats import Damaged
+from collectors.records import block
 from service.clock import now
 from service.engine import ledger
 from service.engine.applying import Done, Happened, Saved, Writer

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from analyzers.document import VERSION
-from analyzers.engine.judging import every_analyzer
-from analyzers.incident import Judge, Judged
 from analyzers.knowledge import Knowledge
-from analyzers.verdict import Missing, Verdict
+from analyzers.model.incident import Judge, Judged
+from analyzers.model.verdict import Missing, Verdict
+from analyzers.verdict.build import VERSION
+from analyzers.verdict.judge import every_analyzer
 from service.engine import child as forked
 from service.engine.child import HEADER, RUNNING
 

@@ -15,10 +15,10 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from analyzers.engine.state import State
-from analyzers.incident import Incident
-from analyzers.watch import JobView
-from analyzers.watch.rhythm import Row
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views.rhythm import Row
+from analyzers.incidents.state import State
+from analyzers.model.incident import Incident
 from service.store import incidents
 from service.store.models import Downtime
 

@@ -20,8 +20,8 @@ from service.engine.driver import ClockWentBack, Driver
 from service.engine.judges import Judges
 from service.engine.numbers import Numbers
 from service.engine.parent import die_with_parent
-from service.engine.remedies import Caretaker
 from service.policy_file import PolicyFile
+from service.remediation.proposer import Caretaker
 from service.settings import Settings
 from service.store.database import Database
 from service.store.failures import PASSING

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from analyzers.engine.state import State
-from analyzers.engine.step import observe, restored
-from analyzers.incident import Alarm, Received
+from analyzers.incidents.state import State
+from analyzers.incidents.step import observe, restored
 from analyzers.knowledge import Knowledge
-from collectors import block
-from collectors.readers import Damaged
-from collectors.records import Record
+from analyzers.model.incident import Alarm, Received
+from collectors.formats import Damaged
+from collectors.records import Record, block
 from service.engine import ledger
 from service.store import incidents
 from service.store.database import Database

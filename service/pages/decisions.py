@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
+from analyzers.remediation.events import Approve, AskUndo, Cancel, Reject
 from service.api import breaker, fields, freeze, holds
 from service.api.problems import Problem
 from service.api.state import of
@@ -16,10 +17,9 @@ from service.api.steps import take_of_one, unchanged
 from service.clock import now
 from service.pages import forms, incidents
 from service.pages.rendering import MOST_HOLD_HOURS
-from service.remediation.events import Approve, AskUndo, Cancel, Reject
+from service.reports import remediations as telling
+from service.reports.instants import moment, rfc3339
 from service.store.models import Remediation as Row
-from service.telling import remediations as telling
-from service.telling.instants import moment, rfc3339
 
 Verb = Literal["approve", "reject", "cancel", "undo"]
 

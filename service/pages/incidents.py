@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analyzers.verdict import Verdict
+from analyzers.model.verdict import Verdict
 from service.api import incident_documents as documents
 from service.api.problems import Problem
 from service.api.state import Service
@@ -19,9 +19,9 @@ from service.pages import proposals
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Visitor
+from service.reports import history, html
 from service.store.models import Happening
 from service.store.models import Verdict as VerdictRow
-from service.telling import history, html
 
 MOST_HAPPENINGS = 500
 

@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
+from analyzers.remediation.types import ENDED, UNBEGUN, UNDOABLE, Book, Remediation
 from service.api.remediation_documents import document
 from service.api.state import Service
-from service.remediation.words import ENDED, UNBEGUN, UNDOABLE, Book, Remediation
+from service.reports import remediations as telling
 from service.store.models import Remediation as Row
-from service.telling import remediations as telling
 
 MOST = 100
 MOST_HOLDABLE = 64  # nodes that one can be chosen of

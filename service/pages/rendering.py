@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse
 from service.clock import now
 from service.pages.stops import NOTHING_STOPS, Stops
 from service.pages.visitors import Visitor
-from service.telling import happenings, html, remediations
-from service.telling.instants import clock, moment, rfc3339
+from service.reports import happenings, html, remediations
+from service.reports.instants import clock, moment, rfc3339
 
 OPEN = frozenset({"proposed", "approved", "claimed", "executing", "verifying"})
 MOST_HOLD_HOURS = 24 * 28
@@ -47,14 +47,14 @@ def response(
 
 @cache
 def _environment() -> jinja2.Environment:
-    found = html.environment("service.pages", "service.telling")
+    found = html.environment("service.pages", "service.reports")
     found.filters["instant"] = lambda at: moment(rfc3339(at))
     return found
 
 
 @cache
 def _style() -> str:
-    report, own = resources.files("service.telling"), resources.files("service.pages")
+    report, own = resources.files("service.reports"), resources.files("service.pages")
     return report.joinpath("report.css").read_text("utf-8") + own.joinpath("pages.css").read_text("utf-8")
 
 

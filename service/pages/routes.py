@@ -19,10 +19,10 @@ from service.pages import decisions, incidents, nodes, proposals, sign_in
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
-from service.store import remediation_rows as rows
+from service.remediation import rows
+from service.reports import history
+from service.reports.hostlists import fold_hosts
 from service.store.models import Hold
-from service.telling import history
-from service.telling.hostlists import fold_hosts
 
 MOST_HOLDS = 500
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from service.remediation.words import Freeze, Trip
-from service.store import remediation_rows as rows
+from analyzers.remediation.types import Freeze, Trip
+from service.remediation import rows
 
 
 class Stops(NamedTuple):

@@ -16,9 +16,8 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from collectors import block
-from collectors.readers import Damaged
-from collectors.records import CommandResult, Record
+from collectors.formats import Damaged
+from collectors.records import CommandResult, Record, block
 from service.clock import now
 from service.store import events
 from service.store.commands import Commands

@@ -11,12 +11,11 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from analyzers.incident import Incident, Open, Publish
-from analyzers.verdict import Verdict, to_json
-from collectors import block
-from collectors.readers import Damaged
-from collectors.records import Record
-from service.remediation.words import TAKES_NODES
+from analyzers.model.incident import Incident, Open, Publish
+from analyzers.model.verdict import Verdict, to_json
+from analyzers.remediation.types import TAKES_NODES
+from collectors.formats import Damaged
+from collectors.records import Record, block
 from service.store.models import Batch, Cursor, Downtime, Feedback, Pin, UnfitNode
 from service.store.models import Incident as Row
 from service.store.models import Verdict as VerdictRow

@@ -198,7 +198,7 @@ class Answer(Base):
 
 
 class Incident(Base):
-    """A symptom from its opening to its closing. ``state`` is what the engine remembers (analyzers/incident.py)."""
+    """A symptom from its opening to its closing. ``state`` is what the engine remembers (analyzers/model/incident.py)."""
 
     __tablename__ = "incidents"
     __table_args__ = (Index("ix_incidents_job_opened_at", "job", "opened_at"),)
@@ -232,7 +232,7 @@ class Verdict(Base):
     incident: Mapped[str] = mapped_column(ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     at: Mapped[float]
-    cut: Mapped[dict[str, Any]]  # analyzers.incident.Cut
+    cut: Mapped[dict[str, Any]]  # analyzers.model.incident.Cut
     knowledge: Mapped[str] = mapped_column(String(80))
     program: Mapped[str] = mapped_column(String(64))
     document: Mapped[bytes] = mapped_column(LargeBinary)  # the bytes of the verdict document

@@ -11,7 +11,7 @@ from service.store.schema import Base, Sequence
 
 
 class Remediation(Base):
-    """A plan under execution. ``document`` is the whole of it (service/remediation/words.py); lists filter by the columns."""
+    """A plan under execution. ``document`` is the whole of it (analyzers/remediation/types.py); lists filter by the columns."""
 
     __tablename__ = "remediations"
     __table_args__ = (

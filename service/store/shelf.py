@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from sqlalchemy import ColumnElement, delete, exists, select
 
+from analyzers.remediation.types import ENDED
 from service.clock import now
-from service.remediation.words import ENDED
 from service.store.database import Database
 from service.store.incidents import ENGINE
 from service.store.models import (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.durability.matrix import FULL, SCENES, TEST, cannot, complaints
+from tests.support.durability.matrix import FULL, SCENES, TEST, cannot, complaints
 
 KEPT = REPOSITORY / "out" / "durability_scenes.json"
 SMALLEST = ("service killed", "bad network")

@@ -22,11 +22,11 @@ from threading import Semaphore
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.durability.engine_rounds import VICTIMS, played
-from tests.durability.played import Recording, recorded
-from tests.jobs import live, verdicts
-from tests.jobs.scenarios import FAULTS, Topology
-from tests.jobs.verdicts import Trial
+from tests.support.durability.engine_rounds import VICTIMS, played
+from tests.support.durability.played import Recording, recorded
+from tests.support.jobs import live, verdicts
+from tests.support.jobs.scenarios import FAULTS, Topology
+from tests.support.jobs.verdicts import Trial
 
 KEPT = REPOSITORY / "out" / "engine_kills"
 STORIES: tuple[tuple[str, Topology], ...] = (("spin", "ddp"), ("exception", "ddp"))

@@ -1,8 +1,9 @@
 """Effective training time with the product in the loop, against three ways to do without it. A SIMULATION, of published mixes.
 
-The product's own functions decide (step, guards, plan, ladder, conviction, standbys, dual-phase replay); faults, their rates and
-the times of restarts are published numbers or ours (tests/ettr/), and how well a machine is named is what docs/measured says.
-Every strategy meets the same faults, and sees each as fast as the product does. Finished runs are kept in out/ettr.jsonl.
+The product's own functions decide (step, guards, plan, ladder, conviction, standbys, dual-phase replay); faults, their rates
+and the times of restarts are published numbers or ours (tests/support/ettr/), and how well a machine is named is what
+docs/measured says. Every strategy meets the same faults, and sees each as fast as the product does. Finished runs are kept
+in out/ettr.jsonl.
 
     python -m tests.acceptance.ettr [--smallest] [--workers 2] [--seeds 20]
 """
@@ -25,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.ettr.compared import STRATEGIES, settle
-from tests.ettr.mixes import MIXES
-from tests.ettr.parameters import measured
-from tests.ettr.run import DAY
-from tests.simulated_hangs import interval
+from tests.support.ettr.compared import STRATEGIES, settle
+from tests.support.ettr.mixes import MIXES
+from tests.support.ettr.parameters import measured
+from tests.support.ettr.run import DAY
+from tests.support.simulated_hangs import interval
 
 Row = dict[str, Any]
 Wanted = tuple[str, str, str, int]  # mix, restarts, strategy, seed

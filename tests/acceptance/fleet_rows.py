@@ -22,11 +22,11 @@ Wanted = tuple[str, int]
 def code_digest() -> str:
     """Name the code that an outcome depends on."""
     digest = hashlib.sha256()
-    for folder in ("analyzers", "collectors"):
+    for folder in ("analyzers", "collectors", "simulation"):
         for path in sorted((REPOSITORY / folder).rglob("*")):
             if path.suffix in (".py", ".toml"):
                 digest.update(path.relative_to(REPOSITORY).as_posix().encode() + path.read_bytes())
-    for name in ("simulated_fleet.py", "acceptance/healthy_fleet.py", "acceptance/blindness.py"):
+    for name in ("support/simulated_fleet.py", "acceptance/healthy_fleet.py", "acceptance/blindness.py"):
         digest.update((REPOSITORY / "tests" / name).read_bytes())
     return digest.hexdigest()[:16]
 

@@ -17,8 +17,8 @@ from typing import Any
 from rich.progress import track
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.labelled_dumps import Outcome, cases, folders, outcomes
-from tests.simulated_hangs import interval
+from tests.support.labelled_dumps import Outcome, cases, folders, outcomes
+from tests.support.simulated_hangs import interval
 
 MOST, MOST_SMALLEST = 364, 4  # 364: every choice of three of the fourteen innocent ranks
 

@@ -17,13 +17,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from collectors.block import decode, encode
-from collectors.bundle import Batch, Manifest, read, write
 from collectors.records import StackDump
+from collectors.records.block import decode, encode
+from collectors.records.bundle import Batch, Manifest, read, write
 from tests.bench.measure import REPOSITORY, provenance
-from tests.jobs import live
-from tests.jobs.judged import complaints, complaints_about_nodes, innocents_evicted, left_over, summary, verdict_of
-from tests.jobs.scenarios import FAULTS, Scenario, Topology
+from tests.support.jobs import live
+from tests.support.jobs.judged import (
+    complaints,
+    complaints_about_nodes,
+    innocents_evicted,
+    left_over,
+    summary,
+    verdict_of,
+)
+from tests.support.jobs.scenarios import FAULTS, Scenario, Topology
 
 KEPT = REPOSITORY / "out" / "live_jobs"
 RUNS = 2

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.jobs import live, verdicts
-from tests.jobs.judged import innocents_evicted
-from tests.jobs.scenarios import FAULTS, Topology
-from tests.jobs.verdicts import Outcome, Trial
+from tests.support.jobs import live, verdicts
+from tests.support.jobs.judged import innocents_evicted
+from tests.support.jobs.scenarios import FAULTS, Topology
+from tests.support.jobs.verdicts import Outcome, Trial
 
 KEPT = REPOSITORY / "out" / "live_verdicts"
 RUNS = 7  # of each form, of which there are three: more than twenty trials a fault

@@ -1,6 +1,6 @@
 """Simulated incidents, judged and planned: how many nodes go for one that is faulty, beside two cruder rules.
 
-An incident is identifiable where the dumps determine the culprit (collectors/simulation/oracle.py), it is one machine, and the
+An incident is identifiable where the dumps determine the culprit (simulation/oracle.py), it is one machine, and the
 job has others. Beside the plan stand, on the same incidents, "evict the whole parallel group" of the guilty rank and "restart
 and hope". Downtime is reckoned with the packaged costs, not simulated: a fault that a restart does not cure strikes again.
 
@@ -26,15 +26,15 @@ from typing import Any
 
 from rich.progress import track
 
-from analyzers.engine import judge
-from analyzers.plan import Costs, Situation, choose
-from analyzers.topology import Topology, infer
-from analyzers.window import Window
+from analyzers.incidents import judge
+from analyzers.model.topology import Topology, infer
+from analyzers.model.window import Window
+from analyzers.remediation.plan import Costs, Situation, choose
 from collectors.records import ProcessState
-from collectors.simulation import oracle
-from collectors.simulation.scenarios import Played, draw, node_of, play
+from simulation import oracle
+from simulation.scenarios import Played, draw, node_of, play
 from tests.bench.measure import REPOSITORY, provenance
-from tests.simulated_hangs import interval, knowledge
+from tests.support.simulated_hangs import interval, knowledge
 
 SEEDS = {256: 440, 1024: 30}  # most ranks → seeds
 SMALLEST = {256: 28}

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.jobs import driver
-from tests.jobs.judged import (
+from tests.support.jobs import driver
+from tests.support.jobs.judged import (
     complaints,
     complaints_about_set,
     dumps_alone,
@@ -30,7 +30,7 @@ from tests.jobs.judged import (
     summary,
     verdict_of,
 )
-from tests.jobs.scenarios import FAULTS, RANKS, Scenario, Topology
+from tests.support.jobs.scenarios import FAULTS, RANKS, Scenario, Topology
 
 KEPT = REPOSITORY / "out" / "real_jobs"
 RUNS = 5
@@ -69,7 +69,7 @@ def files_of(scenario: Scenario) -> tuple[Path, float]:
 @cache
 def _fixture() -> str:
     """Return a digest of what starts, breaks and collects a job: files of another fixture are not reused."""
-    sources = sorted(path for path in (REPOSITORY / "tests" / "jobs").glob("*.py") if path.name != "judged.py")
+    sources = sorted(path for path in (REPOSITORY / "tests" / "support" / "jobs").glob("*.py") if path.name != "judged.py")
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 

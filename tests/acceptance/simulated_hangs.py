@@ -23,7 +23,7 @@ from typing import Any
 from rich.progress import track
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.simulated_hangs import Score, run_seed, totals
+from tests.support.simulated_hangs import Score, run_seed, totals
 
 SEEDS = {256: 440, 1024: 50, 16384: 10}  # most ranks → seeds
 SMALLEST = {64: 14}
@@ -38,7 +38,7 @@ def code_digest() -> str:
         for path in sorted((REPOSITORY / folder).rglob("*")):
             if path.suffix in (".py", ".toml"):
                 digest.update(path.relative_to(REPOSITORY).as_posix().encode() + path.read_bytes())
-    digest.update((REPOSITORY / "tests" / "simulated_hangs.py").read_bytes())
+    digest.update((REPOSITORY / "tests" / "support" / "simulated_hangs.py").read_bytes())
     return digest.hexdigest()[:16]
 
 

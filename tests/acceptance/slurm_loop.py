@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.slurm import cluster
-from tests.slurm.loop import FAULTS, RANKS, Loop, Outcome, controller_restarts, loop, person, trial
+from tests.support.slurm import cluster
+from tests.support.slurm.loop import FAULTS, RANKS, Loop, Outcome, controller_restarts, loop, person, trial
 
 KEPT = REPOSITORY / "out" / "slurm_loop"
 RUNS = 4  # of each of three faults

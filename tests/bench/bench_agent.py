@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.agent_service import AgentService, agent_service
 from tests.bench.agent_load import RANKS, Memory, cpu_seconds, ranks
 from tests.bench.measure import MEGABYTE, REPOSITORY, provenance
-from tests.nvml_stub import build
+from tests.support.agent_service import AgentService, agent_service
+from tests.support.nvml_stub import build
 
 WARM_UP_SECONDS, SECONDS = 60.0, 180.0  # the slowest interval and the Coverage record are a minute
 SMALLEST_WARM_UP_SECONDS, SMALLEST_SECONDS = 8.0, 20.0

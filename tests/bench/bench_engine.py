@@ -23,17 +23,16 @@ from typing import Any
 
 import psutil
 
-from analyzers.incident import Event, Judge, Judged, Received, Tick
-from collectors import block
-from collectors.records import Samples
-from collectors.simulation.live.course import Course, Interruption
-from collectors.simulation.live.fleet import Delivery, Fleet
-from collectors.simulation.live.habits import Habits
-from collectors.simulation.live.job import Attempt, LiveJob
-from collectors.simulation.live.scenes import BEGAN_AT
+from analyzers.model.incident import Event, Judge, Judged, Received, Tick
+from collectors.records import Samples, block
+from simulation.live.course import Course, Interruption
+from simulation.live.fleet import Delivery, Fleet
+from simulation.live.habits import Habits
+from simulation.live.job import Attempt, LiveJob
+from simulation.live.scenes import BEGAN_AT
 from tests.bench.fleet_load import Node
 from tests.bench.measure import MEGABYTE, REPOSITORY, provenance
-from tests.simulated_fleet import Drive
+from tests.support.simulated_fleet import Drive
 
 GPUS = 8
 JOB_NODES, ONE_NODES = 8, 2048

@@ -26,9 +26,9 @@ import numpy as np
 import psutil
 
 from collectors.records import Samples
-from service.window.tail import Tail
+from service.store.window.tail import Tail
 from tests.bench.measure import MEGABYTE, REPOSITORY, provenance
-from tests.durability.scenes import Service, free_port
+from tests.support.durability.scenes import Service, free_port
 
 NODES, NAIVE_NODES = 2048, 32
 GROWTH = (4096, 6144, 8192)

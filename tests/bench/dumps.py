@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from collectors.simulation.execution import Job, execute
-from collectors.simulation.faults import Fault
-from collectors.simulation.files import write_files
-from collectors.simulation.programs import Kind, Program, Shape
-from collectors.simulation.recorder import Recording, dumps
+from simulation.execution import Job, execute
+from simulation.faults import Fault
+from simulation.files import write_files
+from simulation.programs import Kind, Program, Shape
+from simulation.recorder import Recording, dumps
 
 STEPS = 8  # enough to fill the recorder's ring
 SILENCE_NS = 600_000_000_000  # the watchdog's default timeout: the ranks dump ten minutes after the job stood still

@@ -21,7 +21,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from collectors import block
 from collectors.records import (
     CollectorReport,
     Coverage,
@@ -32,6 +31,7 @@ from collectors.records import (
     Samples,
     StackDump,
     Thread,
+    block,
 )
 
 GPUS = 8

@@ -18,7 +18,7 @@ import msgspec
 from collectors.agent.agent import run_of
 from collectors.agent.once import as_json
 from collectors.live import Collector, Cursor, NothingToCollect, Readings, registry
-from collectors.live.host import Host
+from collectors.live.sources.host import Host
 from collectors.records import Record
 
 NODE = "gpu-0001"

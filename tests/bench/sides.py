@@ -26,7 +26,7 @@ answer(folder)
 print("{WARMED_SECONDS}" + str(time.perf_counter() - started_at), file=sys.stderr)
 """
 _OURS = """
-from service.commands import main
+from service.cli import main
 def answer(folder):
     sys.argv = ["faulthound", "diagnose", folder, "--json"]
     try:

@@ -1,0 +1,293 @@
+"""The culprit of a crash is whoever failed for a reason of its own; who only lost a peer, or was ended, is a victim.
+
+Order of thought: the platform's own word (preempted, time limit, node lost); then each kind of own failure, spread over
+one rank, some, or all that spoke; then, with echoes only, who is missing among those who complain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analyzers.diagnosis.crash import silence
+from analyzers.diagnosis.crash.exits import exit_events, left_before, not_for_memory
+from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Evidence, Finding, Suspect, analyzer
+from analyzers.model.ranges import ranges
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import KernelEvent, LogEvent
+
+TELLING = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
+"""Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
+MAX_REJECTED = 8
+MAX_EVIDENCE = 12
+LEAST_STRENGTH = 0.05
+LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
+HANDLED = 0.6  # of the strength is left where the process went on after the exception
+UNEVEN = 0.8
+DISPUTED = 0.75  # of the strength is left where the launcher calls somebody else first
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What all rules look at: the told events, each process's failure, and who should be there."""
+
+    told: tuple[tuple[str, LogEvent], ...]
+    failures: tuple[Failure, ...]
+    expected: frozenset[int]
+    topology: Topology
+    table: Mapping[str, Any]
+    not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
+
+    def of(self, *kinds: str) -> list[Failure]:
+        """The failures of these kinds."""
+        return [failure for failure in self.failures if failure.kind in kinds]
+
+    def events(self, *kinds: str) -> list[LogEvent]:
+        """The events of these kinds."""
+        return [event for kind, event in self.told if kind in kinds]
+
+
+@analyzer("crash")
+def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
+    table = knowledge.table("crash")
+    ordered = sorted((*window.of(LogEvent), *exit_events(window, topology)), key=_order)
+    told = tuple((kind_of(event, table), event) for event in ordered)
+    if not table or not any(kind for kind, _ in told):
+        return
+    failures = tuple(failures_of(told, window.of(KernelEvent), topology.nodes))
+    seen = {failure.rank for failure in failures if failure.rank is not None}
+    scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
+    found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
+    yield from found or silence.findings(scene.told, scene.failures, scene.expected, topology)
+    yield from _numbers(scene)
+
+
+def _order(event: LogEvent) -> tuple[Any, ...]:
+    return (*place(event.source), event.rank if event.rank is not None else -1, event.event, event.text)
+
+
+def _platform(scene: Scene) -> Iterator[Finding]:
+    """The scheduler's own words. A preemption explains every later death; a lost node is named; a time limit is weak."""
+    own = [failure for failure in scene.failures if failure.kind in SPOKEN]
+    if lost := scene.events("node_failure"):
+        yield _node_failure(scene, lost)
+    if taken := scene.events("preempted"):
+        if not _older_than(own, taken, float(scene.table.get("preemption_grace_seconds", 0.0))):
+            yield _outside(scene, taken, "preempted", 0.9, "the scheduler took the job's place: it says so")
+        return
+    dead = [failure for failure in scene.failures if failure.kind and failure.kind != "terminated"]
+    if dead or scene.events("watchdog"):
+        return
+    ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
+    if scene.events("time_limit"):
+        yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
+    elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
+        yield _outside(
+            scene, ended, "terminated", 0.7, "every process was asked to end (SIGTERM) and none failed by itself"
+        )
+
+
+def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
+    """Ranks that ended well before the others did badly, who then had nobody to talk to: uneven numbers of steps.
+
+    A process that a signal ends at the end of a job that half of its ranks have left in good order dies of leaving, too.
+    """
+    left = left_before(window)
+    own = scene.of(*SPOKEN) or (scene.of("killed", "crashed") if 2 * len(left) < len(scene.expected) else [])
+    if not left or own:
+        return
+    ranks = tuple(sorted(left))
+    why = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} ended with exit code 0 before the others failed"
+    shown = tuple(
+        Evidence(text=f"rank {rank}: exit code 0", source=left[rank].source, at=left[rank].at) for rank in ranks
+    )
+    suspect = Suspect(kind="code", strength=UNEVEN, why=why, ranks=ranks, evidence=shown[:MAX_EVIDENCE])
+    yield _finding(scene, "code", "uneven_end", (suspect,), [])
+
+
+def _all_terminated(scene: Scene) -> bool:
+    ended = [failure for failure in scene.of("terminated") if not failure.closed]
+    return len(ended) > 1 and {failure.rank for failure in ended} >= scene.expected
+
+
+def _older_than(own: Sequence[Failure], events: Sequence[LogEvent], seconds: float) -> bool:
+    """Tell whether some rank failed by itself well before the first of the events; unknown times prove nothing."""
+    first = min((event.at for event in events if event.at is not None), default=None)
+    mine = [failure.event.at for failure in own if failure.event is not None and failure.event.at is not None]
+    return first is not None and any(at < first - seconds for at in mine)
+
+
+def _outside(scene: Scene, events: Sequence[LogEvent], name: str, strength: float, why: str) -> Finding:
+    shown = tuple(evidence_of(event) for event in events[:3])
+    suspect = Suspect(kind="platform", strength=strength, why=why, evidence=shown)
+    return _finding(scene, "platform", name, (suspect,), [], evidence=shown)
+
+
+def _node_failure(scene: Scene, events: Sequence[LogEvent]) -> Finding:
+    row = scene.table["cause"]["node_failure"]["one"]
+    by_node = {event.node: event for event in reversed(events)}
+    suspects = tuple(
+        Suspect(
+            kind="node" if node else "platform", strength=float(row["strength"]), node=node,
+            ranks=scene.topology.ranks_on(node) if node else (),
+            why=str(row["why"]).format(what=evidence_of(event).text), evidence=(evidence_of(event),),
+        )
+        for node, event in sorted(by_node.items(), key=lambda pair: pair[0] or "")
+    )  # fmt: skip
+    return _finding(scene, str(row["cause"]), str(row["class"]), suspects, [])
+
+
+def _roots(scene: Scene) -> Iterator[Finding]:
+    """One finding a way of failing. Words outrank signals, and both outrank bare exit codes, which victims have too."""
+    spoken = scene.of(*SPOKEN)
+    certain = [failure for failure in spoken if not failure.handled]
+    silent = scene.of("killed", "crashed")
+    if certain or (spoken and not silent):
+        # Ended without words while another gave its reason: srun and torchrun kill what is left. Unless it was first.
+        mine = (certain or spoken) + [failure for failure in silent if failure.first]
+    else:
+        mine = silent or scene.of("aborted") or _first_exits(scene) or scene.of("network")
+    if not spoken and not mine and (network := scene.events("network")):
+        mine = [_transport(network)]
+    groups: dict[tuple[str, ...], list[Failure]] = defaultdict(list)
+    for failure in mine:
+        groups[failure.signature].append(failure)
+    for signature in sorted(groups):
+        # The same failure said again without a prefix ("terminate called … what(): …") is no further process.
+        placed = [failure for failure in groups[signature] if failure.rank is not None or failure.node is not None]
+        yield _root(scene, placed or groups[signature], mine)
+
+
+def _transport(events: Sequence[LogEvent]) -> Failure:
+    event = events[0]
+    return Failure(event.rank, event.node, "network", [("network", each) for each in events], event)
+
+
+def _first_exits(scene: Scene) -> list[Failure]:
+    """Of bare exit codes the launcher's first, for want of better; all where it names none or its first is an echo."""
+    # An accounting table's row is of the job, not of a process: with no rank it names nobody.
+    exits = [failure for failure in scene.of("exit") if failure.rank is not None or failure.first]
+    if any(failure.first and failure.kind != "exit" for failure in scene.failures):
+        return []
+    return [failure for failure in exits if failure.first] or exits
+
+
+def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Finding:
+    kind = group[0].kind
+    rows = scene.table["cause"][kind]
+    spread = _spread(scene, group)
+    outright = _on_one_node(group) and spread != "all" and {each.rank for each in group} <= scene.not_for_memory
+    row = rows.get("not_for_memory" if outright else spread, rows["one"])
+    strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
+    if any(failure.first for failure in mine) and not any(failure.first for failure in group):
+        strength *= DISPUTED
+    suspects = _suspects(group, row, spread, strength)
+    by_peer = _peers(scene, group)
+    missing = tuple(str(text) for text in row.get("missing", ()))
+    return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
+
+
+def _on_one_node(group: Sequence[Failure]) -> bool:
+    nodes = {failure.node for failure in group}
+    return len(nodes) == 1 and None not in nodes
+
+
+def _spread(scene: Scene, group: Sequence[Failure]) -> str:
+    """one, some or all: all is three quarters of the job, or everyone who had a word of his own before he was ended."""
+    elsewhere = set(scene.topology.nodes.values()) - {failure.node for failure in group}
+    if group[0].kind in LOCAL and _on_one_node(group) and elsewhere:
+        return "some"  # a whole node died and others did not: that is no decision about the job
+    ranks = {failure.rank for failure in group if failure.rank is not None}
+    if len(ranks) < 2:
+        return "one"
+    mute = {failure.rank for failure in scene.failures if failure.kind in {"", "terminated"}}
+    others = {failure.rank for failure in scene.failures if failure.rank is not None} - ranks - mute
+    return "all" if not others or 4 * len(ranks) >= 3 * len(scene.expected) else "some"
+
+
+def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
+    why = str(row["why"])
+    kind = row["suspect"]
+    if kind != "rank" or spread == "all":
+        ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
+        nodes = {failure.node for failure in group}
+        shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
+        one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" else None
+        said = why.format(what=group[0].what())
+        return (Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown),)
+    return tuple(
+        Suspect(
+            kind="rank" if failure.rank is not None or failure.node is None else "node",
+            strength=strength,
+            why=why.format(what=failure.what()),
+            ranks=() if failure.rank is None else (failure.rank,),
+            node=failure.node,
+            evidence=failure.evidence(),
+        )
+        for failure in group
+    )
+
+
+def _peers(scene: Scene, group: Sequence[Failure]) -> tuple[Evidence, ...]:
+    """How many complain of a lost connection, and to whom; it supports a suspect on that host and decides nothing."""
+    lost = [event for event in scene.events("echo") if event.peer]
+    counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
+    nodes = {failure.node for failure in group}
+    told = []
+    for host, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2]:
+        one = next(event for event in lost if (event.peer or "").rsplit(":", 1)[0] == host)
+        where = ", the suspect's own node" if host in nodes else ""
+        told.append(
+            Evidence(text=f"{count} ranks lost their connection to {host}{where}", source=one.source, at=one.at)
+        )
+    return tuple(told)
+
+
+def _finding(
+    scene: Scene, cause: Any, name: str, suspects: tuple[Suspect, ...], group: Sequence[Failure], *,
+    evidence: tuple[Evidence, ...] = (), missing: tuple[str, ...] = (),
+) -> Finding:  # fmt: skip
+    guilty = {failure.rank for failure in group}
+    victims = [failure for failure in scene.failures if failure.rank not in guilty and failure.kind not in SPOKEN]
+    events = [event for kind, event in scene.told if kind in TELLING and event.at is not None]
+    earliest = min(events, key=lambda event: (event.at or 0.0, *place(event.source)), default=None)
+    earliest = earliest or next((failure.event for failure in group), None)
+    own = [failure.event.at for failure in group if failure.event is not None and failure.event.at is not None]
+    return Finding(
+        analyzer="crash", family="log", symptom="crash", cause=cause, fault_class=name, suspects=suspects,
+        together=len(suspects) > 1, scope=scene.expected, onset=min(own) if own else (earliest.at if earliest else None),
+        first_symptom=evidence_of(earliest) if earliest else None,
+        victims=tuple(sorted(failure.rank for failure in victims if failure.rank is not None)),
+        rejected=_rejected(victims), missing=missing, evidence=evidence,
+    )  # fmt: skip
+
+
+def _rejected(victims: Sequence[Failure]) -> tuple[Suspect, ...]:
+    """Victims that spoke, with why their words accuse nobody; the launcher's first among them before the others."""
+    spoke = sorted((failure for failure in victims if failure.event is not None), key=lambda each: not each.first)
+    whys = {"echo": "an echo: its error only says that a peer or the network stopped answering",
+            "terminated": "its launcher ended it after another had failed"}  # fmt: skip
+    return tuple(
+        Suspect(
+            kind="rank", strength=LEAST_STRENGTH, ranks=(failure.rank,), evidence=failure.evidence()[:1],
+            why=whys.get(failure.kind, "it ended without a reason of its own, after another had given one"),
+        )
+        for failure in spoke[:MAX_REJECTED]
+        if failure.rank is not None
+    )  # fmt: skip
+
+
+def _numbers(scene: Scene) -> Iterator[Finding]:
+    """A loss that is not finite is mentioned, with nobody named: a reduction spreads one rank's value to all."""
+    if lines := scene.events("numeric_line"):
+        yield Finding(
+            analyzer="crash", family="log", symptom="numeric", cause="unknown", fault_class="not_a_number", narrows=True,
+            scope=scene.expected, onset=lines[0].at, evidence=tuple(evidence_of(event) for event in lines[:3]),
+            missing=("each rank's loss or gradient norm before the reduction",),
+        )  # fmt: skip

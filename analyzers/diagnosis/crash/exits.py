@@ -1,0 +1,180 @@
+"""How processes ended, as an agent saw it: code or signal, and an instant by the kernel's clock.
+
+A launcher's word on an exit comes late and in any order; these come in the order of the deaths. Who died first is a hint
+where codes say nothing, and never more: a killed process can take longer to go than its peers take to notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import LogEvent, ProcessState
+
+KILL, TERMINATE = 9, 15
+CLEANUP_SECONDS = 15.0
+"""So long after the first failure a SIGKILL is its launcher's: torchrun and srun ask for 30 s before they kill."""
+TOGETHER_SECONDS = 2.0  # ended within this, all of them, all by SIGTERM or all by SIGKILL: somebody ended the job
+ASKED_SECONDS = (
+    1.5  # a SIGKILL so long after the first SIGTERM ends who did not go when all were asked (Slurm: KillWait)
+)
+DYING_SECONDS = (
+    5.0  # that a process of much memory takes to go after it was killed: looks in between hold that kill already
+)
+LOOKED_SECONDS = 60.0  # before its end: what the kernel killed then was this one
+LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been this one, and earlier another
+FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
+FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
+
+
+_Place = tuple[str | None, int | None]  # role and rank
+
+
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    row: ProcessState
+    at: float
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it."""
+        return _signal(self.row)
+
+
+def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
+    """Return an event for each rank's process that did not end well; none where somebody ended the whole job."""
+    rows = _of_ranks(window)
+    runs = _running_last(rows)
+    newest: dict[int | None, _Exit] = {}
+    for row in rows:
+        if (
+            row.state in {"X", "Z"}
+            and (row.exit_code or row.signal)
+            and runs[row.role, row.rank] == (row.node, row.pid)
+        ):
+            newest[row.rank] = _Exit(row, row.at or 0.0)
+    exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
+    if not exits or _ended_together(exits, topology):
+        return []
+    first = exits[0] if _first(exits) else None
+    swept = _swept(exits)
+    return [
+        _event(
+            one, first=one is first, cleanup=one in swept or _cleanup(one, exits[0]), memory=_for_memory(one.row, rows)
+        )
+        for one in exits
+    ]
+
+
+def not_for_memory(window: Window) -> frozenset[int]:
+    """Return the ranks that a SIGKILL ended while their nodes' kernels, who count that, killed nothing for memory."""
+    rows = _of_ranks(window)
+    return frozenset(row.rank for row in rows if row.rank is not None and _for_memory(row, rows) is False)
+
+
+def left_before(window: Window) -> dict[int, ProcessState]:
+    """Return the ranks whose processes ended well before any other ended badly; none where no other did."""
+    rows = _of_ranks(window)
+    runs = _running_last(rows)
+    ends = [row for row in rows if row.state in {"X", "Z"} and runs[row.role, row.rank] == (row.node, row.pid)]
+    bad = min((row.at or 0.0 for row in ends if row.exit_code or row.signal), default=0.0)
+    well = (row for row in ends if row.exit_code == 0 and not row.signal)
+    return {row.rank: row for row in well if row.rank is not None and (row.at or 0.0) <= bad - FIRST_SECONDS}
+
+
+def _of_ranks(window: Window) -> list[ProcessState]:
+    """Return what is told of ranks; what a rank started has an end of its own, which the rank outlives or tells of."""
+    return [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+
+
+def _signal(row: ProcessState) -> int | None:
+    """Return the signal of an end; a program that catches one and leaves says 128 + signal, as a shell does."""
+    code = row.exit_code or 0
+    return row.signal or (code - 128 if 128 < code <= 128 + 64 else None)
+
+
+def _for_memory(end: ProcessState, rows: Sequence[ProcessState]) -> bool | None:
+    """Whether its node's kernel killed for memory in the minute before this SIGKILL took its process.
+
+    None where nobody counted then, and where the kernel killed some minutes earlier in the life of the process: one of much
+    memory, or that a driver holds, may take as long to go.
+    """
+    if end.state not in {"X", "Z"} or _signal(end) != KILL or end.oom_kills_total is None:
+        return None
+    end_at = end.at or 0.0
+    counted = [
+        (end_at - (row.at or 0.0), row.oom_kills_total)
+        for row in rows
+        if row.oom_kills_total is not None and (row.node, row.boot_id) == (end.node, end.boot_id)
+    ]
+    lately = [count for ago, count in counted if DYING_SECONDS <= ago <= LOOKED_SECONDS]
+    if not lately:
+        return None
+    if end.oom_kills_total > min(lately):
+        return True
+    lived_seconds = end_at - (end.started_at or 0.0)
+    earlier = [count for ago, count in counted if LOOKED_SECONDS < ago <= min(LONGEST_DYING_SECONDS, lived_seconds)]
+    return None if earlier and end.oom_kills_total > min(earlier) else False
+
+
+def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:
+    """Return node and pid of each rank's youngest process: who started a rank anew has put up with the end before."""
+    began: dict[_Place, tuple[float, float]] = {}
+    found: dict[_Place, tuple[str | None, int | None]] = {}
+    for row in rows:
+        place, instants = (row.role, row.rank), (row.started_at or 0.0, row.at or 0.0)
+        if instants >= began.get(place, (0.0, 0.0)):
+            began[place], found[place] = instants, (row.node, row.pid)
+    return found
+
+
+def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
+    """Whether somebody ended them all; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
+    signals = {one.signal for one in exits}
+    all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
+    killed = [one for one in exits if one.signal == KILL]
+    if all_of_them and signals == {KILL, TERMINATE} and killed[0].at >= exits[0].at + ASKED_SECONDS:
+        return True  # who is asked to go because another was killed goes after that one
+    by_one = signals in ({KILL}, {TERMINATE}) or (signals == {KILL, TERMINATE} and _abroad(killed))
+    return all_of_them and by_one and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
+
+
+def _swept(exits: Sequence[_Exit]) -> list[_Exit]:
+    """Return those that a launcher killed at once after another had failed: on several nodes, within seconds."""
+    killed = [one for one in exits if one.signal == KILL]
+    others = [one for one in exits if one.signal != KILL]
+    if not others or not _abroad(killed) or killed[-1].at - killed[0].at > TOGETHER_SECONDS:
+        return []
+    return killed if others[0].at <= killed[0].at - FIRST_SECONDS else []
+
+
+def _abroad(exits: Sequence[_Exit]) -> bool:
+    """Whether they were on several nodes: no machine kills another's processes."""
+    return len({one.row.node for one in exits}) > 1
+
+
+def _first(exits: Sequence[_Exit]) -> bool:
+    """Whether the first is so clearly: by more than what an exit takes, and what two nodes' clocks may differ."""
+    first = exits[0]
+    return len(exits) > 1 and all(
+        other.at - first.at >= (FIRST_SECONDS if other.row.node == first.row.node else FIRST_ABROAD_SECONDS)
+        for other in exits[1:]
+    )
+
+
+def _cleanup(one: _Exit, first: _Exit) -> bool:
+    return one.signal == KILL and one.at - first.at >= CLEANUP_SECONDS
+
+
+def _event(one: _Exit, *, first: bool, cleanup: bool, memory: bool | None) -> LogEvent:
+    row = one.row
+    kind = "closing_signal" if cleanup else "oom_kill" if memory else "exit"
+    how = f"signal {one.signal}" if one.signal else f"exit code {row.exit_code}"
+    return LogEvent(
+        source=row.source, at=row.at, node=row.node, rank=row.rank, pid=row.pid, job=row.job, attempt=row.attempt,
+        event=kind, signal=one.signal, exit_code=row.exit_code, first=first or None,
+        text=f"process {row.pid} ended with {how}"
+        + (", and its node's kernel has killed for memory" if memory else ", before all others" if first else ""),
+    )  # fmt: skip

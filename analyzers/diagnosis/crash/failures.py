@@ -1,0 +1,217 @@
+"""Log events → one failure a rank: what each rank says of its own end, apart from what it says of others.
+
+A process that dies by itself says why, or is killed; every other one then loses a connection, times out, or is ended by
+its launcher. Those are *echoes*. Which is which is decided by what the words mean (``knowledge/crash.toml``), never by
+which line is the oldest: the launcher notices victims first as often as not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzers.model.finding import Evidence
+from collectors.records import Frame, KernelEvent, LogEvent
+
+OWN = (
+    "device_lost", "device_fault", "device_assert", "device_memory", "host_memory", "user", "storage", "data", "numeric",
+    "crashed", "killed", "aborted", "exit",
+)  # fmt: skip
+"""Kinds that can be a rank's own failure, by how much they say; what stands further left explains what stands right."""
+
+SPOKEN = OWN[: OWN.index("crashed")]
+"""Own kinds that the rank itself put into words."""
+WORDED_BY_PROGRAM = frozenset({"user", "storage", "data", "numeric"})
+ECHOES = frozenset({"echo", "watchdog", "network"})
+TEXT_CHARACTERS = 240
+
+
+@dataclass(slots=True)
+class Failure:
+    """All that the logs say of one process. ``kind``: its own failure, "echo", "terminated", or "" for nothing."""
+
+    rank: int | None
+    node: str | None
+    kind: str = ""
+    told: list[tuple[str, LogEvent]] = field(default_factory=list)
+    event: LogEvent | None = None  # the one that decided the kind
+    first: bool = False  # its launcher says that it failed first
+    closed: bool = False  # its launcher ended it
+    handled: bool = False  # it went on after the exception, until a communication error ended it
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """What two ranks share that failed in the same way; the message is left out, for it may name the rank."""
+        event = self.event
+        if event is None or event.exception is None or self.kind not in WORDED_BY_PROGRAM:
+            return (self.kind,)  # an asynchronous error shows up in whatever call comes next
+        inner = own_frame(event)
+        return (self.kind, last_name(event.exception), *((inner.file, inner.function) if inner else ()))
+
+    def what(self) -> str:
+        """The failure in a few words, as the log puts it."""
+        event = self.event
+        if event is None:
+            return self.kind
+        if event.exception:
+            message = (event.message or "").splitlines()
+            said = f"{last_name(event.exception)}: {message[0]}" if message else last_name(event.exception)
+            inner = own_frame(event)
+            return clip(said) + (f" in {inner.function} ({inner.file}:{inner.line})" if inner and inner.file else "")
+        if event.signal is not None:
+            return f"signal {event.signal}"
+        return f"exit code {event.exit_code}" if event.exit_code is not None else clip(event.message or event.text)
+
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The line that decided, and the launcher's where there is one."""
+        mine = [event for kind, event in self.told if event is self.event or kind == self.kind]
+        ordered = sorted({event.source: event for event in mine}.values(), key=lambda event: event is not self.event)
+        return tuple(evidence_of(event) for event in ordered[:3])
+
+
+def own_frame(event: LogEvent) -> Frame | None:
+    """The innermost frame outside installed packages: libraries raise, but programs call them."""
+    installed = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>")
+    own = (frame for frame in event.frames if not any(mark in frame.file for mark in installed))
+    return next(own, event.frames[0] if event.frames else None)
+
+
+def last_name(exception: str) -> str:
+    """``torch.OutOfMemoryError`` → ``OutOfMemoryError``; ``RayTaskError(ValueError)`` → ``RayTaskError``."""
+    return exception.split("(", maxsplit=1)[0].rsplit(".", 1)[-1]
+
+
+def clip(text: str) -> str:
+    """The first line of a text, bounded."""
+    return text.strip().splitlines()[0][:TEXT_CHARACTERS] if text.strip() else ""
+
+
+def evidence_of(event: LogEvent) -> Evidence:
+    """One event as a sentence with its place."""
+    whose = f"rank {event.rank}: " if event.rank is not None else ""
+    return Evidence(text=whose + clip(event.text or event.message or event.event), source=event.source, at=event.at)
+
+
+def place(source: str) -> tuple[str, int]:
+    """Split "train.log:812" so that lines of one file can be ordered."""
+    name, _, line = source.rpartition(":")
+    return (name, int(line)) if line.isdigit() else (source, 0)
+
+
+def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
+    """The kind that the first fitting rule gives; "" where none fits."""
+    if event.event == "traceback" and event.exception is None:
+        return ""  # cut off before it said what it was
+    said = " ".join((event.exception or "", event.message or "", event.text)).lower()
+    name = last_name(event.exception) if event.exception else None
+    for rule in table.get("rule", ()):
+        fits = (
+            ("events" not in rule or event.event in rule["events"])
+            and (
+                "exceptions" not in rule
+                or (name is not None and ("*" in rule["exceptions"] or name in rule["exceptions"]))
+            )
+            and ("signals" not in rule or event.signal in rule["signals"])
+            and ("words" not in rule or any(word in said for word in rule["words"]))
+        )
+        if fits:
+            return _unless_unwound(str(rule["kind"]), event, table)
+    return ""
+
+
+def _unless_unwound(kind: str, event: LogEvent, table: Mapping[str, Any]) -> str:
+    """A look-up that failed and was being handled when communication broke is the wrapping of an echo."""
+    control = event.exception is not None and last_name(event.exception) in table.get("control_flow", ())
+    if not control or "during handling of which came" not in event.text:
+        return kind
+    after = event.text.rsplit("during handling of which came", 1)[1]
+    then = LogEvent(event="traceback", exception=after.strip(" )").rsplit(", ", 1)[-1])
+    return "echo" if kind_of(then, table) == "echo" else kind
+
+
+def failures_of(
+    told: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEvent], nodes: Mapping[int, str]
+) -> list[Failure]:
+    """One failure for each process that the logs speak of, ranks in order; a process without a rank stands for itself."""
+    grouped: dict[tuple[int, str], Failure] = {}
+    for kind, event in told:
+        if kind in {"", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line"}:
+            continue
+        key = (event.rank, "") if event.rank is not None else (-1, f"{event.node}/{event.local_rank}/{event.pid}")
+        failure = grouped.setdefault(key, Failure(event.rank, event.node))
+        placed = nodes.get(event.rank) if event.rank is not None else None
+        failure.node = placed or failure.node or event.node
+        failure.told.append((kind, event))
+    for failure in grouped.values():
+        _decide(failure)
+        _explained_by_kernel(failure, kernel)
+    return [grouped[key] for key in sorted(grouped)]
+
+
+def _decide(failure: Failure) -> None:
+    by_kind: dict[str, list[LogEvent]] = defaultdict(list)
+    for kind, event in failure.told:
+        by_kind[kind].append(event)
+        failure.first = failure.first or (event.first is True and event.event in {"exit", "torchrun_failure"})
+    failure.closed = "closing" in by_kind
+    spoken = [kind for kind in SPOKEN if by_kind[kind]]
+    echoed = any(by_kind[kind] for kind in ECHOES)
+    if spoken:
+        _choose(failure, spoken[0], by_kind[spoken[0]])
+        failure.handled = spoken[0] in {"user", "storage", "data"} and _went_on(failure, by_kind["echo"])
+    elif echoed:
+        _choose(failure, "echo", [event for kind in sorted(ECHOES) for event in by_kind[kind]])
+    else:
+        dumb = next((kind for kind in OWN if by_kind[kind]), "terminated" if by_kind["terminated"] else "")
+        # What the launcher ended after it had seen another fail is a victim, even if it took a SIGKILL to end it.
+        ended = failure.closed and not failure.first and dumb in {"killed", "aborted", "exit", ""}
+        _choose(failure, "terminated" if ended else dumb, by_kind[dumb])
+
+
+def _choose(failure: Failure, kind: str, events: Sequence[LogEvent]) -> None:
+    failure.kind = kind
+    # The process's own words before the launcher's, the last of them: what it survived did not end it.
+    own = [event for event in events if event.event not in {"torchrun_failure", "exit"}] or list(events)
+    failure.event = max(own, key=lambda event: place(event.source), default=None)
+
+
+def _went_on(failure: Failure, echoes: Sequence[LogEvent]) -> bool:
+    """Tell whether a communication error came after the exception, in the same file or by the clock."""
+    mine = failure.event
+    if mine is None:
+        return False
+    for echo in echoes:
+        (file, line), (other, later) = place(mine.source), place(echo.source)
+        if echo.event == "traceback" and file == other and later > line:
+            return True
+    return False
+
+
+def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> None:
+    """A SIGKILL with the kernel's own out-of-memory line for that process, or for its node alone, is no mystery."""
+    if failure.kind != "killed":
+        return
+    pids = {event.pid for _, event in failure.told if event.pid is not None}
+    for event in kernel:
+        same_node = event.node is not None and event.node == failure.node
+        elsewhere = None not in {event.node, failure.node} and not same_node
+        if event.event == "oom_kill" and (same_node or (event.pid in pids and not elsewhere)):
+            failure.kind = "host_memory"
+            failure.told.append(
+                ("host_memory", LogEvent(source=event.source, at=event.at, event="oom_kill", text=event.text))
+            )
+            return
+
+
+def missing_in_barrier(events: Sequence[LogEvent]) -> set[int]:
+    """The ranks that a monitored barrier says did not come: ``Ranks 1, 3 failed to pass monitoredBarrier``."""
+    found: set[int] = set()
+    for event in events:
+        for match in re.finditer(
+            r"[Rr]anks? ((?:\d+(?:, ?)?)+) failed to pass monitoredBarrier", event.message or event.text
+        ):
+            found |= {int(number) for number in re.findall(r"\d+", match[1])}
+    return found

@@ -1,0 +1,299 @@
+"""From the ends of the waits to findings: which class each end is, whom it names, and on what evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from analyzers.diagnosis.hang.desync import Mismatch
+from analyzers.diagnosis.hang.rhythm import Rhythm
+from analyzers.diagnosis.hang.roots import Ending, Paths, chains
+from analyzers.diagnosis.hang.waits import Node, Operation, Situation, Waits
+from analyzers.diagnosis.hang.wording import (
+    ALL_STARTED,
+    CIRCLE,
+    OPAQUE,
+    SHARED,
+    UNRECORDED,
+    UNTIMED,
+    Words,
+    listed,
+    wait,
+)
+from analyzers.model.finding import Cause, Evidence, Finding, Suspect
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+
+# How sure each kind of proof is, were it all there is. Uncalibrated: the order is what matters (docs/analyzers.md).
+STRENGTH = {
+    "never_entered": 0.95,
+    "completion_lost": 0.97,
+    "init": 0.9,
+    "no_dump": 0.8,
+    "not_excluded": 0.2,
+    "device_stuck": 0.9,
+    "desync": 0.9,
+}
+# More independent roots than this share a cause that is not any of them (a switch, a file system, the code).
+MOST_ROOT_RANKS, MOST_ROOT_NODES = 8, 4
+
+
+@dataclass
+class Claims:
+    """Turns endings and mismatches of one situation into findings."""
+
+    window: Window
+    topology: Topology
+    situation: Situation
+    waits: Waits
+    beat: Rhythm
+    paths: Paths = field(init=False)
+    words: Words = field(init=False)
+    explained: bool = False  # something else already explains the hang
+
+    def __post_init__(self) -> None:
+        """Index the graph backwards once."""
+        self.paths = Paths(self.waits)
+        self.words = Words(self.window, self.topology, self.situation, self.waits)
+
+    def desyncs(self, found: list[Mismatch]) -> Iterator[Finding]:
+        """A rank that calls something else than its group is the code's doing; never a machine's."""
+        for mismatch in found[:MOST_ROOT_RANKS]:
+            why = self.words.disagreement(mismatch)
+            row = mismatch.row
+            evidence = self.words.evidence(why, int(self.situation.progress.table["rank"][row]), mismatch.created_ns)
+            suspect = Suspect(
+                kind="code", strength=STRENGTH["desync"], why=why, ranks=mismatch.odd, evidence=(evidence,)
+            )
+            missing = (
+                () if mismatch.decided else ("no majority: the code path of these ranks must be compared by hand",)
+            )
+            yield self._finding(
+                "code", "desync", (suspect,), mismatch.odd, together=True, missing=missing, first=evidence
+            )
+
+    def endings(self, found: list[Ending], disagreements: list[Mismatch]) -> Iterator[Finding]:
+        """Classify where the waits end, leaving out what a disagreement already explains."""
+        explained = {Operation(m.group, m.sequence) for m in disagreements}
+        odd = {rank for m in disagreements for rank in m.odd}
+        left = [e for e in found if not (explained & set(e.operations)) and not (e.ranks and odd >= set(e.ranks))]
+        waited_for = {node for targets in self.waits.after.values() for node in targets}
+        singles = [e.ranks[0] for e in left if len(e.ranks) == 1 and e.ranks[0] in waited_for]
+        if not singles and not disagreements and not any(e.cyclic for e in left) and not self.waits.stuck:
+            singles = sorted(self.situation.progress.lost_counts)
+        self.explained = bool(disagreements) or any(e.cyclic or self.waits.stuck & set(e.operations) for e in left)
+        yield from self._stuck_operations([e for e in left if not e.ranks])
+        yield from (self._cycle(ending) for ending in left if ending.cyclic)
+        yield from self._ranks(singles)
+
+    def _ranks(self, singles: list[int]) -> Iterator[Finding]:
+        """Ranks that others wait for and that wait for nobody: shown by their own dump, or known by its absence."""
+        dumped = self.situation.progress.dumped
+        shown = [rank for rank in singles if rank in dumped and rank not in self.waits.opaque]
+        opaque = [rank for rank in singles if rank in self.waits.opaque]
+        absent = [rank for rank in singles if rank not in dumped]
+        if opaque:
+            yield self._finding("unknown", "outside", (), tuple(opaque), missing=(OPAQUE.format(ranks=opaque),))
+        if shown and len(singles) > 1 and self._unrecorded_waits():
+            # They may wait for each other where nothing is recorded: one set, unless something else explains it.
+            if not self.explained:
+                idle = self._idle()
+                yield self._set(idle, "never_entered", UNRECORDED.format(ranks=listed(idle)))
+            return
+        if shown:
+            yield from self._shown(shown)
+        if absent:
+            yield self._absent(absent, beside=bool(shown) or self.explained)
+
+    def _shown(self, ranks: list[int]) -> Iterator[Finding]:
+        if self._share_a_cause(ranks):
+            yield self._finding("unknown", "outside", (), tuple(ranks), missing=(SHARED.format(count=len(ranks)),))
+        else:
+            by_class: dict[str, list[int]] = {}
+            for rank in ranks:
+                by_class.setdefault(self._class_of(rank), []).append(rank)
+            for fault_class, members in by_class.items():
+                suspects = tuple(self._suspect(rank, fault_class) for rank in members)
+                yield self._finding("machine", fault_class, suspects, tuple(members), together=True)
+
+    def _class_of(self, rank: int) -> str:
+        progress = self.situation.progress
+        if progress.lost_counts.get(rank, 0):
+            return "completion_lost"
+        recorded = rank in progress.table["rank"] or rank in self.window.launched_before
+        return "never_entered" if recorded else "init"
+
+    def _absent(self, ranks: list[int], *, beside: bool) -> Finding:
+        """The guilty rank is often the one with no dump; beside a proven culprit it merely cannot be excluded."""
+        strength = STRENGTH["not_excluded"] if beside else STRENGTH["no_dump"]
+        suspects = tuple(
+            Suspect(
+                kind="rank",
+                strength=strength,
+                why=f"{self.words.undumped(rank)}, and {self.words.told(self.words.waited(rank))}",
+                ranks=(rank,),
+                evidence=self.words.evidence_for(rank),
+            )
+            for rank in ranks
+        )
+        missing = (f"the stacks or process states of {wait(ranks)[0]}, which left no dump, would decide",)
+        return self._finding(
+            "machine", "no_dump", suspects, tuple(ranks), together=not beside and len(ranks) == 1, missing=missing
+        )
+
+    def _stuck_operations(self, found: list[Ending]) -> Iterator[Finding]:
+        """All reached it, none finished it: the device of one of them or the network between, undecided by itself."""
+        for ending in found[:MOST_ROOT_RANKS]:
+            operation = ending.operations[0]
+            if operation not in self.waits.stuck:
+                continue
+            ranks = tuple(sorted(self.waits.waiting[operation]))
+            late = self._not_started(operation, ranks)
+            if late:
+                suspects = tuple(self._late_device(rank, operation) for rank in late)
+                yield self._finding("machine", "device_stuck", suspects, ranks, together=True)
+            else:
+                proof = self._all_started(operation, ranks)
+                yield self._set(list(ranks), "device_or_network", ALL_STARTED if proof else UNTIMED, network=proof)
+
+    def _states(self, operation: Operation, ranks: tuple[int, ...]) -> dict[int, int]:
+        """Return each rank's state of an operation: 0 scheduled, 1 started."""
+        table = self.situation.progress.table
+        states = {}
+        for row in self.situation.progress.fronts:
+            rank = int(table["rank"][row])
+            if rank in ranks and self.waits.operation_of.get(row) == operation:
+                states[rank] = int(table["state"][row])
+        return states
+
+    def _not_started(self, operation: Operation, ranks: tuple[int, ...]) -> list[int]:
+        """Where timing is on, the ranks whose device never started what its peers' devices are in."""
+        states = self._states(operation, ranks)
+        started = [rank for rank, state in states.items() if state == 1]
+        late = sorted(rank for rank, state in states.items() if state == 0)
+        return late if started and len(late) <= len(started) else []
+
+    def _all_started(self, operation: Operation, ranks: tuple[int, ...]) -> bool:
+        states = self._states(operation, ranks)
+        return len(states) == len(ranks) and all(state == 1 for state in states.values())
+
+    def _late_device(self, rank: int, operation: Operation) -> Suspect:
+        why = f"the device of rank {rank} never started {self.words.named(operation)}, which its peers' devices are in"
+        evidence = (self.words.evidence(why, rank, None),)
+        return Suspect(kind="rank", strength=STRENGTH["device_stuck"], why=why, ranks=(rank,), evidence=evidence)
+
+    def _cycle(self, ending: Ending) -> Finding:
+        """Ranks that wait for each other: two groups entered in opposite order is code; anything else is a set."""
+        groups = {operation.group for operation in ending.operations if operation.source < 0}
+        entered = ", ".join(self.words.named(operation) for operation in ending.operations[:4])
+        if len(groups) > 1 and all(operation.source < 0 for operation in ending.operations):
+            odd = self._odd_order(ending)
+            why = f"ranks {listed(ending.ranks)} wait for each other: they entered {entered} in opposite order"
+            why += f", rank {listed(odd)} unlike the rest" if len(odd) < len(ending.ranks) else ""
+            evidence = (self.words.evidence(why, odd[0], None),)
+            suspect = Suspect(kind="code", strength=0.9, why=why, ranks=odd, evidence=evidence)
+            return self._finding("code", "deadlock", (suspect,), ending.ranks, together=True)
+        return self._set(list(ending.ranks), "deadlock", CIRCLE.format(ranks=listed(ending.ranks), entered=entered))
+
+    def _odd_order(self, ending: Ending) -> tuple[int, ...]:
+        """Return the ranks whose first wait is unlike the majority's; all of them where there is no majority."""
+        table = self.situation.progress.table
+        first = {}
+        for rank in ending.ranks:
+            row = self.situation.progress.oldest_row[rank]
+            first[rank] = (
+                table.groups[int(table["group"][row])].description or table.groups[int(table["group"][row])].name
+            )
+        counts = Counter(first.values()).most_common()
+        if len(counts) > 1 and 2 * counts[0][1] > len(ending.ranks) and counts[0][1] > 1 + counts[1][1]:
+            return tuple(rank for rank in ending.ranks if first[rank] != counts[0][0])
+        return ending.ranks
+
+    def _set(self, ranks: list[int], fault_class: str, missing: str, *, network: bool = False) -> Finding:
+        """At least one of these, and the dumps cannot say which: a set to probe, never to evict."""
+        suspects = tuple(
+            Suspect(
+                kind="rank",
+                strength=round(0.9 / len(ranks), 4),
+                why=self._undecided(rank, len(ranks)),
+                ranks=(rank,),
+                evidence=self.words.evidence_for(rank),
+            )
+            for rank in ranks
+        )
+        cause: Cause = "network" if network else "machine" if fault_class == "never_entered" else "unknown"
+        return self._finding(cause, fault_class, suspects, tuple(ranks), missing=(missing,))
+
+    def _undecided(self, rank: int, count: int) -> str:
+        told = self.words.waited(rank)
+        more = f": {self.words.told(told)}" if told else ""
+        return f"rank {rank} is one of {count} that the dumps cannot tell apart{more}"
+
+    def _suspect(self, rank: int, fault_class: str) -> Suspect:
+        waited = self.words.waited(rank)
+        told = self.words.told(waited) if waited else "nobody else stands out"
+        if fault_class == "completion_lost":
+            lost = self.situation.progress.lost_counts.get(rank, 0)
+            why = f"rank {rank} lost track of {lost} operations that its peers finished, and launched nothing since; {told}"
+        else:
+            why = f"rank {rank} waits for nobody and never launched what its peers wait in; {told}"
+        return Suspect(
+            kind="rank",
+            strength=STRENGTH[fault_class],
+            why=why,
+            ranks=(rank,),
+            evidence=self.words.evidence_for(rank),
+        )
+
+    def _finding(
+        self,
+        cause: Cause,
+        fault_class: str,
+        suspects: tuple[Suspect, ...],
+        ranks: tuple[int, ...],
+        *,
+        together: bool = False,
+        missing: tuple[str, ...] = (),
+        first: Evidence | None = None,
+    ) -> Finding:
+        """Add what every finding of this analyzer has: victims, chains, onset, scope."""
+        ends: list[Node] = [*ranks]
+        following = self.paths.towards(ends)
+        victims = tuple(sorted(node for node in following if isinstance(node, int) and node not in ranks))
+        onset = self.beat.onset_ns / 1e9 if self.beat.onset_ns else None
+        told = [e for suspect in suspects for e in suspect.evidence if e.at is not None]
+        first = first or min(told, key=lambda e: (e.at or 0.0, e.text), default=None)
+        return Finding(
+            analyzer="hang",
+            family="waits",
+            symptom="hang",
+            cause=cause,
+            fault_class=fault_class,
+            suspects=suspects,
+            together=together,
+            scope=frozenset(ranks) | frozenset(victims),
+            onset=onset,
+            first_symptom=first,
+            victims=victims,
+            chains=chains(following),
+            missing=missing,
+        )
+
+    def _idle(self) -> list[int]:
+        """Return the ranks that nothing shows to wait: without a whole dump, or with nothing outstanding in theirs."""
+        waiting = self.situation.progress.oldest_row
+        return [rank for rank in self.topology.ranks if rank not in waiting]
+
+    def _unrecorded_waits(self) -> bool:
+        """Gloo records no send or receive, but they count in ``op_id``: a rank that looks idle may wait in one."""
+        table = self.situation.progress.table
+        ahead = (table["op_id"] > table["collective_seq"]) & table.gloo & ~table.is_p2p
+        return bool(ahead.any())
+
+    def _share_a_cause(self, ranks: list[int]) -> bool:
+        nodes = {self.topology.nodes.get(rank) for rank in ranks}
+        if None not in nodes and len(nodes) <= 2 and len(set(self.topology.nodes.values())) > 2 * len(nodes):
+            return False
+        most = len(nodes) > MOST_ROOT_NODES if None not in nodes else len(ranks) > MOST_ROOT_RANKS
+        return most or 2 * len(ranks) > max(len(self.topology.ranks), 2)

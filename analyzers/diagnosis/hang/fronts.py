@@ -1,0 +1,86 @@
+"""What each rank has outstanding, and the front of each communicator: where its waits begin."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.diagnosis.hang.completion import ended_by_pair, lost_completions
+from analyzers.diagnosis.hang.lingering import is_whole, lingering, of_this_attempt
+from analyzers.model.recorder import Ints, Mask, Pairs, RecorderTable, keyed
+
+_PEERS = re.compile(r"(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Which rows of the table are outstanding, and how far each rank got in each group.
+
+    ``outstanding``, ``lost``, ``current`` are masks of shape (n,). ``lost``: the rank never saw it end, but a peer's end
+    proves that it did. ``current``: of this attempt. ``entered`` and ``ended``: highest collective sequence that each
+    (rank, group) pair launched, and saw end.
+    """
+
+    table: RecorderTable
+    pairs: Pairs
+    current: Mask
+    lost: Mask
+    outstanding: Mask
+    entered: Ints
+    ended: Ints
+
+    @cached_property
+    def dumped(self) -> frozenset[int]:
+        """Return the ranks that left a whole dump: only from one of those does it follow what a rank has not done."""
+        return frozenset(self.table.ranks) - self.table.partial
+
+    @cached_property
+    def oldest_row(self) -> dict[int, int]:
+        """Map each waiting rank to its oldest outstanding row: what holds it up, whatever it launched afterwards."""
+        rows = np.flatnonzero(self.outstanding)
+        ranks, first = np.unique(self.table["rank"][rows], return_index=True)
+        return {int(rank): int(rows[index]) for rank, index in zip(ranks, first, strict=True)}
+
+    @cached_property
+    def fronts(self) -> list[int]:
+        """Return each rank's oldest outstanding row of every communicator; a send or receive is one per peer."""
+        rows = np.flatnonzero(self.outstanding)
+        lane = np.where(self.table.is_p2p[rows], self.table["operation"][rows] + 1, 0)
+        _, first = np.unique(keyed(self.table["rank"][rows], self.table["group"][rows], lane), return_index=True)
+        return [int(row) for row in rows[np.sort(first)]]
+
+    @cached_property
+    def lost_counts(self) -> dict[int, int]:
+        """Map each rank to the number of ends that it failed to notice, where there are any."""
+        ranks, counts = np.unique(self.table["rank"][self.lost], return_counts=True)
+        return {int(rank): int(count) for rank, count in zip(ranks, counts, strict=True)}
+
+    def entered_by(self, ranks: Ints, group: int) -> Ints:
+        """Return the highest sequence that each rank launched in a group, -1 for none."""
+        return self.pairs.looked_up(self.entered, ranks, group)
+
+    def ended_by(self, ranks: Ints, group: int) -> Ints:
+        """Return the highest sequence that each rank saw end in a group, -1 for none."""
+        return self.pairs.looked_up(self.ended, ranks, group)
+
+
+def peers_of(operation: str) -> tuple[str, int, int] | None:
+    """Read ``send 0->3`` or ``recv 2<-3`` as (direction, own, peer), in group-local ranks; None for anything else."""
+    found = _PEERS.search(operation)
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
+def progress(table: RecorderTable) -> Progress:
+    """Separate what is truly outstanding from what lingers: earlier attempts, passed entries, lost completions."""
+    pairs = Pairs.of(table)
+    current = of_this_attempt(table, pairs)
+    unfinished = ~table.finished & current & ~is_whole(table)
+    left = unfinished & lingering(table, pairs, current)
+    unfinished &= ~left
+    lost = lost_completions(table, pairs, unfinished, ended_by_pair(table, pairs, current, unfinished))
+    entered = pairs.highest(table["collective_seq"], current & ~table.is_p2p)
+    ended = pairs.highest(table["collective_seq"], table.finished & current & ~table.is_p2p)
+    return Progress(table, pairs, current & ~left, lost, unfinished & ~lost, entered, ended)

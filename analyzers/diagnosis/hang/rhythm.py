@@ -1,0 +1,130 @@
+"""Is it a hang at all? A healthy job always has somebody waiting: it takes two samples, or an age beyond its rhythm."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from analyzers.diagnosis.hang.fronts import Progress
+from analyzers.model.recorder import Mask
+from analyzers.model.window import Window, last_activity_ns
+
+Pulse = Literal["running", "hung", "undecided", "unknown"]
+
+# A pause this short is nobody's hang, whatever the rhythm: taking a dump with its stacks takes 1 to 2 s by itself.
+SHORTEST_HANG_SECONDS = 5.0
+ALWAYS_HEALTHY_SECONDS = 1.0
+# Up to 1.5 times the usual longest pause is the rhythm; beyond 3 times the longest ever seen is not.
+WITHIN_RHYTHM, BEYOND_RHYTHM = 1.5, 3.0
+# A modification time later than any watchdog would have allowed was made by a copy, not by the dump.
+TIMEOUT_MARGIN, LONGEST_TRUSTED_SECONDS = 1.5, 2 * 3600.0
+MOVED = "every rank dumped twice made progress between its two dumps"
+FEWEST_GAPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """``pulse`` with the sentence that says why; ages and pauses in seconds, None where nothing tells them."""
+
+    pulse: Pulse
+    why: str
+    age_seconds: float | None = None
+    usual_pause_seconds: float | None = None
+    onset_ns: int | None = None
+    skew_seconds: float | None = None
+
+
+def rhythm(window: Window, progress: Progress) -> Rhythm:
+    """Judge whether the job runs. ``unknown``: neither two samples nor a trusted time; the caller assumes a hang."""
+    onset = _oldest_created_ns(progress)
+    age, skew = _age_seconds(window, progress)
+    usual, longest = _pauses(progress)
+    moved = _moved(window)
+    if moved is False:
+        return Rhythm("hung", "two dumps of the same ranks show no progress between them", age, usual, onset, skew)
+    if age is None:
+        if moved:
+            return Rhythm("running", MOVED, age, usual, onset, skew)
+        return Rhythm("unknown", "nothing tells when the dumps were taken", age, usual, onset, skew)
+    waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
+    if onset is None:  # between two launches: the silence since the last one is held against the rhythm all the same
+        waits = f"nothing was outstanding, and the last launch was {age:.1f} s old when the dump was taken"
+    pulse, why = _by_age(age, usual, longest, waits, moved=moved is True)
+    return Rhythm(pulse, why, age, usual, onset, skew)
+
+
+def _by_age(age: float, usual: float | None, longest: float | None, waits: str, *, moved: bool) -> tuple[Pulse, str]:
+    if usual is None or longest is None:
+        if moved:
+            return "running", MOVED
+        if age > max(SHORTEST_HANG_SECONDS, 10.0):
+            return "hung", waits
+        return "undecided", f"{waits}, and the dumps hold too little history to know the job's rhythm"
+    if age <= max(WITHIN_RHYTHM * usual, ALWAYS_HEALTHY_SECONDS):
+        return "running", f"{waits}, within the job's own rhythm (its usual longest pause is {usual:.2f} s)"
+    if age > max(BEYOND_RHYTHM * longest, SHORTEST_HANG_SECONDS):
+        return "hung", f"{waits}, beyond the job's own rhythm (its longest pause before was {longest:.2f} s)"
+    if moved:
+        return "running", MOVED
+    return "undecided", f"{waits}; the job has paused up to {longest:.2f} s before"
+
+
+def _oldest_created_ns(progress: Progress) -> int | None:
+    created = progress.table["created_ns"][_waits(progress)]
+    return int(created.min()) if len(created) else None
+
+
+def _waits(progress: Progress) -> Mask:
+    """Mark all that a rank's own dump calls unfinished, whether its peers prove it ended or not."""
+    waits: Mask = (progress.outstanding | progress.lost) & (progress.table["created_ns"] > 0)
+    return waits
+
+
+def _age_seconds(window: Window, progress: Progress) -> tuple[float | None, float | None]:
+    """Return the age of the oldest wait when its own rank was dumped, and the spread of the dumps' times."""
+    at = {dump.rank: dump.at for dump in window.dumps if dump.at is not None and last_activity_ns(dump) > 0}
+    if len(at) < len(window.dumps) / 2 or not at:
+        return None, None
+    last = max(last_activity_ns(dump) for dump in window.dumps) / 1e9
+    timeout = int(progress.table["timeout_ms"].max(initial=0)) / 1e3
+    trusted = TIMEOUT_MARGIN * timeout if timeout > 0 else LONGEST_TRUSTED_SECONDS
+    newest, oldest = max(at.values()), min(at.values())
+    if newest is None or oldest is None or not -5.0 <= newest - last <= trusted + SHORTEST_HANG_SECONDS:
+        return None, None
+    table, rows = progress.table, np.flatnonzero(_waits(progress))
+    ranks, first = np.unique(table["rank"][rows], return_index=True)
+    created = table["created_ns"][rows][first] / 1e9
+    ages = [(at.get(int(rank)) or newest) - float(since) for rank, since in zip(ranks, created, strict=True)]
+    return (max(*ages, 0.0) if ages else newest - last), newest - oldest
+
+
+def _pauses(progress: Progress) -> tuple[float | None, float | None]:
+    """Return the ranks' usual longest pause (the median over ranks) and the longest of all, from launch to launch."""
+    table = progress.table
+    rows = np.flatnonzero(progress.current & (table["created_ns"] > 0))
+    rank, created = table["rank"][rows], table["created_ns"][rows]
+    # A communicator's first operation connects its members, which can take seconds: that is no rhythm.
+    connects = np.where(table.is_p2p[rows], table["p2p_seq"][rows], table["collective_seq"][rows])[:-1] <= 1
+    kept = (rank[1:] == rank[:-1]) & ~connects
+    gaps, of_rank = np.diff(created)[kept], rank[1:][kept]
+    if len(gaps) < FEWEST_GAPS or not table.finished[rows].any():
+        return None, None
+    starts = np.flatnonzero(np.concatenate(([True], of_rank[1:] != of_rank[:-1])))
+    longest = np.maximum.reduceat(gaps, starts) / 1e9
+    return statistics.median(longest.tolist()), float(longest.max())
+
+
+def _moved(window: Window) -> bool | None:
+    """Compare ranks that were dumped twice: True if all moved, False if none did, None if unknown or mixed."""
+    newest = {dump.rank: dump for dump in window.dumps}
+    verdicts = []
+    for earlier in window.earlier_dumps:
+        later = newest[earlier.rank]
+        if (earlier.at, earlier.columns) != (later.at, later.columns) and earlier.source != later.source:
+            verdicts.append(last_activity_ns(later) > last_activity_ns(earlier))
+    if not verdicts or (any(verdicts) and not all(verdicts)):
+        return None
+    return verdicts[0]

@@ -1,0 +1,176 @@
+"""The wait-for graph: who has launched what that others have not reached.
+
+An operation is a node of its own between those who wait in it and those they wait for, so that a world of 16,384 ranks
+waiting for one costs 16,384 edges and a world waiting for half of itself no more than twice that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzers.diagnosis.hang.fronts import Progress, peers_of
+from analyzers.model.topology import Topology, key_of
+
+
+class Operation(NamedTuple):
+    """A collective (``source`` = ``target`` = -1), or the first unfinished transfer from one rank to another."""
+
+    group: int
+    sequence: int
+    source: int = -1
+    target: int = -1
+
+
+Node = int | Operation
+
+
+@dataclass
+class Waits:
+    """``after[x]``: what x waits for. ``stuck``: operations that all members reached and nothing older holds up."""
+
+    after: dict[Node, set[Node]] = field(default_factory=lambda: defaultdict(set))
+    absent: dict[Operation, tuple[int, ...]] = field(default_factory=dict)  # members that have not reached it
+    row_of: dict[Operation, int] = field(default_factory=dict)  # one waiter's row, to tell it by
+    waiting: dict[Operation, set[int]] = field(default_factory=lambda: defaultdict(set))  # at whose front it is
+    operation_of: dict[int, Operation] = field(default_factory=dict)  # front row → operation
+    stuck: set[Operation] = field(default_factory=set)
+    opaque: set[int] = field(default_factory=set)  # ranks that wait in something nobody can read
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the graph is built from: the ranks' progress, and each group's members (by the table's group number)."""
+
+    progress: Progress
+    members: tuple[tuple[int, ...], ...]
+    inferred: tuple[bool, ...]
+
+
+def situate(progress: Progress, topology: Topology) -> Situation:
+    """Find the members of every group that the table uses."""
+    found = [topology.by_key.get(key_of(group)) for group in progress.table.groups]
+    members = tuple(group.members if group else () for group in found)
+    return Situation(progress, members, tuple(group.inferred if group else True for group in found))
+
+
+def build(situation: Situation) -> Waits:
+    """Draw every edge of the fronts: to those who have not reached them, or else to those whom something older holds."""
+    waits = Waits()
+    fronts = _operations(situation, waits)
+    blocking = _blocking(situation, fronts)
+    for rank, operation in fronts.values():
+        waits.after[rank].add(operation)
+    for operation in list(waits.row_of):
+        if operation.source < 0:
+            _collective_edges(situation, waits, operation, blocking)
+        else:
+            _transfer_edges(situation, waits, operation, blocking)
+    return waits
+
+
+def _operations(situation: Situation, waits: Waits) -> dict[int, tuple[int, Operation]]:
+    """Name the operation of every front row: row → (rank, operation)."""
+    table = situation.progress.table
+    fronts: dict[int, tuple[int, Operation]] = {}
+    for row in situation.progress.fronts:
+        rank, group = int(table["rank"][row]), int(table["group"][row])
+        operation = _operation(situation, row, rank, group)
+        if operation is None:
+            waits.opaque.add(rank)
+            continue
+        fronts[row] = (rank, operation)
+        waits.row_of.setdefault(operation, row)
+        waits.waiting[operation].add(rank)
+        waits.operation_of[row] = operation
+    return fronts
+
+
+def _operation(situation: Situation, row: int, rank: int, group: int) -> Operation | None:
+    table = situation.progress.table
+    if group < 0 or rank not in situation.members[group]:
+        return None
+    if not table.is_p2p[row]:
+        return Operation(group, int(table["collective_seq"][row]))
+    ends = peers_of(table.operation(row))
+    members = situation.members[group]
+    if ends is None or ends[2] >= len(members):
+        return None
+    peer = members[ends[2]]
+    source, target = (rank, peer) if ends[0] == "send" else (peer, rank)
+    return Operation(group, -1, source, target)
+
+
+def _blocking(situation: Situation, fronts: dict[int, tuple[int, Operation]]) -> dict[int, set[Operation]]:
+    """Return what holds each rank up: its oldest outstanding operation, with the other parts of a coalesced one."""
+    table = situation.progress.table
+    oldest = situation.progress.oldest_row
+    held: dict[int, set[Operation]] = defaultdict(set)
+    for row, (rank, operation) in fronts.items():
+        first = oldest[rank]
+        coalesced = (
+            bool(table.is_p2p[row])
+            and bool(table.is_p2p[first])
+            and table["group"][row] == table["group"][first]
+            and table["p2p_seq"][row] == table["p2p_seq"][first]
+            and table["collective_seq"][row] == table["collective_seq"][first]
+        )
+        if row == first or coalesced:
+            held[rank].add(operation)
+    return held
+
+
+def _collective_edges(
+    situation: Situation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
+) -> None:
+    absent = waits.absent[operation] = _absent(situation, operation)
+    known = [member for member in absent if member in situation.progress.dumped]
+    waits.after[operation].update(known or _held_up(situation, operation, blocking))
+    if any(operation in blocking[rank] for rank in waits.waiting[operation]):
+        # Without a dump a member counts as absent only where it is the very thing that holds somebody up.
+        waits.after[operation].update(absent)
+    if not waits.after[operation] and not absent:
+        waits.stuck.add(operation)  # everybody reached it and nothing older holds anyone up: device or network
+
+
+def _absent(situation: Situation, operation: Operation) -> tuple[int, ...]:
+    """Return the members that have not launched a collective; one without a dump has not, as far as anyone knows."""
+    members = situation.members[operation.group]
+    entered = situation.progress.entered_by(np.asarray(members, np.int64), operation.group)
+    return tuple(member for member, reached in zip(members, entered, strict=True) if reached < operation.sequence)
+
+
+def _held_up(situation: Situation, operation: Operation, blocking: dict[int, set[Operation]]) -> list[int]:
+    """Return the members that reached a collective but are held up by something older.
+
+    One that has left it is held up by something newer: gloo's members leave one after the other, and a rank that waits in
+    the next collective has given this one all that it had to give.
+    """
+    members = [member for member in situation.members[operation.group] if member in situation.progress.dumped]
+    ended = situation.progress.ended_by(np.asarray(members, np.int64), operation.group)
+    return [
+        member
+        for member, left in zip(members, ended, strict=True)
+        if left < operation.sequence and blocking.get(member) and operation not in blocking[member]
+    ]
+
+
+def _transfer_edges(
+    situation: Situation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
+) -> None:
+    """A transfer waits for its other end, unless that end is there too: the oldest unfinished of each pair up in order."""
+    ends = {operation.source, operation.target}
+    here = waits.waiting[operation]
+    away = ends - here
+    blocks = any(operation in blocking[rank] for rank in here)
+    waits.absent[operation] = tuple(sorted(away))
+    for peer in away:
+        if peer in situation.progress.dumped or blocks:
+            waits.after[operation].add(peer)
+    if not away:
+        waits.after[operation].update(rank for rank in here if operation not in blocking[rank])
+        if not waits.after[operation]:
+            waits.stuck.add(operation)

@@ -1,0 +1,153 @@
+"""Findings about hosts: stuck and killed processes, machine checks, panics, disks, and servers that stopped answering."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from analyzers.diagnosis.hardware import together
+from analyzers.diagnosis.hardware.occurrences import Occurrence, coalesce, of_kind
+from analyzers.diagnosis.hardware.places import Places
+from analyzers.model.finding import Cause, Finding, Kind, Suspect, Symptom
+from collectors.records import KernelEvent
+
+EVIDENCE_LIMIT = 8
+STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "fuse"})
+OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled nobody for long
+_JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
+_JOB_LIBRARY = re.compile(r"libnccl|libcuda|libtorch|libc10|libcudnn|libcublas|libmlx5|libibverbs")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What an occurrence of an event claims. ``kind`` code and storage name no machine."""
+
+    fault_class: str
+    cause: Cause
+    kind: Kind
+    strength: float
+    says: str
+    symptom: Symptom = "hardware"
+
+
+_RULES: dict[tuple[str, str | None], _Rule] = {
+    ("soft_lockup", None): _Rule("soft_lockup", "machine", "node", 0.5, "a processor was stuck in the kernel"),
+    ("hard_lockup", None): _Rule("soft_lockup", "machine", "node", 0.7, "a processor stopped taking interrupts"),
+    ("rcu_stall", None): _Rule(
+        "soft_lockup", "machine", "node", 0.4, "a processor was stuck in the kernel (RCU stall)"
+    ),
+    ("mce", "uncorrected"): _Rule("machine_check", "machine", "node", 0.8, "an uncorrected hardware error of the host"),
+    ("mce", "fatal"): _Rule("machine_check", "machine", "node", 0.9, "a fatal hardware error of the host"),
+    ("panic", None): _Rule("kernel_panic", "machine", "node", 0.85, "the kernel panicked"),
+    ("kernel_bug", None): _Rule("kernel_panic", "machine", "node", 0.7, "the kernel hit a bug"),
+    ("io_error", None): _Rule("disk_error", "machine", "node", 0.45, "a disk failed to answer"),
+    ("fs_error", None): _Rule("disk_error", "machine", "node", 0.5, "a local file system failed"),
+    ("aer", "fatal"): _Rule("pcie_fatal", "machine", "device", 0.7, "a fatal PCIe error"),
+    ("aer", "nonfatal"): _Rule("pcie_nonfatal", "machine", "device", 0.35, "an uncorrected PCIe error"),
+    ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
+    ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
+    ("segfault", None): _Rule("segfault", "code", "code", 0.4, "a process of the job crashed", "crash"),
+    ("hung_task", "storage"): _Rule(
+        "hung_task_storage", "storage", "storage", 0.5, "a process was blocked in a file system"
+    ),
+    ("hung_task", "local"): _Rule("hung_task", "machine", "node", 0.4, "a process was blocked in the kernel"),
+    ("nfs_not_responding", None): _Rule(
+        "storage_unreachable", "storage", "storage", 0.5, "a file server stopped answering"
+    ),
+}
+
+
+def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]:
+    """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together."""
+    unreachable = _unreachable(events)
+    grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
+    occurrences = coalesce(events)
+    local = [one for one in occurrences if one.event.event != "hung_task" or not _waits_for_storage(one, unreachable)]
+    shared = together.many(local, places.count)
+    yield from map(together.finding, shared)
+    excused = {id(one) for cluster in shared for one in cluster}
+    for occurrence in occurrences:
+        rule = _rule(occurrence, unreachable)
+        if rule is not None and id(occurrence) not in excused:
+            where = "" if rule.cause == "storage" else occurrence.machine
+            grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
+                occurrence
+            )
+    for (rule, _), alike in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
+        yield _finding(rule, alike, places)
+
+
+def _rule(occurrence: Occurrence, unreachable: list[Occurrence]) -> _Rule | None:
+    event = occurrence.event
+    if event.event in {"oom_kill", "segfault"}:
+        return _RULES[event.event, None] if _of_the_job(event) else None
+    if event.event == "hung_task":
+        return _RULES["hung_task", "storage" if _waits_for_storage(occurrence, unreachable) else "local"]
+    if event.event == "nfs_not_responding" and occurrence not in unreachable:
+        return None
+    return _RULES.get((event.event, event.severity)) or _RULES.get((event.event, None))
+
+
+def _of_the_job(event: KernelEvent) -> bool:
+    """A host kills and loses daemons every day; what looks like a training process concerns the job."""
+    return bool(_JOB_PROCESS.search(event.process or "") or _JOB_LIBRARY.search(event.device or ""))
+
+
+def _waits_for_storage(occurrence: Occurrence, unreachable: list[Occurrence]) -> bool:
+    if occurrence.event.device in STORAGE:
+        return True
+    stuck = occurrence.event.seconds or 0.0
+    return occurrence.event.device is None and any(
+        other.machine == occurrence.machine and other.at.within(occurrence.at, stuck + 300.0, 300.0)
+        for other in unreachable
+    )
+
+
+def _unreachable(events: Sequence[KernelEvent]) -> list[Occurrence]:
+    """Return the outages of file servers that lasted: nothing within a minute says that the server answers again."""
+    back = coalesce(of_kind(events, "nfs_responding"))
+    return [
+        outage
+        for outage in coalesce(of_kind(events, "nfs_not_responding"))
+        if not any(
+            other.key == outage.key and (gap := other.at.after(outage.at)) is not None and 0 <= gap <= OUTAGE_SECONDS
+            for other in back
+        )
+    ]
+
+
+def _finding(rule: _Rule, occurrences: list[Occurrence], places: Places) -> Finding:
+    first = occurrences[0]
+    nodes = sorted({node for found in occurrences if (node := places.node(found.event.node)) is not None})
+    ranks = tuple(sorted({rank for found in occurrences for rank in _ranks(rule, found, places)}))
+    detail = first.event.device or first.event.process
+    why = f"{rule.says} ({detail})" if detail else rule.says
+    suspect = Suspect(
+        kind=rule.kind,
+        strength=rule.strength,
+        why=why if len(nodes) < 2 else f"{why}, on {len(nodes)} nodes",
+        ranks=ranks,
+        node=nodes[0] if len(nodes) == 1 and rule.kind != "storage" else None,
+        device=first.event.pci if rule.kind == "device" else None,
+        evidence=tuple(found.evidence(rule.says) for found in occurrences[:EVIDENCE_LIMIT]),
+    )
+    return Finding(
+        analyzer="hardware",
+        family="hardware",
+        symptom=rule.symptom,
+        cause=rule.cause,
+        fault_class=rule.fault_class,
+        suspects=(suspect,),
+        scope=frozenset(ranks or (rank for node in nodes for rank in places.ranks_on(node))),
+        onset=min((found.event.at for found in occurrences if found.event.at is not None), default=None),
+        first_symptom=suspect.evidence[0],
+    )
+
+
+def _ranks(rule: _Rule, occurrence: Occurrence, places: Places) -> tuple[int, ...]:
+    if rule.kind in {"node", "device"}:
+        on_node = places.ranks_on(occurrence.event.node)
+        return on_node if len(on_node) == 1 else ()
+    return places.ranks_of_process(occurrence.event)

@@ -1,0 +1,138 @@
+"""Where an event happened: the node as the topology names it, and which ranks the device serves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import (
+    Device,
+    FlightRecorderDump,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    Samples,
+    StackDump,
+)
+
+
+class Places:
+    """Answers which node and which ranks an event is about; no rank where that would be a guess."""
+
+    def __init__(self, window: Window, topology: Topology) -> None:
+        self._window = window
+        self._topology = topology
+
+    @property
+    def count(self) -> int:
+        """How many nodes the job is known to have."""
+        return len(self._by_node)
+
+    def node(self, name: str | None) -> str | None:
+        """Return the topology's name of a node: "gpu-07" and "gpu-07.cluster.local" are one where only one fits."""
+        if name is None or name in self._by_node:
+            return name
+        short = name.partition(".")[0]
+        fitting = self._by_short_name.get(short, [])
+        return fitting[0] if len(fitting) == 1 else name
+
+    def ranks_on(self, name: str | None) -> tuple[int, ...]:
+        """Return the ranks placed on a node."""
+        return tuple(self._by_node.get(self.node(name) or "", ()))
+
+    def ranks_of_device(self, event: KernelEvent, pids: frozenset[int] = frozenset()) -> tuple[int, ...]:
+        """Return the ranks a GPU serves: by process, by placement, by its place on the node, or the node's only rank."""
+        ranks = self.ranks_on(event.node)
+        by_pid = {self._by_pid[key] for pid in pids if (key := (self.node(event.node), pid)) in self._by_pid}
+        if len(by_pid) == 1:
+            return tuple(by_pid)
+        if placed := self._by_gpu.get((self.node(event.node), event.pci)):
+            return tuple(sorted(placed))
+        addresses = sorted(self._addresses.get(self.node(event.node), ()))
+        # Ranks take GPUs in PCI order only where every rank has its own GPU and every GPU of the node is known.
+        if event.pci in addresses and len(addresses) == len(ranks):
+            return (ranks[addresses.index(event.pci)],)
+        return ranks if len(ranks) == 1 else ()
+
+    def ranks_of_process(self, event: KernelEvent) -> tuple[int, ...]:
+        """Return the rank of the process that an event names."""
+        found = self._by_pid.get((self.node(event.node), event.pid or -1))
+        return () if found is None else (found,)
+
+    @cached_property
+    def _by_node(self) -> dict[str, list[int]]:
+        placed: dict[str, list[int]] = defaultdict(list)
+        for rank in self._topology.ranks:
+            if (node := self._topology.nodes.get(rank)) is not None:
+                placed[node].append(rank)
+        return dict(placed)
+
+    @cached_property
+    def _by_short_name(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(self._by_node):
+            names[name.partition(".")[0]].append(name)
+        return dict(names)
+
+    @cached_property
+    def _by_pid(self) -> dict[tuple[str | None, int], int]:
+        found: dict[tuple[str | None, int], int] = {}
+        for record in self._window.records:
+            if isinstance(record, FlightRecorderDump | StackDump | ProcessState | LogEvent):
+                node = record.node or (self._topology.nodes.get(record.rank) if record.rank is not None else None)
+                if record.rank is not None and record.pid is not None and node is not None:
+                    found[self.node(node), record.pid] = record.rank
+            elif isinstance(record, Placement) and record.ranks is not None and record.pids:
+                for rank, name, pid in zip(record.ranks.ranks(), record.nodes, record.pids, strict=False):
+                    found[self.node(name), pid] = rank
+        return found
+
+    @cached_property
+    def _addresses(self) -> dict[str | None, set[str]]:
+        """Return the GPUs of each node; they count only where the driver listed them itself."""
+        seen: dict[str | None, set[str]] = defaultdict(set)
+        for event in self._window.of(KernelEvent):
+            if event.event == "gpu_identity" and event.pci is not None:
+                seen[self.node(event.node)].add(event.pci)
+        for device in self._gpus:
+            if device.pci is not None:
+                seen[self.node(device.node)].add(device.pci)
+        return dict(seen)
+
+    @cached_property
+    def _gpus(self) -> list[Device]:
+        return [device for device in self._window.of(Device) if device.type == "gpu"]
+
+    @cached_property
+    def _by_gpu(self) -> dict[tuple[str | None, str | None], set[int]]:
+        """Return the ranks on each GPU, by node and PCI address, as placements and the GPUs' own processes tell."""
+        pci: dict[tuple[str | None, str], str | None] = {}
+        for gpu in self._gpus:
+            names = (gpu.id,) if gpu.index is None else (gpu.id, str(gpu.index))
+            pci.update({(self.node(gpu.node), name): gpu.pci for name in names})
+        found: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
+        for node, name, rank in (*self._placed_devices(), *self._gpu_processes()):
+            if (address := pci.get((node, name))) is not None:
+                found[node, address].add(rank)
+        return dict(found)
+
+    def _placed_devices(self) -> Iterator[tuple[str | None, str, int]]:
+        for placement in self._window.of(Placement):
+            if placement.ranks is not None:
+                for rank, node, device in zip(
+                    placement.ranks.ranks(), placement.nodes, placement.devices, strict=False
+                ):
+                    yield self.node(node), device, rank
+
+    def _gpu_processes(self) -> Iterator[tuple[str | None, str, int]]:
+        """Yield the ranks among the processes that NVML saw on each GPU; the device is "UUID/PID" there."""
+        for sample in self._window.of(Samples):
+            for device in sample.devices if sample.scope == "gpu_process" else ():
+                gpu, _, pid = device.rpartition("/")
+                node = self.node(sample.node)
+                if pid.isdecimal() and (rank := self._by_pid.get((node, int(pid[:18])))) is not None:
+                    yield node, gpu, rank

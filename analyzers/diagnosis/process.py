@@ -1,0 +1,290 @@
+"""What the process table says of a rank: stopped, uninterruptible, gone. No dump shows any of these.
+
+A stopped process (SIGSTOP) keeps the stack and the flight recorder of its victims, so its state letter is often the only
+evidence there is. State D is ordinary for milliseconds; what it waits for in the kernel says whether it is storage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Cause, Evidence, Finding, Suspect, analyzer
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
+
+STOPPED = 0.95
+TRACED = 0.5  # py-spy and gdb stop a process for the moment that they look at it
+UNINTERRUPTIBLE = 0.5
+UNINTERRUPTIBLE_TWICE = 0.8
+EXITED = 0.9
+ABSENT = 0.85
+ABSENT_WITHOUT_NODES = 0.7
+MAX_ABSENT_SHARE = 1 / 3
+"""More ranks without a process than this share of those with one: the table does not cover the job, or the job is over."""
+
+OUT_OF_DATE_SECONDS = 90.0
+"""An agent tells states every 10 s: what is so much older than another rank's is of a node that no longer reports."""
+SAME_LOOK_SECONDS = 0.5
+_DEAD = frozenset({"Z", "X"})
+
+_LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
+_STORAGE = re.compile(
+    r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"
+    r"mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access|request_wait_answer"
+)  # functions a thread sleeps in while a file system or block device answers (Linux 5.x and 6.x; mount.nfs, Lustre, FUSE)
+_DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem_down")
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Which rank a process is, from every record that ties a pid to a rank."""
+
+    by_node: Mapping[tuple[str, int], int]
+    by_pid: Mapping[int, frozenset[int]]
+    nodes: frozenset[str]
+    by_rank: Mapping[int, frozenset[int]]
+
+    @classmethod
+    def of(cls, window: Window, topology: Topology) -> Owners:
+        """Collect the pids of stack dumps, flight recorders, logs and placements."""
+        by_node: dict[tuple[str, int], int] = {}
+        by_pid: dict[int, set[int]] = defaultdict(set)
+        for rank, pid, node in _known_pids(window, topology):
+            where = node or topology.nodes.get(rank)
+            by_pid[pid].add(rank)
+            if where:
+                by_node[short(where), pid] = min(rank, by_node.get((short(where), pid), rank))
+        by_rank: dict[int, set[int]] = defaultdict(set)
+        for pid, ranks in by_pid.items():
+            for rank in ranks:
+                by_rank[rank].add(pid)
+        nodes = frozenset(short(node) for node in topology.nodes.values())
+        return cls(by_node, _frozen(by_pid), nodes, _frozen(by_rank))
+
+    def rank(self, pid: int | None, node: str | None) -> int | None:
+        """Return the rank of a process, None where it is unknown or two ranks share its pid."""
+        if pid is None:
+            return None
+        if node and (short(node), pid) in self.by_node:
+            return self.by_node[short(node), pid]
+        if node and short(node) in self.nodes:
+            return None
+        ranks = self.by_pid.get(pid, frozenset())
+        return next(iter(ranks)) if len(ranks) == 1 else None
+
+    def pids_of(self, rank: int) -> frozenset[int]:
+        """Return the pids that a rank is known to have had."""
+        return self.by_rank.get(rank, frozenset())
+
+
+def _frozen(sets: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
+    return {key: frozenset(values) for key, values in sets.items()}
+
+
+def short(node: str) -> str:
+    """Return a node's name without its domain; an address stays whole."""
+    return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
+
+
+def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
+    """Yield (rank, pid, node): the trainers' pids; helpers that a stack dump shows as children are left out."""
+    for record in window.records:
+        if isinstance(record, StackDump) and record.parent_pid is not None:
+            continue
+        if isinstance(record, FlightRecorderDump | StackDump | LogEvent) and record.rank is not None and record.pid:
+            yield record.rank, record.pid, record.node
+        elif isinstance(record, Placement) and record.ranks is not None:
+            pairs = zip(record.ranks.ranks(), record.pids, strict=False)
+            for index, (rank, pid) in enumerate(pairs):
+                yield rank, pid, record.nodes[index] if index < len(record.nodes) else None
+        elif isinstance(record, RasCommunicator):
+            yield from _ras_pids(record, topology)
+
+
+def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
+    """Yield the pids of a communicator of all the job's ranks: its numbering is the job's."""
+    if topology.ranks == tuple(range(record.size)):
+        for one in record.ranks:
+            if one.pid:
+                yield one.rank, one.pid, one.host or None
+
+
+def in_files(row: ProcessState) -> bool:
+    """Whether a process waits, uninterruptibly, for a file system or a block device."""
+    return row.state == "D" and _STORAGE.search(row.wait_channel or "") is not None
+
+
+@analyzer("process")
+def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Find ranks that are stopped, uninterruptible or without a process."""
+    del knowledge
+    table = window.of(ProcessState)
+    if not table:
+        return
+    rows = ranked_rows(table, Owners.of(window, topology), topology)
+    newest = {rank: found[-1] for rank, found in rows.items()}
+    dead = {rank: row for rank, row in newest.items() if row.state in _DEAD}
+    if len(dead) < len(newest):
+        gone = {rank: row for rank, row in dead.items() if _without_a_word(row)}
+        yield from _named(gone, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
+    known = _last_known(rows)
+    stopped = {rank: row for rank, row in known.items() if row.state in {"T", "t"}}
+    if stopped and len(stopped) < max(2, len(topology.ranks)):
+        why = "its process is stopped (state {0.state}): it takes part in nothing until somebody continues it"
+        yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
+    blocked = {rank: row for rank, row in known.items() if row.state == "D"}
+    yield from _uninterruptible(blocked, rows, topology)
+    yield from _absent(table, newest, window, topology)
+
+
+def _without_a_word(row: ProcessState) -> bool:
+    """Whether nothing is known of its end but a SIGKILL; a program that left with a code had a reason, which its log tells."""
+    return row.exit_code is None and row.signal in {None, 9}
+
+
+def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, ProcessState]:
+    """Return each rank's newest state; before the end, where the whole job has ended; not one that is long out of date."""
+    over = all(found[-1].state in _DEAD for found in rows.values())
+    judged = {rank: [row for row in found if not over or row.state not in _DEAD] for rank, found in rows.items()}
+    newest = {rank: found[-1] for rank, found in judged.items() if found}
+    instants = [row.at for row in newest.values() if row.boot_id is not None and row.at is not None]
+    since = max(instants, default=0.0) - OUT_OF_DATE_SECONDS
+    return {rank: row for rank, row in newest.items() if row.boot_id is None or (row.at or 0.0) >= since}
+
+
+def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topology) -> dict[int, list[ProcessState]]:
+    """Return each rank's own process in each snapshot, oldest snapshot first.
+
+    Forked helpers repeat the trainer's command line, and with it its rank: the trainer is the oldest of them.
+    """
+    candidates: dict[tuple[int, float], list[ProcessState]] = defaultdict(list)
+    for row in table:
+        if row.rank is not None and row.parent_pid is not None:
+            continue  # what a rank has started has a state and an end of its own
+        known = owners.rank(row.pid, row.node)
+        rank = known if known is not None else _stated_rank(row, owners, topology)
+        if rank is not None:
+            candidates[rank, row.at or 0.0].append(row)
+    rows: dict[int, list[ProcessState]] = defaultdict(list)
+    for (rank, _), found in sorted(candidates.items()):
+        known_pids = owners.pids_of(rank)
+        rows[rank].append(
+            min(found, key=lambda row: (row.pid not in known_pids, -(row.elapsed_seconds or 0.0), row.pid, row.source))
+        )
+    return rows
+
+
+def _stated_rank(row: ProcessState, owners: Owners, topology: Topology) -> int | None:
+    """Return the rank that the row states, a local rank on a known node included, unless that rank's pid is another."""
+    rank = row.rank
+    local = _LOCAL_RANK.search(row.command)
+    if rank is None and local:
+        here = topology.ranks_on(row.node) if row.node else () if topology.nodes else topology.ranks
+        rank = here[int(local.group(1))] if int(local.group(1)) < len(here) <= 64 else None
+    if rank is not None and owners.pids_of(rank) and row.pid not in owners.pids_of(rank):
+        return None
+    return rank
+
+
+def _named(
+    rows: Mapping[int, ProcessState], fault_class: str, strengths: Mapping[str, float], why: str
+) -> Iterator[Finding]:
+    """Yield one finding that names all these ranks together."""
+    if rows:
+        yield _finding(
+            fault_class,
+            "machine",
+            tuple(_suspect(rank, row, strengths[row.state], why.format(row)) for rank, row in sorted(rows.items())),
+        )
+
+
+def _finding(fault_class: str, cause: Cause, suspects: tuple[Suspect, ...]) -> Finding:
+    return Finding(
+        analyzer="process",
+        family="process",
+        symptom="hang",
+        cause=cause,
+        fault_class=fault_class,
+        suspects=suspects,
+        together=len(suspects) > 1,
+        scope=frozenset(rank for suspect in suspects for rank in suspect.ranks),
+        evidence=tuple(item for suspect in suspects for item in suspect.evidence),
+    )
+
+
+def _suspect(rank: int, row: ProcessState, strength: float, why: str) -> Suspect:
+    channel = f", waiting in {row.wait_channel}" if row.wait_channel else ""
+    text = f"rank {rank}: process {row.pid} is in state {row.state}{channel}"
+    evidence = (Evidence(text=text, source=row.source, at=row.at),)
+    return Suspect(kind="rank", strength=strength, why=why, ranks=(rank,), node=row.node, evidence=evidence)
+
+
+def _uninterruptible(
+    blocked: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], topology: Topology
+) -> Iterator[Finding]:
+    """Yield what state D means: storage where ranks of several machines wait for files, else their machine."""
+    storage = {rank: row for rank, row in blocked.items() if _STORAGE.search(row.wait_channel or "")}
+    if _many(storage, topology):
+        first = storage[min(storage)]
+        text = f"{len(storage)} ranks are uninterruptible in file-system waits ({first.wait_channel})"
+        evidence = tuple(_suspect(rank, row, 0.8, text).evidence[0] for rank, row in sorted(storage.items())[:16])
+        suspect = Suspect(kind="storage", strength=0.8, why=text, ranks=tuple(sorted(storage)), evidence=evidence)
+        yield _finding("uninterruptible", "storage", (suspect,))
+        blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
+    suspects = []
+    for rank, row in sorted(blocked.items()):
+        twice = _blocked_before(row, rows[rank])
+        driver = _DRIVER.search(row.wait_channel or "") is not None
+        strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE + 0.15 * driver
+        where = f" in {row.wait_channel}" if row.wait_channel else ""
+        why = f"its process is uninterruptible{where}" + (", in two tables one after the other" if twice else "")
+        suspects.append(_suspect(rank, row, strength, why))
+    if suspects and len(suspects) * 2 <= max(len(rows), 2):
+        yield _finding("uninterruptible", "machine", tuple(suspects))
+
+
+def _blocked_before(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
+    """Whether the table before this row has it blocked, too; two collectors' looks at one moment are one."""
+    before = [other for other in rows if (other.at or 0.0) <= (row.at or 0.0) - SAME_LOOK_SECONDS]
+    return bool(before) and before[-1].state == "D"
+
+
+def _many(ranks: Mapping[int, ProcessState], topology: Topology) -> bool:
+    """Whether these ranks are on several machines, or, where machines are unknown, several ranks."""
+    nodes = {ranks[rank].node or topology.nodes.get(rank) for rank in ranks}
+    return len(nodes) > 1 if None not in nodes else len(ranks) > 1
+
+
+def _absent(
+    table: Sequence[ProcessState], newest: Mapping[int, ProcessState], window: Window, topology: Topology
+) -> Iterator[Finding]:
+    """Yield ranks that have no process in a table that shows their node-mates'."""
+    owners = Owners.of(window, topology)
+    alive = frozenset(rank for rank, row in newest.items() if row.state not in {"Z", "X"})
+    # A rank whose pid nobody knows would show only by its command line, so its neighbours must show by theirs.
+    stated = frozenset(rank for rank in alive if newest[rank].rank == rank and not owners.pids_of(rank))
+    suspects = []
+    for rank in topology.ranks:
+        if rank in newest:
+            continue
+        node = topology.nodes.get(rank)
+        findable = alive if owners.pids_of(rank) else stated
+        mates = findable if node is None else findable.intersection(topology.ranks_on(node))
+        if mates:
+            suspects.append(_absent_suspect(rank, node, newest[min(mates)]))
+    one_table = bool(topology.nodes) or len({row.source.rsplit(":", 1)[0] for row in table}) == 1
+    if suspects and one_table and len(suspects) <= max(1, len(alive) * MAX_ABSENT_SHARE):
+        yield _finding("gone", "machine", tuple(suspects))
+
+
+def _absent_suspect(rank: int, node: str | None, mate: ProcessState) -> Suspect:
+    where = f"on {node} " if node else ""
+    text = f"rank {rank} has no process {where}while its neighbours have one"
+    strength = ABSENT if node else ABSENT_WITHOUT_NODES
+    evidence = (Evidence(text=text, source=mate.source.rsplit(":", 1)[0], at=mate.at),)
+    return Suspect(kind="rank", strength=strength, why=text, ranks=(rank,), node=node, evidence=evidence)

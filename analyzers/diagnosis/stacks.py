@@ -1,0 +1,371 @@
+"""Groups ranks by where their stacks stand, and says who is outside communication while the others wait in it.
+
+ByteRobust's aggregation (SOSP 2025, section 4.2), with the choices that it leaves open: a minority is a suspect and never
+a verdict, because the few may be the ones ahead; ranks that wait in communication are not accused by their stack alone;
+on a device hang all stacks agree, and then stacks say nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, analyzer
+from analyzers.model.frames import Rules
+from analyzers.model.ranges import ranges
+from analyzers.model.standings import SOFT, Standing, moved_on, standings
+from analyzers.model.topology import ProcessGroup, Topology
+from analyzers.model.window import Window
+from collectors.records import StackDump
+
+ALONE = 0.85
+UNSEEN = 0.6  # a missing stack among ranks that hold the others up
+"""Strength of the one rank outside communication while every other rank waits in it."""
+FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
+"""Strengths where all ranks stand alike: in two looks, in files or the like, in their own code in one look."""
+UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
+"""Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
+SHOWN_GROUPS = 8
+VOTING_ROUNDS = 5
+
+_WORDS = {
+    "data_loader": "in its data loader",
+    "checkpoint": "in a checkpoint",
+    "storage": "in a file operation",
+    "compile": "compiling",
+    "importing": "importing modules",
+    "gil": "holding Python's interpreter lock in a call that does not return",
+    "compute": "in its own code",
+    "sleeping": "asleep in its own code",
+    "exception": "handling an exception",
+    "exiting": "shutting down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StackGroup:
+    """Ranks whose training threads stand alike."""
+
+    ranks: tuple[int, ...]
+    duty: str
+    where: str
+    frames: tuple[str, ...]
+
+    def __str__(self) -> str:
+        ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        return f"{ranks} {ranges(self.ranks)}: {self.duty.replace('_', ' ')}, {self.where}"
+
+
+def stack_groups(window: Window, topology: Topology, knowledge: Knowledge) -> tuple[StackGroup, ...]:
+    """Group all ranks by their normalised stack, largest first: what a report shows."""
+    return _grouped(standings(window, topology, Rules.of(knowledge)).values())
+
+
+def _grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:
+    groups: dict[tuple[str, tuple[str, ...]], list[Standing]] = defaultdict(list)
+    for one in found:
+        groups[one.duty, one.normal].append(one)
+    made = [
+        StackGroup(tuple(one.rank for one in members), members[0].duty, members[0].where, frames)
+        for (_, frames), members in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda group: (-len(group.ranks), group.ranks)))
+
+
+@analyzer("stacks")
+def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
+    if not window.of(StackDump):
+        return
+    rules = Rules.of(knowledge)
+    if not rules.rules:
+        return
+    found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
+    if len(found) < 2 or moved_on(found):
+        return
+    waiting = [one for one in found.values() if one.waiting]
+    outside = [one for one in found.values() if not one.waiting and one.duty not in SOFT]
+    if not waiting:
+        yield from _same_everywhere(found)
+    if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
+        yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
+    elif waiting and not outside and len(waiting) == len(found):
+        yield from _apart(found, topology, rules)
+        yield from _unseen(found, topology)
+
+
+def _with_hidden_waits(found: dict[int, Standing], dominant: float) -> dict[int, Standing]:
+    """Take the line where most ranks stand for a wait on the device, unless they hold the interpreter lock there.
+
+    Without native frames ``loss.item()`` looks like user code; it is where most NCCL jobs hang.
+    """
+    groups = Counter(one.normal for one in found.values() if one.duty == "compute" and one.owns_gil is not True)
+    if not groups:
+        return found
+    normal, count = max(groups.items(), key=lambda item: (item[1], item[0]))
+    if count <= len(found) * dominant or count == len(found):
+        return found
+    return {
+        rank: replace(one, duty="waiting_device") if one.duty == "compute" and one.normal == normal else one
+        for rank, one in found.items()
+    }
+
+
+def _finding(found: Mapping[int, Standing], cause: Cause, fault_class: str, suspects: tuple[Suspect, ...]) -> Finding:
+    evidence = tuple(
+        Evidence(text=str(group), source=found[group.ranks[0]].source, at=found[group.ranks[0]].at)
+        for group in _grouped(found.values())[:SHOWN_GROUPS]
+    )
+    return Finding(
+        analyzer="stacks",
+        family="stacks",
+        symptom="hang",
+        cause=cause,
+        fault_class=fault_class,
+        suspects=suspects,
+        scope=frozenset(found),
+        evidence=evidence,
+    )
+
+
+def _outside(
+    outside: Sequence[Standing], found: Mapping[int, Standing], topology: Topology, most_suspects: int
+) -> Iterator[Finding]:
+    """Yield the ranks outside communication, with the reason; file-system waits on several machines are the storage's."""
+    reasons = {_reason(one) for one in outside}
+    if len(outside) > 1 and all(map(_in_files, outside)) and _several_machines(outside):
+        text = f"ranks {ranges(one.rank for one in outside)} wait for files"
+        made = _everywhere(found, "storage", "storage", text)
+        yield replace(made, scope=frozenset(one.rank for one in outside))
+        return
+    clean = 1.0 - (len(outside) - 1) / len(found)
+    seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
+    suspects = tuple(_suspect(one, ALONE * clean * seen, len(found) - len(outside)) for one in outside[:most_suspects])
+    cause: Cause = "code" if reasons == {"exception"} else "machine"
+    fault_class = f"stuck_{reasons.pop()}" if len(reasons) == 1 else "stuck_stack"
+    made = replace(_finding(found, cause, fault_class, suspects), narrows=True)
+    shared = topology.shared_groups(one.rank for one in outside) if len(outside) > 1 else ()
+    apart = not shared or len(shared[0].members) >= len(topology.ranks)
+    if apart and len(outside) > 1 and all(_certainly_outside(one) for one in outside):
+        # Members of one group may wait for each other in a call that no rule knows; ranks of none are each at fault.
+        made = replace(made, together=True)
+    elif shared and not apart:
+        text = f"ranks {ranges(one.rank for one in outside)} share process group {shared[0]}"
+        made = replace(made, evidence=(*made.evidence, Evidence(text=text)))
+    yield made
+
+
+def _unseen(found: Mapping[int, Standing], topology: Topology) -> Iterator[Finding]:
+    """Yield the few ranks that gave no stack while all others did and all of those wait in communication.
+
+    A process that is stopped, dead or deaf to signals gives none. It picks only from ranks that are known to hold the
+    others up (``combine``): a missing stack alone proves nothing.
+    """
+    unseen = [rank for rank in topology.ranks if rank not in found]
+    if not 0 < len(unseen) <= max(1, len(topology.ranks) // 8):
+        return
+    why = f"gave no stack, while the other {len(found)} did and all of them wait in communication"
+    suspects = tuple(Suspect(kind="rank", strength=UNSEEN, why=f"rank {rank} {why}", ranks=(rank,)) for rank in unseen)
+    yield replace(_finding(found, "machine", "no_stack", suspects), narrows=True)
+
+
+def _certainly_outside(one: Standing) -> bool:
+    """Whether its line cannot be a wait for the device that looks like user code."""
+    return one.duty != "compute" or one.owns_gil is True
+
+
+def _reason(one: Standing) -> str:
+    """Name the purpose that explains the stack: a file operation or a sleep inside a checkpoint is the checkpoint's."""
+    if one.duty in {"storage", "sleeping"}:
+        return next((name for name in ("checkpoint", "data_loader") if name in one.reasons), one.duty)
+    return one.duty
+
+
+def _in_files(one: Standing) -> bool:
+    """Whether it waits for files: itself, or its data loader, in its own thread or in the processes it has for that."""
+    reason = _reason(one)
+    files = "storage" in one.reasons or "storage" in one.helpers
+    return reason in ("storage", "checkpoint") or (reason == "data_loader" and files)
+
+
+def _several_machines(ranks: Iterable[Standing]) -> bool:
+    """Whether they are on more than one machine; unknown machines count as several."""
+    nodes = [one.node for one in ranks]
+    return None in nodes or len(set(nodes)) > 1
+
+
+def _suspect(one: Standing, strength: float, others: int) -> Suspect:
+    reason = _reason(one)
+    if one.frozen:
+        strength = min(0.95, strength + 0.07)
+    elif reason in UNEVEN_BY_DESIGN:
+        strength *= 0.75
+    words = _WORDS.get(reason, reason.replace("_", " "))
+    if reason == "compute" and one.owns_gil:
+        words += ", with Python's interpreter lock"
+    rest = "1 other waits" if others == 1 else f"{others} others wait"
+    why = f"rank {one.rank} is {words}, {one.where}, while {rest} in communication"
+    if one.helpers:
+        helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
+        why += f"; its child processes: {helpers}"
+    evidence = (Evidence(text=f"rank {one.rank}: {one.where}", source=one.source, at=one.at),)
+    return Suspect(
+        kind="rank", strength=round(strength, 4), why=why, ranks=(one.rank,), node=one.node, evidence=evidence
+    )
+
+
+def _same_everywhere(found: Mapping[int, Standing]) -> Iterator[Finding]:
+    """Yield what all ranks do alike outside communication: no machine's fault."""
+    duties = {one.duty for one in found.values()}
+    reasons = {_reason(one) for one in found.values()}
+    alike = len({one.normal for one in found.values()}) == 1
+    first = found[min(found)]
+    where = f"all {len(found)} ranks stand in {first.where}"
+    if reasons <= {"storage", "checkpoint"}:
+        yield _everywhere(found, "storage", "storage", f"all {len(found)} ranks wait for files: {first.where}")
+    elif reasons == {"data_loader"}:
+        if "storage" in first.reasons or "storage" in first.helpers:
+            yield _everywhere(found, "storage", "storage", where)
+        else:
+            yield _everywhere(found, "data", "data", where)
+    elif duties == {"compile"}:
+        yield _everywhere(found, "code", "code", f"all {len(found)} ranks compile: {first.where}")
+    elif duties == {"store"}:
+        text = f"all {len(found)} ranks wait in the store or for a communicator to form: {first.where}"
+        yield replace(
+            _finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),)
+        )
+    elif duties <= {"compute", "gil", "exception", "sleeping"} and (alike or duties == {"exception"}):
+        yield _same_code(found, where)
+
+
+def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
+    """Blame the code where all ranks stand in one place of it; one look alone may have met them at work or on the device."""
+    first = found[min(found)]
+    sure = first.frozen or first.duty in {"gil", "exception"}
+    made = _everywhere(found, "code", "code", where, FROZEN_ALIKE if sure else MET_ONCE)
+    return made if sure else replace(made, symptom="unknown")
+
+
+def _everywhere(
+    found: Mapping[int, Standing], cause: Cause, kind: Kind, text: str, strength: float | None = None
+) -> Finding:
+    """Make the claim that no machine but what all share is at fault: surer where two looks met the same stacks."""
+    first = found[min(found)]
+    evidence = (Evidence(text=text, source=first.source, at=first.at),)
+    strength = strength or (FROZEN_ALIKE if first.frozen else ALIKE)
+    suspect = Suspect(kind=kind, strength=strength, why=text, evidence=evidence)
+    missing = () if first.frozen else ("a second set of stacks: do the ranks leave this place?",)
+    return replace(_finding(found, cause, "same_stack", (suspect,)), missing=missing)
+
+
+def _apart(found: Mapping[int, Standing], topology: Topology, rules: Rules) -> Iterator[Finding]:
+    """Yield the parallel group that the ranks waiting elsewhere share, or the few in another collective call."""
+    labels = Counter(one.label for one in found.values())
+    usual, count = max(labels.items(), key=lambda item: (item[1], item[0]))
+    outliers = [one for one in found.values() if one.label != usual]
+    few = len(outliers) <= len(found) * rules.limit("outlier", 0.34)
+    if not outliers or not few or count < len(found) * rules.limit("dominant", 0.5):
+        return
+    varied = len({one.label for one in outliers}) > 1 or any(one.duty == "waiting_p2p" for one in outliers)
+    shared = shared_group(outliers, found, topology) if len(outliers) > 1 and varied else None
+    if shared is not None:
+        group, ranks = shared
+        why = f"ranks {ranges(one.rank for one in outliers)} wait elsewhere than {count} others and share group {group}"
+        suspect = Suspect(kind="group", strength=0.5, why=why, ranks=ranks)
+        missing = ("which of the group's machines: a probe of each, or flight-recorder dumps",)
+        yield replace(_finding(found, "machine", "outlier_group", (suspect,)), missing=missing)
+    elif all(one.duty == "waiting_collective" for one in outliers) and usual.startswith(
+        ("waiting_collective", "waiting_grad")
+    ):
+        yield from _desync(outliers, found, usual, count)
+
+
+def _desync(outliers: Sequence[Standing], found: Mapping[int, Standing], usual: str, count: int) -> Iterator[Finding]:
+    words = usual.replace("_", " ")
+    suspects = tuple(
+        Suspect(
+            kind="rank",
+            strength=0.3,
+            why=f"waits in {one.where} while {count} others are {words}; the few may be the ones ahead",
+            ranks=(one.rank,),
+            node=one.node,
+            evidence=(Evidence(text=f"rank {one.rank}: {one.where}", source=one.source, at=one.at),),
+        )
+        for one in outliers
+    )
+    yield replace(_finding(found, "code", "desync", suspects), narrows=True)
+
+
+def shared_group(
+    outliers: Sequence[Standing], found: Mapping[int, Standing], topology: Topology
+) -> tuple[ProcessGroup, tuple[int, ...]] | None:
+    """Return the smallest group that all outliers share, by rank or else by machine, and the ranks of it to suspect.
+
+    A machine counts as a member of the groups of all its ranks: with two tensor-parallel ranks a machine, a pipeline
+    spans two pipeline groups and one set of machines.
+    """
+    most = len(found) // 2
+    for group in topology.shared_groups(one.rank for one in outliers):
+        if len(group.members) <= most:
+            return group, group.members
+    nodes = {topology.nodes.get(one.rank) for one in outliers}
+    if None in nodes or len(nodes) < 2:
+        return None
+    best: tuple[int, str, ProcessGroup, frozenset[str | None]] | None = None
+    for group in topology.groups:
+        where = frozenset(topology.nodes.get(rank) for rank in group.members)
+        candidate = (len(where), group.key, group, where)
+        if nodes <= where and len(group.members) <= most and (best is None or candidate[:2] < best[:2]):
+            best = candidate
+    if best is None or best[0] * 2 > len(set(topology.nodes.values())):
+        return None
+    return best[2], tuple(rank for rank in topology.ranks if topology.nodes.get(rank) in best[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """The parallel group that the rounds of fail-slow voting flagged most, and how often."""
+
+    group: ProcessGroup
+    flags: int
+    rounds: int
+
+
+def fail_slow(
+    rounds: Sequence[Mapping[int, Sequence[str]]], topology: Topology, needed: int = VOTING_ROUNDS
+) -> Vote | None:
+    """Vote over rounds of stacks (rank → normalised frames), taken every ten seconds: which group stands apart most.
+
+    Each round flags the group with the most outliers, the densest of equals; a tie at the end, or a group flagged in no
+    more than half of the rounds, is no answer.
+    """
+    if len(rounds) < needed:
+        return None
+    flags = Counter(group.key for one in rounds if (group := _flagged(one, topology)) is not None)
+    ranking = flags.most_common(2)
+    if not ranking or ranking[0][1] * 2 <= len(rounds) or (len(ranking) > 1 and ranking[0][1] == ranking[1][1]):
+        return None
+    group = next(group for group in topology.groups if group.key == ranking[0][0])
+    return Vote(group, ranking[0][1], len(rounds))
+
+
+def _flagged(stacks: Mapping[int, Sequence[str]], topology: Topology) -> ProcessGroup | None:
+    """Return the group with the most outliers of one round; None where no stack dominates or nobody is an outlier."""
+    counts = Counter(tuple(frames) for frames in stacks.values())
+    if not counts:
+        return None
+    usual, count = max(counts.items(), key=lambda item: (item[1], item[0]))
+    outliers = {rank for rank, frames in stacks.items() if tuple(frames) != usual}
+    if not outliers or count * 2 <= len(stacks):
+        return None
+    ranking = sorted(
+        (-len(outliers.intersection(group.members)), len(group.members), group.key, group)
+        for group in topology.groups
+        if 1 < len(group.members) < len(topology.ranks) and outliers.intersection(group.members)
+    )
+    if not ranking or (len(ranking) > 1 and ranking[0][:2] == ranking[1][:2]):
+        return None
+    return ranking[0][3]

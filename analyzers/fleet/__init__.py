@@ -1,7 +1,0 @@
-"""The loop over all jobs: what several nodes or jobs show at once is one infrastructure incident, and evicts nobody."""
-
-from analyzers.fleet.fleet import Fleet, FleetReport
-from analyzers.fleet.seen import Heard, JobSeen
-from analyzers.fleet.sharing import Shared, key_of
-
-__all__ = ["Fleet", "FleetReport", "Heard", "JobSeen", "Shared", "key_of"]

@@ -1,0 +1,74 @@
+"""A log tells of a failure that ends a rank, or of one after which the job did not go on.
+
+Programs log what they survive: an exception that was handled, a connection that was made again. Those are symptoms only
+where no step follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.events import Told
+from analyzers.incidents.job_views.job import JobView
+from analyzers.model.incident import Symptom
+from collectors.records import LogEvent
+
+FATAL = frozenset({
+    "watchdog_timeout", "watchdog_abort", "watchdog_stuck", "cuda_error", "fatal_python", "torchrun_failure", "exit",
+})  # fmt: skip
+SURVIVABLE = frozenset({
+    "traceback", "oom", "nccl_error", "connection_closed", "communication_timeout", "network_error", "watchdog_dump",
+})  # fmt: skip
+STOPPED_BY = frozenset({2, 15})
+STOPPED_WITH = frozenset({-2, -15, 130, 143})
+LAUNCHERS = frozenset({
+    "ChildFailedError", "SignalException", "KeyboardInterrupt", "SystemExit", "ProcessExitedException",
+    "ProcessRaisedException",
+})  # fmt: skip
+"""Exceptions that tell of somebody else's end, or that somebody ended the job."""
+SETTLED_SECONDS = 5.0  # in which the next step would have come
+TEXT_CHARACTERS = 200
+
+
+@detector("failure_logged")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a crash for the first failure since the job last moved."""
+    found = [told for told in view.logged.told if isinstance(told.event, LogEvent) and _fails(told.event)]
+    if not found:
+        return
+    since = view.settled_until  # what the job went on after is history
+    for told in found:
+        event = told.event
+        if told.at < since or not isinstance(event, LogEvent) or not _holds(view, told, event, now):
+            continue
+        said = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
+        words = f": {event.exception}: {said}" if event.exception else f": {said}" if said else ""
+        whose = f"rank {event.rank}" if event.rank is not None else told.node
+        yield Symptom(
+            kind="crash",
+            detector="failure_logged",
+            at=told.at,
+            text=f"the log of {whose} tells of {event.event}{words}"[: 2 * TEXT_CHARACTERS],
+            ranks=() if event.rank is None else (event.rank,),
+            nodes=(told.node,),
+        )
+        return
+
+
+def _fails(event: LogEvent) -> bool:
+    stopped = event.signal in STOPPED_BY or event.exit_code in STOPPED_WITH
+    ended_well = event.exit_code == 0 and event.signal is None
+    if event.event not in FATAL | SURVIVABLE or stopped or ended_well:
+        return False
+    return (event.exception or "").rpartition(".")[2] not in LAUNCHERS
+
+
+def _holds(view: JobView, told: Told, event: LogEvent, now: float) -> bool:
+    """Whether it is the end of something: fatal by its words, or nothing has moved since."""
+    if event.event in FATAL:
+        return True
+    # Twice what a step takes: one may have been about to end, and the next has had its time.
+    allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
+    heard_until = view.progress.until if view.newest_step is not None else now
+    return heard_until >= told.at + allowed and (view.newest_step_at or 0.0) <= told.at + allowed / 2

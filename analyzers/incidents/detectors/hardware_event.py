@@ -1,0 +1,53 @@
+"""A node's kernel or driver tells of a fault that asks for more than a look: the hardware analyzer decides which do.
+
+Xids of the application (13, 31, 43, 45) ask for nothing and open nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.diagnosis.hardware.hardware import analyze
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.job import JobView
+from analyzers.knowledge.xids import action_for
+from analyzers.model.finding import Finding
+from analyzers.model.incident import Symptom
+from analyzers.model.topology import infer
+from analyzers.model.window import Window
+
+ASKED_FOR = frozenset({"evict", "reset_gpu", "reboot_node"})
+MOST_NAMED = 64
+
+
+@detector("hardware_event")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a hardware symptom where a fault class asks for an eviction, a reset or a reboot."""
+    del now
+    if not view.hardware.told:
+        return
+    if view.hardware.judged is None:
+        view.hardware.judged = tuple(_symptoms(view))
+    yield from view.hardware.judged
+
+
+def _symptoms(view: JobView) -> Iterator[Symptom]:
+    window = Window.build(told.event for told in view.hardware.told)
+    serious = [
+        finding
+        for finding in analyze(window, infer(window), view.knowledge)
+        if finding.suspects and action_for(finding.fault_class, view.knowledge) in ASKED_FOR
+    ]
+    instants = {told.event.at: told.at for told in view.hardware.told}
+    for finding in serious:
+        at = instants.get(finding.onset, view.hardware.told[0].at)
+        nodes = sorted({suspect.node for suspect in finding.suspects if suspect.node})
+        yield Symptom(
+            kind="hardware", detector="hardware_event", at=at, text=_text(finding), nodes=tuple(nodes[:MOST_NAMED])
+        )
+
+
+def _text(finding: Finding) -> str:
+    suspect = finding.suspects[0]
+    where = " ".join(part for part in (suspect.node, suspect.device) if part)
+    return f"{where or 'a node of the job'}: {suspect.why} ({finding.fault_class})"

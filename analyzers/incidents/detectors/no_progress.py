@@ -1,0 +1,39 @@
+"""No step for longer than the job's own rhythm allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.over import allowed_seconds
+from analyzers.incidents.job_views.rhythm import SHORTEST_SECONDS
+from analyzers.model.incident import Symptom
+
+MOST_NAMED = 64
+
+
+@detector("no_progress")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a hang where the tellers' nodes have told of everything and no step was in it for too long."""
+    del now  # what counts is up to when the nodes have told, not what time it is
+    at, step = view.newest_step_at, view.newest_step
+    if at is None or step is None or (view.ended and not view.processes.alive):
+        return
+    silent = view.progress.silent_seconds
+    if silent <= SHORTEST_SECONDS or silent <= (allowed := allowed_seconds(view)):
+        return
+    yield Symptom(
+        kind="hang",
+        detector="no_progress",
+        at=at,
+        text=f"no step for {silent:.0f} s after step {step:,}; the job's own rhythm allows {allowed:.0f} s",
+        ranks=_behind(view, step),
+    )
+
+
+def _behind(view: JobView, newest: int) -> tuple[int, ...]:
+    """Return who told of fewer steps than most, where that is a few."""
+    steps = {rank: teller.step for (rank, _), teller in view.progress.tellers.items() if rank >= 0}
+    behind = sorted(rank for rank, step in steps.items() if step < newest)
+    return tuple(behind) if 2 * len(behind) < len(steps) and len(behind) <= MOST_NAMED else ()

@@ -1,0 +1,42 @@
+"""A rank's process is not seen any more, while its node tells of the others.
+
+An agent that is silent is no sign of a rank: that is for the fleet to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.job import JobView
+from analyzers.model.incident import Symptom
+
+SILENT_SECONDS = 60.0
+LOOK_SECONDS = 10.0  # an agent looks so often: the first look that it was not seen at
+MOST_NAMED = 64
+
+
+@detector("rank_silent")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a silence for ranks whose node was looked at a minute later than they were seen."""
+    del now
+    looked = {name: node.states_at - SILENT_SECONDS for name, node in view.nodes.items() if node.states_at is not None}
+    silent = sorted(
+        (process.seen_at + LOOK_SECONDS, rank)
+        for rank, process in view.processes.of.items()
+        if process.seen_at is not None and process.seen_at < looked.get(process.node, 0.0) and rank not in view.ended
+    )
+    if not silent or view.went_on(silent[0][0]):
+        return
+    at, rank = silent[0]
+    others = f", and {len(silent) - 1} more" if len(silent) > 1 else ""
+    node = view.ranks[rank]
+    yield Symptom(
+        kind="silence",
+        detector="rank_silent",
+        at=at,
+        text=f"the process of rank {rank} on {node} was not seen for more than {SILENT_SECONDS:.0f} s{others}, "
+        "and neither was its end",
+        ranks=tuple(rank for _, rank in silent[:MOST_NAMED]),
+        nodes=(node,),
+    )

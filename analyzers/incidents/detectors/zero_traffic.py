@@ -1,0 +1,28 @@
+"""Nothing moves over the job's ports and connections, in a job that shows nothing else of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.job import JobView
+from analyzers.model.incident import Symptom
+
+STILL_SECONDS = 120.0  # ByteRobust waits for 600 s; here nothing is evicted on this sign
+UNHEARD_SECONDS = 60.0  # nobody who tells of the steps has been heard of for so long, while others have
+
+
+@detector("zero_traffic")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a hang where the counters of every node stand still that have moved before."""
+    del now
+    traffic = view.traffic
+    # Who tells of the steps may be on the node that is gone: then the traffic of the others is all that shows.
+    told = view.newest_step is not None and traffic.until - view.progress.until < UNHEARD_SECONDS
+    if told or view.waits.rings or traffic.moved_at is None:
+        return
+    still = traffic.until - traffic.moved_at
+    if still < STILL_SECONDS or (view.ended and not view.processes.alive):
+        return
+    text = f"no bytes have moved over the job's ports and connections for {still:.0f} s (bound {STILL_SECONDS:.0f} s)"
+    yield Symptom(kind="hang", detector="zero_traffic", at=traffic.moved_at, text=text)

@@ -1,0 +1,160 @@
+"""What the engine keeps of the records that pass by: of each node, the newest few of each thing.
+
+Which these are depends on the batches alone: what is kept of two parts and then together is what is kept of the whole.
+So a replay, which has the batches of the incident only, selects what the running engine had.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from analyzers.model.incident import Cut
+from collectors.records import (
+    CollectiveTimings,
+    CommandResult,
+    Coverage,
+    Device,
+    DeviceState,
+    FlightRecorderDump,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    RasCommunicator,
+    RasPeerDead,
+    Record,
+    Ring,
+    StackDump,
+    Steps,
+    Unread,
+)
+
+MOST_KEPT = 20_000  # records of one node; the oldest go first
+ENDED = ("X", "Z")
+
+# Of each key that many, the newest: two looks bring two stacks of a process each, and one more tells what was before.
+_MOST: dict[type[Record], int] = {
+    Placement: 1, Device: 1, ProcessState: 3, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
+    DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
+    Unread: 50,
+}  # fmt: skip
+CONTEXT = (Placement, Device)  # told once and then true: an incident takes along what was told before its records begin
+
+_Key = tuple[type[Record], object]
+
+
+class _Kept(NamedTuple):
+    sequence: int
+    place: int  # in its batch
+    record: Record | bytes  # stacks, of which there are many, are packed: objects would take ten times the room
+
+
+class Evidence:
+    """What is kept of one node."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Key, deque[_Kept]] = {}
+        self._size = 0
+
+    def add(self, sequence: int, records: Iterable[Record]) -> None:
+        """Take up a batch; batches come in the log's order."""
+        for place, record in enumerate(records):
+            most = _MOST.get(type(record))
+            if most is None:  # samples, which have a window of their own
+                continue
+            kept = self._kept.setdefault((type(record), _whose(record)), deque(maxlen=most))
+            self._size += len(kept) < most
+            kept.append(_Kept(sequence, place, _packed(record)))
+        if self._size > MOST_KEPT:
+            self._shrink()
+
+    def forget(self, through: int) -> None:
+        """Let go of what came up to here, but for what is told once and holds."""
+        for key, kept in list(self._kept.items()):
+            if key[0] in CONTEXT:
+                continue
+            while kept and kept[0].sequence <= through:
+                kept.popleft()
+                self._size -= 1
+            if not kept:
+                del self._kept[key]
+
+    def since(self, after: int) -> Iterator[tuple[int, int, Record]]:
+        """Yield (sequence, place, record) of what came after a sequence number."""
+        for kept in self._kept.values():
+            for one in kept:
+                if one.sequence > after:
+                    yield one.sequence, one.place, _unpacked(one.record)
+
+    def context(self, through: int) -> Iterator[Record]:
+        """Yield what was told up to here and still holds."""
+        for key, kept in self._kept.items():
+            if key[0] in CONTEXT:
+                newest = [one for one in kept if one.sequence <= through]
+                yield from (_unpacked(one.record) for one in newest[-1:])
+
+    def _shrink(self) -> None:
+        oldest = sorted((one.sequence, one.place) for kept in self._kept.values() for one in kept)
+        bound = oldest[self._size - MOST_KEPT - 1]
+        for key, kept in list(self._kept.items()):
+            while kept and kept[0][:2] <= bound:
+                kept.popleft()
+                self._size -= 1
+            if not kept:
+                del self._kept[key]
+
+
+def selected(
+    kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], cut: Cut, job: str | None,
+    attempt: int | None,
+) -> tuple[Record, ...]:  # fmt: skip
+    """Return what a judgement sees: the context, and of these nodes what is this attempt's or nobody's, in order."""
+    of_nodes = [(kept[node], cut.joined.get(node, cut.after)) for node in sorted(set(nodes)) if node in kept]
+    found = [one for evidence, after in of_nodes for one in evidence.since(after)]
+    found.sort(key=lambda one: one[:2])
+    concerns = (record for _, _, record in found if concerns_job(record, job, attempt))
+    return (*context, *concerns)
+
+
+def concerns_job(record: Record, job: str | None, attempt: int | None) -> bool:
+    """Whether a record is of this attempt, or of the node and thereby of all jobs on it; of no job: of everything."""
+    if job is None:
+        return True
+    return record.job in (None, job) and (attempt is None or record.attempt in (None, attempt))
+
+
+def _whose(record: Record) -> object:
+    """Return what a record tells of: a later one of the same replaces it in the end."""
+    match record:
+        case ProcessState():
+            # A kernel's kills for memory are told from others by the looks before and after: of each count some are kept.
+            return (record.pid, record.state in ENDED, record.oom_kills_total)
+        case StackDump() | Ring():
+            return record.pid if record.pid is not None else (record.job, record.rank)
+        case FlightRecorderDump() | Steps():
+            return (record.job, record.attempt, record.rank, record.source if record.rank is None else "")
+        case CollectiveTimings():
+            return (record.communicator, record.pid)
+        case Placement():
+            return (record.job, record.attempt)
+        case Device():
+            return (record.type, record.id)
+        case DeviceState():
+            return record.device
+        case RasCommunicator():
+            return (record.hash, record.secondary_hash)
+        case KernelEvent():
+            return record.event
+    return None
+
+
+def _packed(record: Record) -> Record | bytes:
+    return msgspec.msgpack.encode(record) if isinstance(record, StackDump) else record
+
+
+def _unpacked(record: Record | bytes) -> Record:
+    return record if isinstance(record, Record) else msgspec.msgpack.decode(record, type=StackDump)

@@ -1,0 +1,209 @@
+"""The loop over all jobs and nodes, looked at with every tick."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from analyzers.incidents.fleet.alarms import Alarms, newest
+from analyzers.incidents.fleet.clusters import Cluster, shared, silences, silent
+from analyzers.incidents.fleet.domains import Domain, Domains
+from analyzers.incidents.fleet.explaining import Explanation, explanations
+from analyzers.incidents.fleet.rules import Rules
+from analyzers.incidents.fleet.seen import Heard, JobSeen
+from analyzers.incidents.fleet.sharing import (
+    ALL_SILENT,
+    DETECTORS,
+    Ongoing,
+    Shared,
+    detector_of,
+    explained_by,
+    key,
+    stalled_jobs,
+)
+from analyzers.incidents.fleet.signs import NodeSigns
+from analyzers.incidents.fleet.wording import first_nodes, named, symptom_of, verdict_of
+from analyzers.knowledge import Knowledge
+from analyzers.model.incident import Alarm, Incident, Received
+
+AWAY_SECONDS = 30.0  # ticks come every ten: after a longer pause the engine was away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetReport:
+    """What one look at all of it comes to."""
+
+    shared: tuple[Shared, ...] = ()  # infrastructure incidents that go on, by their beginning
+    over: Mapping[str, str] = field(default_factory=dict)  # key → why it is over, once
+    alarms: tuple[Alarm, ...] = ()  # raised or over since the last look
+    silent: frozenset[str] = frozenset()  # nodes of which nothing is seen for longer than their habit
+
+
+class Fleet:
+    """What is remembered between two looks. Batches and looks in the same order give the same reports."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge, self._rules, self._domains = knowledge, Rules.of(knowledge), Domains(knowledge)
+        self._signs: dict[str, NodeSigns] = {}
+        self._ongoing: list[Ongoing] = []
+        self._alarms = Alarms(self._rules)
+        self._newest_at: float | None = None  # of any batch
+        self._gap_seconds, self._gap_until = 0.0, 0.0  # the newest pause of the log
+        self._looked_at: float | None = None
+        self._grace_until = 0.0
+
+    def take(self, received: Received) -> None:
+        """Take up a batch."""
+        if self._newest_at is not None and received.received_at - self._newest_at > self._rules.silence_seconds:
+            self._gap_seconds, self._gap_until = received.received_at - self._newest_at, received.received_at
+        self._newest_at = max(received.received_at, self._newest_at or 0.0)
+        signs = self._signs.get(received.node)
+        if signs is None:
+            signs = self._signs[received.node] = NodeSigns()
+        signs.take(received)
+
+    def restore(self, incidents: Iterable[Incident], alarms: Iterable[Alarm] = ()) -> None:
+        """Take up the open infrastructure incidents and the raised alarms of an engine that was ended."""
+        for incident in incidents:
+            if incident.kind == "infrastructure" and incident.closed_at is None and incident.symptoms:
+                first = incident.symptoms[0]
+                if first.detector in (ALL_SILENT, *DETECTORS.values()):
+                    self._ongoing.append(Ongoing(first.detector, first.at, first.nodes or incident.nodes))
+        for alarm in alarms:
+            if alarm.raised:
+                self._alarms.raised[alarm.kind, alarm.job] = alarm
+
+    def look(self, views: Mapping[Any, JobSeen], nodes: Mapping[str, Heard], now: float) -> FleetReport:
+        """Look at all jobs and nodes. ``nodes``: when each was heard of, without those that are gone for good."""
+        self._forget(nodes)
+        mute = silent(nodes, self._rules, now)
+        in_grace = self._in_grace(nodes, now)
+        jobs = newest(views.values())
+        jobs_on = _jobs_on(jobs)
+        clusters = list(shared(self._signs, nodes, jobs_on, self._rules, self._knowledge, now))
+        clusters += silences(mute, nodes, jobs, self._rules, now)
+        over = self._follow(clusters, mute, nodes, in_grace=in_grace)
+        return FleetReport(
+            shared=tuple(self._told(ongoing, jobs, nodes) for ongoing in self._ongoing if ongoing.clusters),
+            over=over,
+            alarms=self._alarm(jobs, mute, nodes, now, in_grace=in_grace),
+            silent=frozenset() if in_grace else frozenset(mute),
+        )
+
+    def _forget(self, nodes: Collection[str]) -> None:
+        if len(self._signs) > len(nodes):
+            self._signs = {name: signs for name, signs in self._signs.items() if name in nodes}
+            self._domains.forget(nodes)
+
+    def _in_grace(self, nodes: Mapping[str, Heard], now: float) -> bool:
+        """Whether we ourselves were away until a moment ago: silence before that says nothing of anybody."""
+        rules = self._rules
+        if self._looked_at is None or now - self._looked_at > AWAY_SECONDS:
+            self._grace_until = now + rules.silence_grace_seconds
+        self._looked_at = now
+        usual = [median(seen.intervals) for seen in nodes.values() if seen.intervals]
+        if self._gap_seconds > rules.silence_intervals * min(usual, default=0.0):
+            self._grace_until = max(self._grace_until, self._gap_until + rules.silence_grace_seconds)
+        return now < self._grace_until
+
+    def _follow(
+        self, clusters: Iterable[Cluster], mute: Collection[str], nodes: Mapping[str, Heard], *, in_grace: bool
+    ) -> dict[str, str]:
+        """Give each cluster to the incident that it belongs to, or a new one; return those that are over, and why."""
+        going: set[int] = set()
+        for cluster in sorted(clusters, key=lambda one: (one.onset, one.of)):
+            ongoing = next((one for one in self._ongoing if one.is_of(cluster)), None)
+            if ongoing is None:
+                if in_grace and cluster.of.family == "silence":
+                    continue
+                ongoing = Ongoing(detector_of(cluster), cluster.onset, first_nodes(cluster))
+                self._ongoing.append(ongoing)
+            ongoing.take(cluster)
+            going.add(id(ongoing))
+        ended = [one for one in self._ongoing if id(one) not in going and not (in_grace and _may_return(one))]
+        self._ongoing = [one for one in self._ongoing if one not in ended]
+        return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
+
+    def _told(self, ongoing: Ongoing, jobs: Iterable[JobSeen], nodes: Mapping[str, Heard]) -> Shared:
+        domains = self._domains.among(nodes, self._told_by_agents())
+        cluster, found = self._best(ongoing, domains, nodes)
+        jobs_nodes = {job.job: frozenset(job.ranks.values()) for job in jobs}
+        concerned = frozenset(job for job, on in jobs_nodes.items() if on & ongoing.nodes)
+        verdict = verdict_of(
+            ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned, told=self._domains.told
+        )  # fmt: skip
+        symptom = symptom_of(ongoing, self._rules)
+        return Shared(
+            key=key(symptom),
+            symptom=symptom,
+            verdict=verdict,
+            nodes=ongoing.nodes,
+            jobs=concerned,
+            explained=explained_by(cluster, named(found)),
+            explained_jobs=stalled_jobs(ongoing, jobs_nodes),
+        )
+
+    def _best(
+        self, ongoing: Ongoing, domains: Iterable[Domain], nodes: Collection[str]
+    ) -> tuple[Cluster, tuple[Explanation, ...]]:
+        """Return the cluster that leads, and what explains it: the first of which something is named."""
+        leading = ongoing.leading
+        domains = list(domains)
+        for cluster in leading:
+            found = tuple(explanations(cluster, domains, nodes, self._rules))
+            if named(found) is not None:
+                return cluster, found
+        return leading[0], tuple(explanations(leading[0], domains, nodes, self._rules))
+
+    def _told_by_agents(self) -> dict[tuple[str, str], set[str]]:
+        told: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for name, signs in self._signs.items():
+            for server in signs.servers:
+                told["storage", server].add(name)
+            if signs.driver:
+                told["driver", signs.driver].add(name)
+        return told
+
+    def _alarm(
+        self, jobs: list[JobSeen], mute: Collection[str], nodes: Mapping[str, Heard], now: float, *, in_grace: bool
+    ) -> tuple[Alarm, ...]:
+        if in_grace or (len(mute) == len(nodes) > 1):  # our own outage is told of once, and not once a job
+            return ()
+        return (
+            *self._alarms.clocks(nodes),
+            *self._alarms.coverage(jobs, self._signs, mute, nodes, now),
+        )
+
+
+def _jobs_on(jobs: Iterable[JobSeen]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for job in jobs:
+        for node in set(job.ranks.values()):
+            found[node].add(job.job)
+    return found
+
+
+def _may_return(ongoing: Ongoing) -> bool:
+    """Whether what is not seen of it in our own grace may still be there: silence, and all that is restored."""
+    return ongoing.detector in (ALL_SILENT, DETECTORS["silence"]) or not ongoing.clusters
+
+
+def _key(ongoing: Ongoing) -> str:
+    return f"{ongoing.detector}@{ongoing.onset:.3f}/{ongoing.first[0] if ongoing.first else ''}"
+
+
+def _because(ongoing: Ongoing, mute: Collection[str], nodes: Collection[str], rules: Rules) -> str:
+    count = len(ongoing.nodes)
+    if ongoing.detector in (ALL_SILENT, DETECTORS["silence"]):
+        back = sum(name in nodes and name not in mute for name in ongoing.nodes)
+        gone = sum(name not in nodes for name in ongoing.nodes)
+        more = f"; {gone} have not been heard of for so long that they are taken as gone" if gone else ""
+        return f"{'all' if back == count else back} of {count} agents report again{more}"
+    if ongoing.detector == "shared_storage":
+        return f"the file system answers again on so many of the {count} nodes that no common cause is left"
+    if ongoing.detector == DETECTORS["link"]:
+        return f"so few links of the {count} nodes are still down that no common cause is left"
+    return f"no further sign on any of the {count} nodes for {rules.same_quiet_seconds:g} s"

@@ -1,0 +1,148 @@
+"""One infrastructure incident: what several nodes show together, for as long as they do, and which job symptoms it explains."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from analyzers.incidents.fleet.clusters import Cluster
+from analyzers.incidents.fleet.explaining import Explanation
+from analyzers.incidents.fleet.signs import Class
+from analyzers.model.incident import Incident, Symptom
+from analyzers.model.verdict import Verdict
+
+NEAR_SECONDS = 120.0  # a switch that dies shows first in its links, then in mounts, then in silence
+EARLIER_SECONDS = 60.0  # by which a job's symptom may seem to begin before what explains it
+MOST_NODES = 64  # that a symptom names
+
+ALL_SILENT = "all_silent"
+DETECTORS = {
+    "silence": "silent_together",
+    "link": "shared_link",
+    "storage": "shared_storage",
+    "device": "shared_device",
+    "host": "shared_host",
+}
+# Which cluster speaks for an incident that has several: the nearest to the root first.
+ORDER = ("link", "host", "device", "storage", "silence")
+_UNSEEN = frozenset({"rank_silent"})
+_STALLS = frozenset({"no_progress", "outstanding", "zero_traffic"})
+_EXPLAINED: dict[str, frozenset[str]] = {
+    "silence": _STALLS,
+    "link": _STALLS | {"hardware_event"},
+    "storage": _STALLS,
+    "device": frozenset({"hardware_event"}),
+    "host": frozenset({"hardware_event"}),
+}
+
+
+def detector_of(cluster: Cluster) -> str:
+    """Return the name by which a cluster's symptom goes."""
+    return ALL_SILENT if cluster.everybody else DETECTORS[cluster.of.family]
+
+
+@dataclass(slots=True)
+class Ongoing:
+    """What the loop remembers of an infrastructure incident. ``detector``, ``onset`` and ``first`` are its identity."""
+
+    detector: str
+    onset: float
+    first: tuple[str, ...]  # nodes that it began with
+    clusters: dict[Class, Cluster] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Return all nodes that have shown it."""
+        return frozenset(self.first).union(*(cluster.members for cluster in self.clusters.values()))
+
+    def is_of(self, cluster: Cluster) -> bool:
+        """Whether a cluster belongs to this incident; who stays silent when others are back is not of our outage."""
+        if self.detector == ALL_SILENT and cluster.of.family == "silence":
+            return cluster.everybody
+        mine = detector_of(cluster) == self.detector or cluster.of in self.clusters
+        near = abs(cluster.onset - self.onset) <= NEAR_SECONDS
+        return (mine or near) and cluster.overlaps(self.nodes)
+
+    def take(self, cluster: Cluster) -> None:
+        """Take a cluster up: nodes that have recovered remain among those that were affected."""
+        held = self.clusters.get(cluster.of)
+        if held is None:
+            self.clusters[cluster.of] = cluster
+            return
+        held.members = {**held.members, **cluster.members}
+        held.everybody = held.everybody or cluster.everybody
+
+    @property
+    def leading(self) -> list[Cluster]:
+        """Return the clusters, the nearest to the root first."""
+        return sorted(self.clusters.values(), key=lambda one: (ORDER.index(one.of.family), one.onset, one.of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """An infrastructure incident as it is now. Equal ``key``: the same incident as at the tick before."""
+
+    key: str
+    symptom: Symptom
+    verdict: Verdict
+    nodes: frozenset[str]
+    jobs: frozenset[str]  # that run on them
+    explained: frozenset[str] = frozenset()  # detectors whose symptoms have no other ground here
+    explained_jobs: frozenset[str] = frozenset()  # and the jobs of which that holds for a stall
+
+    def explains(self, incident: Incident) -> bool:
+        """Whether a job's incident has no ground but this one, and so is merged into it."""
+        if incident.job not in self.jobs or incident.onset_at < self.symptom.at - EARLIER_SECONDS:
+            return False
+        return all(self._explains(symptom, incident.job) for symptom in incident.symptoms)
+
+    def _explains(self, symptom: Symptom, job: str) -> bool:
+        if symptom.detector in _UNSEEN:
+            return set(symptom.nodes) <= self.nodes
+        if symptom.detector not in self.explained:
+            return False
+        if symptom.detector == "hardware_event":
+            return bool(symptom.nodes) and set(symptom.nodes) <= self.nodes
+        return job in self.explained_jobs
+
+
+def key_of(incident: Incident) -> str:
+    """Return the key of the ``Shared`` that an infrastructure incident was opened for."""
+    return key(incident.symptoms[0])
+
+
+def key(symptom: Symptom) -> str:
+    """Return a symptom's identity: what, since when, where first."""
+    return f"{symptom.detector}@{symptom.at:.3f}/{symptom.nodes[0] if symptom.nodes else ''}"
+
+
+def explained_by(cluster: Cluster, found: Explanation | None) -> frozenset[str]:
+    """Return the detectors whose symptoms a cluster explains.
+
+    Where nothing is named, a coincidence must not hide a fault of a job's own. Waits for files need no name: whoever is
+    in one does not move.
+    """
+    if cluster.everybody or (found is None and cluster.of.family != "storage"):
+        return frozenset()
+    return _EXPLAINED[cluster.of.family]
+
+
+def stalled_jobs(ongoing: Ongoing, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the jobs that it can have stalled.
+
+    A link or a machine that is cut off stops a whole job. A file server stops whoever asks it: half of a job's nodes, or
+    the one on which a rank was seen to wait.
+    """
+    if any(of.family != "storage" for of in ongoing.clusters):
+        return frozenset(job for job, nodes in jobs_nodes.items() if set(nodes) & ongoing.nodes)
+    waiting = {
+        name
+        for cluster in ongoing.clusters.values()
+        for name, signs in cluster.members.items()
+        if any(sign.source == "process" for sign in signs)
+    }
+    return frozenset(
+        job
+        for job, nodes in jobs_nodes.items()
+        if set(nodes) & waiting or 2 * len(set(nodes) & ongoing.nodes) >= len(nodes) > 0
+    )

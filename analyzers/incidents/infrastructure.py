@@ -1,0 +1,82 @@
+"""What the loop over all jobs sees becomes incidents of the fleet; job incidents that have no other ground join them.
+
+A job's incident that is merged keeps its symptoms and waits: nothing is asked, judged or published of it until the
+infrastructure is well again. If the job does not move then, it goes on by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from analyzers.incidents.fleet import Shared, key_of
+from analyzers.incidents.memory import leave, remember
+from analyzers.incidents.state import LOOKBACK_SECONDS, State
+from analyzers.model.incident import Close, Cut, Incident, Instruction, Open, Publish
+from analyzers.verdict.digest import digest
+
+
+def look(state: State, now: float) -> Iterator[Instruction]:
+    """Look at all jobs and nodes at once; open, publish, merge and close what is of the fleet."""
+    report = state.fleet.look(state.jobs, state.nodes, now)
+    yield from report.alarms
+    open_by_key = {key_of(one): one for one in state.incidents.values() if one.kind == "infrastructure"}
+    for key, because in report.over.items():
+        if (incident := open_by_key.pop(key, None)) is not None:
+            yield from _close(state, incident, now, because)
+    for shared in report.shared:
+        incident = open_by_key.get(shared.key)
+        if incident is None:
+            incident = _opened(state, shared, now)
+            yield Open(incident=incident)
+        yield from _told(state, incident, shared, now)
+    state.report = report
+    merge(state)
+
+
+def _opened(state: State, shared: Shared, now: float) -> Incident:
+    name = hashlib.sha256(f"{shared.key}\x00{state.sequence}".encode()).hexdigest()[:12]
+    nodes = tuple(sorted(shared.nodes))
+    return Incident(
+        id=f"inc-{name}", kind="infrastructure", job=None, attempt=None, opened_at=now, onset_at=min(shared.symptom.at, now),
+        symptoms=(shared.symptom,), after=state.mark_before(now - LOOKBACK_SECONDS), nodes=nodes, offsets=state.offsets(nodes),
+    )  # fmt: skip
+
+
+def _told(state: State, incident: Incident, shared: Shared, now: float) -> Iterator[Instruction]:
+    """Publish the verdict where it says something new, as when one more node is affected by something else."""
+    joined = sorted(shared.nodes - set(incident.nodes))
+    if joined:
+        incident = replace(incident, nodes=(*incident.nodes, *joined))
+    said = digest(shared.verdict)
+    if said != incident.digest:
+        incident = replace(incident, digest=said, published=incident.published + 1)
+        cut = Cut(
+            after=incident.after, through=state.sequence, at=now, nodes=len(incident.nodes), offsets=incident.offsets
+        )
+        yield Publish(incident=incident.id, version=incident.published, cut=cut, verdict=shared.verdict)
+    if incident is not state.incidents.get(incident.id):
+        remember(state, incident)
+
+
+def merge(state: State) -> None:
+    """Let job incidents wait that an infrastructure incident explains, and those go on that none does any more."""
+    report = state.report
+    ids = {key_of(one): one.id for one in state.incidents.values() if one.kind == "infrastructure"}
+    unseen = {id for key, id in ids.items() if all(one.key != key for one in report.shared)}
+    for incident in list(state.incidents.values()):
+        if incident.job is None or incident.merged_into in unseen:
+            continue  # an engine that has just been started knows of an outage before it sees it
+        into = next((ids[one.key] for one in report.shared if one.key in ids and one.explains(incident)), None)
+        if into == incident.merged_into:
+            continue
+        # What was seen during the outage is no ground for a judgement after it: it is looked at again first.
+        changed = replace(incident, merged_into=into, judge_at=None, asked_at=None, next_look_at=state.now)
+        remember(state, changed if into is None else replace(incident, merged_into=into))
+
+
+def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
+    leave(state, incident.id)
+    yield Close(incident=incident.id, at=now, because=because, recovered=True)

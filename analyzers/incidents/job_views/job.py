@@ -1,0 +1,138 @@
+"""One attempt of a job as its records show it: kept small, and the same whatever way round the batches come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzers.incidents.job_views.events import Events
+from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.processes import End, Processes
+from analyzers.incidents.job_views.progress import Progress
+from analyzers.incidents.job_views.rhythm import Rhythm
+from analyzers.incidents.job_views.traffic import SCOPES, Traffic
+from analyzers.incidents.job_views.waits import Inside, Waits
+from analyzers.knowledge import Knowledge
+from analyzers.model.incident import Received
+from collectors.records import (
+    DeviceState,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    RasCommunicator,
+    Record,
+    Ring,
+    Samples,
+    Steps,
+)
+
+UNHEARD_SECONDS = 30.0  # who tells of the steps may be on a node that is gone: then traffic is followed
+UNDER_WAY_SECONDS = 2.0  # a step ends as late as this after its job has lost a rank
+BEFORE_SECONDS = 60.0  # a log tells at first of yesterday: what is so much older than the attempt is not of it
+ORDINARY = frozenset({"nccl_warning", "nan"})
+SERIOUS = frozenset({
+    "xid", "sxid", "off_bus", "mce", "panic", "kernel_bug", "soft_lockup", "hard_lockup", "rcu_stall", "aer", "mlx5",
+})  # fmt: skip
+
+
+class JobView:
+    """What the detectors look at. All instants are by the service's clock."""
+
+    def __init__(self, job: str, attempt: int | None = None, knowledge: Knowledge | None = None) -> None:
+        """``knowledge`` holds the Xid tables: without them no kernel event is a symptom."""
+        self.job, self.attempt = job, attempt
+        self.knowledge = knowledge or Knowledge()
+        self.nodes: dict[str, NodeView] = {}
+        self.first_at = float("inf")  # the first batch that told of it
+        self.progress = Progress()
+        self.processes = Processes()
+        self.waits = Waits()
+        self.traffic = Traffic()
+        self.logged = Events()  # failures that its logs tell of
+        self.hardware = Events()  # kernel events and device states of its nodes
+
+    @property
+    def ranks(self) -> dict[int, str]:
+        """Return the node of each rank."""
+        return self.processes.ranks
+
+    @property
+    def world_size(self) -> int | None:
+        """Return how many ranks there are, where any process says it."""
+        return self.processes.world_size
+
+    @property
+    def ended(self) -> dict[int, End]:
+        """Return how those ranks ended whose process does not run any more."""
+        return self.processes.ended
+
+    @property
+    def newest_step(self) -> int | None:
+        """Return the newest step that anybody has told of."""
+        return self.progress.step
+
+    @property
+    def newest_step_at(self) -> float | None:
+        """Return when that ended."""
+        return self.progress.at
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """Return the rhythm of whoever tells of steps most often."""
+        return self.progress.rhythm
+
+    @property
+    def outstanding(self) -> dict[int, Inside]:
+        """Return what each rank was inside of at the newest look at its ring."""
+        return {rank: ring.inside for rank, ring in self.waits.rings.items() if ring.inside is not None}
+
+    @property
+    def settled_until(self) -> float:
+        """Return the instant after which the job did two more steps, not counting what was under way."""
+        rows = self.rhythm.rows
+        return rows[-2].at - UNDER_WAY_SECONDS if len(rows) > 1 else 0.0
+
+    def went_on(self, at: float) -> bool:
+        """Whether the job did two more steps after an instant."""
+        return at < self.settled_until
+
+    def take(self, received: Received, records: Sequence[Record]) -> None:
+        """Take one batch's records of this job, and what is its node's: kernel events, device states, samples, coverage."""
+        at = received.received_at
+        self.first_at = min(self.first_at, at)
+        node = self.nodes.get(received.node)
+        if node is None:
+            node = self.nodes[received.node] = NodeView(received.node)
+        before = node.told_until
+        node.take(received, records)
+        late: list[Placement] = []
+        looks: dict[int, float] = {}
+        for record in records:
+            if isinstance(record, ProcessState):
+                self.processes.look(record, node, at)
+                node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
+            elif isinstance(record, Samples):
+                unheard = not self.progress.tellers or at - self.progress.until > UNHEARD_SECONDS
+                if record.scope in SCOPES and unheard and not self.waits.rings:
+                    self.traffic.take(record, node, at)
+            elif isinstance(record, Ring):
+                looked_at = self.waits.take(record, node, at, durations=not self.progress.tellers)
+                if looked_at is not None and record.rank is not None:
+                    looks[record.rank] = looked_at
+            elif isinstance(record, Steps):
+                self.progress.take(record, node, before, at)
+            elif isinstance(record, Placement):
+                late.append(record)
+            elif isinstance(record, LogEvent):
+                if record.event not in ORDINARY:
+                    self.logged.add(record, node, at, self.first_at - BEFORE_SECONDS)
+            elif isinstance(record, KernelEvent | DeviceState):
+                if record.state != "ok" if isinstance(record, DeviceState) else record.event in SERIOUS:
+                    self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
+            elif isinstance(record, RasCommunicator):
+                self.waits.count(record, node, at)
+        for placement in late:  # after the ends: who is placed no more has mostly told how it went
+            self.processes.place(placement, node, at)
+        for rank, looked_at in looks.items():  # after the steps that the same look has told of
+            self.progress.looked(rank, looked_at)
+        self.progress.heard(node)

@@ -1,0 +1,128 @@
+"""Whether what a teller says of loss and gradient norm has become nonsense: NaN, or five times what is usual.
+
+One odd step is noise, and a step that the optimizer skipped (fp16 overflow) is normal. What came back to where it was is
+over, and what comes after that is another story.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.incidents.job_views.rhythm import Row
+
+SPIKE_FACTOR = 5.0
+NEWEST = 50  # steps whose median is the usual value
+WARM_UP_STEPS = 20
+WITHIN = 3  # two odd steps in so many are no noise
+STALE_VALUES = 10  # the median is taken anew after so many
+GOOD_AGAIN = 10  # steps after which a spike is over
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A run of odd steps that is not over."""
+
+    name: str  # nan spike
+    at: float
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Odd:
+    name: str
+    row: Row
+    text: str
+    certain: bool = False
+
+
+class Usual:
+    """The newest good values of one quantity."""
+
+    __slots__ = ("_median", "_since", "_values")
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=NEWEST)
+        self._median = 0.0
+        self._since = 0  # values that came after the median was taken
+
+    def add(self, value: float) -> None:
+        """Take a good value."""
+        if math.isfinite(value):
+            self._values.append(value)
+            self._since += 1
+
+    def exceeded_by(self, value: float) -> float | None:
+        """Return the median where a value is five times as large, or more."""
+        if len(self._values) < WARM_UP_STEPS or not math.isfinite(value):
+            return None
+        if self._since >= STALE_VALUES:
+            self._median, self._since = float(np.median(self._values)), 0
+        return self._median if 0.0 < SPIKE_FACTOR * self._median < value else None
+
+
+def trouble(rows: Sequence[Row]) -> Trouble | None:
+    """Return the run of odd steps that lasts at the end of these rows."""
+    losses, norms = Usual(), Usual()
+    newest: deque[_Odd | None] = deque(maxlen=WITHIN)
+    found: Trouble | None = None
+    good = 0
+    for row in rows:
+        if row.skipped:
+            continue
+        odd_one = _odd(row, losses, norms)
+        newest.append(odd_one)
+        if odd_one is None:
+            losses.add(row.loss)
+            norms.add(row.gradient_norm)
+            good += 1
+            found = None if good >= GOOD_AGAIN else found
+            continue
+        good = 0
+        odd_ones = [one for one in newest if one is not None]
+        if found is None and (odd_one.certain or len(odd_ones) > 1):
+            first = odd_ones[0]
+            found = Trouble(odd_one.name, first.row.at, first.row.step, odd_one.text)
+    return found
+
+
+class Glance:
+    """Whether any newer row may be odd, for a fraction of what ``trouble`` costs."""
+
+    __slots__ = ("_loss", "_norm", "_seen", "odd")
+
+    def __init__(self) -> None:
+        self.odd = False
+        self._loss = self._norm = math.inf  # beyond which a value deserves a look
+        self._seen = 0
+
+    def at(self, row: Row, rows: Sequence[Row]) -> None:
+        """Look at a row, the newest of these."""
+        self._seen += 1
+        if self._seen == WARM_UP_STEPS or self._seen % NEWEST == 0:
+            self._loss, self._norm = (_worth_a_look([one[place] for one in rows[-NEWEST:]]) for place in (2, 3))
+        infinite = math.isinf(row.loss) or math.isinf(row.gradient_norm)
+        self.odd = self.odd or bool(row.nan) or infinite or row.loss > self._loss or row.gradient_norm > self._norm
+
+
+def _worth_a_look(values: Sequence[float]) -> float:
+    finite = sorted(value for value in values if math.isfinite(value))
+    return finite[len(finite) // 2] * SPIKE_FACTOR / 2 if finite and finite[len(finite) // 2] > 0 else math.inf
+
+
+def _odd(row: Row, losses: Usual, norms: Usual) -> _Odd | None:
+    where = f"at step {row.step:,}"
+    if row.nan & 1 or math.isinf(row.loss):
+        return _Odd("nan", row, f"the loss is {'NaN' if row.nan & 1 else row.loss} {where}", certain=True)
+    if row.nan & 2 or math.isinf(row.gradient_norm):
+        return _Odd("nan", row, f"the gradient norm is {'NaN' if row.nan & 2 else row.gradient_norm} {where}")
+    for name, value, usual in (("loss", row.loss, losses), ("gradient norm", row.gradient_norm, norms)):
+        if (median := usual.exceeded_by(value)) is not None:
+            bound = f"more than {SPIKE_FACTOR:g} times the median of {NEWEST} steps, {median:.4g}"
+            return _Odd("spike", row, f"the {name} is {value:.4g} {where}, {bound}")
+    return None

@@ -1,0 +1,62 @@
+"""Whether an incident is over: the job moves again, a new attempt does, or the job has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.losses import GOOD_AGAIN
+from analyzers.model.incident import Incident
+
+SETTLED_SECONDS = {"crash": 30.0, "hardware": 60.0}
+"""A job that goes on without a dead rank, or on a node with a faulty device, gets its verdict before its incident ends."""
+UNSEEN_SECONDS = 60.0
+
+
+def allowed_seconds(view: JobView) -> float:
+    """Return for how long the job may tell of no step before that is a symptom, by its own rhythm."""
+    return view.progress.allowed_seconds
+
+
+def moved(view: JobView, incident: Incident, now: float) -> str | None:
+    """Return the sentence why the incident is over; None: it is not."""
+    if view.attempt is not None and incident.attempt is not None and view.attempt > incident.attempt:
+        return f"attempt {view.attempt} runs" if view.ranks or view.newest_step is not None else None
+    return moves_again(view, incident, now) or _has_ended(view, now)
+
+
+def moves_again(view: JobView, incident: Incident, now: float) -> str | None:
+    """Return the sentence where the very attempt goes on, by itself; None: it does not."""
+    step, at = view.newest_step, view.newest_step_at
+    if step is None or at is None or at <= incident.opened_at:
+        return None
+    if now < incident.opened_at + SETTLED_SECONDS.get(incident.kind, 0.0):
+        return None
+    told = view.rhythm.told_after(incident.opened_at)
+    if incident.kind == "numeric":
+        good = told >= GOOD_AGAIN and view.progress.trouble() is None
+        return f"loss and gradient norm are as before at step {step:,}" if good else None
+    if (incident.last_step is None or step < incident.last_step + 2) and told < 2:  # a counter may begin anew
+        return None
+    return f"the job moves again: it has done step {step:,}"
+
+
+def restarted(view: JobView, incident: Incident) -> bool:
+    """Whether the attempt goes on with processes that were begun since: where nothing counts attempts, that is a new one."""
+    begun = (
+        node.here(process.started_at, node.last_received_at)
+        for process in view.processes.of.values()
+        if process.started_at and (node := view.nodes.get(process.node)) is not None
+    )
+    return max(begun, default=0.0) > incident.onset_at
+
+
+def _has_ended(view: JobView, now: float) -> str | None:
+    if not view.ended or view.processes.alive:
+        return None
+    unseen = (view.world_size or 0) > len(view.ranks)  # some nodes have no agent: theirs end with the others, or soon
+    if unseen and now < max(end.at for end in view.ended.values()) + UNSEEN_SECONDS:
+        return None
+    ways = Counter(end.how() for end in view.ended.values()).most_common(3)
+    told = ", ".join(f"{count:,} {way}" for way, count in ways)
+    return f"all {len(view.ended):,} processes that were seen of the job have ended: {told}"

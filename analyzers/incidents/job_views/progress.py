@@ -1,0 +1,234 @@
+"""Who tells of a job's steps, how far that has come, and since when nothing was told.
+
+A teller is a rank's log or its probe. All are followed to their newest step; a few are followed closely, for the rhythm,
+and the one that tells most often is the job's. Silence counts only as far as the tellers' nodes have told of everything:
+the silence of a sender, or of a log that is written in large pieces, is not the silence of the job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import nlargest
+
+import numpy as np
+
+from analyzers.incidents.job_views.losses import GOOD_AGAIN, Glance, Trouble, trouble
+from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.rhythm import FEWEST, SHORTEST_SECONDS, Rhythm, Row
+from collectors.records import STEP_COLUMNS, Steps
+
+MOST_FOLLOWED = 3
+MOST_TELLERS = 65_536
+MOST_TELLINGS = 64  # kinds of tellers: readers of logs, and the probe
+MOST_LATENESSES = 64
+LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the clock
+PROBE = "probe"
+EVERY_SECONDS = {PROBE: 10.0}  # how often an agent reads what the probe has; logs it reads more often
+LOG_EVERY_SECONDS = 5.0
+_KINDS = {name: np.dtype(kind) for name, kind in STEP_COLUMNS.items()}
+
+Key = tuple[int, str]  # rank (-1: the log names none) and who tells
+
+
+@dataclass(slots=True)
+class Teller:
+    """One teller's newest step."""
+
+    at: float
+    step: int
+    node: str
+
+
+@dataclass(slots=True)
+class Followed:
+    """A teller whose steps are kept."""
+
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    latenesses: list[float] = field(default_factory=list)  # of the newest batches: how much later than read it could be
+    glance: Glance = field(default_factory=Glance)
+    _trouble: tuple[Row, Trouble | None] | None = None  # as of this newest row
+
+    @property
+    def late_seconds(self) -> float:
+        """Return how much later than it could be a step may come: by the second worst, for once anything may happen."""
+        worst = nlargest(2, self.latenesses)
+        return LATE_FACTOR * worst[-1] if worst else 0.0
+
+    def take(self, row: Row) -> None:
+        """Take a step."""
+        if self.rhythm.add(row):
+            self.glance.at(row, self.rhythm.rows)
+
+    def trouble(self) -> Trouble | None:
+        """Return what is wrong with its losses or gradient norms."""
+        rows = self.rhythm.rows
+        if not self.glance.odd:
+            return None
+        if self._trouble is None or self._trouble[0] is not rows[-1]:
+            self._trouble = rows[-1], trouble(rows)
+            self.glance.odd = self._trouble[1] is not None or any(row.nan for row in rows[-GOOD_AGAIN:])
+        return self._trouble[1]
+
+
+@dataclass(slots=True)
+class Telling:
+    """All tellers of one kind: up to when they have told of everything."""
+
+    every_seconds: float
+    until: float = 0.0
+    since: float = math.inf  # they are heard from then on: silence before is not theirs
+    nodes: set[str] = field(default_factory=set)
+
+
+class Progress:
+    """The steps of one attempt."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None  # the newest
+        self.at: float | None = None
+        self.tellers: dict[Key, Teller] = {}
+        self.tellings: dict[str, Telling] = {}
+        self.followed: dict[Key, Followed] = {}
+
+    def take(self, steps: Steps, node: NodeView, before: float, received_at: float) -> None:
+        """Take one record. ``before``: until when its node had told of everything when this batch came."""
+        key = (-1 if steps.rank is None else steps.rank, steps.told_by)
+        telling = self.tellings.get(steps.told_by)
+        if telling is None:
+            if len(self.tellings) >= MOST_TELLINGS:
+                return
+            every = EVERY_SECONDS.get(steps.told_by, LOG_EVERY_SECONDS)
+            telling = self.tellings[steps.told_by] = Telling(every)
+        followed = self._follow(key)
+        rows = list(_rows(steps, node, received_at, newest_only=followed is None))
+        teller = self.tellers.get(key)
+        if followed is not None and rows:
+            self._late(followed, teller, rows, before - telling.every_seconds)
+        for row in rows:
+            teller = self._tell(key, node.node, row, teller)
+            if followed is not None:
+                followed.take(row)
+        telling.nodes.add(node.node)
+        telling.since = min(telling.since, node.told_until)
+
+    def heard(self, node: NodeView) -> None:
+        """Note how far a node's tellers have told of everything, after a batch."""
+        for telling in self.tellings.values():
+            if node.node in telling.nodes:
+                telling.until = max(telling.until, node.told_until - telling.every_seconds)
+
+    def looked(self, rank: int, at: float) -> None:
+        """Note that a rank's probe was read at an instant: its steps until then are here."""
+        if (rank, PROBE) in self.tellers:
+            self.tellings[PROBE].until = max(self.tellings[PROBE].until, at)
+
+    @property
+    def lead(self) -> Key | None:
+        """Return the followed teller that tells most often."""
+        found: tuple[float, Key] | None = None
+        for key, followed in self.followed.items():
+            median = followed.rhythm.median_seconds() if len(followed.rhythm.rows) > FEWEST else math.inf
+            if found is None or (math.inf if median is None else median, key) < found:
+                found = (math.inf if median is None else median, key)
+        return None if found is None else found[1]
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """Return the job's rhythm; an empty one where nobody tells."""
+        lead = self.lead
+        return Rhythm() if lead is None else self.followed[lead].rhythm
+
+    @property
+    def until(self) -> float:
+        """Return up to when the tellers have told of everything."""
+        return max((telling.until for telling in self.tellings.values()), default=0.0)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Return for how long the job has told of no step, as far as that is known."""
+        if self.at is None:
+            return 0.0
+        at_most = self.until - self.at
+        lead = self.lead if at_most > SHORTEST_SECONDS else None  # which takes longer to tell
+        if lead is None:
+            return max(0.0, at_most)
+        telling = self.tellings[lead[1]]
+        return telling.until - self.followed[lead].late_seconds - max(self.at, telling.since)
+
+    @property
+    def allowed_seconds(self) -> float:
+        """Return for how long no step need be told of now."""
+        return self.rhythm.allowed_seconds(self.step)
+
+    def trouble(self) -> Trouble | None:
+        """Return what is wrong with the losses or gradient norms, by the first teller that says so."""
+        found = (self.followed[key].trouble() for key in sorted(self.followed))
+        return next((one for one in found if one is not None), None)
+
+    def _follow(self, key: Key) -> Followed | None:
+        """Return the teller's rows where it is among the first few by rank."""
+        followed = self.followed.get(key)
+        if followed is None and (len(self.followed) < MOST_FOLLOWED or key < max(self.followed)):
+            followed = self.followed[key] = Followed()
+            if len(self.followed) > MOST_FOLLOWED:
+                del self.followed[max(self.followed)]
+        return followed
+
+    def _late(self, followed: Followed, teller: Teller | None, rows: list[Row], until: float) -> None:
+        """Learn how long after its end a step comes that was written into a buffer first.
+
+        Of a first batch from a node that was not heard before nobody knows when its oldest step could have come.
+        """
+        first = next((row.at for row in rows if teller is None or row.at > teller.at), None)
+        if first is not None:
+            late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
+            followed.latenesses = [*followed.latenesses[1 - MOST_LATENESSES :], late]
+
+    def _tell(self, key: Key, node: str, row: Row, teller: Teller | None) -> Teller | None:
+        if teller is None:
+            if len(self.tellers) >= MOST_TELLERS:
+                return None
+            teller = self.tellers[key] = Teller(row.at, row.step, node)
+        elif (row.at, row.step) > (teller.at, teller.step):
+            teller.at, teller.step, teller.node = row.at, row.step, node
+        if self.at is None or (row.at, row.step) > (self.at, self.step or 0):
+            self.at, self.step = row.at, row.step
+        return teller
+
+
+def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[Row]:
+    """Yield the steps by the service's clock. One without an instant is left out, but for the last: it came just now."""
+    newest = 1 if newest_only else None
+    numbers, instants = _column(steps, "step", newest), _column(steps, "at", newest)
+    losses, norms, nans, skips = (
+        ([], [], [], [])
+        if newest_only
+        else (_column(steps, name) for name in ("loss", "gradient_norm", "nan", "skipped"))
+    )
+    last = min(len(numbers), len(instants)) - 1
+    for index in range(last + 1):
+        at = instants[index]
+        if at != at or node.impossible(at, received_at):  # noqa: PLR0124 it is NaN
+            if index < last or steps.at is None or node.impossible(steps.at, received_at):
+                continue
+            at = steps.at
+        yield Row(
+            node.here(at, received_at),
+            int(numbers[index]),
+            losses[index] if index < len(losses) else math.nan,
+            norms[index] if index < len(norms) else math.nan,
+            int(nans[index]) if index < len(nans) else 0,
+            int(skips[index]) if index < len(skips) else 0,
+        )
+
+
+def _column(steps: Steps, name: str, newest: int | None = None) -> list[float]:
+    """Return a column, or only so many values of its end."""
+    kind = _KINDS[name]
+    data = steps.columns.get(name, b"")
+    count = len(data) // kind.itemsize
+    first = 0 if newest is None else max(0, count - newest)
+    values: list[float] = np.frombuffer(data, kind, count - first, first * kind.itemsize).tolist() if count else []
+    return values

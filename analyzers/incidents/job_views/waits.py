@@ -1,0 +1,139 @@
+"""What ranks are inside of: open entries of the probe's rings, and NCCL's own counts of what each rank has launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.processes import LARGEST_RANK, MOST_RANKS
+from collectors.records import RING_COLUMNS, Members, RasCommunicator, Ring
+
+MOST_DURATIONS = 256
+MOST_COMMUNICATORS = 4_096
+_KINDS = {name: np.dtype(kind) for name, kind in RING_COLUMNS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The oldest collective or transfer that a rank has entered and not left. Sequence 0: a transfer."""
+
+    since: float
+    group: str
+    operation: str
+    sequence: int
+    members: Members | None
+
+
+@dataclass(slots=True)
+class RankRing:
+    """One rank's ring at its newest look."""
+
+    at: float
+    moved_at: float  # something was last entered or left
+    inside: Inside | None
+
+
+@dataclass(slots=True)
+class Counts:
+    """A communicator by RAS: whether its ranks have launched differently much, and since when nothing has changed."""
+
+    at: float
+    since: float
+    counts: tuple[int, ...]
+    behind: tuple[int, ...]  # its own numbering
+
+
+class Waits:
+    """The rings and the communicators of one attempt."""
+
+    def __init__(self) -> None:
+        self.rings: dict[int, RankRing] = {}
+        self.first_at: float | None = None
+        self.looked_at = 0.0
+        self.moved_at = 0.0  # any rank entered or left something
+        self.communicators: dict[str, Counts] = {}
+        self.first_count_at: float | None = None
+        self.durations: list[float] = []  # the longest finished operation of each of the newest looks
+
+    def take(self, ring: Ring, node: NodeView, received_at: float, *, durations: bool) -> float | None:
+        """Take a ring; return the instant of the look. ``durations``: the job tells of no steps, so these are its rhythm."""
+        if ring.rank is None or ring.ended:
+            return None
+        at = node.here(ring.at, received_at)
+        known = self.rings.get(ring.rank)
+        if known is not None and at <= known.at:
+            return at
+        if known is None and (len(self.rings) >= MOST_RANKS or not 0 <= ring.rank < LARGEST_RANK):
+            return None
+        entered, left = _column(ring, "entered_ns"), _column(ring, "left_ns")
+        if not len(entered) == len(left) == ring.count:
+            return at
+        moved_ns = max(max(entered, default=0), max(left, default=0))
+        moved_at = node.here(moved_ns / 1e9, at) if moved_ns > 0 else 0.0
+        self.rings[ring.rank] = RankRing(at, moved_at, _inside(ring, entered, left, node, at) if -1 in left else None)
+        self.moved_at, self.looked_at = max(self.moved_at, moved_at), max(self.looked_at, at)
+        self.first_at = at if self.first_at is None else min(self.first_at, at)
+        if durations:
+            taken = max((end - begin for begin, end in zip(entered, left, strict=True) if end >= begin), default=0)
+            self.durations = [*self.durations[1 - MOST_DURATIONS :], taken / 1e9]
+        return at
+
+    def count(self, communicator: RasCommunicator, node: NodeView, received_at: float) -> None:
+        """Take a communicator of a RAS report."""
+        at = node.here(communicator.at, received_at)
+        self.first_count_at = at if self.first_count_at is None else min(self.first_count_at, at)
+        key = f"{communicator.hash}/{communicator.secondary_hash}"
+        ranks = [rank for rank in communicator.ranks if not rank.missing and not rank.unresponsive]
+        counts = tuple(sum(rank.counts.values()) for rank in ranks)
+        most = max(counts, default=0)
+        behind = tuple(rank.rank for rank, count in zip(ranks, counts, strict=True) if count < most)
+        known = self.communicators.get(key)
+        if known is None:
+            if len(self.communicators) < MOST_COMMUNICATORS:
+                self.communicators[key] = Counts(at, at, counts, behind)
+        elif at > known.at:
+            since = known.since if counts == known.counts else at
+            self.communicators[key] = Counts(at, since, counts, behind)
+
+    @property
+    def moved_for(self) -> float:
+        """Return for how long ranks have entered and left things since the first look."""
+        return self.moved_at - self.first_at if self.first_at is not None else 0.0
+
+    @property
+    def counted_for(self) -> float:
+        """Return for how long NCCL's counts have changed since the first report."""
+        changed_at = max((one.since for one in self.communicators.values()), default=0.0)
+        return changed_at - self.first_count_at if self.first_count_at is not None else 0.0
+
+    def p99_seconds(self) -> float:
+        """Return how long operations take of which one in a hundred takes longer."""
+        ordered = sorted(self.durations)
+        return ordered[(len(ordered) * 99 - 1) // 100] if ordered else 0.0
+
+
+def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, latest: float) -> Inside:
+    """Return the oldest open collective, or where there is none the oldest open transfer."""
+    sequences = _column(ring, "collective_seq")
+    sequences = sequences if len(sequences) == len(left) else [0] * len(left)
+    still = [index for index, instant in enumerate(left) if instant == -1]
+    oldest = min(still, key=lambda index: (sequences[index] == 0, entered[index]))
+    group = _text(ring, "group", oldest)
+    members = next((known.members for known in ring.groups if known.name == group), None)
+    since = node.here(entered[oldest] / 1e9, latest)
+    return Inside(since, group, _text(ring, "operation", oldest), sequences[oldest], members)
+
+
+def _text(ring: Ring, name: str, index: int) -> str:
+    numbers = _column(ring, name)
+    number = numbers[index] if index < len(numbers) else -1
+    return ring.strings[number][:200] if 0 <= number < len(ring.strings) else ""
+
+
+def _column(ring: Ring, name: str) -> list[int]:
+    kind = _KINDS[name]
+    data = ring.columns.get(name, b"")
+    values: list[int] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
+    return values

@@ -1,0 +1,138 @@
+"""How the engine's memory grows and shrinks. Nothing is decided here, so that the log can be observed again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from analyzers.incidents.evidence import Evidence, concerns_job
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, NodeSeen, State
+from analyzers.model.incident import Incident, Received
+from collectors.records import Record
+
+MARK_SECONDS = 10.0
+MOST_JOBS_ON_A_NODE = 64  # attempts: a new one takes the place of one that has ended, and what more is told is left out
+ENDED_SECONDS = 60.0  # agents tell of what runs every ten
+
+
+def observe(state: State, event: Received) -> None:
+    """Take up a batch into the memory, deciding nothing."""
+    if event.sequence and event.sequence <= state.sequence:
+        return  # it was seen: the log is read again from somewhat before
+    _mark(state, event)
+    seen = state.nodes.get(event.node)
+    if seen is None:
+        seen = state.nodes[event.node] = NodeSeen(event.received_at, event.received_at)
+    seen.see(event)
+    state.fleet.take(event)
+    state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
+    for record in event.records:
+        if record.job is not None:
+            key = (record.job, record.attempt)
+            _place(state, key, event.node, event.received_at)
+            if key in state.jobs:
+                state.told_at[key] = max(event.received_at, state.told_at.get(key, 0.0))
+    for key in state.jobs_on.get(event.node, ()):
+        concerning = [record for record in event.records if concerns_job(record, *key)]
+        state.jobs[key].take(event, concerning)
+        state.changed.add(key)
+
+
+def _mark(state: State, event: Received) -> None:
+    """Remember how far the log had come: an incident's records begin some minutes before its opening."""
+    if not state.marks or event.received_at - state.marks[-1][0] >= MARK_SECONDS:
+        state.marks.append((event.received_at, state.sequence))
+    while len(state.marks) > 1 and state.marks[1][0] < event.received_at - 2 * LOOKBACK_SECONDS:
+        state.marks.popleft()
+    state.sequence = max(state.sequence, event.sequence)
+
+
+def _place(state: State, key: JobKey, node: str, at: float) -> None:
+    here = state.jobs_on.setdefault(node, set())
+    if key in here:
+        return
+    if len(here) >= MOST_JOBS_ON_A_NODE:
+        oldest = min(here, key=lambda known: (state.told_at.get(known, 0.0), str(known)))
+        if state.told_at.get(oldest, 0.0) > at - ENDED_SECONDS:
+            return
+        here.discard(oldest)
+    here.add(key)
+    if key not in state.jobs:
+        state.jobs[key] = JobView(*key, state.knowledge)
+
+
+def remember(state: State, incident: Incident) -> None:
+    """Replace what is known of an open incident."""
+    state.incidents[incident.id] = incident
+
+
+def context(state: State, incident: Incident) -> tuple[Record, ...]:
+    """Return what was told before an incident's records begin, and still holds."""
+    found = [
+        record
+        for node in incident.nodes
+        if node in state.evidence
+        for record in state.evidence[node].context(incident.after)
+        if concerns_job(record, incident.job, incident.attempt)
+    ]
+    return tuple(found)
+
+
+def leave(state: State, id: str, settled_at: float | None = None) -> None:
+    """Drop an incident that is over; what showed until then, by default until now, is not a new one."""
+    incident = state.incidents.pop(id, None)
+    if incident is not None and incident.job is not None:
+        state.settled[incident.job, incident.attempt] = max(
+            state.now if settled_at is None else settled_at,
+            state.settled.get((incident.job, incident.attempt), 0.0),
+        )
+    state.contexts.pop(id, None)
+    state.waiting.pop(id, None)
+    state.unanswered.pop(id, None)
+
+
+def restored(state: State, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:
+    """Take up the incidents that a store has, with their contexts; the closed ones say what is settled."""
+    incidents = list(incidents)
+    state.fleet.restore(incident for incident, _ in incidents)
+    for incident, told_before in incidents:
+        if incident.closed_at is not None:
+            if incident.job is not None:
+                key = (incident.job, incident.attempt)
+                state.settled[key] = max(incident.closed_at, state.settled.get(key, 0.0))
+            continue
+        # What was being judged is judged anew: the records that have come since may have taken the place of earlier ones.
+        again = state.now if incident.cut is not None or incident.asked_at is not None else incident.judge_at
+        state.incidents[incident.id] = replace(incident, cut=None, judge_at=again)
+        state.contexts[incident.id] = told_before
+
+
+def forget(state: State, now: float) -> None:
+    """Let go of evidence that no incident needs, and of jobs and nodes that nobody tells of any more."""
+    needed: dict[str, int] = {}
+    for incident in state.incidents.values():
+        for node in incident.nodes:
+            needed[node] = min(needed.get(node, incident.after), incident.after)
+    through = state.mark_before(now - LOOKBACK_SECONDS)
+    for node, evidence in state.evidence.items():
+        evidence.forget(min(through, needed.get(node, through)))
+    for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
+        for of_node in (state.nodes, state.jobs_on):
+            of_node.pop(node, None)
+    for node in [name for name in state.evidence if name not in state.nodes and name not in needed]:
+        del state.evidence[node]
+    running = {key for keys in state.jobs_on.values() for key in keys}
+    open_jobs = {(incident.job, incident.attempt) for incident in state.incidents.values()}
+    for key in [key for key in state.jobs if key not in open_jobs and _forgotten(state, key, running, now)]:
+        for of_job in (state.jobs, state.told_at):
+            of_job.pop(key, None)
+        for keys in state.jobs_on.values():
+            keys.discard(key)
+    for key in [key for key, at in state.settled.items() if key not in state.jobs and now - at > FORGOTTEN_SECONDS]:
+        del state.settled[key]
+
+
+def _forgotten(state: State, key: JobKey, running: set[JobKey], now: float) -> bool:
+    return key not in running or now - state.told_at.get(key, 0.0) > FORGOTTEN_SECONDS

@@ -1,0 +1,344 @@
+"""One step of the engine: an event comes in, instructions come out, and nothing else happens.
+
+An incident of a job:
+
+                symptom                 all asked have answered, or the bound has passed
+    (none) ───────────────► looking 1 ───────────────────────────────► judging ──► published
+                 │             ▲  stacks, recorders, logs: asked at once    │
+                 │             └──── ten seconds after the first look ◄─────┤  look 2: moving or frozen
+                 │             └──── then after 1, 2, 3, 5, 10 … minutes ◄────┘
+    same again: merged, judged again
+                                       the job moves, a new attempt does, or it has ended ──► closed
+
+Time is the receipt clock: ``now`` is given, records tell theirs. What an event means for the memory (``observe``) is apart
+from what is decided (``step``): after a restart the log is observed again and nothing is decided twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from analyzers.incidents import infrastructure
+from analyzers.incidents.detectors import symptoms
+from analyzers.incidents.evidence import selected
+from analyzers.incidents.job_views import JobView, moved, moves_again, restarted
+from analyzers.incidents.memory import context, forget, leave, observe, remember, restored
+from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, State
+from analyzers.model.incident import (
+    Ask,
+    Close,
+    Cut,
+    Event,
+    Incident,
+    Instruction,
+    Judge,
+    Judged,
+    Merge,
+    Open,
+    Publish,
+    Received,
+    Symptom,
+    Tick,
+)
+from analyzers.model.verdict import Verdict
+from analyzers.verdict.digest import digest
+from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
+from collectors.records import CommandResult
+
+TICK_SECONDS = 10.0
+CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again after this
+ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
+LATE_ANSWER_SECONDS = 12.0  # and so long is waited where more than half of the answers are missing: a busy node
+SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
+CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and what they say is judged
+CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
+ASKED: tuple[tuple[str, dict[str, str]], ...] = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
+AWAITED = tuple(verb for verb, _ in ASKED)
+MOST_SYMPTOMS = 64  # of one incident
+
+
+def step(state: State, event: Event, now: float) -> tuple[State, list[Instruction]]:
+    """Take up an event; return the state, which is the same object, and what is to be done."""
+    state.now = max(state.now, now)
+    if isinstance(event, Received):
+        observe(state, event)
+        return state, list(_answered(state, event))
+    if isinstance(event, Tick):
+        return state, list(_tick(state, now))
+    if isinstance(event, Judged):
+        return state, list(_judged(state, event, now))
+    leave(state, event.incident)
+    return state, []
+
+
+def due(state: State) -> float | None:
+    """Return when the next Tick is worth something, before the ordinary one; None: it can wait for that."""
+    instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
+    for incident in state.incidents.values():
+        if incident.merged_into is not None:
+            continue
+        if incident.asked_at is not None:
+            instants.append(_waits_until(state, incident, incident.asked_at))
+        if incident.cut is None:
+            # While a look is waited for, the next one is not due, however late it is.
+            next_look_at = incident.next_look_at if incident.asked_at is None else None
+            instants += [at for at in (incident.judge_at, next_look_at) if at is not None]
+    return min(instants, default=None)
+
+
+def _answered(state: State, event: Received) -> Iterator[Instruction]:
+    """Judge as soon as everybody who was asked has answered, and again when one answers later."""
+    results = {record.verb for record in event.records if isinstance(record, CommandResult)}
+    if not results:
+        return
+    for id, waiting in list(state.waiting.items()):
+        before = len(waiting)
+        waiting.difference_update((event.node, verb) for verb in results)
+        if len(waiting) == before:
+            continue
+        incident = state.incidents[id]
+        if incident.asked_at is None:
+            state.unanswered[id] = len(waiting)
+            remember(state, replace(incident, judge_at=incident.judge_at or state.now + SETTLE_SECONDS))
+        elif not waiting:
+            state.unanswered[id] = 0
+            remember(state, replace(incident, asked_at=None, answered=incident.looks))
+            if incident.merged_into is None and not _settling(incident):
+                yield from _judge(state, id)
+
+
+def _waits_until(state: State, incident: Incident, asked_at: float) -> float:
+    """Return how long a look's answers are waited for; what comes later is judged when it comes."""
+    asked = len(incident.nodes) * len(AWAITED)
+    if state.now >= asked_at + ANSWER_SECONDS and 2 * len(state.waiting.get(incident.id, ())) > asked:
+        return asked_at + LATE_ANSWER_SECONDS
+    return asked_at + ANSWER_SECONDS
+
+
+def _settling(incident: Incident) -> bool:
+    """Whether a crash still unfolds: the dead answer quickly, and their logs and the deaths of others come after."""
+    return incident.judge_at is not None and _crashed(incident)
+
+
+def _crashed(incident: Incident) -> bool:
+    return any(symptom.kind == "crash" for symptom in incident.symptoms)
+
+
+# --- what is decided as time passes
+
+
+def _tick(state: State, now: float) -> Iterator[Instruction]:
+    whole = now - state.ticked_at >= TICK_SECONDS
+    if whole or now - state.looked_at >= CHANGED_SECONDS:
+        keys = list(state.jobs) if whole else [key for key in state.changed if key in state.jobs]
+        state.changed.clear()
+        state.looked_at = now
+        attempts: dict[str, list[JobView]] = defaultdict(list)
+        for view in state.jobs.values():
+            attempts[view.job].append(view)
+        open_of = {(incident.job, incident.attempt): incident for incident in state.incidents.values()}
+        for key in sorted(keys, key=str):
+            yield from _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
+    if whole:
+        state.ticked_at = now
+        yield from infrastructure.look(state, now)
+        forget(state, now)
+    else:
+        infrastructure.merge(state)
+    for id, incident in list(state.incidents.items()):
+        if incident.job is None:
+            continue
+        if whole and _unseen(state, incident, now):
+            yield from _close(state, incident, now, f"nothing was told of job {incident.job} for an hour")
+        elif incident.merged_into is None:
+            yield from _go_on(state, id, now)
+
+
+def _unseen(state: State, incident: Incident, now: float) -> bool:
+    """Whether nobody tells of the job any more: its nodes are gone, or were while the engine was away."""
+    told_at = state.told_at.get((incident.job or "", incident.attempt), 0.0)
+    return now > max(incident.opened_at, told_at) + FORGOTTEN_SECONDS
+
+
+def _look_at(
+    state: State, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
+) -> Iterator[Instruction]:
+    """Ask the detectors about a job: open, merge, or see that it is over. ``attempts``: all of the same job."""
+    key = (view.job, view.attempt)
+    later = [one for one in attempts if _number(one) > _number(view)]
+    # What the nodes tell now is the later attempt's; what they tell without a number is that of those that have one.
+    if incident is None and any(one.first_at > view.first_at or view.attempt is None for one in later):
+        return
+    since = state.settled.get(key, 0.0)
+    shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
+    if incident is not None and (because := _over(view, incident, later, shown, now)):
+        recovered = moves_again(view, incident, now) is not None and not restarted(view, incident)
+        yield from _close(state, incident, now, because, recovered=recovered)
+        return
+    for symptom in shown:
+        incident = state.incident_of(key)
+        if incident is None:
+            yield from _open(state, key, symptom, now)
+        elif not _is_known(incident, symptom):
+            yield from _merge(state, incident, symptom, now)
+
+
+def _number(view: JobView) -> int:
+    return -1 if view.attempt is None else view.attempt
+
+
+def _is_known(incident: Incident, symptom: Symptom) -> bool:
+    return any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms)
+
+
+def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[Symptom], now: float) -> str | None:
+    """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters.
+
+    Deaths are told at once and logs some seconds later, and a job may die while it is looked at for something else.
+    """
+    if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
+        return None
+    died_at = max((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
+    if died_at is not None and (now < died_at + CRASH_HELD_SECONDS or incident.cut is not None):
+        return None
+    if _crashed(incident) and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
+        return None
+    running = [one for one in later if one.newest_step is not None]
+    if running:
+        newest = max(running, key=lambda one: one.attempt or 0)
+        return f"attempt {newest.attempt} is at step {newest.newest_step}"
+    return moved(view, incident, now)
+
+
+def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[Instruction]:
+    view = state.jobs[key]
+    after = state.mark_before(now - LOOKBACK_SECONDS)
+    nodes = tuple(sorted(view.nodes))
+    incident = Incident(
+        id=_name(key, symptom, state.sequence), kind=symptom.kind, job=key[0], attempt=key[1], opened_at=now,
+        onset_at=min(symptom.at, now), symptoms=(symptom,), after=after, nodes=nodes, next_look_at=now,
+        offsets=state.offsets(nodes), last_step=view.newest_step,
+    )  # fmt: skip
+    state.contexts[incident.id] = context(state, incident)
+    remember(state, incident)
+    yield Open(incident=incident, context=state.contexts[incident.id])
+    yield from _go_on(state, incident.id, now)
+
+
+def _merge(state: State, incident: Incident, symptom: Symptom, now: float) -> Iterator[Instruction]:
+    if len(incident.symptoms) >= MOST_SYMPTOMS:
+        return
+    settle = CRASH_SETTLE_SECONDS if symptom.kind == "crash" else SETTLE_SECONDS
+    changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle)
+    remember(state, changed)
+    yield Merge(incident=incident.id, symptom=symptom)
+
+
+def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
+    """Do what an open incident's own clock says: ask again, stop waiting, judge."""
+    incident = state.incidents[id]
+    if incident.asked_at is not None and now >= _waits_until(state, incident, incident.asked_at):
+        state.unanswered[id] = len(state.waiting.get(id, ()))
+        incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
+        remember(state, incident)
+    if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
+        yield from _ask(state, incident, now)
+        incident = state.incidents[id]
+    if incident.judge_at is not None and now >= incident.judge_at:
+        yield from _judge(state, id)
+
+
+def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
+    """Begin a look: ask every node of the job at once, before a collective's timeout kills the victims."""
+    if incident.job is None:
+        return
+    view = state.jobs.get((incident.job, incident.attempt))
+    joined = tuple(sorted(set(view.nodes) - set(incident.nodes))) if view is not None else ()
+    nodes = (*incident.nodes, *joined)
+    later = LOOKS_AFTER_SECONDS[min(incident.looks + 1, len(LOOKS_AFTER_SECONDS) - 1)]
+    next_at = incident.opened_at + later if incident.looks + 1 < len(LOOKS_AFTER_SECONDS) else now + later
+    # What was told before is forgotten of nodes that are in no incident: a replay, which has it all, leaves it out.
+    kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
+    changed = replace(
+        incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
+        offsets=incident.offsets | state.offsets(joined), asked_at=now, next_look_at=max(next_at, now + LOOKS_AFTER_SECONDS[1]),
+    )  # fmt: skip
+    if _crashed(incident) and incident.judge_at is None:
+        changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
+    remember(state, changed)
+    state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
+    for verb, arguments in ASKED:
+        told = arguments if verb == "read" else {"job": incident.job}
+        yield Ask(incident=incident.id, nodes=nodes, verb=verb, arguments=told)
+
+
+def _judge(state: State, id: str) -> Iterator[Instruction]:
+    incident = state.incidents[id]
+    if incident.cut is not None:  # one judgement at a time: the next sees what has come in the meantime
+        remember(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
+        return
+    cut = Cut(
+        after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
+        joined=incident.joined, offsets=incident.offsets,
+    )  # fmt: skip
+    remember(state, replace(incident, cut=cut, judge_at=None))
+    yield judgement(state, state.incidents[id])
+
+
+def judgement(state: State, incident: Incident) -> Judge:
+    """Return the judgement that an incident's cut stands for; after a restart, once more."""
+    cut = incident.cut
+    if cut is None:
+        raise ValueError(f"incident {incident.id} is not being judged")
+    records = selected(
+        state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut, incident.job,
+        incident.attempt,
+    )  # fmt: skip
+    return Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
+
+
+def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
+    """Publish what a judgement says, where it says something new."""
+    incident = state.incidents.get(event.incident)
+    if incident is None:  # it was closed in the meantime
+        return
+    told = digest(event.verdict)
+    early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
+    incident = replace(incident, cut=None)
+    # One that an outage explains by now accuses nobody.
+    if told != incident.digest and not early and incident.merged_into is None:
+        incident = replace(incident, digest=told, published=incident.published + 1)
+        yield Publish(
+            incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
+        )
+    remember(state, incident)
+    if incident.merged_into is None:
+        yield from _go_on(state, incident.id, now)
+
+
+def _is_early(verdict: Verdict, unanswered: int) -> bool:
+    """Whether the second look may well say something else: nobody is named, or who has not answered is."""
+    classes = {root.fault_class for root in verdict.roots}
+    return verdict.abstained or (unanswered > 0 and classes == {"no_dump"})
+
+
+def _close(
+    state: State, incident: Incident, now: float, because: str, *, recovered: bool = False
+) -> Iterator[Instruction]:
+    view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
+    # Agents tell of steps some seconds late: a job that moved again may have stopped once more before we knew of it.
+    moved_until = view.settled_until if view is not None else 0.0
+    leave(state, incident.id, moved_until if moved_until > incident.opened_at else None)
+    yield Close(incident=incident.id, at=now, because=because, recovered=recovered)
+
+
+def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
+    told = f"{key[0]}\x00{key[1]}\x00{symptom.kind}\x00{sequence}"
+    return "inc-" + hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+__all__ = ["due", "judgement", "observe", "restored", "step"]

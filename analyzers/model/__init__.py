@@ -1,0 +1,1 @@
+"""What analyzers compute on and what they answer with: window, topology, tables, findings, the verdict, the incident."""

@@ -1,0 +1,104 @@
+"""What one analyzer claims, and the document that all claims become (the verdict, see ``verdict.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from analyzers.knowledge import Knowledge
+    from analyzers.model.topology import Topology
+    from analyzers.model.window import Window
+
+Symptom = Literal["hang", "slow", "crash", "numeric", "hardware", "healthy", "unknown"]
+Cause = Literal["machine", "network", "code", "data", "imbalance", "storage", "platform", "unknown", "none"]
+Family = Literal["waits", "stacks", "process", "hardware", "log"]
+Kind = Literal[
+    "rank",
+    "device",
+    "node",
+    "link",
+    "switch",
+    "group",
+    "role",
+    "stage",
+    "code",
+    "data",
+    "library",
+    "storage",
+    "platform",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One sentence that a reader can check, and the record it rests on."""
+
+    text: str
+    source: str = ""
+    at: float | None = None
+    rank: int | None = None  # whose record it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """Somebody a finding points at. ``ranks`` are the guilty ranks only, never all of the node's.
+
+    ``strength`` in (0, 1]: how sure this analyzer is of *this* suspect, were its own evidence all there is.
+    """
+
+    kind: Kind
+    strength: float
+    why: str
+    ranks: tuple[int, ...] = ()
+    node: str | None = None
+    device: str | None = None  # PCI address or UUID
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One claim. ``together``: all suspects are culprits; otherwise at least one of them is (a set to narrow).
+
+    ``fault_class`` is the analyzer's own word: never_entered, completion_lost, device_or_network, desync, deadlock, init,
+    process_gone, outside (hang); stuck_stack, same_stack (stacks); stopped, uninterruptible, gone (process); xid, … .
+    ``narrows``: the finding names nobody by itself but picks among another finding's set (a minority stack).
+    ``scope``: ranks that the claim is about, suspects and victims alike; claims on disjoint scopes are separate roots.
+    """
+
+    analyzer: str
+    family: Family
+    symptom: Symptom
+    cause: Cause
+    fault_class: str
+    suspects: tuple[Suspect, ...] = ()
+    together: bool = False
+    narrows: bool = False
+    scope: frozenset[int] = frozenset()
+    onset: float | None = None
+    first_symptom: Evidence | None = None
+    victims: tuple[int, ...] = ()
+    chains: tuple[tuple[int, ...], ...] = ()  # victim … culprit, each waits for the next
+    rejected: tuple[Suspect, ...] = ()
+    missing: tuple[str, ...] = ()  # evidence that would decide
+    evidence: tuple[Evidence, ...] = ()
+
+
+Analyze = Callable[["Window", "Topology", "Knowledge"], Iterator[Finding]]
+_analyzers: dict[str, Analyze] = {}
+
+
+def analyzer(name: str) -> Callable[[Analyze], Analyze]:
+    """Register the decorated pure function under a name; the engine runs all of them, sorted by name."""
+
+    def register(analyze: Analyze) -> Analyze:
+        _analyzers[name] = analyze
+        return analyze
+
+    return register
+
+
+def registered() -> dict[str, Analyze]:
+    """Return every registered analyzer by name, sorted."""
+    return dict(sorted(_analyzers.items()))

@@ -1,0 +1,210 @@
+"""Where each rank stands by its stacks: the training process and thread chosen, its duty, and whether it moved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from analyzers.diagnosis.process import Owners
+from analyzers.model.frames import Duty, Rules, normal, shown, training_thread
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import Frame, ProcessState, StackDump, Thread
+
+WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
+SOFT = frozenset({"store", "idle_worker"})
+"""Duties that wait for others without being communication, or say nothing: neither waiting nor suspect."""
+ROUND_SECONDS = 15.0
+"""Looks of one round: an agent that is asked looks at all its ranks at once, twice, and nodes are asked together."""
+OUT_OF_DATE_SECONDS = 180.0
+"""A rank is looked at every minute unasked: what is so much older than the newest evidence is not of this hang."""
+_TOOLS = ("py-spy", "faulthandler", "gdb")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One rank's newest stack. ``moved`` compares it with the one before; None where there is none before."""
+
+    rank: int
+    node: str | None
+    duty: str  # a duty of the rules; "gil" and "compute" are added here
+    operation: str
+    reasons: tuple[str, ...]
+    normal: tuple[str, ...]
+    where: str  # the frame to show people
+    source: str
+    at: float | None
+    owns_gil: bool | None = None
+    active: bool | None = None
+    moved: bool | None = None
+    frozen: bool = False
+    helpers: tuple[str, ...] = ()  # duties of its child processes
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits in communication."""
+        return self.duty in WAITING
+
+    @property
+    def label(self) -> str:
+        """Name duty and operation: ranks with equal labels wait alike."""
+        return f"{self.duty} {self.operation}".strip()
+
+
+def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Standing]:
+    """Return where each rank stands, by rank."""
+    by_rank = _by_rank(window, topology)
+    return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
+
+
+def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int], tuple[Look, ...]]:
+    """Return how to get a rank's looks at its training process, oldest first; none where there is none."""
+    by_rank = _by_rank(window, topology)
+
+    @cache
+    def of(rank: int) -> tuple[Look, ...]:
+        return tuple(_split([Look.of(dump, rules) for dump in by_rank[rank]])[0]) if rank in by_rank else ()
+
+    return of
+
+
+def _by_rank(window: Window, topology: Topology) -> dict[int, list[StackDump]]:
+    """Return each rank's stacks that are of the moment that the window ends with."""
+    owners = Owners.of(window, topology)
+    by_rank: dict[int, list[StackDump]] = defaultdict(list)
+    for dump in window.of(StackDump):
+        rank = dump.rank if dump.rank is not None else owners.rank(dump.pid, dump.node)
+        if rank is None and dump.parent_pid is not None:
+            rank = owners.rank(dump.parent_pid, dump.node)
+        if rank is not None and dump.threads:
+            by_rank[rank].append(dump)
+    return _up_to_date(by_rank, window)
+
+
+def _live(dump: StackDump) -> bool:
+    """Whether an agent took it: then its instant is that of the look, and a file's may be that of a copy."""
+    return dump.boot_id is not None and dump.at is not None
+
+
+def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int, list[StackDump]]:
+    """Leave out ranks whose newest look, by an agent, is not of the moment that the window ends with."""
+    newest = {rank: max(dump.at or 0.0 for dump in dumps) for rank, dumps in by_rank.items() if all(map(_live, dumps))}
+    if not newest:
+        return by_rank
+    alive = (row.at for row in window.of(ProcessState) if row.rank is not None and row.boot_id and row.at is not None)
+    last = max(newest.values())
+    since = max((last, *alive)) - OUT_OF_DATE_SECONDS
+    if 2 * sum(at >= last - ROUND_SECONDS for at in newest.values()) > len(newest):
+        since = max(since, last - ROUND_SECONDS)
+    return {rank: dumps for rank, dumps in by_rank.items() if newest.get(rank, since) >= since}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One dump, its training thread and what that does."""
+
+    dump: StackDump
+    thread: Thread | None
+    duty: Duty
+
+    @classmethod
+    def of(cls, dump: StackDump, rules: Rules) -> Look:
+        """Find the training thread of a dump."""
+        thread = training_thread(dump, rules)
+        return cls(dump, thread, rules.duty(thread.frames) if thread else Duty())
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Return its frames, innermost first."""
+        return self.thread.frames if self.thread else ()
+
+
+def _order(look: Look) -> tuple[float, str, int]:
+    """Order dumps by time, then by file, then by their place in it."""
+    at, source = look.dump.at or 0.0, look.dump.source
+    path, _, place = source.rpartition(":")
+    return (at, path, int(place)) if place.isdigit() else (at, source, 0)
+
+
+def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: Rules) -> Standing:
+    trainers, helpers = _split([Look.of(dump, rules) for dump in dumps])
+    newest = trainers[-1]
+    frames, duty = newest.frames, newest.duty
+    gil = next((one for one in newest.dump.threads if one.owns_gil and one.active is False), None)
+    name = duty.name or "compute"
+    if gil is not None and (gil is newest.thread or duty.name in WAITING):
+        name, frames = "gil", gil.frames
+    before = trainers[-2].frames if len(trainers) > 1 else None
+    return Standing(
+        rank=rank,
+        node=newest.dump.node or topology.nodes.get(rank),
+        duty=name,
+        operation=duty.operation,
+        reasons=duty.reasons,
+        normal=rules.normal(frames),
+        where=_shown(frames, rules, duty.function),
+        source=newest.dump.source,
+        at=newest.dump.at,
+        owns_gil=newest.thread.owns_gil if newest.thread else None,
+        active=newest.thread.active if newest.thread else None,
+        moved=None if before is None else before != newest.frames,
+        frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
+        helpers=tuple(sorted(look.duty.name or "compute" for look in helpers)),
+    )
+
+
+def _split(looks: Sequence[Look]) -> tuple[list[Look], list[Look]]:
+    """Return the training process's dumps, oldest first, and the newest of each helper.
+
+    The trainer is no child of another process here and loops in no worker; one tool's dumps are compared, not two's.
+    """
+    pids = {look.dump.pid for look in looks if look.dump.pid is not None}
+
+    def helper(look: Look) -> bool:
+        return look.dump.parent_pid in pids or look.duty.name == "idle_worker"
+
+    candidates = [look for look in looks if not helper(look)] or list(looks)
+    tool = min(
+        (look.dump.tool for look in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name)
+    )
+    candidates = [look for look in candidates if look.dump.tool == tool]
+    main_pid = _main_pid(candidates)
+    trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
+    newest: dict[int, Look] = {}
+    since = (trainers[-1].dump.at or 0.0) - OUT_OF_DATE_SECONDS
+    for look in sorted(looks, key=_order):
+        # An agent looks at children every ten minutes, and what has no parent in its looks was the rank's process before.
+        past = _live(look.dump) and ((look.dump.at or 0.0) < since or look.dump.parent_pid is None)
+        if look.dump.pid is not None and look.dump.pid != main_pid and not past:
+            newest[look.dump.pid] = look
+    return trainers, list(newest.values())
+
+
+def _main_pid(candidates: Sequence[Look]) -> int | None:
+    """Return the trainer's pid: an agent's looks say who is whose child, so that the newest is the one that runs now."""
+    known = [look.dump for look in candidates if look.dump.pid is not None]
+    if known and all(map(_live, known)):
+        return max(known, key=lambda dump: (dump.at or 0.0, -(dump.pid or 0))).pid
+    return min((dump.pid for dump in known if dump.pid is not None), default=None)
+
+
+def _shown(frames: Sequence[Frame], rules: Rules, function: str) -> str:
+    """Write the user's own line, and the frame that decides if that is another: around it, or called from it."""
+    user = rules.user_frame(frames)
+    if user is None:
+        return function or (shown(frames[0]) if frames else "an empty stack")
+    texts = [normal(frame) for frame in frames]
+    if not function or function not in texts or function == normal(user):
+        return shown(user)
+    outer = texts.index(function) > frames.index(user)
+    return f"{shown(user)} inside {function}" if outer else f"{function}, called from {shown(user)}"
+
+
+def moved_on(found: Mapping[int, Standing]) -> bool:
+    """Whether the job makes progress: most ranks with two snapshots, waiting ones where there are any, have moved."""
+    pairs = [one for one in found.values() if one.moved is not None]
+    judged = [one for one in pairs if one.waiting] or pairs
+    moved = sum(1 for one in judged if one.moved)
+    return len(pairs) * 2 >= len(found) and moved * 2 > len(judged)

@@ -1,0 +1,197 @@
+"""An immutable slice of an attempt's records, as columns that an analyzer can compute on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from types import MappingProxyType
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from analyzers.model.clocks import aligned
+from analyzers.model.recorder import RecorderTable, whole_values
+from analyzers.model.rings import with_rings
+from analyzers.model.tables import tabulate
+from collectors.records import (
+    FlightRecorderDump,
+    KernelEvent,
+    LogEvent,
+    Placement,
+    ProcessState,
+    Record,
+    Ring,
+    StackDump,
+)
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The records judged together, in a canonical order that does not depend on how they arrived.
+
+    ``dumps``: the newest flight-recorder dump of each rank, with what the probe's ring adds, or the ring in its place.
+    ``earlier_dumps``: older ones of the same attempt, as they were.
+    """
+
+    records: tuple[Record, ...] = ()
+    dumps: tuple[FlightRecorderDump, ...] = ()
+    earlier_dumps: tuple[FlightRecorderDump, ...] = ()
+    job: str | None = None
+    attempt: int | None = None
+    other_attempts: tuple[int, ...] = ()
+    offsets: Mapping[str, float] = field(default_factory=dict)  # node → seconds that were taken from its instants
+    live: bool = False
+
+    def of(self, kind: type[R]) -> tuple[R, ...]:
+        """Return the records of one kind, in the window's order."""
+        return tuple(record for record in self.records if isinstance(record, kind))
+
+    @cached_property
+    def recorder(self) -> RecorderTable:
+        """Return the entries of ``dumps`` as one table."""
+        return tabulate(self.dumps)
+
+    @cached_property
+    def source_of(self) -> dict[int, str]:
+        """Map each rank with a flight-recorder dump to the file it came from."""
+        return {dump.rank: dump.source for dump in self.dumps if dump.rank is not None}
+
+    @cached_property
+    def launched_before(self) -> frozenset[int]:
+        """Return the ranks whose status counters show launches, though their dump may hold no entry any more."""
+        return frozenset(
+            dump.rank
+            for dump in self.dumps
+            if dump.rank is not None and np.any(whole_values(dump.pg_status.get("enqueued", b"")) > 0)
+        )
+
+    @classmethod
+    def build(
+        cls,
+        records: Iterable[Record],
+        attempt: int | None = None,
+        offsets: Mapping[str, float] = MappingProxyType({}),
+        *,
+        live: bool = False,
+    ) -> Window:
+        """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump.
+
+        ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
+        ``live``: agents tell of a job that goes on: the dump of a node that has fallen silent is of the past.
+        """
+        everything = tuple(aligned(records, offsets) if offsets else records)
+        attempts = sorted({record.attempt for record in everything if record.attempt is not None})
+        chosen = attempt if attempt is not None else (attempts[-1] if attempts else None)
+        kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
+        kept = _ordered(kept)
+        silent = silent_nodes(kept) if live else {}
+        if live:
+            kept = _of_their_own(kept, placed(kept, silent))
+        dumped = [record for record in kept if isinstance(record, FlightRecorderDump) and record.node not in silent]
+        newest, earlier = _newest_a_rank(dumped)
+        dumps = with_rings(
+            newest, [record for record in kept if isinstance(record, Ring) and record.node not in silent]
+        )
+        job = next((record.job for record in kept if record.job), None)
+        others = tuple(number for number in attempts if number != chosen)
+        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets, live)
+
+
+SILENT_SECONDS = 45.0  # agents send every ten: so much less than the others tell, one tells nothing
+WILD_SECONDS = 3_600.0
+
+
+def silent_nodes(records: Iterable[Record]) -> dict[str, float]:
+    """Return the nodes that have told nothing of late, with the instant of their last word.
+
+    The newest instant of all is not that of one wild clock, which would make all others silent. Nor is it a line's own
+    stamp: logs are written in other time zones.
+    """
+    newest: dict[str, float] = {}
+    for record in records:
+        if record.node is not None and not isinstance(record, LogEvent | KernelEvent):
+            newest[record.node] = max(newest.get(record.node, 0.0), record.at or 0.0)
+    told = sorted(newest.values())
+    until = max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
+    return {node: at for node, at in newest.items() if until - at > SILENT_SECONDS}
+
+
+def placed(records: Iterable[Record], silent: Collection[str]) -> dict[int, set[str]]:
+    """Return on which nodes each rank is placed by their own newest word: one each, as a rule.
+
+    A rank that runs elsewhere by now was left behind by a node that has fallen silent.
+    """
+    newest: dict[str, Placement] = {}
+    for record in records:
+        if isinstance(record, Placement) and record.node is not None:
+            held = newest.get(record.node)
+            if held is None or (held.at or 0.0) <= (record.at or 0.0):
+                newest[record.node] = record
+    found: dict[int, set[str]] = defaultdict(set)
+    for node in sorted(newest, key=lambda name: name in silent):
+        of_node = newest[node]
+        for rank, where in zip(of_node.ranks.ranks() if of_node.ranks else (), of_node.nodes, strict=False):
+            if node not in silent or rank not in found:
+                found[rank].add(where)
+    return dict(found)
+
+
+def _of_their_own(records: list[Record], on: Mapping[int, set[str]]) -> list[Record]:
+    """Leave out what a node tells of the process of a rank that others place and it does not: it cannot know."""
+    return [
+        record
+        for record in records
+        if not isinstance(record, FlightRecorderDump | Ring | StackDump | ProcessState)
+        or record.rank is None
+        or record.node is None
+        or record.node in on.get(record.rank, (record.node,))
+    ]
+
+
+def _ordered(records: list[Record]) -> list[Record]:
+    """Sort canonically; records of one place and instant, as the parts of one line may be, by what they say."""
+    records.sort(key=_canonical)
+    ordered: list[Record] = []
+    for _, alike in groupby(records, key=_canonical):
+        same = list(alike)
+        ordered.extend(sorted(same, key=_content) if len(same) > 1 else same)
+    return ordered
+
+
+def _content(record: Record) -> bytes:
+    return msgspec.msgpack.encode(record, enc_hook=lambda value: value.data)  # Members, the one type of our own
+
+
+def _canonical(record: Record) -> tuple[str, float, int, str]:
+    rank = -1 if record.rank is None else record.rank
+    return (type(record).__name__, record.at if record.at is not None else -1.0, rank, record.source)
+
+
+def last_activity_ns(dump: FlightRecorderDump) -> int:
+    """Return the newest instant that a dump's entries mention, -1 for an empty dump."""
+    data = whole_values(dump.columns.get("created_ns", b""))
+    return int(data.max()) if len(data) else -1
+
+
+def _newest_a_rank(
+    dumps: list[FlightRecorderDump],
+) -> tuple[list[FlightRecorderDump], list[FlightRecorderDump]]:
+    """Split into each rank's newest dump and the rest; a dump whose rank is unknown can serve nobody and is left out."""
+    by_rank: dict[int, list[FlightRecorderDump]] = defaultdict(list)
+    for dump in dumps:
+        if dump.rank is not None:
+            by_rank[dump.rank].append(dump)
+    newest, earlier = [], []
+    for rank in sorted(by_rank):
+        ordered = sorted(
+            by_rank[rank], key=lambda dump: (dump.at or 0.0, last_activity_ns(dump), dump.count, dump.source)
+        )
+        newest.append(ordered[-1])
+        earlier.extend(ordered[:-1])
+    return newest, earlier

@@ -1,0 +1,38 @@
+"""One attempt of a job is acted on once: whether what was done to it has been answered by a later one.
+
+Where attempts are counted, and what was done ends one, nothing else is an answer: a job that was requeued may wait for its nodes
+for hours. Where no later attempt may come, the time bounds it in which an outcome is waited for: agents tell attempt 0 of a job
+that counts none, and numbers that a new submission began again stay below that of what was done.
+"""
+
+from __future__ import annotations
+
+from analyzers.remediation.types import CHECKS, STOPS_NOTHING, Book, Remediation
+
+UNSETTLED = frozenset({"executing", "verifying", "failed"})
+"""Nodes may be out, and nobody has seen the job run without them."""
+SAME_ATTEMPT = frozenset({"reset_gpu", "restart_role"})
+"""Kinds after which the very attempt may go on."""
+
+
+def is_unsettled(one: Remediation) -> bool:
+    """Whether nobody knows yet what came of it."""
+    return one.status in UNSETTLED or (one.status == "done" and one.outcome == "unknown")
+
+
+def unanswered(book: Book, one: Remediation, now: float) -> str | None:
+    """Say what is waited for before another may act on its job; None: nothing."""
+    if one.kind in STOPS_NOTHING | CHECKS or one.began_at is None or not is_unsettled(one):
+        return None
+    job = book.facts.jobs.get(one.job)
+    newest = None if job is None else job.attempt
+    can_be_undone = one.status != "executing" and one.may_have_taken
+    if one.kind not in SAME_ATTEMPT and newest is not None and one.attempt is not None:
+        if newest > one.attempt:
+            return None
+        if newest == one.attempt > 0 and (one.status != "failed" or can_be_undone):
+            return f"wait until a later attempt than {one.attempt} runs" + (
+                ", or it is undone" if can_be_undone else ""
+            )
+    left = (one.completed_at or one.changed_at) + book.limits.verify_seconds - now
+    return f"wait for what comes of it, for another {left:,.0f} s at most" if left > 0 else None

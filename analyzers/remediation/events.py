@@ -1,0 +1,175 @@
+"""What may happen to remediations, and what a step wants done of it: the events of ``step``, its instructions, its refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from analyzers.remediation.types import Freeze, Hold, Outcome, Remediation
+
+
+class Proposed(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict has led to a plan. ``None``: the newest verdict of the incident asks for nothing any more."""
+
+    incident: str
+    plan: Remediation | None
+    why: str = ""
+    person: bool = False  # nothing is left to propose: somebody has to look
+
+
+class Approve(msgspec.Struct, frozen=True, kw_only=True):
+    """A person lets it act."""
+
+    id: str
+    by: str
+    reason: str = ""
+
+
+class Reject(msgspec.Struct, frozen=True, kw_only=True):
+    """A person says that it must not act."""
+
+    id: str
+    by: str
+    reason: str
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+    """It is not wanted any more: the job recovered, the verdict was wrong."""
+
+    id: str
+    by: str
+    reason: str
+
+
+class Take(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduler claims it, to do it or to undo it."""
+
+    id: str
+    by: str
+    seconds: float = 60.0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """The claimant is still there."""
+
+    id: str
+    by: str
+    token: int
+    seconds: float = 60.0
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True):
+    """The claimant is about to act: the last moment at which anything can keep it from that."""
+
+    id: str
+    by: str
+    token: int
+
+
+class Complete(msgspec.Struct, frozen=True, kw_only=True):
+    """It is done, or undone: read back and verified by the claimant."""
+
+    id: str
+    by: str
+    token: int
+    did: dict[str, Any] = {}
+
+
+class Fail(msgspec.Struct, frozen=True, kw_only=True):
+    """It could not be done. ``did``: what was done before that, to be undone."""
+
+    id: str
+    by: str
+    token: int
+    reason: str
+    did: dict[str, Any] = {}
+
+
+class AskUndo(msgspec.Struct, frozen=True, kw_only=True):
+    """A person wants back what was done."""
+
+    id: str
+    by: str
+    reason: str
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job did after the restart: it runs well, or shows the same again."""
+
+    id: str
+    outcome: Outcome
+    why: str
+
+
+class AddHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A person wants a node or a job left alone."""
+
+    hold: Hold
+
+
+class ExpireHold(msgspec.Struct, frozen=True, kw_only=True):
+    """A person ends a hold."""
+
+    id: str
+    by: str
+    reason: str = ""
+
+
+class SetFreeze(msgspec.Struct, frozen=True, kw_only=True):
+    """A person stops everything, or (``freeze`` None) lets it go on."""
+
+    freeze: Freeze | None
+    by: str
+    reason: str
+
+
+class CloseBreaker(msgspec.Struct, frozen=True, kw_only=True):
+    """A person has looked, and closes the breaker."""
+
+    by: str
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time has passed."""
+
+
+Event = (
+    Proposed | Approve | Reject | Cancel | Take | Heartbeat | Begin | Complete | Fail | AskUndo | Verified
+    | AddHold | ExpireHold | SetFreeze | CloseBreaker | Tick
+)  # fmt: skip
+
+
+# --- what is wanted done
+
+
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """Write this remediation: a new one, or one that has changed (its version has grown)."""
+
+    remediation: Remediation
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A line for the audit log, the incident's timeline and the stream.
+
+    kinds: remediation_proposed _approved _claimed _begun _completed _verified _rejected _failed _expired _cancelled
+    _released _undo_asked _undo_failed _undone _would_act _hindered; breaker_tripped breaker_closed hold_added hold_expired
+    frozen thawed
+    """
+
+    kind: str
+    by: str
+    remediation: str | None = None
+    details: dict[str, Any] = {}
+
+
+Instruction = Store | Told
+
+
+class Refused(Exception):
+    """The event is refused, and nothing has changed. ``code`` is for programs, the text for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code  # not_found conflict fenced hindered

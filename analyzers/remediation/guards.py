@@ -1,0 +1,221 @@
+"""What keeps a remediation from acting now. Each guard is a question with one answer; all of them are asked each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from analyzers.remediation import attempts, breaker
+from analyzers.remediation.policy import revoked
+from analyzers.remediation.types import (
+    CLAIMED,
+    STOPS_NOTHING,
+    TAKES_NODES,
+    Book,
+    Hindrance,
+    Hold,
+    JobFacts,
+    Limits,
+    Remediation,
+    same_node,
+)
+
+SHOWN = 8  # names in a sentence
+SAVING_SECONDS = 1_800.0  # a save that takes longer is no reason to wait any more: it is stuck
+SAVING_LEAST_SECONDS = 600.0  # one in which the job seems to hang may be slow, and is the job's last
+SAVING_USUAL_TIMES = 2.0
+
+
+def hindrances(book: Book, remediation: Remediation, now: float) -> list[Hindrance]:
+    """Return every reason, the most general first; empty: it may act."""
+    return [
+        Hindrance(code=code, text=text)
+        for code, guard in GUARDS.items()
+        if (text := guard(book, remediation, now)) is not None
+    ]
+
+
+def _frozen(book: Book, _remediation: Remediation, _now: float) -> str | None:
+    if book.freeze is None:
+        return None
+    return f"everything is frozen by {book.freeze.by}: {book.freeze.reason}; `faulthound freeze off` lets it go on"
+
+
+def _held(book: Book, remediation: Remediation, now: float) -> str | None:
+    return next((_told(hold) for hold in _holds(book, remediation, now)), None)
+
+
+def _holds(book: Book, remediation: Remediation, now: float) -> Iterator[Hold]:
+    for hold in sorted(book.holds.values(), key=lambda one: (one.until, one.id)):
+        if hold.until > now and (hold.job == remediation.job or _is_of(hold, remediation.nodes)):
+            yield hold
+
+
+def _is_of(hold: Hold, nodes: tuple[str, ...]) -> bool:
+    return hold.node is not None and any(same_node(hold.node, node) for node in nodes)
+
+
+def _told(hold: Hold) -> str:
+    named = f"node {hold.node}" if hold.node is not None else f"job {hold.job}"
+    return f"{named} is held by {hold.by}: {hold.reason}; `faulthound holds expire {hold.id}` ends that"
+
+
+def expires_at(limits: Limits, one: Remediation) -> float | None:
+    """Return when a proposal has found no answer, or an approval nobody who began; None: it has begun, or ended."""
+    if one.status == "proposed":
+        return one.changed_at + limits.proposal_seconds
+    if one.status not in ("approved", "claimed"):
+        return None
+    claimed_seconds = limits.claim_seconds if one.status == "claimed" else 0.0  # no heartbeat makes it longer
+    return (one.changed_at if one.approved_at is None else one.approved_at) + limits.approval_seconds + claimed_seconds
+
+
+def expired(book: Book, one: Remediation, now: float) -> str | None:
+    """Time is asked for here: nobody may have been there to end it."""
+    until = expires_at(book.limits, one)
+    if until is None or now < until:
+        return None
+    if one.status == "proposed":
+        return f"it was proposed {now - one.changed_at:,.0f} s ago: a newer verdict has to propose it again"
+    seconds = now - (one.changed_at if one.approved_at is None else one.approved_at)
+    return f"it was approved {seconds:,.0f} s ago, and nobody has begun: a newer verdict has to propose it again"
+
+
+def _breaker(book: Book, remediation: Remediation, now: float) -> str | None:
+    if remediation.kind not in TAKES_NODES:
+        return None
+    return breaker.open_because(book, len(remediation.nodes), now, remediation.id)
+
+
+def _budget(book: Book, remediation: Remediation, now: float) -> str | None:
+    if remediation.kind not in TAKES_NODES:
+        return None
+    return breaker.over_budget(book, len(remediation.nodes), now, remediation.id)
+
+
+def _again(_book: Book, remediation: Remediation, now: float) -> str | None:
+    """What kept a scheduler from beginning is often over in a while, and never at once."""
+    if remediation.again_at is None or now >= remediation.again_at:
+        return None
+    told = f"the last claim of it failed before it began ({remediation.because})"
+    return f"{told}: it can be claimed again in {remediation.again_at - now:.0f} s"
+
+
+def _policy(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """A rule's approval is as good as the rule is now."""
+    why = revoked(book.policy, book.tallies, remediation)
+    return None if why is None else f"{why}: a person may approve it"
+
+
+def _merged(book: Book, remediation: Remediation, _now: float) -> str | None:
+    into = book.facts.merged.get(remediation.incident)
+    return None if into is None else f"incident {into} of the fleet explains it: no node of the job is at fault"
+
+
+def _superseded(book: Book, remediation: Remediation, _now: float) -> str | None:
+    newest = book.facts.newest_verdicts.get(remediation.incident, 0)
+    if newest <= remediation.verdict_version:
+        return None
+    return f"it rests on version {remediation.verdict_version} of the verdict, and {newest} is the newest: wait for its plan"
+
+
+def _moved(book: Book, remediation: Remediation, _now: float) -> str | None:
+    job = book.facts.jobs.get(remediation.job)
+    if job is None:
+        return f"nothing is known of job {remediation.job}: wait until an agent has reported it"
+    if remediation.attempt is not None and job.attempt is not None and job.attempt > remediation.attempt:
+        return f"attempt {job.attempt} of {remediation.job} runs, and it was meant for attempt {remediation.attempt}"
+    elsewhere = sorted(set(remediation.nodes) - set(job.nodes))
+    return f"{remediation.job} does not run on {_some(elsewhere)}" if elsewhere else None
+
+
+def _acting(book: Book, remediation: Remediation, now: float) -> str | None:
+    for other in book.remediations.values():
+        if other.id == remediation.id:
+            continue
+        if other.job == remediation.job and other.status in CLAIMED:
+            return f"{other.id} is {other.status} on {remediation.job}: one at a time"
+        if other.job == remediation.job and (wait := attempts.unanswered(book, other, now)) is not None:
+            return f"{other.id} has acted on {remediation.job}, and is {other.status}: {wait}"
+        undoes = other.claim is not None and other.claim.task == "undo"
+        if undoes and (shared := sorted(set(other.give_back) & set(remediation.nodes))):
+            return f"{other.id} is being undone, which gives {_some(shared)} back: wait for its end"
+    return None
+
+
+def _minimum(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """The job keeps its declared minimum, and at least one node; a spare takes an evicted node's place."""
+    job = book.facts.jobs.get(remediation.job)
+    if job is None or remediation.kind not in TAKES_NODES:
+        return None
+    out = len((_gone(book, remediation, job) | set(remediation.nodes)) & set(job.nodes))
+    left, least = len(job.nodes) - out + min(out, job.spares or 0), max(1, job.minimum_nodes or 1)
+    return f"{left} nodes would be left of {remediation.job}, whose minimum is {least}" if left < least else None
+
+
+def _gone(book: Book, remediation: Remediation, job: JobFacts) -> set[str]:
+    """Nodes that others have taken out of the job while its placements, and what it declared, are of before that."""
+    return {
+        node
+        for other in book.remediations.values()
+        if other.id != remediation.id and other.job == remediation.job and is_unseen(other, job.attempt)
+        for node in other.nodes  # of one that failed too: what its claimant did not say it may have done
+    }
+
+
+def is_unseen(other: Remediation, attempt: int | None) -> bool:
+    """Whether it may have taken nodes out, and the job has not run without them since. ``attempt``: the job's newest."""
+    if not other.may_have_taken or not attempts.is_unsettled(other):
+        return False
+    return attempt is None or other.attempt is None or attempt <= other.attempt
+
+
+def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
+    job = book.facts.jobs.get(remediation.job, JobFacts())
+    if job.saving_since is None or now - job.saving_since > _longest_save(book, remediation, job.saving_since):
+        return None
+    return (
+        f"{remediation.job} has been saving a checkpoint for {max(0.0, now - job.saving_since):.0f} s: wait for its end"
+    )
+
+
+def _longest_save(book: Book, remediation: Remediation, since: float) -> float:
+    """Return how long a save is waited for. One in which the job hangs does not end, and a slow one looks like it."""
+    onset = book.facts.onsets.get(remediation.incident)
+    if remediation.symptom != "hang" or onset is None or onset < since:
+        return SAVING_SECONDS
+    usual = book.facts.jobs[remediation.job].save_seconds or 0.0
+    return min(SAVING_SECONDS, max(SAVING_LEAST_SECONDS, SAVING_USUAL_TIMES * usual))
+
+
+def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """What others lose must be in the plan's loss before their nodes are touched; nobody loses by a drain that waits."""
+    if remediation.kind not in TAKES_NODES - STOPS_NOTHING:
+        return None
+    counted = {remediation.job, *remediation.priced_tenants}
+    others = {node: set(book.facts.tenants.get(node, ())) - counted for node in remediation.nodes}
+    told = [f"{_some(sorted(jobs))} on {node}" for node, jobs in sorted(others.items()) if jobs]
+    return f"other jobs run there, and the plan does not count their loss: {_some(told)}" if told else None
+
+
+def _shards(book: Book, remediation: Remediation, _now: float) -> str | None:
+    """A copy on a node that is out already is no copy, until the job runs well again and has made others."""
+    if remediation.kind not in TAKES_NODES:
+        return None
+    job, out = book.facts.jobs.get(remediation.job, JobFacts()), frozenset(remediation.nodes)
+    gone = _gone(book, remediation, JobFacts())
+    touched = {node: holders for node, holders in job.holders.items() if node in out or not out.isdisjoint(holders)}
+    left = {node: {node, *holders} - gone for node, holders in touched.items()}
+    lost = sorted(node for node, holders in left.items() if holders and holders <= out)
+    return f"the checkpoint shards of {_some(lost)} would lose their last holder: copy them first" if lost else None
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+GUARDS: dict[str, Callable[[Book, Remediation, float], str | None]] = {
+    "frozen": _frozen, "held": _held, "expired": expired, "breaker": _breaker, "budget": _budget, "again": _again,
+    "policy": _policy, "merged": _merged, "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum,
+    "saving": _saving, "tenants": _tenants, "shards": _shards,
+}  # fmt: skip

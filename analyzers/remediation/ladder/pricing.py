@@ -1,0 +1,93 @@
+"""A rung as a plan: what it costs by the plan's own rules, what bars it, and how sure it is of whom it takes out."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from analyzers.knowledge.convictions import Weights
+from analyzers.model.verdict import Action, Culprit, Verdict
+from analyzers.remediation.ladder.history import Rung
+from analyzers.remediation.ladder.trouble import Trouble
+from analyzers.remediation.plan import Costs, Plan, Situation
+from analyzers.remediation.plan.case import Case
+from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh
+from analyzers.remediation.plan.options import Option
+from analyzers.remediation.plan.posterior import share_of
+
+CHECKS = frozenset({"probe", "replay"})
+FOUND = "found"  # the root of what checks or a replay have found, beside those that the verdict names
+
+
+def priced(
+    rung: Rung, trouble: Trouble, verdict: Verdict, plan: Plan, situation: Situation, costs: Costs, weights: Weights
+) -> Plan:
+    """Return a rung as the plan that takes the place of ``plan``; of kind none where something bars it.
+
+    Checks and replays stop nothing and have no price. Their nodes are those that are looked at.
+    """
+    others = _others(plan)
+    named = min((share_of(one.probability) for one in verdict.culprits), default=0.0)
+    if rung.kind in CHECKS:
+        nodes = (
+            rung.nodes if rung.replay is None else tuple(sorted({n for g in rung.replay.horizontal for n in g.nodes}))
+        )
+        return Plan(kind=rung.kind, nodes=nodes, why=rung.why, probability=named, alternatives=others)
+    asked = _asking(rung, trouble, verdict, weights)
+    if asked.culprits != verdict.culprits:  # what checks have found of these nodes is in it already
+        situation = replace(situation, remembered={})
+    case = Case.of(asked, situation, costs, rung.kind)
+    option = Option(kind=rung.kind, nodes=rung.nodes)
+    weighed = weigh(option, case)
+    if weighed.barred:
+        return Plan(why=f"{rung.why}, but {weighed.barred}", alternatives=others)
+    if rung.nodes:
+        named = case.sure(rung.nodes)
+    loss = weighed.expected_loss_gpu_hours
+    return Plan(
+        kind=rung.kind,
+        nodes=rung.nodes,
+        why=f"{rung.why}; expected to lose {loss:,.1f} GPU hours" if loss is not None else rung.why,
+        probability=round(named, 4),
+        expected_loss_gpu_hours=loss,
+        parts=weighed.parts,
+        priced_tenants=tuple(priced_tenants(option, case)),
+        alternatives=others,
+    )
+
+
+def _others(plan: Plan) -> tuple[Weighed, ...]:
+    """What the plan had chosen is shown first among what was weighed."""
+    if plan.expected_loss_gpu_hours is None:
+        return plan.alternatives
+    option = Option(kind=plan.kind, nodes=plan.nodes, role=plan.role)
+    chosen = Weighed(option=option, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, parts=plan.parts)
+    return (chosen, *plan.alternatives)
+
+
+def _asking(rung: Rung, trouble: Trouble, verdict: Verdict, weights: Weights) -> Verdict:
+    """Return the verdict as if it asked for the rung, with those whom checks have found among its culprits."""
+    action = Action(kind=rung.kind, nodes=rung.nodes, why=rung.why)
+    if rung.kind != "evict" or not set(rung.nodes) <= trouble.found:
+        return replace(verdict, action=action)
+    found = tuple(
+        Culprit(root=f"{FOUND} {node}", kind="node", id=node, probability=_found(node, trouble, verdict, weights))
+        for node in rung.nodes
+    )
+    return replace(verdict, cause="machine", roots=(), culprits=found, suspects=(), action=action)
+
+
+def _found(node: str, trouble: Trouble, verdict: Verdict, weights: Weights) -> float:
+    """Return how probable it is that a node is faulty which has failed its checks, or both groups of a replay.
+
+    Before it was as suspected as the verdict has it, else as any node of a job that fails: a failed check is seen of healthy
+    machines too, and of a large job some will fail it.
+    """
+    told = max(
+        (share_of(one.probability) for one in (*verdict.culprits, *verdict.suspects) if one.id == node), default=0.0
+    )
+    before = min(max(told, weights.prior.faulty, 1 / max(2, len(trouble.nodes))), weights.prior.most_named)
+    failures = sum(2 if taken.kind == "replay" else 1 for taken in trouble.taken if node in taken.found)
+    odds = before / (1 - before) * math.pow(weights.probe.faulty / weights.probe.healthy, failures)
+    return round(min(odds / (1 + odds), weights.prior.most_named), 4)

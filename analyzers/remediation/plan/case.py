@@ -1,0 +1,54 @@
+"""One question, with all that its answers are weighed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from analyzers.model.verdict import Verdict
+from analyzers.remediation.plan.costs import Costs
+from analyzers.remediation.plan.posterior import Doubt, guilt, posterior
+from analyzers.remediation.plan.situation import Situation
+
+GOES_ON = frozenset({"slow", "hardware", "numeric"})  # symptoms of a job that still takes steps
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict in its situation. ``named``: the nodes that the verdict's action would touch, in its order."""
+
+    doubts: tuple[Doubt, ...]
+    guilt: dict[str, float]  # suspected node → that it is guilty of any root, its past included
+    told: dict[str, float]  # the same, as the verdict alone tells it
+    situation: Situation
+    costs: Costs
+    gpus: int
+    goes_on: bool
+    kind: str  # the harshest that the plan may be
+    named: tuple[str, ...]
+    role: str | None  # that it would restart
+
+    @classmethod
+    def of(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> Case:
+        """Put together what a verdict, a situation and the costs say; ``kind``: the harshest that the plan may be."""
+        doubts = posterior(verdict, situation.remembered)
+        return cls(
+            doubts=doubts,
+            guilt=guilt(doubts),
+            told=guilt(posterior(verdict)),
+            situation=situation,
+            costs=costs,
+            gpus=situation.gpus(least_ranks=verdict.coverage.ranks_expected or 0),
+            goes_on=verdict.symptom in GOES_ON,
+            kind=kind,
+            named=tuple(dict.fromkeys(verdict.action.nodes)),
+            role=verdict.action.role,
+        )
+
+    def sure(self, nodes: Iterable[str]) -> float:
+        """Return how probable it is that each of these nodes is guilty: what a policy decides by, and what is learned from.
+
+        Their past may make that less and never more: no policy becomes bolder by it, and what is remembered of them afterwards
+        does not count it twice.
+        """
+        return round(min(min(self.guilt.get(node, 0.0), self.told.get(node, 0.0)) for node in nodes), 4)

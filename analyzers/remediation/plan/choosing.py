@@ -1,0 +1,103 @@
+"""Choose the option of least expected loss. What a verdict only wants looked at is never touched."""
+
+from __future__ import annotations
+
+import msgspec
+
+from analyzers.model.verdict import Verdict
+from analyzers.remediation.plan.case import Case
+from analyzers.remediation.plan.costs import Costs
+from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh
+from analyzers.remediation.plan.options import MILDER, ON_NODES, Option, harshest, options, some
+from analyzers.remediation.plan.posterior import share_of
+from analyzers.remediation.plan.situation import Situation
+
+MOST_ALTERNATIVES = 8
+_HARSHNESS = (
+    "none", "drain_after_job", "restart_role", "reattempt", "restart_job", "rollback", "reset_gpu", "reboot_node", "evict"
+)  # fmt: skip
+_WORDS = {
+    "none": "doing nothing",
+    "drain_after_job": "taking {nodes} out when the job has ended",
+    "restart_role": "restarting the {role} role",
+    "reattempt": "restarting on the same nodes",
+    "restart_job": "restarting the job",
+    "rollback": "going back to the code that ran well",
+    "reset_gpu": "resetting the GPU of {nodes}",
+    "reboot_node": "rebooting {nodes}",
+    "evict": "taking {nodes} out and restarting",
+}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do. ``kind``: as of a verdict's action, without probe. ``alternatives``: the others, the best first."""
+
+    kind: str = "none"
+    nodes: tuple[str, ...] = ()
+    role: str | None = None
+    why: str = ""
+    probability: float = (
+        0.0  # of what the plan acts on: the least of the nodes that it touches, else of all that is named
+    )
+    expected_loss_gpu_hours: float | None = None
+    parts: dict[str, float] = {}  # of the loss
+    priced_tenants: tuple[str, ...] = ()  # the other jobs on these nodes whose loss is in it
+    alternatives: tuple[Weighed, ...] = ()
+
+
+def choose(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
+    """Return the plan of least expected loss; on a tie the one with fewer nodes, then the milder, then by name."""
+    kind = harshest(verdict)
+    if verdict.abstained or kind not in MILDER:
+        asked = "the verdict abstains" if verdict.abstained else f"the verdict's action is {kind}"
+        return Plan(why=f"{asked}: {verdict.action.why}" if verdict.action.why else asked)
+    if kind in ON_NODES and not verdict.action.nodes:
+        ranks = some([str(rank) for rank in verdict.action.ranks])
+        return Plan(why=f"nobody knows on which node rank {ranks or '?'} runs: let an agent report it")
+    case = Case.of(verdict, situation, costs, kind)
+    weighed = sorted((weigh(option, case) for option in options(case)), key=_order)
+    best = next(one for one in weighed if not one.barred)
+    others = tuple(one for one in weighed if one is not best)[:MOST_ALTERNATIVES]
+    return Plan(
+        kind=best.option.kind,
+        nodes=best.option.nodes,
+        role=best.option.role,
+        why=_why(best, weighed, case),
+        probability=_probability(best.option, verdict, case),
+        expected_loss_gpu_hours=best.expected_loss_gpu_hours,
+        parts=best.parts,
+        priced_tenants=tuple(priced_tenants(best.option, case)),
+        alternatives=others,
+    )
+
+
+def _order(one: Weighed) -> tuple[bool, float, int, int, tuple[str, ...]]:
+    loss, option = one.expected_loss_gpu_hours, one.option
+    return (loss is None, loss or 0.0, len(option.nodes), _HARSHNESS.index(option.kind), option.nodes)
+
+
+def _why(best: Weighed, weighed: list[Weighed], case: Case) -> str:
+    """Compare it with the best of the others that may be done, and say what bars the action that the verdict asks for."""
+    told = f"{_named(best.option)} is expected to lose {best.expected_loss_gpu_hours:,.1f} GPU hours"
+    if best.option.nodes:
+        told += f" ({_guilty(best.option, case)})"
+    if second := next((one for one in weighed if not one.barred and one is not best), None):
+        told += f", {_named(second.option)} {second.expected_loss_gpu_hours:,.1f}"
+    asked = next((one for one in weighed if one.barred and set(one.option.nodes) == set(case.named)), None)
+    return f"{told}; {_named(asked.option)} is barred: {asked.barred}" if asked else told
+
+
+def _named(option: Option) -> str:
+    return _WORDS[option.kind].format(nodes=some(option.nodes), role=option.role)
+
+
+def _guilty(option: Option, case: Case) -> str:
+    odds = [f"{case.guilt.get(node, 0.0):.2f}" for node in option.nodes]
+    told = [f"{case.told.get(node, 0.0):.2f}" for node in option.nodes]
+    return f"at fault with {some(odds)}" + (f", before their past was weighed {some(told)}" if told != odds else "")
+
+
+def _probability(option: Option, verdict: Verdict, case: Case) -> float:
+    if option.nodes:
+        return case.sure(option.nodes)
+    return min((share_of(culprit.probability) for culprit in verdict.culprits), default=0.0)

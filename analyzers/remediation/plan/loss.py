@@ -1,0 +1,122 @@
+"""What an option is expected to lose, in GPU hours, part by part (docs/plan.md has the same in words)."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from analyzers.remediation.plan.case import Case
+from analyzers.remediation.plan.costs import MOST_SECONDS
+from analyzers.remediation.plan.options import STARTS_WITHOUT, Option, barred
+from analyzers.remediation.plan.posterior import Doubt
+
+_CURED_BY = {"rollback": "code", "restart_job": "platform", "reattempt": "platform", "evict": "platform"}
+"""The cause that is no machine and that an option ends for certain: older code, a start after somebody else's kill."""
+
+_TAKES_OUT = frozenset({"evict", "drain_after_job"})
+_STOPS_NOTHING = frozenset({"none", "drain_after_job"})
+PLACES = 4
+
+
+class Weighed(msgspec.Struct, frozen=True, kw_only=True):
+    """An option and its expected loss: None where it is beyond any bound. ``barred``: why it must not be chosen."""
+
+    option: Option
+    expected_loss_gpu_hours: float | None
+    parts: dict[str, float] = {}  # restart, again, innocent, tenants, short: they add up to the loss
+    barred: str = ""
+
+
+def weigh(option: Option, case: Case) -> Weighed:
+    """Sum up what an option is expected to lose."""
+    why, boundless = barred(option, case)
+    if boundless:
+        return Weighed(option=option, expected_loss_gpu_hours=None, barred=why)
+    parts = {
+        "restart": _restart(option, case),
+        "again": _again(option, case),
+        "innocent": _innocent(option, case),
+        "tenants": _tenants(option, case),
+        "short": _short(option, case, len(option.nodes)),
+    }
+    rounded = {name: round(part, PLACES) for name, part in parts.items() if part}
+    return Weighed(
+        option=option,
+        expected_loss_gpu_hours=round(math.fsum(rounded.values()), PLACES),
+        parts=rounded,
+        barred=why,
+    )
+
+
+def uncured(option: Option, doubt: Doubt, case: Case) -> float:
+    """Return the probability that a root strikes again.
+
+    What stands still now has struck, whoever it was: unknown causes strike again too, unless the restart cured them. What a
+    job that goes on has not felt yet strikes only if the verdict is right.
+    """
+    cured = doubt.on(frozenset(option.nodes))
+    if doubt.cause == _CURED_BY.get(option.kind):
+        cured = min(1.0, cured + doubt.elsewhere)
+    standing = 1.0 if not case.goes_on else min(1.0, math.fsum(doubt.nodes.values()) + doubt.elsewhere)
+    restarted = not (case.goes_on and option.kind in _STOPS_NOTHING)
+    return max(0.0, standing - cured) * (1 - restarted * case.costs.cured_by_restart(doubt.fault_class))
+
+
+def _restart(option: Option, case: Case) -> float:
+    """The job, or the role, stands still until it has restarted and is where it was."""
+    costs, gpus = case.costs, case.gpus
+    if option.kind in _STOPS_NOTHING and case.goes_on:
+        return 0.0
+    since = case.situation.seconds_since_checkpoint
+    if since is None or not 0 <= since <= MOST_SECONDS:  # or no number, or a clock that is off
+        since = costs.lost_work_seconds
+    seconds = costs.restart_seconds + since
+    seconds += {"reset_gpu": costs.reset_seconds, "reboot_node": costs.reboot_seconds}.get(option.kind, 0.0)
+    if option.kind in _STOPS_NOTHING:
+        seconds += costs.unattended_seconds  # until its own timeout ends it
+    if option.kind == "restart_role" and option.role is not None:
+        gpus = len(case.situation.roles.get(option.role, ())) * case.situation.gpus_per_node or gpus
+    return gpus * seconds / 3_600
+
+
+def _again(option: Option, case: Case) -> float:
+    """What was missed strikes again: detect, restart and take a node out once more."""
+    fails = 1 - math.prod(1 - uncured(option, doubt, case) for doubt in case.doubts)
+    costs = case.costs
+    seconds = costs.redetect_seconds + costs.restart_seconds
+    if option.kind in _STOPS_NOTHING and case.goes_on:
+        seconds += costs.lost_work_seconds
+    out = len(option.nodes)
+    later = _short(Option(kind="evict"), case, out + 1) - _short(option, case, out) if case.kind == "evict" else 0.0
+    return fails * (case.gpus * seconds / 3_600 + max(0.0, later))
+
+
+def _innocent(option: Option, case: Case) -> float:
+    """A healthy node is drained, tested and returned."""
+    if option.kind not in _TAKES_OUT:
+        return 0.0
+    innocent = math.fsum(1 - case.guilt.get(node, 0.0) for node in option.nodes)
+    return innocent * case.situation.gpus_per_node * case.costs.innocent_hours
+
+
+def _tenants(option: Option, case: Case) -> float:
+    """Other jobs on the nodes lose a restart, and their work since a checkpoint of which nothing is known here."""
+    seconds = case.costs.restart_seconds + case.costs.lost_work_seconds
+    return sum(priced_tenants(option, case).values()) * seconds / 3_600
+
+
+def priced_tenants(option: Option, case: Case) -> dict[str, int]:
+    """Return the other jobs that an option stops, with all of their GPUs; one of which nobody knows the size has no price."""
+    jobs = case.situation.jobs_on(option.nodes) if option.kind in STARTS_WITHOUT else {}
+    return {job: gpus for job, gpus in jobs.items() if gpus}
+
+
+def _short(option: Option, case: Case, out: int) -> float:
+    """Without a spare the job goes on with fewer nodes, or waits where nobody has said that it can."""
+    situation = case.situation
+    if option.kind not in STARTS_WITHOUT or situation.spares is None:
+        return 0.0
+    short = max(0, out - situation.spares)
+    idle = case.gpus if short and situation.minimum_nodes is None else short * situation.gpus_per_node
+    return idle * case.costs.replacement_hours

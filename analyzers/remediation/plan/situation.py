@@ -1,0 +1,36 @@
+"""What is known of a job when a plan is made for it: where it runs, who else does, and what it can do without."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts beside the verdict. What nobody has told is None or empty, and costs nothing (docs/plan.md)."""
+
+    nodes: tuple[str, ...] = ()  # that the newest attempt runs on
+    gpus_per_node: int = 8
+    spares: int | None = None  # nodes that can take an evicted one's place
+    minimum_nodes: int | None = None  # with fewer it cannot go on
+    holders: dict[str, tuple[str, ...]] = {}  # node → other nodes with a copy of its checkpoint shards
+    tenants: dict[str, tuple[str, ...]] = {}  # node → other jobs that run on it
+    tenant_gpus: dict[str, int] = {}  # other job → all of its GPUs: one node less stops them all
+    seconds_since_checkpoint: float | None = None
+    groups: dict[str, tuple[str, ...]] = {}  # parallel group → its nodes
+    roles: dict[str, tuple[str, ...]] = {}  # role → its nodes
+    remembered: dict[
+        str, float
+    ] = {}  # node → how far its past moves its log odds (analyzers/remediation/node_history.py)
+
+    def gpus(self, *, least_ranks: int = 0) -> int:
+        """Return how many GPUs stand still when the job does; by its ranks, where nobody knows its nodes."""
+        return len(self.nodes) * self.gpus_per_node or max(least_ranks, self.gpus_per_node)
+
+    def left_without(self, out: int) -> int:
+        """Return how many nodes the job would have after so many are taken out and spares have come."""
+        return len(self.nodes) - out + min(out, self.spares or 0)
+
+    def jobs_on(self, nodes: tuple[str, ...]) -> dict[str, int]:
+        """Return the other jobs on these nodes, each once, with all of their GPUs."""
+        jobs = {job for node in nodes for job in self.tenants.get(node, ())}
+        return {job: self.tenant_gpus.get(job, self.gpus_per_node) for job in sorted(jobs)}

@@ -1,0 +1,76 @@
+"""Whether a job saves a checkpoint now: by the phase that its probe names, and by where its ranks stand in their own code.
+
+To take a node away in the middle of a save costs the checkpoint as well. What does not show itself here is not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from analyzers.knowledge import Knowledge
+from analyzers.model.frames import Rules
+from analyzers.model.standings import Look
+from analyzers.verdict.pauses import Pauses
+from collectors.records import RING_COLUMNS, Record, Ring, StackDump
+
+SEEN_SECONDS = 90.0  # stacks come once a minute; an older one tells nothing of now
+LONGEST_SECONDS = 1_800.0  # a save that takes longer is stuck, or its clock is wrong
+PAUSE = "checkpoint"  # of pauses.toml
+_PHASE = re.compile(r"check_?point|ckpt|\bsav(e|ing)\b", re.IGNORECASE)
+
+
+class Saving:
+    """The rules by which a save is recognised."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._rules, self._pauses = Rules.of(knowledge), Pauses.of(knowledge)
+
+    def since(self, records: Iterable[Record], now: float) -> float | None:
+        """Return since when the last rank that saves is known to; None: none does.
+
+        ``now`` is by the clock of who told the records. No save began after now, whatever a record says, and of several
+        ranks the last counts, so that one wrong clock does not end the wait for all.
+        """
+        dumps: dict[object, list[StackDump]] = defaultdict(list)
+        rings: dict[object, Ring] = {}
+        for record in records:
+            if record.at is None or now - record.at > SEEN_SECONDS:
+                continue
+            key = (record.node, getattr(record, "pid", None), record.rank)
+            if isinstance(record, StackDump) and record.threads:
+                dumps[key].append(record)
+            elif isinstance(record, Ring) and not record.ended:
+                rings[key] = max(record, rings.get(key, record), key=lambda ring: ring.at or 0.0)
+        found = [self._by_stack(seen) for seen in dumps.values()] + [_by_phase(ring) for ring in rings.values()]
+        return max((min(since, now) for since in found if since is not None), default=None)
+
+    def _by_stack(self, dumps: list[StackDump]) -> float | None:
+        ordered = sorted(dumps, key=lambda dump: dump.at or 0.0)
+        pause = self._pauses.seen([Look.of(dump, self._rules) for dump in ordered], (), ())
+        return pause.since if pause is not None and pause.kind == PAUSE else None
+
+
+def _by_phase(ring: Ring) -> float | None:
+    """Return since when a rank is in its phase, if that is a save: that it entered something in it, or left the last before."""
+    if ring.phase is None or not _PHASE.search(ring.phase):
+        return None
+    inside = ring.strings.index(ring.phase) if ring.phase in ring.strings else None
+    since, before = ring.at, None
+    columns = [_column(ring, name) for name in ("phase", "entered_ns", "left_ns")]
+    for phase, entered, left in zip(*columns, strict=False):
+        if phase != inside:
+            since = max(entered, left) / 1e9
+        elif before != inside:
+            since = entered / 1e9
+        before = phase
+    return since
+
+
+def _column(ring: Ring, name: str) -> list[int]:
+    data, kind = ring.columns.get(name, b""), np.dtype(RING_COLUMNS[name])
+    values: list[int] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
+    return values

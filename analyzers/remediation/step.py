@@ -1,0 +1,368 @@
+"""One step of remediation: something happens, and what is to be stored and told comes out. Nothing else happens.
+
+                      reject            no answer in time, not wanted any more
+       ┌────────────▶ rejected          ┌──▶ expired, cancelled
+       │                                │
+    proposed ──approve──▶ approved ──take──▶ claimed ──begin──▶ executing ──complete──▶ verifying ──verified──▶ done
+     ▲  (a person, or the   │   ▲               │                   │                       │                    │
+     │   policy by itself)  │   └─ claim failed, ┘                  ├─ fail, claim ran out ─▶ failed             │
+     └─ the policy would ───┘      or ran out                       └── a person asks, a scheduler takes and ────┴──▶ undone
+        not do so any more                                              completes it (from verifying, done, failed)
+
+A claim that fails before it began has done nothing: others may try, some times. A check (probe, replay) is done at once when it
+is complete. An undo gives back those nodes that no other remediation has taken out as well.
+
+What stands in the way (guards.py) is asked when a policy approves by itself, when it is taken, and when execution begins:
+that is the last moment, and the one that counts in budget and breaker. Nobody is obeyed whose lease has run out, and no approval
+is good for longer than its time, whether or not a tick came to end it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from analyzers.remediation import breaker, checks, giving_back, taking_up
+from analyzers.remediation.events import (
+    AddHold,
+    Approve,
+    AskUndo,
+    Begin,
+    Cancel,
+    CloseBreaker,
+    Complete,
+    Event,
+    ExpireHold,
+    Fail,
+    Heartbeat,
+    Instruction,
+    Proposed,
+    Refused,
+    Reject,
+    SetFreeze,
+    Take,
+    Tick,
+    Verified,
+)
+from analyzers.remediation.guards import expired, expires_at, hindrances
+from analyzers.remediation.turn import Turn
+from analyzers.remediation.types import (
+    CHECKS,
+    TAKES_NODES,
+    UNDOABLE,
+    WAITING,
+    Book,
+    Claim,
+    Ending,
+    Execution,
+    Remediation,
+    Trip,
+    Undo,
+)
+
+LONGEST_REASON = 1_000
+SHORTEST_CLAIM_SECONDS = 5.0
+MOST_FAILED_CLAIMS = 3  # before it began: then it has failed
+AGAIN_SECONDS = 30.0  # from such a failure until the next claim
+NOT_IN_TIME = {
+    "proposed": "nobody has answered the proposal",
+    "approved": "no scheduler has claimed it",
+    "claimed": "no scheduler has begun with it",
+}
+
+
+def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+    """Return the book after an event and what is to be done; raise ``Refused``, and then nothing has changed."""
+    turn = Turn(book, now)
+    match event:
+        case Proposed():
+            taking_up.proposed(turn, event)
+        case Approve():
+            _approve(turn, event)
+        case Reject() | Cancel():
+            _withdraw(turn, event)
+        case Take():
+            _take(turn, event)
+        case Heartbeat():
+            _heartbeat(turn, event)
+        case Begin():
+            _begin(turn, event)
+        case Complete():
+            _complete(turn, event)
+        case Fail():
+            _fail(turn, event)
+        case AskUndo():
+            _ask_undo(turn, event)
+        case Verified():
+            _verified(turn, event)
+        case Tick():
+            _tick(turn)
+        case AddHold() | ExpireHold() | SetFreeze() | CloseBreaker():
+            _order(turn, event)
+    return turn.book, turn.instructions
+
+
+# --- what people say
+
+
+def _approve(turn: Turn, event: Approve) -> None:
+    one = turn.find(event.id)
+    turn.must(one.status == "proposed", one, "approved")
+    if (why := expired(turn.book, one, turn.now)) is not None:
+        raise Refused("conflict", f"{one.id} cannot be approved any more: {why}")
+    turn.change(
+        one, "approved", event.by, _reason(event.reason), status="approved", because=_short(event.reason), approved_by=event.by,
+        approved_at=turn.now,
+    )  # fmt: skip
+
+
+def _withdraw(turn: Turn, event: Reject | Cancel) -> None:
+    one, rejected = turn.find(event.id), isinstance(event, Reject)
+    status = "rejected" if rejected else "cancelled"
+    turn.must(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
+    said = {} if rejected else {"cancelled_by": event.by}
+    turn.change(
+        one, status, event.by, _reason(event.reason), status=status, because=_short(event.reason), claim=None, **said
+    )
+
+
+def _ask_undo(turn: Turn, event: AskUndo) -> None:
+    one = turn.find(event.id)
+    turn.must(one.status in UNDOABLE, one, "undone")
+    if not one.may_have_taken:
+        raise Refused("conflict", f"{one.id} took no node out: there is nothing to undo")
+    if one.undo is not None:
+        raise Refused("conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it")
+    turn.change(
+        one,
+        "undo_asked",
+        event.by,
+        _reason(event.reason),
+        undo=Undo(by=event.by, reason=_short(event.reason), at=turn.now),
+    )
+
+
+# --- what a scheduler says
+
+
+def _take(turn: Turn, event: Take) -> None:
+    one = turn.find(event.id)
+    if one.claim is not None and one.claim.until > turn.now:
+        raise Refused(
+            "conflict", f"{one.id} is claimed by {one.claim.by}: it is free again when that claim has run out"
+        )
+    task = taking_up.task_of(one)
+    if task is None:
+        raise Refused(
+            "conflict", f"{one.id} is {one.status}: only what is approved, or is to be undone, can be claimed"
+        )
+    _unhindered(turn, one, task)
+    seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
+    claim = Claim(by=event.by, token=one.claims + 1, until=turn.now + seconds, task=task)
+    to: dict[str, Any] = {"status": "claimed"} if task == "do" else {"give_back": giving_back.nodes(turn.book, one)}
+    turn.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **to)
+
+
+def _heartbeat(turn: Turn, event: Heartbeat) -> None:
+    one = turn.find(event.id)
+    claim = _held(turn, one, event)
+    seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
+    turn.keep(replace(one, claim=replace(claim, until=max(claim.until, turn.now + seconds))))
+
+
+def _begin(turn: Turn, event: Begin) -> None:
+    one = turn.find(event.id)
+    claim = _held(turn, one, event)
+    if claim.task == "undo":
+        _begin_undo(turn, one)
+        return
+    if one.status == "executing":  # the answer was lost, and it asks again
+        _unhindered(turn, one, "undo")
+        return
+    _unhindered(turn, one, "do")
+    takes = one.kind in TAKES_NODES
+    turn.change(one, "begun", event.by, status="executing", began_at=turn.now, out=one.nodes if takes else ())
+    if takes:
+        _count(turn, one, one.nodes, event.by)
+
+
+def _count(turn: Turn, one: Remediation, nodes: tuple[str, ...], by: str) -> None:
+    """Count nodes that are taken out, in budget and breaker."""
+    turn.book.executions = [*turn.book.executions, Execution(remediation=one.id, at=turn.now, nodes=nodes)]
+    if why := breaker.trips(turn.book, turn.now):
+        turn.book.trip = Trip(at=turn.now, reason=why)
+        turn.tell("breaker_tripped", by, one, {"why": why})
+
+
+def _begin_undo(turn: Turn, one: Remediation) -> None:
+    """Say which nodes are given back, as of now: another may have taken one of them out since the claim."""
+    _unhindered(turn, one, "undo")
+    give_back = giving_back.nodes(turn.book, one)
+    if give_back != one.give_back:
+        turn.keep(replace(one, give_back=give_back, version=one.version + 1))
+
+
+def _complete(turn: Turn, event: Complete) -> None:
+    one = turn.find(event.id)
+    if _said_before(one, event):
+        return
+    claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
+    if claim.task == "undo":
+        told = {"did": event.did, "give_back": list(one.give_back)}
+        turn.change(one, "undone", event.by, told, status="undone", out=(), **ended)
+        return
+    turn.must(one.status == "executing", one, "completed")
+    if (why := checks.problem(one, event.did)) is not None:
+        raise Refused("conflict", f"{one.id} is not completed: {why}")
+    status = "done" if one.kind in CHECKS else "verifying"
+    turn.change(
+        one, "completed", event.by, {"did": event.did}, status=status, did=one.did | event.did,
+        completed_at=turn.now, **ended,
+    )  # fmt: skip
+
+
+def _said_before(one: Remediation, event: Complete | Fail) -> bool:
+    """Whether a claimant says again what has been taken down. One whose claim ran out has never been heard."""
+    return one.claim is None and one.ending == _ending(event)
+
+
+def _ending(event: Complete | Fail) -> Ending:
+    return Ending(by=event.by, token=event.token, word="complete" if isinstance(event, Complete) else "fail")
+
+
+def _fail(turn: Turn, event: Fail) -> None:
+    one = turn.find(event.id)
+    if _said_before(one, event):
+        return
+    claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
+    why = _short(event.reason)
+    if claim.task == "undo":
+        turn.change(one, "undo_failed", event.by, {"did": event.did, "why": why}, because=why, **ended)
+        return
+    if one.began_at is None and not event.did and one.failed_claims + 1 < MOST_FAILED_CLAIMS:
+        turn.change(
+            one, "released", event.by, {"why": why}, status="approved", because=why, again_at=turn.now + AGAIN_SECONDS,
+            failed_claims=one.failed_claims + 1, **ended,
+        )  # fmt: skip
+        return
+    did = one.did | event.did
+    out = tuple(node for node in one.nodes if node in did) if one.kind in TAKES_NODES else ()
+    began_at = turn.now if one.began_at is None and did else one.began_at  # who did something has begun, asked or not
+    turn.change(
+        one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did, out=out,
+        began_at=began_at, outcome=None if began_at is None else "unknown", **ended,
+    )  # fmt: skip
+    if out and one.began_at is None:
+        _count(turn, one, out, event.by)
+
+
+def _held(turn: Turn, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
+    """Return the claim that the event comes under; nobody acts under another's, an older one, or one that has run out."""
+    claim = one.claim
+    if claim is None or claim.token != event.token or claim.by != event.by:
+        newest = f"the newest is {one.claims}" if claim is not None else f"it is {one.status}, and nobody holds it"
+        raise Refused("fenced", f"{one.id} is not held under token {event.token} by {event.by}: {newest}; do not act")
+    if claim.until <= turn.now:
+        late = turn.now - claim.until
+        raise Refused("fenced", f"the claim of {one.id} under token {event.token} ran out {late:.1f} s ago: do not act")
+    return claim
+
+
+def _unhindered(turn: Turn, one: Remediation, task: str) -> None:
+    """Refuse what is hindered. Taking back is bounded by nothing but a freeze."""
+    found = hindrances(turn.book, one, turn.now)
+    found = [hindrance for hindrance in found if task == "do" or hindrance.code == "frozen"]
+    if found:
+        raise Refused("hindered", f"{one.id} must not act now: " + "; ".join(hindrance.text for hindrance in found))
+
+
+# --- what time brings
+
+
+def _verified(turn: Turn, event: Verified) -> None:
+    one = turn.find(event.id)
+    turn.must(one.status == "verifying", one, "verified")
+    _end(turn, one, event.outcome, event.why)
+
+
+def _end(turn: Turn, one: Remediation, outcome: str, why: str) -> None:
+    told = {"outcome": outcome, "why": why}
+    turn.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
+
+
+def _tick(turn: Turn) -> None:
+    book, limits = turn.book, turn.book.limits
+    for known in list(book.remediations.values()):
+        one = taking_up.reconsider(turn, known)
+        if one.claim is not None and one.claim.until <= turn.now:
+            _run_out(turn, one)
+        elif (until := expires_at(limits, one)) is not None and turn.now >= until:
+            _expire(turn, one)
+        elif one.status == "verifying" and turn.now >= (one.completed_at or one.changed_at) + limits.verify_seconds:
+            _end(turn, one, "unknown", f"nothing was seen of {one.job} for {limits.verify_seconds:,.0f} s")
+        elif one.status == "proposed":
+            taking_up.take_up(turn, one)
+    after = breaker.kept_after(limits, turn.now)
+    book.executions = [one for one in book.executions if one.at > after]
+    for hold in sorted(
+        (one for one in book.holds.values() if one.until <= turn.now), key=lambda one: (one.until, one.id)
+    ):
+        del book.holds[hold.id]
+        turn.tell("hold_expired", "engine", None, {"hold": hold.id, "node": hold.node, "job": hold.job})
+
+
+def _run_out(turn: Turn, one: Remediation) -> None:
+    assert one.claim is not None
+    told = {"token": one.claim.token, "claimed_by": one.claim.by}
+    if one.claim.task == "undo":
+        turn.change(one, "released", "engine", told, claim=None)
+    elif one.status == "claimed":
+        turn.change(one, "released", "engine", told, status="approved", claim=None)
+    else:
+        why = f"{one.claim.by} was not heard any more while it acted: nobody knows how far it came; look, or undo it"
+        ended = {"status": "failed", "claim": None, "because": why, "outcome": "unknown"}
+        turn.change(one, "failed", "engine", told | {"why": why}, **ended)
+
+
+def _expire(turn: Turn, one: Remediation) -> None:
+    why = NOT_IN_TIME[one.status]
+    turn.change(one, "expired", "engine", {"why": why}, status="expired", because=why, claim=None)
+
+
+# --- what people order for all
+
+
+def _order(turn: Turn, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:
+    book = turn.book
+    match event:
+        case AddHold(hold=hold):
+            book.holds[hold.id] = hold
+            named = {"hold": hold.id, "node": hold.node, "job": hold.job, "until": hold.until, "reason": hold.reason}
+            turn.tell("hold_added", hold.by, None, named)
+        case ExpireHold():
+            if event.id not in book.holds:
+                raise Refused(
+                    "not_found", f"there is no hold {event.id}: `faulthound holds list` names those there are"
+                )
+            hold = book.holds.pop(event.id)
+            named = {"hold": hold.id, "node": hold.node, "job": hold.job, "reason": _short(event.reason)}
+            turn.tell("hold_expired", event.by, None, named)
+        case SetFreeze():
+            if (book.freeze is None) == (event.freeze is None):
+                raise Refused("conflict", "it is frozen already" if book.freeze else "nothing is frozen")
+            book.freeze = event.freeze
+            turn.tell("frozen" if event.freeze else "thawed", event.by, None, {"reason": event.reason})
+        case CloseBreaker():
+            if book.trip is None:
+                raise Refused("conflict", "the breaker is closed already")
+            book.trip, book.breaker_closed_at = None, turn.now
+            turn.tell("breaker_closed", event.by, None, {"reason": event.reason})
+
+
+def _reason(text: str) -> dict[str, str]:
+    return {"reason": _short(text)} if text else {}
+
+
+def _short(text: str) -> str:
+    return text[:LONGEST_REASON]

@@ -1,0 +1,58 @@
+"""A step at work: a book of its own to change, and what it wants done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from analyzers.remediation.events import Instruction, Refused, Store, Told
+from analyzers.remediation.types import Book, Remediation
+
+
+class Turn:
+    """One step. The given book stays as it is."""
+
+    def __init__(self, book: Book, now: float) -> None:
+        self.book = replace(book, remediations=dict(book.remediations), holds=dict(book.holds))
+        self.now = now
+        self.instructions: list[Instruction] = []
+
+    def find(self, id: str) -> Remediation:
+        """Return a remediation; refuse where there is none."""
+        if (found := self.book.remediations.get(id)) is None:
+            raise Refused(
+                "not_found", f"there is no remediation {id}: `faulthound remediations list` names those there are"
+            )
+        return found
+
+    def must(self, holds: bool, one: Remediation, wanted: str) -> None:  # noqa: FBT001 it is what must hold
+        """Refuse what the status does not allow."""
+        if not holds:
+            because = f" ({one.because})" if one.because else ""
+            raise Refused("conflict", f"{one.id} is {one.status}{because}: it cannot be {wanted} now")
+
+    def change(
+        self, one: Remediation, kind: str, by: str, details: dict[str, Any] | None = None, **fields: Any
+    ) -> Remediation:
+        """Store a changed remediation and tell of it."""
+        if fields.get("status", one.status) != one.status:
+            fields["changed_at"] = self.now
+        changed = replace(one, **fields, version=one.version + 1)
+        self.keep(changed)
+        self.tell(f"remediation_{kind}", by, changed, details)
+        return changed
+
+    def keep(self, one: Remediation) -> None:
+        """Store a remediation."""
+        self.book.remediations[one.id] = one
+        self.instructions = [
+            *(said for said in self.instructions if not isinstance(said, Store) or said.remediation.id != one.id),
+            Store(remediation=one),
+        ]
+
+    def tell(self, kind: str, by: str, one: Remediation | None, details: dict[str, Any] | None = None) -> None:
+        """Add a line for audit log, timeline and stream."""
+        about = {} if one is None else {"incident": one.incident, "kind": one.kind, "nodes": list(one.nodes)}
+        id = None if one is None else one.id
+        self.instructions.append(Told(kind=kind, by=by, remediation=id, details=about | (details or {})))

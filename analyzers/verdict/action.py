@@ -1,0 +1,165 @@
+"""What to do about a verdict: the mildest action that its proof carries. An innocent machine is never evicted lightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from analyzers.knowledge import Knowledge
+from analyzers.knowledge.xids import action_for
+from analyzers.model.topology import Topology
+from analyzers.model.verdict import Action, Culprit
+from analyzers.verdict.correlate import Root
+
+# Classes whose proof is the machine's own record; a missing dump alone may be our own collection.
+_PROVEN = frozenset(
+    {"never_entered", "completion_lost", "init", "device_stuck", "stopped", "gone", "process_gone", "process_killed"}
+)
+_REASONS = {
+    "never_entered": "its own record shows that it stopped while its peers wait for it",
+    "init": "it never launched anything while its peers wait for it",
+    "completion_lost": "its own record misses what its peers prove has ended",
+    "device_stuck": "its device never started what its peers' devices are in",
+    "stopped": "its process is stopped",
+    "gone": "its process is gone",
+    "process_gone": "its process is gone",
+    "process_killed": "its process was killed",
+}
+_ENOUGH = 0.85
+NOT_PROVEN = "the proof is not enough to evict: look at these first"
+"""Of a probe: nothing but its doubt holds it back, which the plan weighs. Any other reason is one that must be heard first."""
+# Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
+MOST_EVICTED_NODES = 4
+Held = Callable[[Root], str | None]
+_BY_CAUSE = {
+    "code": ("rollback", "the code is the cause: no machine is at fault"),
+    "network": ("probe", "the network is suspected: test its links first"),
+    "storage": ("none", "the file system is the cause: no machine of the job is at fault"),
+    "platform": ("restart_job", "killed or preempted from outside: no machine of the job is at fault"),
+    "data": ("none", "the data is the cause: no machine is at fault"),
+    "imbalance": ("none", "the work is uneven: no machine is at fault"),
+    "unknown": ("probe", "what is missing would decide"),
+}
+_BY_CLASS = {
+    ("code", "exception_one_rank"): (
+        "reattempt",
+        "an exception in the code: run again; a repeat on the same node would point to it",
+    ),
+    ("code", "uneven_end"): (
+        "none",
+        "the ranks had not the same number of steps to do: the code is to end them together",
+    ),
+    ("platform", "stuck_together"): ("none", "the nodes were stuck together: no machine of the job is at fault"),
+}
+
+
+def nothing_held(_root: Root) -> str | None:
+    """Hold nobody back: there is no second look to wait for."""
+    return None
+
+
+def fitting(
+    culprits: tuple[Culprit, ...],
+    roots: list[Root],
+    topology: Topology,
+    knowledge: Knowledge,
+    symptom: str,
+    held: Held = nothing_held,
+) -> Action:
+    """Choose the action for what the verdict names. ``held``: why a root may not be evicted yet, None where it may."""
+    if not culprits:
+        return Action(
+            kind="none", why="nothing is at fault" if symptom == "healthy" else "nothing is named: nothing is done"
+        )
+    machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
+    proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
+    waiting = [(entry, why) for root, entry in proven if (why := held(root)) is not None]
+    proven = [(root, entry) for root, entry in proven if entry not in [other for other, _ in waiting]]
+    if waiting and not proven:
+        return _not_yet(waiting)
+    if proven and not _too_many([entry for _, entry in proven], topology):
+        return _evict(proven, partly=len(proven) < len(culprits))
+    if machines and machines[0][0].families == {"hardware"}:
+        return _hardware(*machines[0], knowledge)
+    if machines:
+        return _look_first([entry for _, entry in machines])
+    cause, fault_class = roots[0].finding.cause, roots[0].finding.fault_class
+    kind, why = _BY_CLASS.get((cause, fault_class)) or _BY_CAUSE.get(cause, ("none", ""))
+    return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), why=why)
+
+
+def _paired(culprits: tuple[Culprit, ...], roots: list[Root]) -> list[tuple[Root, Culprit]]:
+    labels = list(dict.fromkeys(culprit.root for culprit in culprits))
+    return [(roots[labels.index(culprit.root)], culprit) for culprit in culprits]
+
+
+def _proven(root: Root, entry: Culprit) -> bool:
+    """Evict on the machine's own record, or where a second family of evidence agrees; never a set."""
+    agreed = root.narrowed or bool(root.families & {"process", "hardware"} and len(root.families) > 1)
+    return (
+        root.certain
+        and entry.probability >= _ENOUGH
+        and entry.kind in ("node", "rank", "device")
+        and (root.finding.fault_class in _PROVEN or agreed)
+    )
+
+
+def _too_many(entries: list[Culprit], topology: Topology) -> bool:
+    nodes = {entry.id for entry in entries if entry.kind == "node"}
+    total = len(set(topology.nodes.values()))
+    return len(nodes) > MOST_EVICTED_NODES and 4 * len(nodes) > total
+
+
+def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
+    entries = [entry for _, entry in pairs]
+    found: dict[str, list[str]] = {}
+    for root, entry in pairs:
+        found.setdefault(_reason(root), []).append(f"{entry.kind} {entry.id}")
+    reasons = [_of(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
+    more = "; probe the others that are named before they are touched" if partly else ""
+    return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
+
+
+def _of(guilty: list[str], reason: str, *, alone: bool) -> str:
+    """Say whose reason it is, where "it" would not tell."""
+    if len(guilty) == 1 and alone:
+        return reason
+    return f"{' and '.join(guilty)}: {reason}" if not alone else f"for each of them, {reason}"
+
+
+def _reason(root: Root) -> str:
+    """Say what makes this machine's guilt proof enough."""
+    if root.narrowed:
+        return "the dumps leave a few ranks open, and other evidence picks it from them"
+    if root.finding.fault_class in _REASONS:
+        return _REASONS[root.finding.fault_class]
+    return "independent kinds of evidence agree: " + " and ".join(sorted(root.families))
+
+
+def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
+    """A device's own event says what it needs, by the vendor's table or the site's."""
+    kind = action_for(root.finding.fault_class, knowledge)
+    event = root.finding.fault_class.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ")
+    why = f"that is what the table of hardware events asks for after {event}"
+    return Action(kind=kind, nodes=_nodes([entry]), ranks=_homeless([entry]), why=why)
+
+
+def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:
+    """Name who is to be looked at, and what keeps them from being evicted."""
+    why = "; ".join(dict.fromkeys(why for _, why in waiting))
+    return msgspec.structs.replace(_look_first([entry for entry, _ in waiting]), why=why)
+
+
+def _look_first(entries: list[Culprit]) -> Action:
+    ranks = tuple(sorted({rank for entry in entries for rank in entry.ranks}))
+    return Action(kind="probe", nodes=_nodes(entries), ranks=ranks, why=NOT_PROVEN)
+
+
+def _nodes(entries: list[Culprit]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(entry.id for entry in entries if entry.kind == "node"))
+
+
+def _homeless(entries: list[Culprit]) -> tuple[int, ...]:
+    """Return the guilty ranks whose node nobody knows."""
+    return tuple(sorted({rank for entry in entries if entry.kind != "node" for rank in entry.ranks}))

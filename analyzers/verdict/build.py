@@ -1,0 +1,368 @@
+"""From a decision to the verdict document: names, probabilities, numbered evidence, victims, what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Evidence, Suspect
+from analyzers.model.ranges import ranges
+from analyzers.model.topology import Topology
+from analyzers.model.verdict import (
+    Action,
+    Coverage,
+    Culprit,
+    EvidenceItem,
+    FirstSymptom,
+    Missing,
+    Rejected,
+    Verdict,
+    Victims,
+)
+from analyzers.model.verdict import Root as RootEntry
+from analyzers.model.window import Window
+from analyzers.verdict.action import Held, fitting, nothing_held
+from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Decision, Root
+from collectors.records import FlightRecorderDump, Unread
+
+VERSION = "0.1.0"
+# A set larger than this, and than half the job, names nobody in particular: better to abstain and say what would split it.
+MOST_SET_RANKS = 8
+MOST_SURE_OF_A_SET = 0.9
+MOST_REJECTED, MOST_UNREAD, MOST_SUSPECTS = 8, 20, 64
+
+
+class _Evidence:
+    """Numbers evidence in order of first use."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, Evidence], str] = {}
+
+    def ids(self, analyzer: str, evidence: Iterable[Evidence]) -> tuple[str, ...]:
+        return tuple(self.items.setdefault((analyzer, item), f"e{len(self.items) + 1}") for item in evidence)
+
+    def entries(self) -> tuple[EvidenceItem, ...]:
+        return tuple(
+            EvidenceItem(id=number, text=item.text, source=item.source, analyzer=analyzer, at=instant(item.at))
+            for (analyzer, item), number in self.items.items()
+        )
+
+
+def instant(at: float | None) -> str | None:
+    """Write UTC seconds as RFC 3339 with milliseconds; None where the value is no possible time."""
+    if at is None or not 0 <= at < 253402300800:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def compose(
+    decision: Decision, window: Window, topology: Topology, knowledge: Knowledge, held: Held = nothing_held
+) -> Verdict:
+    """Write the verdict that a decision amounts to. ``held``: why a root may not be evicted yet, None where it may."""
+    evidence = _Evidence()
+    roots = _by_node(decision.roots, topology)
+    named = [(f"r{number}", root) for number, root in enumerate(roots, 1) if _nameable(root, topology)]
+    considered = [(f"r{number}", root) for number, root in enumerate(roots, 1)]
+    culprits = tuple(entry for label, root in named for entry in _culprits(label, root, topology, evidence))
+    suspects = tuple(entry for label, root in considered for entry in _suspects(label, root, topology, evidence))
+    lead = named[0][1] if named else None
+    explained = bool(decision.excused) and not decision.roots
+    symptom, cause = _headline(decision, lead)
+    for excuse in decision.excused:
+        evidence.ids("pauses", excuse.evidence)
+    for finding in decision.findings:
+        evidence.ids(finding.analyzer, finding.evidence)
+    return Verdict(
+        symptom=symptom,
+        cause=cause,
+        abstained=not culprits and symptom != "healthy" and not explained,
+        version=VERSION,
+        knowledge=knowledge.hash,
+        job=window.job,
+        attempt=window.attempt,
+        onset=instant(_onset(decision)),
+        dump_skew_seconds=_skew(window),
+        roots=tuple(_root_entry(label, root) for label, root in considered) + _excused_entries(decision),
+        culprits=culprits,
+        suspects=suspects[:MOST_SUSPECTS],
+        first_symptom=_first_symptom(decision),
+        victims=_victims(decision, named, culprits),
+        rejected=_rejected(decision, culprits),
+        evidence=evidence.entries(),
+        missing=_missing(decision, window, topology, culprits),
+        action=fitting(culprits, [root for _, root in named], topology, knowledge, symptom, held)
+        if not explained
+        else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4]))),
+        coverage=_coverage(window, topology),
+    )
+
+
+def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
+    """Several guilty ranks of one machine are one guilty machine."""
+    merged: dict[tuple[str, str], Root] = {}
+    for number, root in enumerate(roots):
+        nodes = {topology.nodes.get(rank) for rank in root.ranks} | {s.node for s in root.suspects if s.node}
+        node = next(iter(nodes)) if len(nodes) == 1 else None
+        machine = root.certain and root.finding.cause == "machine" and node is not None
+        key = (node, "machine") if machine and node else (str(number), "")
+        old = merged.get(key)
+        merged[key] = root if old is None else _joined(old, root)
+    return list(merged.values())
+
+
+def _joined(old: Root, new: Root) -> Root:
+    return replace(
+        old,
+        suspects=old.suspects + new.suspects,
+        support=old.support + new.support,
+        families=old.families | new.families,
+        reasons=old.reasons + new.reasons,
+    )
+
+
+def _nameable(root: Root, topology: Topology) -> bool:
+    """A certain root is named; a set only while it still excludes somebody, and is small enough to probe."""
+    if root.certain:
+        return True
+    beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and root.finding.fault_class == "no_dump"
+    if root.finding.fault_class == "device_or_network":
+        return True  # however large, the operation's members do contain the culprit
+    limit = MOST_NOT_EXCLUDED if beside else max(MOST_SET_RANKS, len(topology.ranks) // 2)
+    return len(root.ranks) <= limit
+
+
+def _culprits(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
+    if root.certain:
+        return _one_entry_a_place(label, root, topology, evidence)
+    ranks = tuple(sorted(root.ranks))
+    shared = topology.shared_groups(ranks)
+    exact = next((group for group in shared if set(group.members) == set(ranks)), None)
+    nodes = {topology.nodes.get(rank) for rank in ranks}
+    stage = {topology.coordinates.get(rank, {}).get("pp") for rank in ranks}
+    kind = "stage" if exact is None and len(stage) == 1 and None not in stage and len(ranks) > 1 else "group"
+    name = str(exact) if exact else f"ranks {ranges(ranks)}"
+    if (
+        len(nodes) == 1
+        and len(ranks) > 1
+        and (node := next(iter(nodes))) is not None
+        and root.finding.cause == "machine"
+    ):
+        kind, name = "node", node
+    items = [(root.finding.analyzer, item) for suspect in root.suspects[:4] for item in suspect.evidence[:2]]
+    ids = tuple(number for analyzer, item in [*items, *root.support] for number in evidence.ids(analyzer, (item,)))
+    probability = round(min(sum(suspect.strength for suspect in root.suspects), MOST_SURE_OF_A_SET), 4)
+    return [
+        Culprit(
+            root=label,
+            kind=kind,
+            id=name,
+            ranks=ranks,
+            probability=probability,
+            why=_why_set(root, ranks),
+            evidence=tuple(dict.fromkeys(ids)),
+        )
+    ]
+
+
+def _why_set(root: Root, ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"{root.suspects[0].why}; it cannot be excluded"
+    return f"for example, {root.suspects[0].why}"
+
+
+def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
+    """One entry for a machine with all its guilty ranks; else one a suspect."""
+    places: dict[tuple[str, str], list[Suspect]] = {}
+    for suspect in root.suspects:
+        places.setdefault(_place(suspect, root, topology), []).append(suspect)
+    return [_entry(label, root, place, suspects, evidence) for place, suspects in places.items()]
+
+
+def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
+    """Return (kind, id) of who is named: the node where one is known and a machine is to blame, else what the analyzer said."""
+    nodes: set[str | None] = {topology.nodes[rank] for rank in suspect.ranks if rank in topology.nodes}
+    nodes = nodes or {suspect.node}
+    node = next(iter(nodes)) if len(nodes) == 1 else None
+    if node is not None and root.finding.cause == "machine" and suspect.kind in ("rank", "node", "device"):
+        return ("node", node)
+    if suspect.kind == "device":
+        return ("device", suspect.device or "?")
+    if suspect.kind in ("rank", "code") and suspect.ranks:
+        return (suspect.kind, "rank " + ranges(suspect.ranks) if suspect.kind == "code" else ranges(suspect.ranks))
+    return (suspect.kind, "/".join(part for part in (node, suspect.device) if part) or suspect.kind)
+
+
+def _entry(label: str, root: Root, place: tuple[str, str], suspects: list[Suspect], evidence: _Evidence) -> Culprit:
+    kind, name = place
+    ids = [number for s in suspects for number in evidence.ids(root.finding.analyzer, s.evidence)]
+    ids += [number for analyzer, item in root.support for number in evidence.ids(analyzer, (item,))]
+    own = [suspect.why for suspect in suspects]
+    # What picked somebody from a set says more than that they were in it.
+    reasons = list(dict.fromkeys([*root.reasons, *own] if root.narrowed else [*own, *root.reasons]))
+    return Culprit(
+        root=label,
+        kind=kind,
+        id=name,
+        ranks=tuple(sorted({rank for suspect in suspects for rank in suspect.ranks})),
+        devices=tuple(dict.fromkeys(suspect.device for suspect in suspects if suspect.device)),
+        probability=round(max(suspect.strength for suspect in suspects), 4),
+        why="; ".join(reasons[:4]),
+        evidence=tuple(dict.fromkeys(ids)),
+    )
+
+
+def _suspects(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
+    """All that were considered, most probable first, with "unknown" making each root's sum 1."""
+    if root.certain:
+        entries = _one_entry_a_place(label, root, topology, evidence)
+        total = sum(entry.probability for entry in entries)
+    else:
+        single = [_entry(label, root, _place(s, root, topology), [s], evidence) for s in root.suspects[:MOST_SUSPECTS]]
+        total = max(sum(suspect.strength for suspect in root.suspects), 1.0)
+        entries = [_scaled(entry, total) for entry in single]
+        total = sum(suspect.strength for suspect in root.suspects) / total
+    entries.sort(key=lambda entry: (-entry.probability, entry.id))
+    if root.certain and total > 1:
+        return [_scaled(entry, total) for entry in entries]
+    unknown = Culprit(root=label, kind="unknown", id="unknown", probability=round(1 - min(total, 1.0), 4))
+    return [*entries, unknown]
+
+
+def _scaled(entry: Culprit, total: float) -> Culprit:
+    return Culprit(
+        root=entry.root,
+        kind=entry.kind,
+        id=entry.id,
+        ranks=entry.ranks,
+        devices=entry.devices,
+        role=entry.role,
+        probability=round(entry.probability / total, 4),
+        why=entry.why,
+        evidence=entry.evidence,
+    )
+
+
+def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
+    """Return the symptom and the cause of the leading root; without one, what the findings say of the job."""
+    crash = next((f for f in decision.findings if f.symptom == "crash" and f.suspects), None)
+    if lead is not None:
+        symptom = lead.finding.symptom
+        return (symptom, lead.finding.cause)
+    if crash is not None:
+        return ("crash", "unknown")
+    if decision.excused and not decision.roots:
+        return (decision.excused[0].root.finding.symptom, decision.excused[0].cause)
+    for symptom in ("healthy", "hang", "crash", "numeric", "hardware"):
+        found = next((f for f in decision.findings if f.symptom == symptom), None)
+        if found is not None:
+            return (symptom, "none" if symptom == "healthy" else "unknown")
+    return ("unknown", "unknown")
+
+
+def _root_entry(label: str, root: Root) -> RootEntry:
+    return RootEntry(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class)
+
+
+def _excused_entries(decision: Decision) -> tuple[RootEntry, ...]:
+    """A pause is a root of its own kind, with nobody at fault."""
+    first = len(decision.roots) + 1
+    return tuple(
+        RootEntry(root=f"r{number}", cause=excuse.cause, fault_class=excuse.fault_class)
+        for number, excuse in enumerate(decision.excused, first)
+    )
+
+
+def _onset(decision: Decision) -> float | None:
+    known = [f.onset for f in decision.findings if f.onset is not None]
+    return min(known) if known else None
+
+
+def _skew(window: Window) -> float | None:
+    times = [dump.at for dump in window.dumps if dump.at is not None]
+    return round(max(times) - min(times), 3) if len(times) > 1 else None
+
+
+def _first_symptom(decision: Decision) -> FirstSymptom | None:
+    told = [(f, f.first_symptom) for f in decision.findings if f.first_symptom is not None]
+    told.sort(key=lambda pair: pair[1].at if pair[1].at is not None else float("inf"))
+    return FirstSymptom(text=told[0][1].text, rank=told[0][1].rank, at=instant(told[0][1].at)) if told else None
+
+
+def _victims(decision: Decision, named: list[tuple[str, Root]], culprits: tuple[Culprit, ...]) -> Victims:
+    """All that wait: for the culprits, or where nobody is named for anybody; a suspect that others acquit waits too."""
+    guilty = {rank for culprit in culprits for rank in culprit.ranks}
+    acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
+    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
+    ends = [(finding, chain) for finding in decision.findings for chain in finding.chains]
+    chains = [" → ".join(map(str, chain)) for _, chain in ends if not guilty or chain[-1] in guilty]
+    return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
+
+
+def _rejected(decision: Decision, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
+    guilty = {(culprit.kind, culprit.id) for culprit in culprits}
+    entries = [
+        Rejected(kind=suspect.kind, id=_name(suspect), why=suspect.why)
+        for suspect in decision.rejected
+        if (suspect.kind, _name(suspect)) not in guilty
+    ]
+    return tuple(dict.fromkeys(entries))[:MOST_REJECTED]
+
+
+def _name(suspect: Suspect) -> str:
+    return suspect.device or suspect.node or ranges(suspect.ranks) or suspect.kind
+
+
+def _missing(
+    decision: Decision, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
+) -> tuple[Missing, ...]:
+    answered = [
+        root.finding
+        for root in decision.roots
+        if root.certain
+        and (not root.finding.together or (len(root.families) > 1 and root.finding.fault_class == "no_dump"))
+    ]
+    entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
+    dumped = {dump.rank for dump in window.dumps}
+    absent = [rank for rank in topology.ranks if rank not in dumped]
+    told = any("left no dump" in entry.what for entry in entries)
+    if absent and window.dumps and not told:
+        guilty = {rank for culprit in culprits for rank in culprit.ranks}
+        named = f"rank{'s' if len(absent) > 1 else ''} {ranges(absent)}"
+        open_still = not culprits or any(not root.certain for root in decision.roots)
+        matters = open_still or bool(guilty & set(absent))
+        entries.append(Missing(what=f"no flight-recorder dump from {named}", matters=matters))
+    if not decision.findings:
+        entries.append(Missing(what=_nothing_to_go_by(window)))
+    return tuple(dict.fromkeys(entries))
+
+
+def _nothing_to_go_by(window: Window) -> str:
+    have = Counter(_source_word(record) for record in window.records)
+    told = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
+    return f"no symptom in what was read ({told}): flight-recorder dumps, stacks and logs of every rank would tell"
+
+
+def _coverage(window: Window, topology: Topology) -> Coverage:
+    kinds = Counter(_source_word(record) for record in window.records if not isinstance(record, Unread))
+    if window.earlier_dumps:
+        kinds["flight_recorder"] -= len(window.earlier_dumps)
+        kinds["flight_recorder_earlier"] = len(window.earlier_dumps)
+    seen = {record.rank for record in window.records if record.rank is not None}
+    unread = [f"{record.source}: {record.reason}" for record in window.of(Unread)]
+    return Coverage(
+        ranks_expected=len(topology.ranks) or None,
+        ranks_seen=len(seen),
+        sources=dict(sorted(kinds.items())),
+        other_attempts=tuple(str(number) for number in window.other_attempts),
+        unread=tuple(unread[:MOST_UNREAD])
+        + ((f"{len(unread) - MOST_UNREAD} more",) if len(unread) > MOST_UNREAD else ()),
+    )
+
+
+def _source_word(record: object) -> str:
+    if isinstance(record, FlightRecorderDump):
+        return "flight_recorder"
+    return str(getattr(getattr(record, "__struct_config__", None), "tag", type(record).__name__))

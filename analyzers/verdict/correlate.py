@@ -1,0 +1,264 @@
+"""Findings argue, this decides: which claims are about the same root, which narrow it, which are echoes of another.
+
+Evidence comes in families (waits, stacks, process, hardware, log). Waits, stacks and logs of one event count once, however
+many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them.
+Order of precedence where families disagree on the kind of root: a failure that a log spells out, then who waits for whom,
+then process states, then hardware events, then stacks alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
+from analyzers.model.topology import Topology
+
+# Dumps, stacks and logs watch one event: what two of them say of it is no more certain than the surer one. A process
+# table and a hardware event are independent of it.
+_SAME_EVENT: frozenset[Family] = frozenset({"waits", "stacks", "log"})
+_PRECEDENCE: tuple[Family, ...] = ("log", "waits", "process", "hardware", "stacks")
+# A finding of these families is proof by itself; of these classes it only supports or stands where nothing else does.
+_WEAK_ALONE = ("uninterruptible", "same_stack")
+MOST_NOT_EXCLUDED = 8
+EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
+
+
+@dataclass(frozen=True)
+class Root:
+    """One independent cause under consideration. ``certain``: every suspect is a culprit; else at least one of them."""
+
+    finding: Finding
+    suspects: tuple[Suspect, ...]
+    certain: bool
+    support: tuple[tuple[str, Evidence], ...] = ()  # (analyzer, evidence) beyond the suspects' own
+    families: frozenset[Family] = frozenset()
+    reasons: tuple[str, ...] = ()
+    narrowed: bool = False  # a set that another family of evidence picked from
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Return the ranks of all suspects."""
+        return frozenset(rank for suspect in self.suspects for rank in suspect.ranks)
+
+
+@dataclass(frozen=True)
+class Excused:
+    """What would have been a root, and is nobody's fault: who it points at is in a pause."""
+
+    root: Root
+    cause: Cause
+    fault_class: str
+    why: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass
+class Decision:
+    """What the findings come to: roots by precedence, and why the others fell."""
+
+    roots: list[Root] = field(default_factory=list)
+    excused: list[Excused] = field(default_factory=list)
+    rejected: list[Suspect] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+
+
+def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
+    """Merge findings into independent roots."""
+    ordered = sorted(findings, key=lambda f: (_PRECEDENCE.index(f.family), f.analyzer, f.fault_class, sorted(f.scope)))
+    decision = Decision(findings=tuple(ordered))
+    claims = [finding for finding in ordered if finding.suspects and not finding.narrows]
+    narrowing = [finding for finding in ordered if finding.suspects and finding.narrows]
+    for finding in (f for f in claims if f.fault_class not in _WEAK_ALONE):
+        _admit(decision, finding, topology)
+    for finding in (f for f in claims if f.fault_class in _WEAK_ALONE):
+        _support_or_stand(decision, finding, topology)
+    for finding in narrowing:
+        decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
+    if not decision.roots and not _running(ordered):
+        alone = [finding for finding in narrowing if finding.fault_class != "no_stack"]
+        decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
+    for finding in ordered:
+        decision.rejected.extend(finding.rejected)
+    return decision
+
+
+def _running(findings: Iterable[Finding]) -> bool:
+    return any(finding.fault_class in ("running", "undecided") for finding in findings)
+
+
+def _split(finding: Finding) -> list[Root]:
+    """A finding whose suspects are all guilty is that many roots; a set of which one is guilty is one."""
+    parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
+    alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
+    families = frozenset({finding.family})
+    return [Root(finding, part, finding.together or alone, families=families) for part in parts]
+
+
+def _admit(decision: Decision, finding: Finding, topology: Topology) -> None:
+    for new in _split(finding):
+        if _confirms(decision, new, topology):
+            continue
+        if (why := _echo(decision, new, topology)) is not None:
+            decision.rejected.extend(replace(suspect, why=why) for suspect in new.suspects[:4])
+        else:
+            decision.roots.append(new)
+
+
+def _support_or_stand(decision: Decision, finding: Finding, topology: Topology) -> None:
+    """A weak claim supports a root it agrees with, and stands for itself only where there is no other."""
+    before = bool(decision.roots)
+    for new in _split(finding):
+        if not _confirms(decision, new, topology) and not before and not _running(decision.findings):
+            decision.roots.append(new)
+
+
+def _confirms(decision: Decision, new: Root, topology: Topology) -> bool:
+    """Merge a root into the one that it speaks of; False where there is none."""
+    for index, old in enumerate(decision.roots):
+        if _same_root(old, new, topology):
+            decision.roots[index] = _merged(old, new, topology)
+            return True
+    return False
+
+
+def _same_root(old: Root, new: Root, topology: Topology) -> bool:
+    """Two families speak of the same root when they share a rank, or a machine and a device on it."""
+    if new.finding.family in old.families:
+        return False
+    if old.ranks & new.ranks:
+        return True
+    if "machine" not in (old.finding.cause, new.finding.cause):
+        return False
+    return bool(_nodes(old, topology) & _nodes(new, topology)) and not (old.ranks and new.ranks)
+
+
+def _nodes(root: Root, topology: Topology) -> set[str]:
+    named = {suspect.node for suspect in root.suspects if suspect.node}
+    return named | {topology.nodes[rank] for rank in root.ranks if rank in topology.nodes}
+
+
+def _merged(old: Root, new: Root, topology: Topology) -> Root:
+    """Let an independent family confirm a root, or pick the suspects of a set that both name."""
+    wanted, nodes = new.ranks, _nodes(new, topology)
+    agreed = tuple(s for s in old.suspects if set(s.ranks) & wanted or (not wanted and _on(s, nodes, topology)))
+    strength = max(suspect.strength for suspect in new.suspects)
+    narrowed = not old.certain and 0 < len(agreed) < len(old.suspects)
+    kept = agreed if narrowed else old.suspects
+    once = bool(_SAME_EVENT & old.families and _SAME_EVENT & new.families)
+    raised = tuple(_raised(s, strength, new, once=once) if s in agreed or old.certain else s for s in kept)
+    proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
+    return replace(
+        old,
+        finding=_explained(old, new) if agreed else old.finding,
+        suspects=raised,
+        certain=old.certain or (new.certain and bool(agreed)),
+        narrowed=old.narrowed or narrowed,
+        support=old.support + tuple(proof),
+        families=old.families | new.families,
+        reasons=old.reasons + tuple(suspect.why for suspect in new.suspects[:2]),
+    )
+
+
+def _explained(old: Root, new: Root) -> Finding:
+    """Return what a root is about: where waits tell who is waited for and not why, a stopped or dead process is why."""
+    sure = new.certain and max(suspect.strength for suspect in new.suspects) > EVEN_ODDS
+    if old.finding.cause != "unknown" or new.finding.family != "process" or new.finding.cause != "machine" or not sure:
+        return old.finding
+    return replace(old.finding, cause="machine", fault_class=new.finding.fault_class)
+
+
+def _on(suspect: Suspect, nodes: set[str], topology: Topology) -> bool:
+    return suspect.node in nodes or any(topology.nodes.get(rank) in nodes for rank in suspect.ranks)
+
+
+def _evidence_of(suspect: Suspect, root: Root) -> tuple[Evidence, ...]:
+    return suspect.evidence or root.finding.evidence or (Evidence(text=suspect.why),)
+
+
+def _raised(suspect: Suspect, strength: float, new: Root, *, once: bool) -> Suspect:
+    device = next((other.device for other in new.suspects if other.device), None)
+    node = next((other.node for other in new.suspects if other.node), None)
+    joint = max(suspect.strength, strength) if once else 1 - (1 - suspect.strength) * (1 - strength)
+    return replace(
+        suspect,
+        strength=min(joint, 0.99),
+        device=suspect.device or (device if len(new.suspects) == 1 else None),
+        node=suspect.node or (node if len(new.suspects) == 1 else None),
+    )
+
+
+def _echo(decision: Decision, new: Root, topology: Topology) -> str | None:
+    """Return why a root that agrees with none is not a root of its own; None where it is one."""
+    for old in decision.roots:
+        if new.finding.family == old.finding.family:
+            continue
+        if new.ranks and new.ranks <= set(old.finding.victims):
+            return f"it waits for rank {', '.join(map(str, sorted(old.ranks)[:4]))} itself"
+        if (
+            new.finding.family == "hardware"
+            and new.finding.cause == "machine"
+            and topology.nodes
+            and _nodes(new, topology)
+        ):
+            return "no rank on it holds the job up"
+        if new.finding.family == "stacks":
+            return "a stack unlike the others' is a suspicion, and the waits end elsewhere"
+        if old.finding.family == "log" and new.finding.family == "waits" and old.certain:
+            return "the waits follow from the failure that the log spells out"
+    return None
+
+
+def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
+    """Let a finding that names nobody by itself pick among a set, or give the reason of a root that is certain."""
+    picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
+    agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
+    absence = finding.fault_class == "no_stack" and root.finding.fault_class != "never_entered"
+    if finding.family in root.families or absence:
+        return root
+    if not agreed:
+        return root if root.certain else _widened(root, finding)
+    why = {rank: suspect for suspect in finding.suspects for rank in suspect.ranks}
+    proof: list[tuple[str, Evidence]] = []
+    reasons: list[str] = []
+    for suspect in agreed:
+        voice = next(why[rank] for rank in suspect.ranks if rank in why)
+        proof.extend((finding.analyzer, evidence) for evidence in voice.evidence[:2])
+        reasons.append(voice.why)
+    support = root.support + tuple(proof)
+    families = root.families | {finding.family}
+    if root.certain:
+        return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
+    strength = max(suspect.strength for suspect in finding.suspects)
+    if strength < EVEN_ODDS:
+        return replace(root, support=support, reasons=root.reasons + tuple(reasons))  # a hint picks nobody
+    raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
+    certain = finding.together or len(agreed) == 1
+    decision.rejected.extend(
+        replace(s, why=f"the {finding.family} show it waiting like the others")
+        for s in root.suspects
+        if s not in agreed
+    )
+    root = replace(root, narrowed=root.narrowed or len(agreed) < len(root.suspects))
+    return replace(
+        root,
+        suspects=raised,
+        certain=certain,
+        support=support,
+        families=families,
+        reasons=root.reasons + tuple(reasons),
+    )
+
+
+def _widened(root: Root, finding: Finding) -> Root:
+    """Two kinds of evidence that point apart leave a set that holds both."""
+    if root.finding.fault_class != "never_entered" or max(s.strength for s in finding.suspects) < EVEN_ODDS:
+        return root
+    proof = [(finding.analyzer, evidence) for suspect in finding.suspects for evidence in suspect.evidence[:2]]
+    return replace(root, suspects=root.suspects + finding.suspects, support=root.support + tuple(proof))
+
+
+def _standing_alone(finding: Finding) -> list[Root]:
+    """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
+    suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
+    return _split(replace(finding, narrows=False, suspects=suspects))

@@ -1,0 +1,172 @@
+"""Pauses: what one rank may do for a long time while the others wait for it, and nobody is at fault (docs/pauses.md).
+
+A rank that compiles, writes a checkpoint or is held by a debugger stands still in the middle of its own code, as one that
+is stuck does; only the names on its stack tell the two apart. Which names those are is knowledge (``pauses.toml``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Cause
+from analyzers.model.frames import normal
+from analyzers.model.standings import WAITING, Look
+from collectors.records import Frame, ProcessState
+
+TRACED_SECONDS = 5.0
+"""py-spy and gdb stop a process for the moment that they look at it; one that is traced for so long is being debugged."""
+_ELSEWHERE = (WAITING - {"waiting_device"}) | {"store"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What a rank is busy with, on which evidence."""
+
+    kind: str
+    words: str  # "in a checkpoint"
+    cause: Cause
+    longest_seconds: float  # 0: no bound
+    where: str
+    source: str
+    at: float | None  # of the newest look
+    since: float | None  # of the first look that found it so
+
+    def excuses(self, age_seconds: float | None) -> bool:
+        """Whether it is not too long by now."""
+        return not self.longest_seconds or age_seconds is None or age_seconds <= self.longest_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    kind: str
+    pattern: re.Pattern[str]
+    file: re.Pattern[str] | None = None
+
+    def fits(self, frame: Frame) -> bool:
+        last = frame.function if "::" in frame.function else frame.function.rsplit(".", 1)[-1]
+        if self.file is not None and not self.file.search(frame.file):
+            return False
+        return bool(self.pattern.match(last) or self.pattern.match(frame.function))
+
+
+@dataclass
+class Pauses:
+    """The rules of a knowledge value. ``unusable``: rows that say nothing that can be used."""
+
+    kinds: Mapping[str, Mapping[str, Any]]
+    frames: tuple[_Rule, ...]
+    commands: tuple[_Rule, ...]
+    channels: tuple[_Rule, ...]
+    unusable: tuple[str, ...] = ()
+    _known: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, knowledge: Knowledge) -> Pauses:
+        """Compile the rules of the ``pauses`` table; a site's row that is wrong costs itself only."""
+        table = knowledge.table("pauses")
+        told = table.get("kind")
+        kinds = (
+            {name: row for name, row in told.items() if isinstance(row, Mapping)} if isinstance(told, Mapping) else {}
+        )
+        wrong: list[str] = []
+
+        def rules(part: str, column: str) -> tuple[_Rule, ...]:
+            return tuple(_compiled(table.get(part, {}), part, column, kinds, wrong))
+
+        frames, commands = rules("frames", "function"), rules("commands", "command")
+        return cls(kinds, frames, commands, rules("channels", "channel"), tuple(wrong))
+
+    def seen(
+        self, looks: Sequence[Look], rows: Sequence[ProcessState], helpers: Iterable[ProcessState]
+    ) -> Pause | None:
+        """Return what a rank is busy with, by its looks and its process's states, oldest first; None: nothing known.
+
+        Who waits in communication is busy with nothing, wherever it was called from.
+        """
+        if looks and looks[-1].duty.name in _ELSEWHERE:
+            return None
+        if looks and (found := self._kind_of(looks[-1])) is not None:
+            newest = looks[-1].dump
+            return self._pause(found[0], normal(found[1]), newest.source, newest.at, self._since(looks, found[0]))
+        if rows and rows[-1].state == "t" and (traced := _traced_since(rows)) is not None:
+            return self._pause("debugger", "its process is traced (state t)", rows[-1].source, rows[-1].at, traced)
+        if rows and (kind := _first(self.channels, rows[-1].wait_channel or "")):
+            return self._pause(
+                kind, f"its process sleeps in {rows[-1].wait_channel}", rows[-1].source, rows[-1].at, None
+            )
+        for row in helpers:
+            if (started := _first(self.commands, row.command)) is not None:
+                return self._pause(started, f"it has started {row.command[:60]!r}", row.source, row.at, row.started_at)
+        return None
+
+    def _kind_of(self, look: Look) -> tuple[str, Frame] | None:
+        """Return the innermost pause of a look, with its frame."""
+        for frame in look.frames:
+            key = (frame.function, frame.file)
+            if key not in self._known:
+                self._known[key] = next((rule.kind for rule in self.frames if rule.fits(frame)), "")
+            if kind := self._known[key]:
+                return kind, frame
+        return None
+
+    def _since(self, looks: Sequence[Look], kind: str) -> float | None:
+        """Return the time of the first of the looks, up to the newest, that all show this pause."""
+        since = None
+        for look in reversed(looks):
+            found = self._kind_of(look)
+            if found is None or found[0] != kind:
+                break
+            since = look.dump.at
+        return since
+
+    def _pause(self, kind: str, where: str, source: str, at: float | None, since: float | None) -> Pause | None:
+        row = self.kinds.get(kind)
+        if row is None:
+            return None
+        cause: Cause = "code" if row.get("cause") == "code" else "none"
+        words, longest = str(row.get("words", kind)), _seconds(row.get("longest_seconds"))
+        return Pause(kind, words, cause, longest, where, source, at, since)
+
+
+def _since(looks: Sequence[Look], kind: str, pauses: Pauses) -> float | None:
+    """Return the time of the first of the looks, up to the newest, that all show this pause."""
+    since = None
+    for look in reversed(looks):
+        found = pauses._kind_of(look)
+        if found is None or found[0] != kind:
+            break
+        since = look.dump.at
+    return since
+
+
+def _traced_since(rows: Sequence[ProcessState]) -> float | None:
+    """Return since when a process is known to be traced, None where it may have been for a moment only."""
+    traced: list[float] = []
+    for row in reversed(rows):
+        if row.state != "t":
+            break
+        traced.append(row.at or 0.0)
+    return traced[-1] if traced and traced[0] - traced[-1] >= TRACED_SECONDS else None
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _first(rules: Iterable[_Rule], text: str) -> str | None:
+    return next((rule.kind for rule in rules if rule.pattern.search(text)), None) if text else None
+
+
+def _compiled(rows: Any, part: str, column: str, kinds: Mapping[str, Any], wrong: list[str]) -> Iterable[_Rule]:
+    for name, row in sorted(rows.items()) if isinstance(rows, Mapping) else ():
+        try:
+            if row["kind"] not in kinds:
+                raise ValueError(f"there is no [kind.{row['kind']}]")
+            file = re.compile(row["file"]) if "file" in row else None
+            yield _Rule(str(row["kind"]), re.compile(row[column]), file)
+        except (KeyError, TypeError, ValueError, re.error) as problem:
+            wrong.append(f"row [{part}.{name}] of pauses.toml cannot be used ({problem}): correct it")

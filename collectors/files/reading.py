@@ -1,0 +1,226 @@
+"""Paths in, records out: opened, recognised, read; what gave no record says why.
+
+All reading of foreign files happens in children with bounded memory and time (``collectors.files.children``). The order of the
+records is that of the files, whichever child was first.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collectors.files.children import Pool, Skip, Watch
+from collectors.files.opening import Found, find, open_found, trouble, unread
+from collectors.files.path_owner import Whose, whose
+from collectors.files.streams import Limits
+from collectors.formats import Damaged, Format, Input, recognise, registry
+from collectors.records import LogEvent, Record, Unread, block
+
+Progress = Callable[[int, int], None]
+"""Called with the files done and the files there are."""
+
+CHUNK_FILES = 64
+CHUNK_BYTES = 16 << 20
+BLOCK_RECORDS = 512
+MOST_WORKERS = 8
+ALONE_FILES, ALONE_BYTES = 48, 2 << 20  # below both, a second child costs more than it saves
+BYTES_PER_FILE_BYTE = 24  # a pickle's values take this many times its size, measured on dumps
+MOST_CHILD_BYTES = 2 << 30
+
+
+def read_file(path: str | os.PathLike[str], *, limits: Limits | None = None) -> list[Record]:
+    """Return the records of one file, or of an archive's members."""
+    return list(read_paths([path], limits=limits))
+
+
+def read_paths(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    limits: Limits | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Record]:
+    """Yield the records of every file at and below the paths, in their order; never raise for what a file holds."""
+    limits = limits or Limits()
+    registry()  # imported here, so that no child imports it again
+    found, over = _within(find(paths, limits), limits)
+    workers = workers or _workers(found)
+    chunks = _chunks(found, workers)
+    total, done = sum(isinstance(item, Found) for item in found), 0
+
+    def finished(chunk: int) -> None:
+        nonlocal done
+        done += sum(isinstance(item, Found) for item in chunks[chunk])
+        if progress:
+            progress(done, total)
+
+    def work(chunk: int, skip: Skip, watch: Watch) -> Iterator[bytes]:
+        return _blocks(_records(chunks[chunk], skip, watch, limits))
+
+    def lost(chunk: int, source: str, reason: str) -> bytes:
+        named = [item for item in chunks[chunk] if isinstance(item, Found)]
+        return block.encode(
+            [
+                unread(item.source, f"{reason}, and so the files beside it" if source else reason, "limit")
+                for item in named
+            ]
+        )
+
+    pool = Pool(work, len(chunks), min(workers, len(chunks)), lost, finished)
+    for blocks in pool.results():
+        for data in blocks:
+            yield from _decoded(data)
+    yield from over
+
+
+def _within(items: Iterator[Found | Unread], limits: Limits) -> tuple[list[Found | Unread], list[Unread]]:
+    """Return what the walk found, up to the limit of bytes, and what to say about the rest."""
+    kept: list[Found | Unread] = []
+    total = left_out = 0
+    for item in items:
+        total += item.size_bytes if isinstance(item, Found) else 0
+        if total <= limits.total_bytes or isinstance(item, Unread):
+            kept.append(item)
+        else:
+            left_out += 1
+    if not left_out:
+        return kept, []
+    reason = f"{left_out:,} files were left out: only {limits.total_bytes:,} bytes are read at once; name fewer"
+    return kept, [Unread(reason=reason, outcome="limit")]
+
+
+def _workers(found: list[Found | Unread]) -> int:
+    sizes = [item.size_bytes for item in found if isinstance(item, Found)]
+    if len(sizes) < ALONE_FILES and sum(sizes) < ALONE_BYTES:
+        return 1
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, MOST_WORKERS)
+
+
+def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unread]]:
+    """Cut the files into chunks: some for every worker, none too large to lose."""
+    most = max(1, min(CHUNK_FILES, len(found) // (workers * 8)))
+    chunks: list[list[Found | Unread]] = []
+    size = CHUNK_BYTES
+    for item in found:
+        size += item.size_bytes if isinstance(item, Found) else 0
+        if size >= CHUNK_BYTES or len(chunks[-1]) >= most:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(item)
+    return chunks
+
+
+def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits) -> Iterator[Record]:
+    habit = Habit()
+    for item in items:
+        if isinstance(item, Unread):
+            yield item
+            continue
+        seconds = limits.seconds_per_file + item.size_bytes / (1 << 20)
+        if item.source in skip:
+            yield unread(item.source, skip[item.source], "limit")
+            continue
+        watch.begin(item.source, seconds)
+        allow(min(limits.child_bytes + BYTES_PER_FILE_BYTE * item.size_bytes, MOST_CHILD_BYTES))
+        for opened in open_found(item, limits):
+            if isinstance(opened, Unread):
+                yield opened
+            elif opened.source in skip:
+                yield unread(opened.source, skip[opened.source], "limit")
+            else:
+                watch.begin(opened.source, seconds)
+                yield from read_input(opened, habit)
+
+
+def allow(more_bytes: int) -> None:
+    """Let this process's address space grow by so much from where it is, where the system can say and keep that."""
+    with suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft = pages * resource.getpagesize() + more_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+@dataclass(slots=True)
+class Habit:
+    """The format of the last file: the next one in a folder is likely the same."""
+
+    likely: Format | None = None
+
+
+def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
+    """Yield the records of one opened input; a reader that fails is named, and what it gave before stands."""
+    habit = habit or Habit()
+    owner = whose(input.source)
+    name = "recognition"
+    try:
+        format = habit.likely = recognise(input.head, input.source, habit.likely)
+        if format is None:
+            yield unread(input.source, "no reader knows this content: `faulthound formats` lists what is read")
+            return
+        name = f"the {format.name} reader"
+        for record in format.read(input):
+            yield _owned(record, owner)
+    except Damaged as error:
+        yield unread(input.source, str(error), "damaged")
+    except MemoryError:
+        gc.collect()
+        yield unread(
+            input.source, "reading it needs more memory than a file may: `faulthound read` it elsewhere", "limit"
+        )
+    except Exception as error:  # noqa: BLE001 - one of the two catch-alls: a failing reader costs its own file
+        yield unread(input.source, f"{name} failed: {type(error).__name__}: {str(error)[:500]}", "damaged")
+    if ended := trouble(input):
+        yield ended
+
+
+def _owned(record: Record, owner: Whose) -> Record:
+    """Add what only the path knows: the attempt, and torchrun's local rank."""
+    if owner.attempt is not None and record.attempt is None:
+        record = msgspec.structs.replace(record, attempt=owner.attempt)
+    if owner.local_rank is not None and isinstance(record, LogEvent) and record.local_rank is None:
+        record = msgspec.structs.replace(record, local_rank=owner.local_rank)
+    return record
+
+
+def _blocks(records: Iterator[Record]) -> Iterator[bytes]:
+    batch: list[Record] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) >= BLOCK_RECORDS:
+            yield _encoded(batch)
+            batch = []
+    if batch:
+        yield _encoded(batch)
+
+
+def _encoded(batch: list[Record]) -> bytes:
+    try:
+        return block.encode(batch)
+    except (ValueError, TypeError, OverflowError):
+        return block.encode([_encodable(record) for record in batch])
+
+
+def _encodable(record: Record) -> Record:
+    """Return the record, or why no block can hold it: half a surrogate pair, an integer beyond 64 bits."""
+    try:
+        block.encode([record])
+    except (ValueError, TypeError, OverflowError) as error:
+        reason = f"a {type(record).__name__} cannot be written: {type(error).__name__}: {str(error)[:200]}"
+        return unread(record.source, reason, "damaged")
+    return record
+
+
+def _decoded(data: bytes) -> Iterator[Record]:
+    decoded = block.decode_counting(data)
+    yield from decoded.records
+    for kind, count in decoded.skipped.items():
+        yield Unread(reason=f"{count:,} records of kind {kind!r} do not fit the vocabulary", outcome="damaged")

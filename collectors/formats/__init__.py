@@ -1,0 +1,91 @@
+"""One public format a file: bytes in, records out. Formats are recognised by content, never by a flag.
+
+A reader module registers itself with ``@reader``; nothing else is edited to add one. ``registry()`` imports every module
+of this folder once and returns them by descending certainty of what they claim.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import BinaryIO
+
+from collectors.records import Record
+
+Sniff = Callable[[bytes, str], int]
+Read = Callable[["Input"], Iterator[Record]]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One opened file: its bytes, and what its name says about whose it is.
+
+    ``stream`` is bounded by the opener and yields decompressed bytes. ``head`` is its first 64 KiB at most (the stream
+    itself still starts at 0). ``at`` is the file's modification time, UTC seconds, None where it cannot be trusted.
+    """
+
+    source: str
+    stream: BinaryIO
+    head: bytes
+    rank: int | None = None
+    node: str | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A registered reader: ``sniff(head, source) -> 0..100`` (0: not mine), ``read(input) -> records``."""
+
+    name: str
+    made_by: str  # the command that writes such a file, shown by `faulthound formats`
+    gives: str  # what it tells, one line
+    sniff: Sniff
+    read: Read = field(compare=False)
+
+
+class Damaged(ValueError):
+    """The content is not what it began as; the message names the offset. Records already yielded stand."""
+
+
+_formats: dict[str, Format] = {}
+
+
+def reader(name: str, *, made_by: str, gives: str, sniff: Sniff) -> Callable[[Read], Read]:
+    """Register the decorated function as the reader of one format."""
+
+    def register(read: Read) -> Read:
+        if name in _formats:
+            raise ValueError(f"two readers are named {name!r}: rename one")
+        _formats[name] = Format(name, made_by, gives, sniff, read)
+        return read
+
+    return register
+
+
+@cache
+def registry() -> tuple[Format, ...]:
+    """Return every reader, sorted by name; importing the modules below this folder is what registers them."""
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        importlib.import_module(module.name)
+    return tuple(_formats[name] for name in sorted(_formats))
+
+
+def recognise(head: bytes, source: str, likely: Format | None = None) -> Format | None:
+    """Return the reader that is surest this content is its own, or None; ties go to the first by name.
+
+    A reader that is certain (100) ends the question, and ``likely`` is asked first: a folder of 16,384 dumps is not tried
+    on every other format.
+    """
+    if likely is not None and likely.sniff(head, source) >= 100:
+        return likely
+    best, most = None, 0
+    for format in registry():
+        score = format.sniff(head, source)
+        if score > most:
+            best, most = format, score
+        if most >= 100:
+            break
+    return best

@@ -1,0 +1,1 @@
+"""dcgm-exporter's metrics."""

@@ -1,0 +1,1 @@
+"""What jobs and their launchers print: steps, exceptions, timeouts, exit codes."""

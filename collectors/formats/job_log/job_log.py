@@ -1,0 +1,245 @@
+"""A job's log: what the ranks and their launcher printed, one file a rank or all interleaved.
+
+Every line is peeled of its prefixes (``job_lines``), then offered to the launcher's shapes (``launchers``), to the
+traceback that its stream may be printing (``tracebacks``), and to the marks of trouble (``log_marks``). At the end the
+streams whose rank only became known later get it, and repeats are folded: an error that a loop prints is one event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from collectors.files.opening import lines
+from collectors.formats import Input, reader
+from collectors.formats.job_log import log_marks
+from collectors.formats.job_log.job_lines import Line, is_numbered, peel
+from collectors.formats.job_log.launchers import Launcher, event
+from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
+from collectors.records import LogEvent, Record, Unread
+
+MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
+MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
+MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
+
+_STRONG = (
+    HEADER, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
+    "NCCL WARN", "NCCL INFO", "ChildFailedError", "CUDA error", "CUDA out of memory", "onnection closed by peer",
+    "noticed that process rank", "Fatal Python error:",
+)  # fmt: skip
+_RANKED = re.compile(r"^(?:\[rank\d+\]:|\[[a-z]+\d+(?:\|\d+)?\]:|\[\d+,\d+\]<std)", re.MULTILINE)
+_LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)(?:\.\w+)?)$")
+
+
+def sniff(head: bytes, source: str) -> int:
+    """Claim text with a job's marks at 40, any text under a log's name at 20: a crash is at the end, not in the head."""
+    if b"\0" in head[:4096]:
+        return 0
+    text = head.decode(errors="replace")
+    printable = sum(1 for letter in text[:4096] if letter.isprintable() or letter in "\n\r\t\x1b")
+    if printable < 0.9 * len(text[:4096]):
+        return 0
+    if any(mark in text for mark in _STRONG) or _RANKED.search(text):
+        return 40
+    return 20 if text.strip() and _LOG_NAME.search(source) else 0
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One process's lines: the traceback it may be printing, its launcher's summary, the rank it turned out to have."""
+
+    assembler: Assembler = field(default_factory=Assembler)
+    launcher: Launcher = field(default_factory=Launcher)
+    head: Line | None = None  # where the current traceback began
+    spawned: int | None = None  # "-- Process 3 terminated": the next traceback is that process's
+
+
+@reader(
+    "job_log",
+    made_by="python, torchrun, srun or mpirun with their output kept",
+    gives="exceptions, NCCL watchdog timeouts, CUDA errors and exits, by rank",
+    sniff=sniff,
+)
+def read(input: Input) -> Iterator[Record]:
+    """Yield the events of a log in the order of its lines, at most MAX_EVENTS."""
+    collected = _Collected(input)
+    for number, text in lines(input.stream):
+        for segment in text.split("\r")[-MAX_SEGMENTS:]:
+            collected.take(number, segment)
+        if collected.full:
+            break
+    yield from collected.finish()
+
+
+class _Collected:
+    """The events of one file so far, bounded; ranks that only later lines reveal are filled in by ``finish``."""
+
+    def __init__(self, input: Input) -> None:
+        self.input = input
+        self.numbered = is_numbered(input.head.decode(errors="replace"))
+        self.streams: OrderedDict[str, _Stream] = OrderedDict()
+        self.events: list[tuple[str, LogEvent]] = []
+        self.seen: set[tuple[object, ...]] = set()
+        self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
+        self.last_number = 0
+        self.full = False
+
+    def take(self, number: int, text: str) -> None:
+        """Read one line."""
+        self.last_number = number
+        trouble = log_marks.may_matter(text)
+        if not trouble and not self.open:
+            return
+        line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
+        if not trouble and line.stream not in self.open:
+            return
+        stream = self._stream(line.stream)
+        self._read(line, stream)
+        if stream.assembler.busy or stream.launcher.busy:
+            self.open.add(line.stream)
+        else:
+            self.open.discard(line.stream)
+
+    def _read(self, line: Line, stream: _Stream) -> None:
+        told = stream.launcher.feed(line)
+        if told is not None:
+            if stream.assembler.busy and told:
+                stream.assembler.close()
+            self._finished(line.stream, stream)
+            self._add(line.stream, told)
+            return
+        if found := re.match(r"-- Process (\d{1,6}) terminated with the following", line.text):
+            stream.spawned = int(found[1])
+        if stream.assembler.feed(line.number, line.text, line.at if HEADER in line.text else None):
+            stream.head = stream.head or line
+            self._finished(line.stream, stream)
+            return
+        self._finished(line.stream, stream)
+        self._add(line.stream, log_marks.events_of(line))
+
+    def finish(self) -> Iterator[Record]:
+        """Close what is open, give each stream its rank, and yield everything."""
+        for name, stream in list(self.streams.items()):
+            self._close(name, stream)
+        for found in sorted(_resolved(self.events, is_torchrun=self._is_torchrun()), key=lambda each: int(each.source)):
+            yield self._placed(found)
+        if self.full:
+            reason = (
+                f"more than {MAX_EVENTS:,} events: what follows line {self.last_number} was not read; split the log"
+            )
+            yield Unread(source=self.input.source, reason=reason, outcome="limit")
+
+    def _stream(self, name: str) -> _Stream:
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = _Stream()
+            if len(self.streams) > MAX_STREAMS:
+                oldest, gone = self.streams.popitem(last=False)
+                self.open.discard(oldest)
+                self._close(oldest, gone)
+        return stream
+
+    def _close(self, name: str, stream: _Stream) -> None:
+        stream.assembler.close()
+        self._finished(name, stream)
+        self._add(name, stream.launcher.close())
+
+    def _finished(self, name: str, stream: _Stream) -> None:
+        for traceback in stream.assembler.finished:
+            if stream.head is not None:
+                self._add(name, [_event_of(traceback, stream.head, stream.spawned)])
+            stream.head = None
+        stream.assembler.finished.clear()
+
+    def _add(self, name: str, found: Iterator[LogEvent] | list[LogEvent]) -> None:
+        for each in found:
+            if (key := _identity(name, each)) in self.seen:
+                continue
+            if len(self.events) >= MAX_EVENTS:
+                self.full = True
+                return
+            self.seen.add(key)
+            self.events.append((name, each))
+
+    def _is_torchrun(self) -> bool:
+        return any(stream.launcher.is_torchrun for stream in self.streams.values())
+
+    def _placed(self, found: LogEvent) -> LogEvent:
+        rank = found.rank
+        launchers = {"torchrun_failure", "closing_signal", "terminated", "preempted", "cancelled", "step_cancelled",
+                     "time_limit", "node_failure"}  # fmt: skip
+        if rank is None and found.event not in launchers and found.pid is None:
+            rank = self.input.rank
+        if rank is None and found.local_rank is not None and self.input.node is None:
+            rank = found.local_rank  # nothing in this file speaks of a second node
+        return msgspec.structs.replace(
+            found,
+            source=f"{self.input.source}:{found.source}",
+            rank=rank,
+            node=found.node or self.input.node,
+            group=None if found.group == "task" else found.group,
+        )
+
+
+def _event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
+    """A finished traceback as an event: the chain's root, and in the text what it led to."""
+    shown = (
+        f"{traceback.exception}: {traceback.message}".splitlines()[0][:400] if traceback.exception else "cut traceback"
+    )
+    if traceback.then:
+        names = ", ".join(traceback.then)
+        how = "during handling of which came" if traceback.link == "during handling" else "which caused"
+        shown = f"{shown} ({how} {names})"
+    whole = traceback.message
+    return event(
+        Line(traceback.line, "", head.stream, head.rank, head.local_rank, head.pid, head.node, head.task),
+        "traceback",
+        at=traceback.at,
+        rank=head.rank if head.rank is not None else spawned,
+        text=shown,
+        exception=traceback.exception or None,
+        message=whole or None,
+        frames=traceback.frames,
+        peer=log_marks.peer_of(whole),
+        timeout_ms=log_marks.timeout_of(whole),
+    )
+
+
+def _identity(stream: str, found: LogEvent) -> tuple[object, ...]:
+    """What makes two events of a stream the same one said again; numbers in a message do not."""
+    said = re.sub(r"\d+", "0", (found.message or "")[:200])
+    if found.event in {"exit", "oom_kill", "closing_signal", "torchrun_failure"}:
+        return (stream, found.event, found.rank, found.local_rank, found.pid, found.signal, found.exit_code, found.node)
+    where = found.frames[:1]
+    return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence,
+            found.last_enqueued, found.first, where)  # fmt: skip
+
+
+def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Iterator[LogEvent]:
+    """Give events the rank that other lines of the same stream or process reveal, unless they contradict each other."""
+    streams: dict[str, set[int]] = {}
+    pids: dict[int, set[int]] = {}
+    for name, found in events:
+        if found.rank is not None and found.group != "task":
+            streams.setdefault(name, set()).add(found.rank)
+            if found.pid is not None:
+                pids.setdefault(found.pid, set()).add(found.rank)
+    for name, found in events:
+        rank = found.rank
+        if found.group == "task" and is_torchrun:
+            rank = None  # srun started torchrun: its tasks are nodes, not ranks
+        if rank is None and name:
+            rank = _only(streams.get(name))
+        if rank is None and found.pid is not None:
+            rank = _only(pids.get(found.pid))
+        if rank is None and name.startswith("task ") and not is_torchrun and found.node is None:
+            rank = int(name.split()[1])
+        yield found if rank == found.rank else msgspec.structs.replace(found, rank=rank)
+
+
+def _only(ranks: set[int] | None) -> int | None:
+    return next(iter(ranks)) if ranks and len(ranks) == 1 else None

@@ -1,0 +1,173 @@
+"""A running rank's own words of trouble: the NCCL watchdog's, NCCL's, gloo's, CUDA's, the interpreter's.
+
+Line layouts are those of torch 1.13 to 2.13 and NCCL 2.14 to 2.29 as people posted them. ``[Rank 7]`` and
+``[PG ID 3 PG GUID 5(mesh_tp) Rank 7]`` carry the rank *inside the group* and the prefix ``[rank7]:`` the global one, so
+that the first two name a rank only where the group is the whole world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from collectors.formats.job_log.job_lines import Line
+from collectors.formats.job_log.launchers import WORDS, event
+from collectors.formats.job_log.tracebacks import HEADER
+from collectors.records import LogEvent
+
+_GROUP = re.compile(
+    r"\[PG ID (?P<id>\d+) PG GUID (?P<guid>[\w:-]+)(?:\((?P<desc>[^)]*)\))? Rank (?P<rank>\d+)\]"
+    r"|\[PG (?:ID )?(?P<old>\d+)(?: \((?P<old_desc>[^)]*)\))? Rank (?P<old_rank>\d+)\]"
+)
+_IN_GROUP = re.compile(r"\[Rank (\d+)\]")
+_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d{1,19}), OpType=(\w{1,64})(?:[^()]{0,400}Timeout\(ms\)=(\d+))?\)")
+_RAN = re.compile(r"\) ran for (\d+) milliseconds")
+_PROGRESS = re.compile(
+    r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+),(?: last started (?:NCCL )?work: -?\d+,)? last completed (?:NCCL )?work: (-?\d+)"
+)
+_AT_WORK = re.compile(r"(?:watchdog at work(?: sequence id)?|Timeout at NCCL work): (\d+)")
+_DUMP_FROM = re.compile(r"collective timeout from\s+(?:this local rank|rank (\d+))")
+_PEER = re.compile(
+    r"(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|Call to \w+ (?:from|to)|connect to|remote peer|peer address)"
+    r"[:\s]+\[?(?P<host>[0-9A-Za-z_.:-]+?)\]?(?:<(?P<a>\d+)>|[:|](?P<b>\d+))(?![\d:])"
+)
+_GLOO_TIMEOUT = re.compile(r"Timed out waiting (\d+)ms for (\w+) operation")
+_NUMERIC = re.compile(
+    r"(?i)\b(?:loss|grad(?:ient)?[ _]norm)\b[^\n]{0,30}?[\s:=|](nan|[-+]?inf)\b|\b(nan|inf) (?:loss|grad)"
+)
+
+DEFAULT_GROUP = "default_pg"
+
+
+def peer_of(text: str) -> str | None:
+    """The peer an error names, ``10.0.0.7:4242``: gloo writes ``[ip]:port``, NCCL ``host<port>``."""
+    found = _PEER.search(text)
+    return f"{found['host']}:{found['a'] or found['b']}" if found else None
+
+
+def timeout_of(text: str) -> int | None:
+    """The milliseconds gloo waited before it gave up."""
+    found = _GLOO_TIMEOUT.search(text)
+    return int(found[1]) if found else None
+
+
+def _whose(line: Line) -> dict[str, Any]:
+    """Rank and group as the line gives them; a rank inside a group is a rank of the job only in the world group."""
+    found = _GROUP.search(line.text)
+    named: dict[str, Any] = {}
+    world, inside = False, None
+    if found and found["guid"]:
+        # The unique id is the recorder's group name; the local id differs from rank to rank.
+        named["group"] = found["guid"]
+        world, inside = found["desc"] == DEFAULT_GROUP or found["guid"] == "0", int(found["rank"])
+    elif found:
+        named["group"] = f"local:{found['old']}"
+        world = found["old"] == "0" or found["old_desc"] == DEFAULT_GROUP
+        inside = int(found["old_rank"])
+    elif rank := _IN_GROUP.search(line.text):
+        world, inside = True, int(rank[1])
+    if line.rank is None and world and line.task is None:
+        named["rank"] = inside
+    return named
+
+
+def _progress(text: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if found := _PROGRESS.search(text):
+        fields["last_enqueued"], fields["last_completed"] = int(found[1]), int(found[2])
+    if found := _AT_WORK.search(text):
+        fields["sequence"] = int(found[1])
+    if found := _WORK.search(text):
+        fields["sequence"], fields["operation"] = int(found[1]), found[2]
+        fields["timeout_ms"] = int(found[3]) if found[3] else None
+    if found := _RAN.search(text):
+        fields["elapsed_ms"] = int(found[1])
+    return fields
+
+
+def _watchdog(line: Line) -> Iterator[LogEvent]:
+    text = line.text
+    fields = {**_progress(text), **_whose(line)}
+    if "Watchdog caught collective operation timeout" in text:
+        yield event(line, "watchdog_timeout", **fields)
+    elif "watchdog got stuck" in text or "Could not acquire GIL" in text or "GIL induced hang" in text:
+        yield event(line, "watchdog_stuck", **fields)
+    elif "dump signal" in text or "signal dumping" in text or "set the dump signal" in text:
+        source = _DUMP_FROM.search(text)
+        peer = f"rank {source[1]}" if source and source[1] else None
+        first = True if ("First" in text or "this local rank" in text) else None
+        yield event(line, "watchdog_dump", peer=peer, first=first, **fields)
+    elif "CUDA error" in text:
+        yield event(line, "cuda_error", message=text[-1000:], **fields)
+    elif "NCCL error" in text or "async exception" in text:
+        yield event(line, "nccl_error", peer=peer_of(text), message=text[-1000:], **fields)
+    elif "last_enqueued" in fields:
+        yield event(line, "watchdog_timeout", **fields)
+    elif "terminated with exception" in text or "taking the entire process down" in text:
+        yield event(line, "watchdog_abort", **fields)
+
+
+_MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("CUDA out of memory", "oom", {}),
+    ("CUDA error", "cuda_error", {}),
+    ("Cuda failure", "cuda_error", {}),
+    ("CUDNN_STATUS_", "cuda_error", {}),
+    ("GPU has fallen off the bus", "cuda_error", {}),
+    ("GPU is lost", "cuda_error", {}),
+    ("uncorrectable ECC error", "cuda_error", {}),
+    ("No CUDA GPUs are available", "cuda_error", {}),
+    ("NVML: Unknown Error", "cuda_error", {}),
+    ("Unable to determine the device handle", "cuda_error", {}),
+    ("Fatal Python error: Segmentation fault", "exit", {"signal": 11}),
+    ("Fatal Python error: Bus error", "exit", {"signal": 7}),
+    ("Fatal Python error: Aborted", "exit", {"signal": 6}),
+    ("Fatal Python error", "fatal_python", {}),
+    ("*** SIGSEGV", "exit", {"signal": 11}),
+    ("*** SIGBUS", "exit", {"signal": 7}),
+    ("*** SIGABRT", "exit", {"signal": 6}),
+    ("Signal: Segmentation fault (11)", "exit", {"signal": 11}),
+    ("Signal: Bus error (7)", "exit", {"signal": 7}),
+    ("Segmentation fault: address not mapped", "exit", {"signal": 11}),
+    ("ncclRemoteError", "nccl_error", {}),
+    ("ncclSystemError", "nccl_error", {}),
+    ("ncclUnhandledCudaError", "nccl_error", {}),
+    ("ncclInternalError", "nccl_error", {}),
+    ("NCCL WARN", "nccl_warning", {}),
+    ("Connection closed by remote peer", "connection_closed", {}),
+    ("onnection closed by peer", "connection_closed", {}),
+    ("onnection reset by peer", "connection_closed", {}),
+    ("Timed out waiting", "communication_timeout", {}),
+)
+"""Words of a line → event, first match wins. ``NCCL WARN`` alone is chatter unless it names a peer or a CUDA failure."""
+
+
+_WORDS = tuple(dict.fromkeys((
+    HEADER, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", "nan", "NaN", "inf ", *WORDS,
+    *(words for words, _, _ in _MARKS),
+)))  # fmt: skip
+
+
+def may_matter(text: str) -> bool:
+    """Tell quickly whether a line can begin anything: nearly all lines of a log cannot."""
+    return any(word in text for word in _WORDS)
+
+
+def events_of(line: Line) -> Iterator[LogEvent]:
+    """Give the events of one line that belongs to no traceback and to no launcher."""
+    text = line.text
+    if "ProcessGroup" in text or "atchdog" in text or "WorkNCCL" in text:
+        found = list(_watchdog(line))
+        yield from found
+        if found:
+            return
+    for words, name, fields in _MARKS:
+        if words in text:
+            peer = peer_of(text)
+            if name == "nccl_warning" and peer is None:
+                return
+            said = "connection_closed" if name == "nccl_warning" else name
+            yield event(line, said, **fields, peer=peer, timeout_ms=timeout_of(text), message=text.strip()[:1000])
+            return
+    if ("nan" in text or "NaN" in text or "inf" in text) and _NUMERIC.search(text):
+        yield event(line, "nan")

@@ -1,0 +1,1 @@
+"""Kernel logs in all their prefixes, and what their lines report."""

@@ -1,0 +1,216 @@
+"""Kernel logs: /dev/kmsg records, dmesg in its forms, journald's JSON, and syslog text that carries kernel lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from collectors.files.opening import lines
+from collectors.formats import Input, reader
+from collectors.formats.kernel_log import kernel_lines, kernel_times
+from collectors.records import KernelEvent, Record, Unread
+
+EVENTS_LIMIT = 500_000  # events of one file; a driver that prints without end must not fill the memory
+SNIFF_LINES = 300
+PIECES_LINES = 8  # a message that the driver prints in pieces lies within so many lines
+TRACE_LINES = 60  # lines of a hung task's stack that are looked at
+CARRIER_TAGS = ("systemd-networkd", "NetworkManager")  # user-space services that report a port's carrier
+
+_REPEATED = re.compile(r"message repeated (\d{1,9}) times: \[ ?(.*)\]\s*$", re.DOTALL)
+_LAST_REPEATED = re.compile(r"last message repeated (\d{1,9}) times?\b")
+_BOOT = re.compile(r"-- Boot ([0-9a-f]{32}) --")
+_GPU_NAMED = re.compile(
+    r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)"
+)
+_LOST_PIECE = re.compile(r"NVRM:\s+(?:GPU has )?fallen off the bus\b")
+_TRACE = re.compile(r"^\s*(?:\? )?([A-Za-z_][\w.]{0,100})\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(\w{1,40})\])?")
+_TRACE_HEAD = re.compile(r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted")
+_WAITS_FOR = (  # what a blocked task's stack says it waits for: file systems served by other machines, the driver, a disk
+    ("nfs", re.compile(r"nfs|rpc_wait|xprt_")),
+    ("lustre", re.compile(r"lustre|ptlrpc|ll_file|osc_|cl_sync|ldlm_")),
+    ("ceph", re.compile(r"ceph")),
+    ("gpfs", re.compile(r"mmfs|gpfs|cxi")),
+    ("fuse", re.compile(r"fuse_")),
+    ("nvidia", re.compile(r"_nv\d+rm|nvidia|uvm_|nv_")),
+    ("block", re.compile(r"blk_|ext4_|xfs_|jbd2_|submit_bio|io_schedule")),
+)
+_SERVICES = re.compile(  # a log with their lines is a machine's, not a program's
+    r"kernel|systemd(?:-\w+)?|NetworkManager|sshd|CRON|cron|dockerd|containerd|kubelet|rsyslogd|dbus-daemon|chronyd|"
+    r"nvidia-[\w-]+|nv-fabricmanager|audit|sudo|slurmd"
+)
+_KERNEL_WORDS = re.compile(
+    r"Linux version|Command line:|NVRM|nvidia|pci |pcieport|Call Trace|systemd\[|usb |nvme|audit:|IPv6:|ACPI|BIOS|mlx5|EXT4|XFS|"
+    r"clocksource|CPU\d*:|CPU: |Tainted|eth\d|random:|x86/|smpboot|docker0|veth|INFO: task|segfault|Memory:|cgroup|nfs:"
+)
+_BARE = ("NVRM: ", "nvidia-nvswitch")  # driver lines that somebody pasted without their prefix
+_JOURNAL = re.compile(rb'^\x1e?\{.{0,4096}"(?:__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_TRANSPORT)"', re.DOTALL)
+
+
+def sniff(head: bytes, _source: str) -> int:
+    """Score how surely these bytes are a kernel log: by the prefixes of their lines, with or without a GPU's line."""
+    if _JOURNAL.match(head):
+        return 95
+    shown = [line for line in head.decode("utf-8", "replace").splitlines()[:SNIFF_LINES] if line.strip()]
+    parsed = [kernel_times.split(line) for line in shown if not line.startswith((" ", "-- "))]
+    marked = [line.form or "bare" for line in parsed if line.form or line.text.startswith(_BARE)]
+    if not marked or len(marked) * 2 < len(parsed):
+        return 0
+    forms = {form: marked.count(form) for form in marked}
+    serving = any(line.form and _SERVICES.fullmatch(line.tag) for line in parsed)
+    return _certainty(max(sorted(forms), key=lambda form: forms[form]), shown, serving=serving)
+
+
+def _certainty(form: str, shown: list[str], *, serving: bool) -> int:
+    if form == "kmsg":
+        return 90
+    kernel_words = any(_KERNEL_WORDS.search(line) for line in shown)
+    if form in ("syslog", "tag"):
+        return 75 if serving else 0
+    if form == "bare":
+        return 60
+    if form in ("dmesg", "dmesg -T", "dmesg -H"):
+        return 80 if kernel_words else 40
+    return 60 if kernel_words else 0
+
+
+@reader(
+    "kernel_log",
+    made_by="dmesg, dmesg -T, journalctl -k -o json, cat /dev/kmsg, /var/log/kern.log or syslog",
+    gives="Xid and SXid, GPUs lost, PCIe, NVLink and network link errors, OOM kills, lockups, hung tasks, disk errors",
+    sniff=sniff,
+)
+def read(input: Input) -> Iterator[Record]:
+    """Yield the events of a kernel log in its order; lines that report nothing give nothing."""
+    parser = Parser(input)
+    count = 0
+    for number, line in lines(input.stream):
+        for record in parser.feed(number, line):
+            yield record
+            count += 1
+        if count >= EVENTS_LIMIT:
+            reason = f"{count} kernel events by line {number}: the rest of the file was not read (bound {EVENTS_LIMIT}); cut it"
+            yield Unread(source=input.source, reason=reason, outcome="limit")
+            return
+    yield from parser.end()
+
+
+@dataclass(slots=True)
+class Parser:
+    """What must be remembered from line to line: messages in pieces, a hung task's stack, repeats, the boot.
+
+    The live collector feeds it too: ``hung`` is an event that waits for its stack.
+    """
+
+    input: Input
+    boot_id: str | None = None
+    named_gpu: tuple[int, str] | None = None  # line number, PCI address of "The NVIDIA GPU …"
+    hung: KernelEvent | None = None  # held back until its stack was seen
+    hung_until: int = 0
+    waits_for: str | None = None
+    last: KernelEvent | None = field(default=None)
+    last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
+
+    def feed(self, number: int, line: str) -> Iterator[KernelEvent]:
+        """Take one line; yield the events that are complete with it."""
+        if self.hung is None and not _notable(line):
+            return
+        if boot := _BOOT.match(line):
+            self.boot_id = boot[1]
+        split = kernel_times.split(line)
+        if not split.form and not line.startswith(_BARE):
+            return
+        if split.form == "kmsg" and line.startswith(" "):
+            return
+        if self.hung is not None:
+            yield from self._trace(number, split)
+        event = self._event(number, split)
+        if event is None:
+            return
+        if event.event == "hung_task":
+            self.hung, self.hung_until, self.waits_for = event, number + TRACE_LINES, None
+            return
+        self.last = event
+        yield event
+
+    def end(self) -> Iterator[KernelEvent]:
+        """Yield what was still held back."""
+        yield from self._release()
+
+    def _trace(self, number: int, line: kernel_times.Line) -> Iterator[KernelEvent]:
+        frame = _TRACE.match(line.text)
+        if frame and self.waits_for is None:
+            words = f"{frame[1]} {frame[2] or ''}"
+            self.waits_for = next((name for name, pattern in _WAITS_FOR if pattern.search(words)), None)
+        if number > self.hung_until or not (frame or _TRACE_HEAD.search(line.text)):
+            yield from self._release()
+
+    def _release(self) -> Iterator[KernelEvent]:
+        if self.hung is not None:
+            self.last = msgspec.structs.replace(self.hung, device=self.waits_for)
+            self.hung = None
+            yield self.last
+
+    def _event(self, number: int, line: kernel_times.Line) -> KernelEvent | None:
+        text, repeats = line.text, 1
+        if repeated := _REPEATED.match(text):
+            text, repeats = repeated[2], int(repeated[1])
+        elif (again := _LAST_REPEATED.match(text)) and self.last is not None:
+            return self._stamped(number, line, {"repeats": max(int(again[1]), 1)}, self.last)
+        fields = self._in_pieces(number, text) or kernel_lines.event(text)
+        if fields is None or not _trusted(line, fields) or self._same_kill(number, fields):
+            return None
+        return self._stamped(number, line, {**fields, "repeats": max(repeats, 1)}, KernelEvent(event=fields["event"]))
+
+    def _same_kill(self, number: int, fields: kernel_lines.Fields) -> bool:
+        if fields["event"] != "oom_kill":
+            return False
+        before, pid = self.last_oom
+        self.last_oom = (number, fields["pid"])
+        return pid == fields["pid"] and number - before <= TRACE_LINES
+
+    def _in_pieces(self, number: int, text: str) -> kernel_lines.Fields | None:
+        """Join "The NVIDIA GPU 0000:b3:00.0" and, lines later, "fallen off the bus and is not responding"."""
+        if "NVRM" not in text or "Xid" in text:
+            return None
+        if _LOST_PIECE.match(text) and self.named_gpu is not None and number - self.named_gpu[0] <= PIECES_LINES:
+            pci, self.named_gpu = self.named_gpu[1], None
+            code = kernel_lines.OFF_BUS_XID
+            return {"event": "off_bus", "code": code, "pci": pci, "text": text[: kernel_lines.TEXT_LIMIT].strip()}
+        if named := _GPU_NAMED.match(text):
+            self.named_gpu = (number, kernel_lines.pci_address(named[1]))
+        return None
+
+    def _stamped(
+        self, number: int, line: kernel_times.Line, fields: kernel_lines.Fields, onto: KernelEvent
+    ) -> KernelEvent:
+        """Put time, node and source on an event's fields."""
+        at = line.at
+        if at is None and line.yearless_at is not None:
+            at = kernel_times.dated(line.yearless_at, self.input.at)
+        return msgspec.structs.replace(
+            onto,
+            **fields,
+            source=f"{self.input.source}:{number}",
+            at=at,
+            yearless_at=line.yearless_at if at is None else None,
+            monotonic_at=line.monotonic_at,
+            boot_id=line.boot_id or self.boot_id,
+            node=self.input.node or line.host,
+        )
+
+
+def _notable(line: str) -> bool:
+    """Tell in a microsecond that a line can be passed over: of a log of 100 MB hardly any line is split."""
+    if kernel_lines.worth_a_look(line) or "last message repeated" in line or line.startswith("-- Boot"):
+        return True
+    return line.startswith(("{", "\x1e{")) and '"MESSAGE":[' in line.replace(" ", "")  # the text is in byte values
+
+
+def _trusted(line: kernel_times.Line, fields: kernel_lines.Fields) -> bool:
+    """Only the kernel speaks for the hardware: any user may write "NVRM: Xid" to syslog under another tag."""
+    if line.tag == kernel_times.KERNEL:
+        return True
+    return line.tag in CARRIER_TAGS and fields["event"] in ("link_down", "link_up")

@@ -1,0 +1,1 @@
+"""NCCL's RAS reports and its Inspector's files."""

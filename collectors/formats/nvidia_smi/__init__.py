@@ -1,0 +1,1 @@
+"""What ``nvidia-smi -q`` prints, as text and as XML."""

@@ -1,0 +1,65 @@
+"""What a Prometheus text says of one node, as a table of devices by metrics: for a tick, or for one record of one instant."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from sys import byteorder
+from typing import Any, Literal
+
+from collectors.formats import Input
+from collectors.records import NOT_READ, Samples
+
+CELLS_LIMIT = (
+    4_000_000  # of all tables of a text together: devices times metrics, far more than the series that fill them
+)
+
+Type = Literal["<f4", "<i8"]
+
+
+@dataclass(slots=True)
+class Table:
+    """The values of one kind of one node, by device and metric."""
+
+    node: str | None
+    type: Type = "<f4"
+    cells: dict[str, dict[str, float]] = field(default_factory=dict)
+    metrics: dict[str, None] = field(default_factory=dict)  # in the order of their coming
+
+    def growth(self, device: str, metric: str) -> int:
+        """Return how many cells there would be more if these two had a value."""
+        devices, metrics = len(self.cells), len(self.metrics)
+        return (devices + (device not in self.cells)) * (metrics + (metric not in self.metrics)) - devices * metrics
+
+    def put(self, device: str, metric: str, value: float) -> None:
+        """Set a cell."""
+        self.metrics.setdefault(metric)
+        self.cells.setdefault(device, {})[metric] = value
+
+    def rows(self) -> Iterator[list[float | None]]:
+        """Yield one row a device, a value a metric, None where there is none."""
+        for values in self.cells.values():
+            yield [values.get(metric) for metric in self.metrics]
+
+    def samples(self, scope: str, input: Input) -> Samples:
+        """Return the table as it stood when the file was written."""
+        absent = NOT_READ if self.type == "<i8" else math.nan
+        values: array[Any] = array("q" if self.type == "<i8" else "f")
+        for row in self.rows():
+            values.extend(absent if value is None else value for value in row)
+        if byteorder == "big":
+            values.byteswap()
+        return Samples(
+            source=input.source,
+            at=input.at,
+            node=self.node or input.node,
+            scope=scope,
+            type=self.type,
+            devices=tuple(self.cells),
+            metrics=tuple(self.metrics),
+            ticks=struct.pack("<d", math.nan if input.at is None else input.at),
+            values=values.tobytes(),
+        )

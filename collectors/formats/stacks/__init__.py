@@ -1,0 +1,1 @@
+"""Stacks and process tables: py-spy, faulthandler, gdb, ps."""

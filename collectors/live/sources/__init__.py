@@ -1,0 +1,1 @@
+"""What several collectors read: /proc, NVML, sockets, growing files. No collector is here."""

@@ -1,0 +1,77 @@
+"""Reads of /proc that may never return: they are waited for so long, and then left to themselves.
+
+``environ`` and ``cmdline`` wait for the process's memory lock. A thread of it that is stuck in a page fault holds that for
+ever, and who reads then is as stuck as it is: no signal ends such a read, only a thread of its own can be given up.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from collectors.live.sources.proc_stat import read
+
+WAIT_SECONDS = 0.5
+MOST_STUCK = 8  # threads given up, after which nothing further is read
+
+_Task = tuple[str, int, "queue.SimpleQueue[bytes | OSError]"]
+
+
+class Refused(TimeoutError):
+    """So many reads have not returned that no further one is begun."""
+
+
+class BoundedReader:
+    """Reads files in a thread that it replaces when a read does not return in time. For one caller at a time."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[_Task] | None = None
+        self._stuck: list[threading.Thread] = []
+        self._thread: threading.Thread | None = None
+
+    @property
+    def stuck(self) -> int:
+        """Return how many reads have been given up and have still not returned."""
+        self._stuck = [thread for thread in self._stuck if thread.is_alive()]
+        return len(self._stuck)
+
+    def read(self, path: str, most_bytes: int) -> bytes:
+        """Return the beginning of a file; raise OSError, TimeoutError (which is one) where it does not come in time."""
+        if self._tasks is None or self._thread is None:
+            if self.stuck >= MOST_STUCK:
+                raise Refused(f"{path} is not read: {MOST_STUCK} reads of such files have not returned")
+            self._tasks = queue.SimpleQueue()
+            # A daemon: the agent's end does not wait for it either.
+            self._thread = threading.Thread(target=_serve, args=(self._tasks,), name="reading", daemon=True)
+            self._thread.start()
+        answer: queue.SimpleQueue[bytes | OSError] = queue.SimpleQueue()
+        self._tasks.put((path, most_bytes, answer))
+        try:
+            found = answer.get(timeout=WAIT_SECONDS)
+        except queue.Empty:
+            self._stuck.append(self._thread)
+            self.close()
+            raise TimeoutError(f"{path} could not be read within {WAIT_SECONDS} s: its process is stuck") from None
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Let the thread end, as soon as it can."""
+        if self._tasks is not None:
+            self._tasks.put(("", 0, queue.SimpleQueue()))
+        self._tasks = self._thread = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _serve(tasks: queue.SimpleQueue[_Task]) -> None:
+    while True:
+        path, most_bytes, answer = tasks.get()
+        if not path:
+            return
+        try:
+            answer.put(read(path, most_bytes))
+        except OSError as error:
+            answer.put(error)

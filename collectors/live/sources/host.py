@@ -1,0 +1,59 @@
+"""The node as collectors see it: its name, its roots, its clock, and the training processes on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collectors.live.sources.clock import Clock, NodeClock
+from collectors.live.sources.training import Census, TrainingProcess
+
+TRAINING_SECONDS = 5.0  # for so long a look at the processes serves all collectors
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where a node's paths begin. Every one can be another: a container's mounts, a tree of a test."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+    run: Path = Path("/run")
+    files: Path = Path("/")  # in front of paths that the job names itself: logs, sockets, dump files
+
+
+@dataclass(slots=True)
+class Host:
+    """What a collector is made with. ``options`` are its own section of the configuration."""
+
+    node: str
+    roots: Roots = field(default_factory=Roots)
+    clock: Clock = field(default_factory=NodeClock)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cursors: dict[str, Any] = field(default_factory=dict)
+    census: Census = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.census = Census(self.roots.proc, self.node)
+
+    @property
+    def boot_id(self) -> str | None:
+        """Return the kernel's name for this boot, None where it does not say."""
+        try:
+            return (self.roots.proc / "sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return None
+
+    def option(self, collector: str, name: str, default: Any) -> Any:
+        """Return one option of one collector."""
+        return self.options.get(collector, {}).get(name, default)
+
+    def cursor(self, collector: str) -> Any:
+        """Return the newest ``Cursor`` value of a collector, None at its first run on this node."""
+        return self.cursors.get(collector)
+
+    def training(self) -> tuple[TrainingProcess, ...]:
+        """Return the training processes of this node; a look serves for some seconds."""
+        return self.census.newest(self.clock.monotonic(), TRAINING_SECONDS)

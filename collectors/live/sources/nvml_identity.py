@@ -1,0 +1,121 @@
+"""Which GPUs a node has, by all their names; kept past a restart, for a GPU that is lost says no name any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collectors.formats.kernel_log.kernel_lines import pci_address
+from collectors.live.sources.nvml_library import Asking, Nvml
+from collectors.records import Device
+
+
+@dataclass(slots=True)
+class Gpu:
+    """One GPU: what it is called, how it last answered, and the handle under which the library knows it."""
+
+    index: int
+    id: str = ""  # the UUID; while nobody knows that, the PCI address, or its number
+    pci: str | None = None
+    links: tuple[int, ...] = ()
+    state: str = ""
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What helps to name a GPU: the names from before, what the driver lists under /proc, and its versions."""
+
+    known: tuple[Gpu, ...]
+    addresses: tuple[str, ...]  # in order, of every GPU; empty where the list is not whole
+    system: dict[str, Any]
+
+    @classmethod
+    def of(cls, nvml: Nvml, known: Iterable[Gpu], proc: Path) -> Naming:
+        """Gather it, once for all GPUs."""
+        addresses = _addresses(proc)
+        system = {
+            "driver_version": nvml.system("nvmlSystemGetDriverVersion"),
+            "nvml_version": nvml.system("nvmlSystemGetNVMLVersion"),
+        }
+        return cls(tuple(known), addresses if len(addresses) == nvml.count() else (), system)
+
+    def ask(self, nvml: Nvml, index: int) -> tuple[Gpu, Device | None]:
+        """Return a GPU with what it says of itself; without that, under the names that it had."""
+        asking = Asking(nvml, index)
+        asking.open()
+        gpu = Gpu(index, handle=asking.handle)
+        device = _device(asking, gpu, self.system)
+        return (gpu, device) if device is not None else (self.remember(gpu), None)
+
+    def remember(self, gpu: Gpu) -> Gpu:
+        """Give a GPU that says no name the names it had: by its address, else by its number."""
+        if self.addresses:
+            # NVML numbers GPUs in the order of their PCI addresses.
+            gpu.pci = self.addresses[gpu.index]
+            same = next((one for one in self.known if one.pci == gpu.pci), None)
+        else:
+            same = next((one for one in self.known if one.index == gpu.index), None)
+        if same is not None:
+            gpu.id, gpu.pci, gpu.links = same.id, same.pci, same.links
+        gpu.id = gpu.id or gpu.pci or f"gpu{gpu.index}"
+        return gpu
+
+
+def _device(asking: Asking, gpu: Gpu, system: dict[str, Any]) -> Device | None:
+    """Ask a GPU for its names; None where it does not even tell its UUID."""
+    uuid, place = asking.call("nvmlDeviceGetUUID"), asking.call("nvmlDeviceGetPciInfo")
+    if not uuid:
+        return None
+    gpu.id = str(uuid)
+    gpu.pci = _pci(place)
+    peers = _peers(asking)
+    gpu.links = tuple(peers)
+    memory = asking.call("nvmlDeviceGetMemoryInfo")
+    attributes = {
+        **system,
+        "vbios_version": asking.call("nvmlDeviceGetVbiosVersion"),
+        "minor_number": asking.call("nvmlDeviceGetMinorNumber"),
+        "memory_bytes": getattr(memory, "total", None),
+        "pcie_generation_max": asking.call("nvmlDeviceGetMaxPcieLinkGeneration"),
+        "pcie_width_lanes_max": asking.call("nvmlDeviceGetMaxPcieLinkWidth"),
+        "nvlink_peers": " ".join(f"{link}={peer}" for link, peer in peers.items()),
+    }
+    return Device(
+        source="nvml",
+        type="gpu",
+        id=gpu.id,
+        index=gpu.index,
+        pci=gpu.pci,
+        name=str(asking.call("nvmlDeviceGetName") or ""),
+        serial=asking.call("nvmlDeviceGetSerial"),
+        attributes={name: str(value) for name, value in attributes.items() if value not in (None, "")},
+    )
+
+
+def _peers(asking: Asking) -> dict[int, str]:
+    """Return the PCI address at the far end of each NVLink, "?" where it is not told."""
+    peers: dict[int, str] = {}
+    for link in range(asking.nvml.constant("NVML_NVLINK_MAX_LINKS") or 0):
+        if asking.call("nvmlDeviceGetNvLinkState", link) is None:
+            break  # links are numbered without a gap: the first that is refused is one more than there are
+        peers[link] = _pci(asking.call("nvmlDeviceGetNvLinkRemotePciInfo", link)) or "?"
+    return peers
+
+
+def _pci(place: Any) -> str | None:
+    bus_id = getattr(place, "busId", b"")
+    try:
+        return pci_address(bus_id.decode("ascii") if isinstance(bus_id, bytes) else str(bus_id))
+    except ValueError:
+        return None
+
+
+def _addresses(proc: Path) -> tuple[str, ...]:
+    """Return the PCI addresses that the driver lists under /proc, in their order."""
+    try:
+        return tuple(sorted(pci_address(entry.name) for entry in (proc / "driver/nvidia/gpus").iterdir()))
+    except (OSError, ValueError):
+        return ()

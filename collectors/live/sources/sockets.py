@@ -1,0 +1,214 @@
+"""The TCP connections of processes, with what the kernel knows of each: retransmits, round-trip time, bytes.
+
+Asked over a netlink socket (sock_diag(7), struct tcp_info of linux/tcp.h), as ``ss -tin`` does: one dump of all
+connections, no subprocess. A pod has a network of its own: it is asked from a thread that enters it and ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectors.live.sources.small_files import integer
+
+DESCRIPTORS_LIMIT = 16_384  # looked at of one process
+NETWORKS_LIMIT = 16  # different ones of the training processes of a node
+ANSWER_SECONDS = 2.0  # of the kernel; a dump of 10,000 connections takes some milliseconds
+ANSWER_BYTES = 64 << 20
+
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _DONE, _ERROR = 4, 20, 3, 2
+_REQUEST_DUMP = 0x1 | 0x300
+_STATES = (
+    1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9
+)  # established, connecting, and closing with data on the way
+_INET_DIAG_INFO = 2
+_CLONE_NEWNET = 0x40000000
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI48x")
+_ANSWER = struct.Struct("=BBxx2s2s16s16s12xIIIII")
+_ATTRIBUTE = struct.Struct("=HH")
+
+# Metric → (offset in struct tcp_info, format). The structure only grows; an old kernel's is shorter.
+_TCP_INFO = {
+    "retransmissions_in_a_row": (2, "B"),
+    "unacknowledged_packets": (24, "I"),
+    "lost_packets": (32, "I"),
+    "last_sent_ms": (44, "I"),
+    "last_received_ms": (52, "I"),
+    "round_trip_us": (68, "I"),
+    "round_trip_variation_us": (72, "I"),
+    "congestion_window_packets": (80, "I"),
+    "retransmits_total": (100, "I"),
+    "bytes_received_total": (128, "Q"),
+    "delivery_bytes_per_second": (160, "Q"),
+    "busy_us_total": (168, "Q"),
+    "receiver_limited_us_total": (176, "Q"),
+    "bytes_sent_total": (200, "Q"),
+    "bytes_retransmitted_total": (208, "Q"),
+}
+_FIELDS = {name: (offset, struct.Struct("=" + form)) for name, (offset, form) in _TCP_INFO.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One TCP connection: its ends as "10.0.0.1:4242", and its readings by metric."""
+
+    inode: int
+    local: str
+    remote: str
+    readings: dict[str, int]
+
+    @property
+    def edge(self) -> str:
+        """Return "10.0.0.1:4242>10.0.0.2:5000"."""
+        return f"{self.local}>{self.remote}"
+
+    @property
+    def leaves_the_node(self) -> bool:
+        """Tell whether its ends have different addresses."""
+        return self.local.rpartition(":")[0] != self.remote.rpartition(":")[0]
+
+
+def socket_inodes(process: Path) -> set[int]:
+    """Return the inodes of the sockets that a process (/proc/PID) has open; none where it is gone or not ours to see."""
+    found: set[int] = set()
+    try:
+        with os.scandir(process / "fd") as entries:
+            for count, entry in enumerate(entries):
+                if count == DESCRIPTORS_LIMIT:
+                    break
+                inode = _inode(entry.path, "socket")
+                if inode is not None:
+                    found.add(inode)
+    except OSError:
+        pass
+    return found
+
+
+def networks(processes: Iterable[Path], own: Path) -> list[Path | None]:
+    """Return one path for each different network of these processes, None for the one that ``own`` is in."""
+    here = _inode(own / "ns/net", "net")
+    found: dict[int | None, Path | None] = {}
+    for process in processes:
+        inode = _inode(process / "ns/net", "net")
+        if inode is None or inode == here:
+            found[here] = None
+        else:
+            found.setdefault(inode, process / "ns/net")
+    return list(found.values())[:NETWORKS_LIMIT]
+
+
+def connections(network: Path | None) -> list[Connection]:
+    """Return the connections of a network, by default the agent's own; raise OSError where it cannot be asked."""
+    found: list[Connection] = []
+    with _socket_in(network) as asked:
+        asked.settimeout(ANSWER_SECONDS)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            found += _dump(asked, family)
+    return found
+
+
+def _inode(link: str | Path, type: str) -> int | None:
+    """Return N where a link leads to "type:[N]"."""
+    try:
+        kind, _, rest = os.readlink(link).partition(":[")  # noqa: PTH115 — a Path for each of 10,000 descriptors is dear
+    except OSError:
+        return None
+    return integer(rest.removesuffix("]")) if kind == type else None
+
+
+def _socket_in(network: Path | None) -> socket.socket:
+    """Open a netlink socket; it belongs to the network that the thread which opens it is in, for as long as it lives."""
+    if network is None:
+        return _netlink()
+    opened: list[socket.socket] = []
+    failed: list[OSError] = []
+
+    def enter() -> None:
+        try:
+            with network.open("rb") as name:
+                if ctypes.CDLL(None, use_errno=True).setns(name.fileno(), _CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(network))
+            opened.append(_netlink())
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=enter, name="enters a network")  # and takes that with it when it ends
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return opened[0]
+
+
+def _netlink() -> socket.socket:
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
+
+
+def _dump(asked: socket.socket, family: int) -> Iterator[Connection]:
+    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
+    header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, family, 0)
+    asked.send(header + request)
+    received = 0
+    while received < ANSWER_BYTES:
+        data = asked.recv(1 << 18)
+        received += len(data)
+        for kind, body in _messages(data):
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                code = -struct.unpack_from("=i", body)[0]
+                raise OSError(code, f"the kernel does not list its TCP connections: {os.strerror(code)}")
+            if kind == _SOCK_DIAG_BY_FAMILY and len(body) >= _ANSWER.size:
+                yield _connection(body)
+    raise OSError(errno.EMSGSIZE, f"the kernel's list of TCP connections is longer than {ANSWER_BYTES:,} bytes")
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, memoryview]]:
+    at = 0
+    while at + _HEADER.size <= len(data):
+        length, kind = _HEADER.unpack_from(data, at)[:2]
+        if length < _HEADER.size:
+            return
+        yield kind, memoryview(data)[at + _HEADER.size : at + length]
+        at += (length + 3) & ~3
+
+
+def _connection(body: memoryview) -> Connection:
+    family, state, source_port, target_port, source, target, _, read, written, _, inode = _ANSWER.unpack_from(body)
+    readings = {"state": state, "receive_queue_bytes": read, "send_queue_bytes": written, **_tcp_info(body)}
+    return Connection(inode, _end(family, source, source_port), _end(family, target, target_port), readings)
+
+
+def _tcp_info(body: memoryview) -> dict[str, int]:
+    at = _ANSWER.size
+    while at + _ATTRIBUTE.size <= len(body):
+        length, kind = _ATTRIBUTE.unpack_from(body, at)
+        if length < _ATTRIBUTE.size:
+            break
+        if kind == _INET_DIAG_INFO:
+            info = body[at + _ATTRIBUTE.size : at + length]
+            return {
+                name: min(form.unpack_from(info, offset)[0], (1 << 63) - 1)
+                for name, (offset, form) in _FIELDS.items()
+                if offset + form.size <= len(info)
+            }
+        at += (length + 3) & ~3
+    return {}
+
+
+def _end(family: int, address: bytes, port: bytes) -> str:
+    """Write an end as a job's log does; an IPv4 address in IPv6 clothes is written as the IPv4 address that it is."""
+    number = int.from_bytes(port, "big")
+    if family == socket.AF_INET:
+        return f"{socket.inet_ntop(socket.AF_INET, address[:4])}:{number}"
+    if address.startswith(b"\0" * 10 + b"\xff\xff"):
+        return f"{socket.inet_ntop(socket.AF_INET, address[12:])}:{number}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, address)}]:{number}"

@@ -1,0 +1,156 @@
+"""A block is a batch of records as bytes: on a pipe, on the wire, in a spool, in a bundle. Version 1, little-endian.
+
+    0   8  magic   "FHBLOCK" and the version, 1
+    8   1  packing 0 none, 1 zstd
+    9   4  CRC-32 of the body as it stands here
+   13   8  length of the body as it stands here
+   21   …  body: MessagePack array [member lists, records]
+
+A member list is int32 bytes and written once; a record's ``Members`` is its number. Records are maps with their ``kind``
+first. A kind or a value that this version does not know is skipped and counted, never an error: the block itself is what
+is kept, so that a later version reads it in full.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from collectors.formats import Damaged
+from collectors.records import AnyRecord, Members, Record
+
+MAGIC = b"FHBLOCK\x01"
+HEADER = struct.Struct("<8sBIQ")
+LARGEST_BODY_BYTES = 1 << 30  # unpacked
+ZSTD_LEVEL = 3
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What a block holds: its records, and how many of which kind this version could not use."""
+
+    records: list[Record]
+    skipped: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0  # of the body, unpacked
+
+
+class TooLarge(Damaged):
+    """The block may be whole, but it is larger than who reads it allows."""
+
+
+class _Kind(msgspec.Struct):
+    kind: str = "?"
+
+
+def encode(records: Iterable[Record], *, pack: bool = False) -> bytes:
+    """Return the records as one block; ``pack`` compresses it with zstd."""
+    numbers: dict[bytes, int] = {}
+
+    def number(value: Any) -> int:
+        if isinstance(value, Members):
+            return numbers.setdefault(value.data, len(numbers))
+        raise TypeError(f"a record holds a {type(value).__name__}, which no block can")
+
+    # The records come first in time and second in the body: encoding them is what fills the table.
+    body = msgspec.msgpack.Encoder(enc_hook=number).encode(list(records))
+    body = b"\x92" + msgspec.msgpack.encode(list(numbers)) + body
+    if pack:
+        body = _zstd().compress(body, ZSTD_LEVEL)
+    return HEADER.pack(MAGIC, int(pack), zlib.crc32(body), len(body)) + body
+
+
+def decode(data: bytes | memoryview) -> list[Record]:
+    """Return the records of a block; those of unknown kinds are left out."""
+    return decode_counting(data).records
+
+
+def decode_counting(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BODY_BYTES) -> Decoded:
+    """Return the records of a block and what was skipped; raise ``Damaged`` where the bytes are not what was written.
+
+    ``largest_bytes`` bounds the body once it is unpacked: a stranger's few bytes may unpack to anything.
+    """
+    content = body(data, largest_bytes=largest_bytes)
+    table: list[Members] = []
+
+    def members(kind: type, value: Any) -> Any:
+        if kind is Members and type(value) is int and 0 <= value < len(table):
+            return table[value]
+        raise ValueError(f"member list {value!r} is outside the block's {len(table)}")
+
+    try:
+        lists, records = msgspec.msgpack.decode(content, type=tuple[list[bytes], msgspec.Raw])
+        table.extend(map(Members.intern, lists))
+        try:
+            decoded = Decoded(msgspec.msgpack.decode(records, type=list[AnyRecord], dec_hook=members))
+        except msgspec.ValidationError:
+            decoded = _one_by_one(records, members)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Damaged(f"the block's body at byte {HEADER.size} is no list of records: {error}") from error
+    decoded.size_bytes = len(content)
+    return decoded
+
+
+def _one_by_one(records: msgspec.Raw, members: Any) -> Decoded:
+    one = msgspec.msgpack.Decoder(AnyRecord, dec_hook=members)
+    decoded = Decoded([])
+    for raw in msgspec.msgpack.decode(records, type=list[msgspec.Raw]):
+        try:
+            decoded.records.append(one.decode(raw))
+        except msgspec.ValidationError:
+            try:
+                kind = msgspec.msgpack.decode(raw, type=_Kind).kind
+            except msgspec.ValidationError:
+                kind = "?"
+            decoded.skipped[kind] = decoded.skipped.get(kind, 0) + 1
+    return decoded
+
+
+def body(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BODY_BYTES) -> bytes | memoryview:
+    """Return the body, unpacked and checked against its checksum; raise ``Damaged``, and ``TooLarge`` past the bound."""
+    if len(data) < HEADER.size:
+        raise Damaged(
+            f"a block has a header of {HEADER.size} bytes and this has {len(data)}: it was cut at byte {len(data)}"
+        )
+    magic, packing, checksum, length = HEADER.unpack_from(data)
+    if magic[:7] != MAGIC[:7]:
+        raise Damaged(f"this is no block: byte 0 begins {magic!r}, not {MAGIC!r}")
+    if magic != MAGIC or packing > 1:
+        raise Damaged(f"block version {magic[7]}, packing {packing} at byte 7 is newer than this program: update it")
+    content = memoryview(data)[HEADER.size : HEADER.size + length]
+    if len(content) < length:
+        raise Damaged(f"the block's body is {length:,} bytes long and was cut at byte {len(data):,}")
+    if zlib.crc32(content) != checksum:
+        raise Damaged(f"the block's body at byte {HEADER.size} does not match its checksum: a part of it was changed")
+    if packing:
+        return _unpack(content, largest_bytes)
+    if length > largest_bytes:
+        raise TooLarge(f"the block's body is {length:,} bytes long: more than {largest_bytes:,} are not read here")
+    return content
+
+
+def _unpack(body: memoryview, largest_bytes: int) -> bytes:
+    zstd = _zstd()
+    try:
+        data: bytes = (unpacker := zstd.ZstdDecompressor()).decompress(body, largest_bytes)
+    except zstd.ZstdError as error:
+        raise Damaged(f"the block's body at byte {HEADER.size} does not unpack: {error}") from error
+    if not unpacker.eof and len(data) >= largest_bytes:
+        raise TooLarge(f"the block's body unpacks to more than {largest_bytes:,} bytes, which are not read here")
+    if not unpacker.eof:
+        raise Damaged("the packed body of the block stops before its end")
+    return data
+
+
+@cache  # an import that fails is tried anew each time, through every folder of the path
+def _zstd() -> Any:
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # standard library from 3.14
+    except ImportError:
+        from backports import zstd
+    return zstd

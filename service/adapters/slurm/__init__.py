@@ -1,0 +1,1 @@
+"""Slurm: a scheduler adapter that drains nodes and has jobs run again."""

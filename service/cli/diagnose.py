@@ -1,0 +1,201 @@
+"""``faulthound diagnose``: from files to the verdict, in one call of the engine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from service import endings
+from service.cli import options
+from service.speech import Speech, colored, speaks_unicode, terminal_width
+
+if TYPE_CHECKING:
+    from analyzers.knowledge import Knowledge
+    from analyzers.model.topology import Topology
+    from analyzers.model.verdict import Verdict
+    from analyzers.model.window import Window
+    from collectors.records import Record, Unread
+    from service.cli.expectation import Expectation
+    from service.cli.hosts import Hosts
+
+MOST_REASONS = 20  # why files were not read, listed where nothing at all could be
+
+
+def diagnose(
+    paths: options.Paths,
+    hosts: options.HostList = None,
+    ranks_per_node: options.RanksPerNode = None,
+    attempt: options.Attempt = None,
+    json: options.Json = False,
+    html: options.Html = None,
+    expect: options.Expect = None,
+    knowledge: options.KnowledgePath = None,
+    workers: options.Workers = None,
+    quiet: options.Quiet = False,
+    no_color: options.NoColor = False,
+) -> None:
+    """Read what a hung, slow or dead job left behind, and name who did it.
+
+    Flight-recorder dumps, stacks, kernel logs, job logs, process tables and RAS reports are recognised
+    by their content, in any mixture; `faulthound formats` lists them. The verdict goes to stdout,
+    everything else to stderr.
+
+    \b
+    Examples:
+      faulthound diagnose dumps/
+      faulthound diagnose dumps/ kern.log train.log --ranks-per-node 8 --html report.html
+      faulthound diagnose dumps/ --expect culprit=rank:9 --expect culprit=rank:14 --expect cause=machine
+
+    \b
+    --expect takes culprit=rank:14 (or rank:12-15, node:gpu-0413, any KIND:ID, none), cause=, symptom=,
+    class=, action= and abstained=true|false. All culprits expected together must be exactly the ones
+    that the verdict names. An abstention leaves with 3 unless abstained=true was expected.
+    """
+    speech = Speech(quiet=quiet)
+    try:
+        asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
+        verdict, window, topology = _judged(asked, paths, attempt, workers, speech)
+        _tell(verdict, as_json=json, no_color=no_color)
+        if html is not None:
+            _write_page(html, speech, verdict, window, topology, asked.knowledge)
+        raise typer.Exit(_ending(asked.expectation, verdict, speech))
+    except endings.Refused as problem:
+        speech.error(str(problem))
+        raise typer.Exit(endings.USAGE) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options that can be wrong by themselves, checked before anything is read."""
+
+    expectation: Expectation
+    knowledge: Knowledge
+    hosts: Hosts
+
+
+def _options(
+    paths: Sequence[Path], hosts: str | None, ranks_per_node: int | None, expect: list[str], knowledge: Path | None,
+    html: Path | None,
+) -> _Options:  # fmt: skip
+    from service import packaged_knowledge
+    from service.cli import expectation
+    from service.cli.hosts import Hosts
+
+    for path in paths:
+        if not path.exists() and not path.is_symlink():
+            raise endings.Refused(f"{path} does not exist: name the files or the folder that the job left")
+    if html is not None and not html.absolute().parent.is_dir():
+        raise endings.Refused(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
+    try:
+        return _Options(
+            expectation.parse(expect), packaged_knowledge.load(knowledge), Hosts.given(hosts, ranks_per_node)
+        )
+    except ValueError as problem:
+        raise endings.Refused(str(problem)) from None
+
+
+def _judged(
+    asked: _Options, paths: Sequence[Path], attempt: int | None, workers: int | None, speech: Speech
+) -> tuple[Verdict, Window, Topology]:
+    records = _read(paths, workers, speech)
+    from analyzers import incidents
+    from analyzers.model import topology
+    from analyzers.model.window import Window
+
+    attempts = sorted({record.attempt for record in records if record.attempt is not None})
+    if attempt is not None and attempt not in attempts:
+        known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record says which attempt it is of"
+        raise endings.Refused(f"attempt {attempt} is not among what was read ({known}): choose another or leave it out")
+    try:
+        placement = asked.hosts.placement(records)
+    except ValueError as problem:
+        raise endings.Refused(str(problem)) from None
+    window = Window.build([*records, *placement], attempt)
+    shape = topology.infer(window)
+    return incidents.judge(window, shape, asked.knowledge), window, shape
+
+
+def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Record]:
+    from collectors.files import reading
+    from collectors.records import Unread
+
+    records: list[Record] = []
+    with speech.progress("reading") as progress:
+        for record in reading.read_paths(paths, workers=workers, progress=progress):
+            if not records:
+                _prepare_to_judge()
+            records.append(record)
+    unread = [record for record in records if isinstance(record, Unread)]
+    if len(unread) == len(records):
+        for line in _folded(unread):
+            speech.note(line)
+        named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
+        raise endings.Refused(_nothing(named, paths, read=not unread))
+    return records
+
+
+def _nothing(named: str, paths: Sequence[Path], *, read: bool) -> str:
+    if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
+        return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
+    if read:
+        return f"nothing in {named} tells of a fault or a wait, a log without errors for example: add dumps or stacks"
+    return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
+
+
+def _prepare_to_judge() -> None:
+    """Import what judges while the children read: a fifth of a second that nobody waits for, and no child inherits."""
+    from analyzers import incidents
+
+    incidents.every_analyzer()
+
+
+def _folded(unread: Sequence[Unread]) -> Iterator[str]:
+    """Yield a line for each reason that nothing was read, with the first file it holds for and how many more."""
+    by_reason: dict[str, list[str]] = {}
+    for record in unread:
+        by_reason.setdefault(record.reason, []).append(record.source)
+    for reason, sources in list(by_reason.items())[:MOST_REASONS]:
+        more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
+        yield f"{sources[0]}{more}: {reason}"
+    if len(by_reason) > MOST_REASONS:
+        yield f"… and {len(by_reason) - MOST_REASONS:,} more reasons; `faulthound read PATH` prints all"
+
+
+def _tell(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:
+    if as_json:
+        from analyzers.model.verdict import to_json
+
+        sys.stdout.write(to_json(verdict).decode() + "\n")
+        return
+    from service.reports import text
+
+    sys.stdout.write(text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode()))
+
+
+def _write_page(
+    path: Path, speech: Speech, verdict: Verdict, window: Window, topology: Topology, knowledge: Knowledge
+) -> None:
+    from service.reports import html
+
+    page = html.page(verdict, window, topology, knowledge)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as problem:
+        raise endings.Refused(f"--html {path} cannot be written ({problem.strerror}): choose another place") from None
+    speech.note(f"report: {path}")
+
+
+def _ending(expectation: Expectation, verdict: Verdict, speech: Speech) -> int:
+    from service.cli.expectation import failures
+
+    failed = list(failures(expectation, verdict))
+    for sentence in failed:
+        speech.error(sentence)
+    if failed:
+        return endings.UNEXPECTED
+    return endings.ABSTAINED if verdict.abstained and not expectation.of_abstention else endings.VERDICT

@@ -1,0 +1,115 @@
+"""``--hosts`` and ``--ranks-per-node``: who runs where, as one placement record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collectors.records import Placement, Record
+
+MOST_BYTES = 16_777_216  # a hosts file
+# What a mistyped file is called; taken for one host it would put every rank there, and that host would be evicted.
+_FILE_NAMES = (".txt", ".list", ".lst", ".csv", ".log", ".conf", ".cfg", "hosts", "hostfile", "nodefile", "nodelist")
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """What the options said. ``names``: one host a rank (a file without ranks per node) or one a node (otherwise)."""
+
+    names: tuple[str, ...] = ()
+    ranks_per_node: int | None = None
+    a_line_a_rank: bool = False
+    said: str = ""
+
+    @classmethod
+    def given(cls, text: str | None, ranks_per_node: int | None) -> Hosts:
+        """Read the options; ValueError says what is wrong with them."""
+        if text is None:
+            return cls((), ranks_per_node, False, "--ranks-per-node")
+        path = Path(text)
+        if path.is_file():
+            return cls(_lines(path, ranks_per_node), ranks_per_node, ranks_per_node is None, f"--hosts {text}")
+        if "/" in text or text.lower().endswith(_FILE_NAMES):
+            raise ValueError(f"--hosts {text} is neither a file nor a hostlist: write a file's path or gpu-[0001-0004]")
+        return cls(_unfolded(text), ranks_per_node, False, f"--hosts {text}")
+
+    def placement(self, records: Sequence[Record]) -> Iterable[Placement]:
+        """Return the placement record that follows, or nothing where the options were left out."""
+        from collectors.records import Members, Placement
+
+        if not self.names and self.ranks_per_node is None:
+            return ()
+        ranks = range(_world_size(records))
+        nodes = self._nodes(ranks, _known_nodes(records))
+        return (Placement(source=self.said, ranks=Members.of(range(len(nodes))), nodes=nodes),)
+
+    def _nodes(self, ranks: range, known: Mapping[int, str]) -> tuple[str, ...]:
+        if self.a_line_a_rank:
+            return self.names
+        size = self.ranks_per_node or self._ranks_a_host(len(ranks))
+        if self.names and len(ranks) > size * len(self.names):
+            raise ValueError(
+                f"{self.said}: {len(self.names)} hosts of {size} ranks hold {size * len(self.names)} ranks, the files show "
+                f"{len(ranks)}: name the other hosts or correct --ranks-per-node"
+            )
+        if self.names:
+            return tuple(self.names[rank // size] for rank in ranks)
+        # A host that a file name gave away for one rank of the block is the host of the whole block.
+        blocks = {rank // size: name for rank, name in sorted(known.items(), reverse=True)}
+        return tuple(blocks.get(rank // size, f"node-{rank // size}") for rank in ranks)
+
+    def _ranks_a_host(self, ranks: int) -> int:
+        if ranks % len(self.names):
+            raise ValueError(
+                f"{self.said}: {ranks} ranks do not divide into {len(self.names)} hosts: give --ranks-per-node too"
+            )
+        return max(1, ranks // len(self.names))
+
+
+def _unfolded(hostlist: str) -> tuple[str, ...]:
+    from collectors.formats import Damaged, hosts
+
+    try:
+        return tuple(hosts.expand(hostlist))
+    except Damaged as problem:
+        raise ValueError(f"--hosts {hostlist[:80]}: {problem}: write it like gpu-[0001-0004,0007]") from None
+
+
+def _lines(path: Path, ranks_per_node: int | None) -> tuple[str, ...]:
+    """Read the file as one in the folder is read: the host of each rank; with ranks per node, each host once a line."""
+    from collectors.formats import Damaged, hosts
+
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except OSError as problem:
+        raise ValueError(f"--hosts {path} cannot be read ({problem.strerror}): correct the path") from None
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"--hosts {path} is larger than {MOST_BYTES:,} bytes: it takes one host a line")
+    try:
+        return hosts.placement(data.decode("utf-8", "replace"), ranks_per_node and 1).nodes
+    except Damaged as problem:
+        raise ValueError(f"--hosts {path}: {problem}") from None
+
+
+def _world_size(records: Iterable[Record]) -> int:
+    """Return how many ranks the records speak of: the highest one that wrote or is a member of a group, plus one."""
+    from collectors.records import FlightRecorderDump
+
+    highest = -1
+    seen: set[int] = set()
+    for record in records:
+        highest = max(highest, -1 if record.rank is None else record.rank)
+        for group in record.groups if isinstance(record, FlightRecorderDump) else ():
+            # Equal members are one object, so that a world group that 16,384 dumps repeat is looked at once.
+            if group.members is not None and id(group.members) not in seen:
+                seen.add(id(group.members))
+                highest = max(highest, *group.members.ranks(), -1)
+    return highest + 1
+
+
+def _known_nodes(records: Iterable[Record]) -> dict[int, str]:
+    return {record.rank: record.node for record in records if record.rank is not None and record.node}

@@ -1,0 +1,171 @@
+"""The fleet as a step of remediation is to see it: where jobs run, what was declared of them, who else is on their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Set
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from analyzers.remediation.guards import is_unseen
+from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, Facts, JobFacts, Remediation
+from service.remediation import node_records, rows
+from service.store.models import Attempt, Execution, Incident, Job, Node, Placement
+from service.store.models import Remediation as Row
+from service.store.registry import is_newest
+from service.store.sightings import PLACED_SECONDS
+
+FLEET_SECONDS = 86_400.0  # a node that has not reported for so long is of the fleet no more
+RUNNING_SECONDS = 120.0  # an agent tells of what runs once a minute
+BELIEVED_SECONDS = 1_800.0  # that a job which is silent, or waits in the queue, keeps its attempt against fewer nodes
+DEFAULT_GPUS = 8
+PLACED_AFTER_SECONDS = 120.0  # a placement that is new so soon after a drain was on its way before it
+OUT = frozenset({"executing"}) | UNDOABLE  # with what has begun so, and was not undone, nodes are out
+
+
+def load(session: Session, now: float, remediations: Collection[Remediation]) -> Facts:
+    """Return what is known of those that may act: the others need no facts."""
+    acting = [one for one in remediations if one.status in WAITING | CLAIMED]
+    names, incidents = {one.job for one in acting}, {one.incident for one in acting}
+    nodes = {node for one in acting for node in one.nodes}
+    back = {node for one in remediations if one.status in UNDOABLE for node in one.out}
+    fleet = select(func.count()).select_from(Node).where(Node.last_seen_at >= now - FLEET_SECONDS)
+    seen = session.execute(
+        select(Incident.id, Incident.verdict_version, Incident.merged_into, Incident.onset_at)
+        .where(Incident.id.in_(incidents))
+    ).all()  # fmt: skip
+    return Facts(
+        fleet_nodes=session.scalar(fleet) or 0,
+        jobs={name: facts for name in sorted(names) if (facts := job(session, name)) is not None},
+        tenants=tenants(session, now, nodes),
+        newest_verdicts={row.id: row.verdict_version for row in seen},
+        merged={row.id: row.merged_into for row in seen if row.merged_into is not None},
+        onsets={row.id: row.onset_at for row in seen},
+        taken=taken(session, back),
+    )
+
+
+def job(session: Session, name: str) -> JobFacts | None:
+    """Return what is known of a job; None where nobody has seen it or declared it."""
+    row = session.get(Job, name)
+    if row is None:
+        return None
+    newest = newest_attempt(session, name)
+    attempt = None if newest is None else session.get(Attempt, (name, newest))
+    ranks = {} if attempt is None else _ranks_by_node(session, attempt)
+    declared, number = row.declared, None if attempt is None else attempt.number
+    return JobFacts(
+        nodes=tuple(sorted(ranks)),
+        attempt=number,
+        gpus_per_node=max(ranks.values(), default=DEFAULT_GPUS),
+        minimum_nodes=declared.get("minimum_nodes"),
+        spares=_spares(session, row, number, ranks.keys()),
+        saving_since=row.saving_since,
+        save_seconds=row.save_seconds,
+        holders=_holders(declared),
+        last_checkpoint_at=row.last_checkpoint_at,
+    )
+
+
+def newest_attempt(session: Session, job: str) -> int | None:
+    """Return the number of a job's newest attempt; None: nobody has seen it run.
+
+    One agent alone does not begin an attempt: it counts once it runs on half as many nodes as any other that was told of within
+    ``BELIEVED_SECONDS``. Nor does it end one while the others are silent: of those that count, one that is told of now comes
+    before one that is not. So a job that was started again on few nodes has a new attempt after that time at the latest.
+    """
+    of_job = Attempt.job == job
+    seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(of_job))
+    if seen_at is None:
+        return None
+    told = _nodes_told(session, job, seen_at - BELIEVED_SECONDS)
+    most = max(told.values(), default=0)
+    for nodes in (_nodes_told(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), told):
+        if known := [number for number, count in nodes.items() if 2 * count >= most]:
+            return max(known)
+    return session.scalar(select(func.max(Attempt.number)).where(of_job))
+
+
+def _nodes_told(session: Session, job: str, since: float) -> dict[int, int]:
+    """Return on how many nodes each attempt of a job was told to run since then."""
+    told = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)
+    placed = select(Placement.attempt, func.count(Placement.node.distinct())).where(
+        Placement.job == job, Placement.attempt.in_(told), Placement.last_seen_at >= since
+    )
+    return {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
+
+
+def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the jobs that run on these nodes now. A placement is written again every few minutes, its attempt more often."""
+    runs = (
+        Placement.node.in_(sorted(nodes)),
+        Placement.last_seen_at >= now - PLACED_SECONDS - RUNNING_SECONDS,
+        Attempt.last_seen_at >= now - RUNNING_SECONDS,
+    )
+    same = (Attempt.job == Placement.job) & (Attempt.number == Placement.attempt)
+    found: dict[str, set[str]] = {}
+    for node, name in session.execute(
+        select(Placement.node, Placement.job).join(Attempt, same).where(*runs).distinct()
+    ):
+        found.setdefault(node, set()).add(name)
+    return {node: tuple(sorted(names)) for node, names in sorted(found.items())}
+
+
+def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
+    """Return which remediations have taken these nodes out and keep them out.
+
+    A node of which somebody has said so, or on which something was placed since, is back in service, whoever returned it.
+    """
+    if not nodes:
+        return {}
+    newest = select(Placement.node, func.max(Placement.first_seen_at)).where(Placement.node.in_(sorted(nodes)))
+    placed_at = {row[0]: row[1] for row in session.execute(newest.group_by(Placement.node))}
+    records = node_records.of_these(session, nodes)
+    executed = select(Execution).join(Row, Row.id == Execution.remediation).where(Row.status.in_(OUT))
+    found: dict[str, set[str]] = {}
+    for done in session.scalars(executed):
+        if nodes.isdisjoint(done.nodes) or (one := rows.of(session, done.remediation)) is None:
+            continue
+        for node in nodes & set(one.out):
+            said = node in records and records[node].is_back_since(done.at)
+            if not said and placed_at.get(node, done.at) <= done.at + PLACED_AFTER_SECONDS:
+                found.setdefault(node, set()).add(one.id)
+    return {node: tuple(sorted(ids)) for node, ids in sorted(found.items())}
+
+
+def _spares(session: Session, row: Job, attempt: int | None, running_on: Set[str]) -> int | None:
+    """Return how many spares are left of those that were declared, once the job runs on those that it has used.
+
+    What no later attempt has shown yet is not counted here: its nodes are still among those that the job runs on. A node that
+    came back is a spare again once its burn-in is over; one that the job runs on again has given its place back.
+    """
+    spares: int | None = row.declared.get("spares")
+    if spares is None:
+        return None
+    since = row.declared_at or 0.0
+    began = select(Row).where(Row.job == row.name, Row.status.in_(OUT | {"undone"}), Row.changed_at >= since)
+    taken_out = [one for found in session.scalars(began) if (one := rows.read(found)) is not None]
+    used = [
+        (node, one.began_at)
+        for one in taken_out
+        if one.began_at is not None and one.began_at >= since and not is_unseen(one, attempt)
+        for node in {*one.out, *one.give_back} - running_on
+    ]
+    records = node_records.of_these(session, {node for node, _ in used})
+    gone = {node for node, at in used if (record := records.get(node)) is None or not record.is_spare_since(at)}
+    return max(0, spares - len(gone))
+
+
+def _ranks_by_node(session: Session, attempt: Attempt) -> dict[str, int]:
+    """Return how many ranks of an attempt each node has. One that was started again smaller has fewer than it once had."""
+    where = [Placement.job == attempt.job, Placement.attempt == attempt.number, is_newest()]
+    if attempt.world_size is not None:
+        where.append(Placement.rank < attempt.world_size)
+    counted = select(Placement.node, func.count()).where(*where).group_by(Placement.node)
+    return {row[0]: row[1] for row in session.execute(counted)}
+
+
+def _holders(declared: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    told = declared.get("checkpoint_holders") or {}
+    return {node: tuple(others) for node, others in told.items()}

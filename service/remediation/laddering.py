@@ -1,0 +1,245 @@
+"""A job's past for the ladder, read from the store: attempts and how they failed, what was done, network alerts, its layout.
+
+    incidents, verdicts ─► attempts ─┐
+    remediations ─► what was done ───┼─► History ─► analyzers/ladder
+    incidents of the network ────────┘
+
+An attempt is what its newest incident says that did not pass by itself; one that was acted upon says it before the others.
+Where nothing counts attempts, agents tell 0, and each incident stands for one; so it is with several of a counted first attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from analyzers.knowledge.convictions import Ladder
+from analyzers.model.verdict import Verdict
+from analyzers.remediation import checks
+from analyzers.remediation.ladder import Alert, Attempt, History, Layout, Taken, failed
+from analyzers.remediation.types import CHECKS, UNBEGUN, Remediation
+from service.remediation import fleet_facts, rows
+from service.store.models import Attempt as AttemptRow
+from service.store.models import Downtime, Happening, Incident, Job
+from service.store.models import Remediation as RemediationRow
+from service.store.models import Verdict as VerdictRow
+
+MOST_ATTEMPTS, MOST_INCIDENTS, MOST_DONE = 64, 256, 256  # the newest of them
+ENDED_SECONDS = 600.0  # agents tell of an attempt until it ends: what closes later closed for another reason
+ALERTS_APART_SECONDS = 30.0  # less, and it is the same failure of a link
+ON_A_NODE = frozenset({"node", "link"})  # "gpu-0413", "gpu-0413/mlx5_0"
+STEPS = {
+    "evict": "evict", "drain_after_job": "evict", "probe": "probe", "replay": "replay", "rollback": "rollback",
+    "reattempt": "reattempt", "restart_job": "reattempt", "restart_role": "reattempt", "reset_gpu": "reattempt",
+    "reboot_node": "reattempt",
+}  # fmt: skip
+"""Kinds of remediations → the rung that each is: to reset a device starts the job again on the same nodes."""
+GOES_ON = frozenset({"drain_after_job", "reset_gpu", "restart_role"})
+"""Kinds under which the very attempt may go on."""
+ENGINE = "engine"  # who cancels what the engine takes back
+REFUSED = frozenset({"rejected", "failed", "undone"})
+
+
+def history(session: Session, incident: Incident, verdict: Verdict, bounds: Ladder, now: float) -> History:
+    """Return the past of an incident's job, as of its attempt; ``verdict``: the newest of the incident."""
+    job = incident.job or ""
+    numbers = _numbers(session, incident)
+    done = _done(session, job)
+    known = fleet_facts.job(session, job)
+    nodes = () if known is None else known.nodes
+    return History(
+        at=now,
+        attempts=tuple(_attempts(session, incident, verdict, numbers, {one.incident for one in done if one.began_at})),
+        taken=tuple(_taken(done, incident, numbers)),
+        alerts=tuple(one for one in _alerts(session, now - bounds.network_seconds) if one.node in nodes),
+        nodes=nodes,
+        layout=None if known is None else layout(session, job, len(known.nodes), known.gpus_per_node),
+    )
+
+
+def needs_nothing(closed: Happening) -> bool:
+    """Whether nothing needs to be done any more: the job went on by itself, or a person has closed the incident."""
+    return bool(closed.details.get("recovered")) or "by" in closed.details
+
+
+def has_ended(session: Session, incident: Incident) -> bool:
+    """Whether the incident was closed because its attempt's processes have ended."""
+    if incident.closed_at is None or _passed(session, [incident]):
+        return False
+    run = session.get(AttemptRow, (incident.job, incident.attempt or 0))
+    return run is None or incident.closed_at - run.last_seen_at <= ENDED_SECONDS
+
+
+def layout(session: Session, job: str, nodes: int, gpus_per_node: int) -> Layout | None:
+    """Return how a job lies on its nodes, by the sizes that its owner declared; None where they do not tell."""
+    row = session.get(Job, job)
+    sizes = (row.declared.get("parallel") if row is not None else None) or {}
+    ranks = sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("cp", 1)
+    pipeline, rest = divmod(ranks, gpus_per_node)
+    if not sizes or not nodes or (rest and gpus_per_node % ranks):
+        return None
+    pipeline = pipeline or 1  # several pipelines on one node: that node is what a replay takes or leaves
+    return None if nodes % pipeline else Layout(pipeline_nodes=pipeline, data_parallel=nodes // pipeline)
+
+
+def _numbers(session: Session, incident: Incident) -> dict[str, int]:
+    """Return the attempt of each of the job's incidents up to this one. Uncounted attempts are counted by their incidents."""
+    of_job = (
+        Incident.job == incident.job, Incident.opened_at <= incident.opened_at,
+        Incident.attempt <= incident.attempt if incident.attempt else func.coalesce(Incident.attempt, 0) == 0,
+    )  # fmt: skip
+    newest = (
+        select(Incident.id, Incident.attempt).where(*of_job).order_by(Incident.opened_at.desc(), Incident.id.desc())
+    )
+    found = list(reversed(session.execute(newest.limit(MOST_INCIDENTS)).all()))
+    if incident.attempt:
+        return {row.id: row.attempt for row in found} | {incident.id: incident.attempt}
+    return {row.id: index for index, row in enumerate(found, start=1)} | {incident.id: len(found)}
+
+
+def _attempts(
+    session: Session, incident: Incident, verdict: Verdict, numbers: dict[str, int], acted: set[str]
+) -> Iterable[Attempt]:
+    failures = _failures(session, incident, verdict, numbers, acted)
+    runs = _runs(session, incident)
+    began = _first_good(session, incident)
+    tells = any(told is not None for told in began.last_steps.values())
+    for number in sorted({*runs, *failures})[-MOST_ATTEMPTS:]:
+        run, failure = runs.get(number), failures.get(number)
+        found, said = (None, None) if failure is None else failure
+        good = _good_seconds(run, found, began, tells=tells)
+        code = None if run is None else run.code_version
+        ended = None if run is None else run.last_seen_at
+        if number == numbers[incident.id]:
+            ended = incident.closed_at if has_ended(session, incident) else None
+        if said is None or found is None:
+            yield Attempt(number=number, code_version=code, ended_at=ended, good_seconds=good)
+            continue
+        attempt = failed(number, said, code_version=code, ended_at=ended, good_seconds=good)
+        yield attempt if attempt.symptom != "unknown" else replace(attempt, symptom=found.kind)
+
+
+def _runs(session: Session, incident: Incident) -> dict[int, AttemptRow]:
+    if not incident.attempt:
+        return {}
+    until = select(AttemptRow).where(AttemptRow.job == incident.job, AttemptRow.number <= incident.attempt)
+    newest = session.scalars(until.order_by(AttemptRow.number.desc()).limit(MOST_ATTEMPTS))
+    return {run.number: run for run in newest}
+
+
+def _failures(
+    session: Session, incident: Incident, verdict: Verdict, numbers: dict[str, int], acted: set[str]
+) -> dict[int, tuple[Incident, Verdict]]:
+    """Return for each attempt the incident that tells how it failed, with the newest version of its verdict."""
+    newest = (VerdictRow.incident == Incident.id) & (VerdictRow.version == Incident.verdict_version)
+    asked = select(Incident, VerdictRow.document).join(VerdictRow, newest)
+    asked = asked.where(Incident.id.in_(numbers), Incident.merged_into.is_(None)).order_by(Incident.opened_at)
+    found = [(row, document) for row, document in session.execute(asked) if row.id != incident.id]
+    passed = _passed(session, [row for row, _ in found])
+    told: dict[int, tuple[Incident, Verdict]] = {}
+    for row, document in found:
+        before = told.get(numbers[row.id])
+        acted_before = before is not None and before[0].id in acted and row.id not in acted
+        if row.id in passed or acted_before or (said := _read(document)) is None:
+            continue
+        told[numbers[row.id]] = (row, said)
+    told[numbers[incident.id]] = (incident, verdict)
+    return told
+
+
+def _read(document: bytes) -> Verdict | None:
+    try:
+        return msgspec.json.decode(document, type=Verdict)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None  # of a newer program
+
+
+def _passed(session: Session, incidents: Sequence[Incident]) -> set[str]:
+    """Return those incidents that passed by themselves, or that a person has closed."""
+    ids = [row.id for row in incidents if row.closed_at is not None]
+    closed = select(Happening).where(Happening.kind == "closed", Happening.incident.in_(ids))
+    return {str(one.incident) for one in session.scalars(closed) if needs_nothing(one)}
+
+
+class _Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger of downtimes knows of steps."""
+
+    first_good_at: tuple[float, ...] = ()  # of attempts that followed an incident
+    last_steps: dict[str, int | None] = {}  # incident → the job's newest step when it opened
+
+
+def _first_good(session: Session, incident: Incident) -> _Steps:
+    costs = select(Downtime.incident, Downtime.first_good_at, Downtime.last_step).where(Downtime.job == incident.job)
+    told = session.execute(costs.order_by(Downtime.onset_at.desc()).limit(MOST_INCIDENTS)).all()
+    return _Steps(
+        first_good_at=tuple(sorted(row.first_good_at for row in told if row.first_good_at is not None)),
+        last_steps={row.incident: row.last_step for row in told},
+    )
+
+
+def _good_seconds(run: AttemptRow | None, failure: Incident | None, steps: _Steps, *, tells: bool) -> float:
+    """Return how long an attempt ran before it failed: from its first good step, where that is known."""
+    if failure is not None and tells and steps.last_steps.get(failure.id) is None:
+        return 0.0  # the job tells of steps, and this attempt did none
+    until = failure.onset_at if failure is not None else run.last_seen_at if run is not None else 0.0
+    before = [at for at in steps.first_good_at if at <= until]
+    if run is None:
+        return until - before[-1] if before else 0.0
+    after = [at for at in before if at >= run.first_seen_at]
+    return max(0.0, until - (after[0] if after else run.first_seen_at))
+
+
+def _done(session: Session, job: str) -> list[Remediation]:
+    """Return what was proposed or done for a job, the oldest first."""
+    newest = select(RemediationRow).where(RemediationRow.job == job).order_by(RemediationRow.proposed_at.desc())
+    found = [one for row in session.scalars(newest.limit(MOST_DONE)) if (one := rows.read(row)) is not None]
+    return sorted(found, key=lambda one: (one.began_at or one.changed_at, one.id))
+
+
+def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, int]) -> Iterable[Taken]:
+    """Yield what was done or refused. What nobody has answered yet is not: the rung is asked for anew in its place."""
+    for one in done:
+        number = numbers.get(one.incident)
+        if number is None or (outcome := _outcome(one)) is None:
+            continue
+        if one.kind in GOES_ON and number == numbers[incident.id] and not _unwanted(one):
+            continue  # for this attempt it was not the end: what comes now is weighed anew
+        yield msgspec.convert(
+            {
+                "kind": STEPS[one.kind], "attempt": number, "nodes": one.nodes, "code_version": one.code_version,
+                "outcome": outcome, "found": checks.found(one),
+            },
+            Taken,
+        )  # fmt: skip
+
+
+def _unwanted(one: Remediation) -> bool:
+    """Whether a person did not want it: what the engine itself takes back says nothing."""
+    cancelled = one.status == "cancelled" and one.cancelled_by not in ("", ENGINE)
+    return one.status == "rejected" or cancelled
+
+
+def _outcome(one: Remediation) -> str | None:
+    if one.status in REFUSED or _unwanted(one) or (one.status == "expired" and one.kind in CHECKS):
+        return "refused"  # nobody wanted it, or could do it
+    if one.status in UNBEGUN or one.status in ("expired", "cancelled"):
+        return None
+    return "pending" if one.status == "executing" else "done"
+
+
+def _alerts(session: Session, since: float) -> Iterable[Alert]:
+    """Yield the nodes that incidents of the network name, whoever's they are. Two jobs on a node see one failure of its link."""
+    newest = (VerdictRow.incident == Incident.id) & (VerdictRow.version == Incident.verdict_version)
+    asked = select(Incident.onset_at, VerdictRow.document).join(VerdictRow, newest).order_by(Incident.onset_at)
+    seen: dict[str, float] = {}
+    for at, document in session.execute(asked.where(Incident.cause == "network", Incident.onset_at >= since)):
+        verdict = _read(document)
+        named = () if verdict is None else (*verdict.culprits, *verdict.suspects)
+        for node in sorted({one.id.partition("/")[0] for one in named if one.kind in ON_A_NODE}):
+            if at - seen.get(node, -ALERTS_APART_SECONDS) >= ALERTS_APART_SECONDS:
+                seen[node] = at
+                yield Alert(node=node, at=at)

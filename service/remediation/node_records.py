@@ -1,0 +1,94 @@
+"""What is remembered of nodes, as it is stored: one row a node that was ever named or taken out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from analyzers.knowledge.convictions import Weights
+from analyzers.remediation import node_history
+from analyzers.remediation.node_history import NodeRecord
+from service.store.models import NodeRecord as Row
+from service.store.upserts import upsert
+
+MOST_NAMES = 500  # that one statement asks for
+
+_log = logging.getLogger(__name__)
+
+
+def of(session: Session, node: str, *, to_change: bool = False) -> NodeRecord:
+    """Return what is remembered of a node. ``to_change``: nobody else changes it before this transaction ends."""
+    # Written past the session's own objects: what it has read before may be old.
+    row = session.get(Row, node, with_for_update=to_change or None, populate_existing=True)
+    return (_read(row) if row is not None else None) or NodeRecord(node=node)
+
+
+def of_these(session: Session, nodes: Collection[str]) -> dict[str, NodeRecord]:
+    """Return what is remembered of some nodes; of most of them nothing is."""
+    names = sorted(nodes)
+    found: dict[str, NodeRecord] = {}
+    for start in range(0, len(names), MOST_NAMES):
+        found |= _found(session, Row.node.in_(names[start : start + MOST_NAMES]))
+    return found
+
+
+def unsettled(session: Session) -> dict[str, NodeRecord]:
+    """Return the records of those that are out or under burn-in."""
+    return _found(session, _burn_in().in_(("out", "burning_in")) | _was_out())
+
+
+def out(session: Session) -> dict[str, NodeRecord]:
+    """Return the records of those that were taken out and have not come back."""
+    return {node: record for node, record in _found(session, _was_out()).items() if record.is_out()}
+
+
+def burning_in(session: Session) -> dict[str, NodeRecord]:
+    """Return the records of those under burn-in."""
+    return _found(session, _burn_in() == "burning_in")
+
+
+def remembered(session: Session, nodes: Collection[str], now: float, weights: Weights) -> dict[str, float]:
+    """Return how far their past moves the log odds of a verdict that names these nodes now, where it moves them at all."""
+    found = of_these(session, nodes).values()
+    moved = {one.node: node_history.remembered(one, now, weights) for one in found}
+    return {node: weight for node, weight in moved.items() if weight}
+
+
+def write(session: Session, record: NodeRecord, now: float, *, decided: bool = True) -> NodeRecord:
+    """Write what is remembered of a node, and return it. ``decided``: what people decide by has changed, and so its ETag."""
+    if decided:
+        record = replace(record, version=record.version + 1)
+    row = {"node": record.node, "changed_at": now, "document": msgspec.to_builtins(record)}
+    upsert(session, Row, [row])
+    return record
+
+
+def _was_out() -> ColumnElement[bool]:
+    """Return the condition that a node was taken out after it last came back, or never did."""
+    out_at, returned_at = (Row.document[name].as_float() for name in ("out_at", "returned_at"))
+    away: ColumnElement[bool] = out_at.is_not(None) & (returned_at.is_(None) | (returned_at < out_at))
+    return away
+
+
+def _burn_in() -> ColumnElement[str]:
+    state: ColumnElement[str] = Row.document["burn_in"].as_string()
+    return state
+
+
+def _found(session: Session, *where: ColumnElement[bool]) -> dict[str, NodeRecord]:
+    rows = session.scalars(select(Row).where(*where).order_by(Row.node))
+    return {row.node: record for row in rows if (record := _read(row)) is not None}
+
+
+def _read(row: Row) -> NodeRecord | None:
+    """Return what a row says; of one that cannot be read nothing is remembered, which moves no odds."""
+    try:
+        return msgspec.convert(row.document, NodeRecord)
+    except msgspec.ValidationError as error:
+        _log.error("node_record_unreadable node=%s reason=%s", row.node, error)
+        return None

@@ -1,0 +1,117 @@
+"""What is learned when it is over: how far a node was the cause, and whether a policy would have been right."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from analyzers.knowledge.convictions import Weights
+from analyzers.remediation import checks
+from analyzers.remediation.node_history import Happened, Trial, tried, updated
+from analyzers.remediation.types import KEEPS_OUT, Remediation
+from service.remediation import node_records, rows
+from service.store.models import Feedback, ShadowCase
+from service.store.upserts import upsert
+from service.store.words import clean
+
+
+def weigh(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:
+    """Convict or acquit the nodes that were taken out. ``cures``: the share of such faults that a plain restart cures."""
+    if one.kind not in KEEPS_OUT or one.outcome is None or one.began_at is None:
+        return
+    trial = Trial(
+        probability=one.probability, began_at=one.began_at, ended_at=now, outcome=one.outcome, cures=cures,
+        others=one.probability if len(one.nodes) > 1 else 0.0, note=one.id,
+    )  # fmt: skip
+    for node in one.out:
+        record = node_records.of(session, node, to_change=True)
+        node_records.write(session, tried(record, trial, weights), now)
+
+
+def returned(session: Session, one: Remediation, now: float, weights: Weights) -> None:
+    """Note that its nodes serve again: they are watched for a while."""
+    if one.kind not in KEEPS_OUT:
+        return
+    for node in one.give_back:
+        record = node_records.of(session, node, to_change=True)
+        if one.outcome is None and record.burn_in != "out":
+            # Taken back before anybody saw what came of it: that says nothing of the node, and still it was away.
+            record = replace(record, burn_in="out", since=one.began_at)
+        happened = Happened(kind="returned", note=one.id)
+        node_records.write(session, updated(record, happened, now, weights), now)
+
+
+def checked(session: Session, one: Remediation, now: float, weights: Weights) -> None:
+    """Note how the checks of its nodes went."""
+    failed = checks.found(one)
+    for node in one.nodes:
+        happened = Happened(kind="probe_failed" if node in failed else "probe_passed", note=one.id)
+        record = node_records.of(session, node, to_change=True)
+        node_records.write(session, updated(record, happened, now, weights), now)
+
+
+def note_case(session: Session, one: Remediation, now: float) -> None:
+    """Take down what a rule would have done, or has done, as of now."""
+    row = session.get(ShadowCase, one.id)
+    if row is None:
+        case = {
+            "remediation": one.id, "incident": one.incident, "at": now, "closed_at": None, "correct": None,
+            "because": "", "document": msgspec.to_builtins(one),
+        }  # fmt: skip
+        upsert(session, ShadowCase, [case])
+    elif row.closed_at is None:
+        row.document = msgspec.to_builtins(one)
+
+
+def verified(session: Session, one: Remediation) -> None:
+    """Let the cases of its incident know what came of it.
+
+    A cure proves only what was done: a rule was right that would have done the same to the very nodes that were taken out. One
+    that would have taken others was wrong. What it says of anything else nobody knows.
+    """
+    if one.outcome == "not_cured":
+        _judge(session, ShadowCase.remediation == one.id, False, one.because)
+    if one.outcome != "cured":
+        return
+    for case in session.scalars(select(ShadowCase).where(ShadowCase.incident == one.incident)).all():
+        same_nodes, same_kind = set(case.document["nodes"]) == set(one.out), case.document["kind"] == one.kind
+        if same_nodes and same_kind:
+            _judge(session, ShadowCase.remediation == case.remediation, True, one.because)
+        elif case.remediation != one.id and not (same_nodes and one.out):
+            _judge(session, ShadowCase.remediation == case.remediation, False, f"{one.id} was the cure")
+
+
+def closed(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:
+    """Let the cases of an incident know that it is over; one that went on by itself needed nothing."""
+    if recovered:
+        _judge(session, ShadowCase.incident == incident, False, because)
+    session.execute(update(ShadowCase).where(ShadowCase.incident == incident).values(closed_at=now))
+
+
+def said(session: Session, feedback: Feedback) -> None:
+    """Let the cases of an incident know what a person says: that counts more than what was seen."""
+    cases = ShadowCase.incident == feedback.incident
+    for row in session.scalars(select(ShadowCase).where(cases)):
+        if (correct := _was_right(session, row, feedback)) is not None:
+            row.correct, row.because = correct, clean(f"{feedback.by}: {feedback.text}", 1_000)
+    session.flush()
+
+
+def _was_right(session: Session, case: ShadowCase, feedback: Feedback) -> bool | None:
+    """Return whether a rule was right, by what is said of a version of the verdict; None: that says nothing of it."""
+    one = rows.of(session, case.remediation)
+    if one is None or feedback.judgement == "unclear":
+        return None
+    if case.document["verdict_version"] <= feedback.verdict_version <= one.verdict_version:
+        return feedback.judgement == "right"
+    # The verdict that is right has withdrawn it: who had acted at once would have acted wrongly.
+    withdrawn = one.status == "cancelled" and one.verdict_version < feedback.verdict_version
+    return False if withdrawn and feedback.judgement == "right" else None
+
+
+def _judge(session: Session, cases: object, correct: bool, because: str) -> None:
+    unsaid = ShadowCase.correct.is_(None)
+    values = {"correct": correct, "because": clean(because, 1_000)}
+    session.execute(update(ShadowCase).where(cases, unsaid).values(values))  # type: ignore[arg-type]

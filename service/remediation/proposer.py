@@ -1,0 +1,384 @@
+"""The engine's part in remediation: verdicts become proposals, time passes, outcomes are seen and learned from.
+
+It reads the stream of happenings from a place of its own, which is written with what it did, so that an engine that was
+killed does everything once. It runs after the engine's own turn and never in its way: what fails in here is told and
+counted, and a happening that cannot be taken up is tried alone once more and then left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from analyzers.incidents.state import State
+from analyzers.knowledge import Knowledge
+from analyzers.remediation.events import Cancel, Event, Proposed, Tick, Verified
+from analyzers.remediation.plan import Costs
+from analyzers.remediation.saving import LONGEST_SECONDS, Saving
+from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
+from collectors.records import Record
+from service import packaged_knowledge
+from service.engine.numbers import Numbers
+from service.remediation import burning_in, fleet_facts, outcomes, rows, standstill
+from service.remediation.laddering import needs_nothing
+from service.remediation.planning import proposal
+from service.remediation.repository import Remedies
+from service.remediation.verification import outcome
+from service.store import happenings, incidents
+from service.store.database import Database
+from service.store.failures import PASSING
+from service.store.leases import Lease, Lost
+from service.store.models import Cursor, Feedback, Happening, Hold, Incident, Job
+from service.store.upserts import upsert
+
+READER, CLOCK = "remedies", "remedies_clock"  # places: in the stream, and in time, in seconds
+PERSON = "person_wanted"
+CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
+NEWS = frozenset({"published", "closed", "merged"})  # of an incident: what it comes to is asked for, closed or not
+AGAIN_SECONDS = 60.0  # an engine that starts looks so far back: the one before may have been killed over it
+DUE_SECONDS = 3_600.0  # an engine that was away for longer does not act for what it has missed
+LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
+MOST_AT_ONCE = 256  # happenings
+ENGINE = "engine"
+
+_log = logging.getLogger(__name__)
+
+
+class Caretaker:
+    """Looks after the remediations of one engine, under its lease."""
+
+    def __init__(
+        self, database: Database, lease: Lease, knowledge: Knowledge, policy: Callable[[], Policy], numbers: Numbers
+    ) -> None:
+        self._database, self._lease, self._numbers = database, lease, numbers
+        self._remedies = Remedies(database, policy)
+        self._costs, self._weights, self._saving = (
+            Costs.of(knowledge),
+            packaged_knowledge.weights_of(knowledge),
+            Saving(knowledge),
+        )
+        self._looked_at = self._ticked_at = self._watched_at = 0.0
+        self._most = MOST_AT_ONCE
+        self._again_seconds = AGAIN_SECONDS
+        self._still_ripe: set[str] = set()  # incidents that the database or the moment refused
+
+    def turn(self, state: State, now: float) -> None:
+        """Do what there is to do. Raise ``Lost``; all else is told of and counted."""
+        if abs(now - self._looked_at) >= LOOK_SECONDS:
+            self._looked_at = now
+            if self._breaks(lambda: self._take_up(state, now)):
+                self._breaks(self._leave_out)
+        if abs(now - self._ticked_at) >= TICK_SECONDS:
+            self._ticked_at = now
+            self._breaks(lambda: self._ripen(state, now))
+            self._breaks(lambda: self._tick(state, now))
+        if abs(now - self._watched_at) >= burning_in.LOOK_SECONDS:
+            self._watched_at = now
+            self._breaks(lambda: burning_in.look(self._database, self._lease, state, self._weights, now))
+
+    def _breaks(self, act: Callable[[], None]) -> bool:
+        """Return whether this broke by itself; what the database and the moment refuse is tried again later."""
+        try:
+            act()
+        except Lost:
+            raise
+        except PASSING as error:
+            _log.warning("remedies_wait reason=%s", str(error.__cause__ or error).partition("\n")[0])
+        except Exception:  # noqa: BLE001 - verdicts go on whatever becomes of remediation
+            _log.exception("remedies_failed")
+            self._numbers.remedy_failures += 1
+            return True
+        return False
+
+    # --- what has happened
+
+    def _take_up(self, state: State, now: float) -> None:
+        """Take up what has happened since, all together; after a failure one by one."""
+        with self._database.session() as session:
+            place = session.get(Cursor, READER)
+            if place is None:
+                after = session.scalar(select(func.max(Happening.sequence))) or 0  # what was before is nobody's plan
+                found: Sequence[Happening] = []
+            else:
+                after = place.sequence
+                newer = select(Happening).where(Happening.sequence > after).order_by(Happening.sequence)
+                found = session.scalars(newer.limit(self._most)).all()
+            events = self._proposals(session, found, now)
+            people = _people(session, events)
+        if not found and place is not None:
+            self._most = MOST_AT_ONCE
+            return
+        concerned = {event.plan.job for event in events if event.plan is not None}
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            _hold(session, people)
+            self._learn(session, found, now)
+            self._note_saving(session, state, concerned, now)
+            upsert(session, Cursor, [{"reader": READER, "sequence": found[-1].sequence if found else after}])
+            self._remedies.all_within(session, events, now)
+            _tell_people(session, people, now)
+        self._most = min(MOST_AT_ONCE, self._most * 2)  # after one that was left out, more and more again
+        self._numbers.proposals += sum(event.plan is not None for event in events)
+
+    def _leave_out(self) -> None:
+        """After a failure, go on with one happening at a time; one that fails alone is not tried again."""
+        if self._most > 1:
+            self._most = 1
+            return
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            place = session.get(Cursor, READER)
+            after = place.sequence if place is not None else 0
+            broken = session.scalar(select(func.min(Happening.sequence)).where(Happening.sequence > after))
+            if broken is not None:
+                upsert(session, Cursor, [{"reader": READER, "sequence": broken}])
+                _log.error("happening_left_out sequence=%d", broken)
+
+    def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
+        """Return what verdicts, feedback, ends and findings come to, for each incident by how it stands now."""
+        asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
+        heard = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
+        over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
+        return [
+            proposed
+            for id in asked
+            if (incident := session.get(Incident, id)) is not None
+            and (proposed := self._proposed(session, incident, now, over=id in over, heard=id in heard)) is not None
+        ]
+
+    def _proposed(
+        self, session: Session, incident: Incident, now: float, *, over: bool = False, heard: bool = True
+    ) -> Proposed | None:
+        if incident.closed_at is not None:
+            why = _acquitted(session, incident)
+            if over or why:
+                return Proposed(incident=incident.id, plan=None, why=why or incident.closed_because)
+            if not heard or _is_past(session, incident):
+                return None
+        if incident.merged_into is not None:
+            return Proposed(incident=incident.id, plan=None, why=f"{incident.merged_into} explains it")
+        if not incident.verdict_version:
+            return None
+        if (stopped := _stopped_by(session, incident)) is not None:
+            why = f"{stopped.id} has stopped attempt {incident.attempt}: what that shows at its end is no new trouble"
+            return Proposed(incident=incident.id, plan=None, why=why)
+        return proposal(session, incident, self._costs, self._weights, now)
+
+    def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
+        """Note what shadow mode would have done, what came of it, and what it says of the nodes."""
+        for one in found:
+            if one.kind == "closed" and one.incident is not None:
+                because = str(one.details.get("because", ""))
+                outcomes.closed(session, one.incident, one.at, because, recovered=bool(one.details.get("recovered")))
+            elif one.kind == "feedback":
+                row = session.get(Feedback, one.details.get("feedback"))
+                if row is not None:
+                    outcomes.said(session, row)
+            elif one.kind.startswith("remediation_"):
+                self._learn_of(session, one, now)
+
+    def _learn_of(self, session: Session, one: Happening, now: float) -> None:
+        about = rows.of(session, str(one.details.get("remediation")))
+        if about is None:
+            return
+        if one.kind == "remediation_would_act" or (one.kind == "remediation_approved" and about.mode == "automatic"):
+            outcomes.note_case(session, about, now)
+        elif one.kind == "remediation_verified":
+            cures = self._costs.cured_by_restart(about.fault_class)
+            outcomes.weigh(session, about, one.at, self._weights, cures)
+            outcomes.verified(session, about)
+        elif one.kind == "remediation_failed":  # nodes may be out: that is remembered, and says nothing of them
+            cures = self._costs.cured_by_restart(about.fault_class)
+            outcomes.weigh(session, about, one.at, self._weights, cures)
+        elif one.kind == "remediation_completed" and about.kind == "probe":
+            outcomes.checked(session, about, one.at, self._weights)
+        elif one.kind == "remediation_undone":
+            outcomes.returned(session, about, one.at, self._weights)
+
+    # --- time passes
+
+    def _ripen(self, state: State, now: float) -> None:
+        """Propose what only time brings: nobody was named, and the job stands still for so long."""
+        with self._database.session() as session:
+            place = session.get(Cursor, CLOCK)
+            after = now if place is None else max(place.sequence - self._again_seconds, now - DUE_SECONDS)
+            ripe = {one.id for one in standstill.due(session, after, now, self._weights.ladder)} | self._still_ripe
+            if place is not None and not ripe:
+                return
+        with self._database.transaction() as session:  # first the place: what breaks the plan is not tried for ever
+            self._lease.prove(session)
+            upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
+        self._again_seconds, self._still_ripe = 0.0, set()
+        for id in sorted(ripe):
+            self._breaks(partial(self._try_ripe, state, id, now))
+
+    def _try_ripe(self, state: State, incident_id: str, now: float) -> None:
+        """Propose for one incident; what the database and the moment refuse is kept for the next look."""
+        try:
+            self._ripe(state, incident_id, now)
+        except PASSING:
+            self._still_ripe.add(incident_id)
+            raise
+
+    def _ripe(self, state: State, incident_id: str, now: float) -> None:
+        """Propose for one incident, where nothing is proposed or done for it yet."""
+        with self._database.session() as session:
+            incident = session.get(Incident, incident_id)
+            if incident is None or any(one.incident == incident_id for one in rows.live(session).values()):
+                return
+            proposed = self._proposed(session, incident, now)
+        if proposed is None:
+            return
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            _hold(session, people := _people(session, [proposed]))
+            if proposed.plan is not None:
+                self._note_saving(session, state, {proposed.plan.job}, now)
+            self._remedies.all_within(session, [proposed], now)
+            _tell_people(session, people, now)
+        self._numbers.proposals += proposed.plan is not None
+
+    def _tick(self, state: State, now: float) -> None:
+        """Let what is due expire, see what came of what was done, and note who saves a checkpoint."""
+        with self._database.session() as session:
+            live = rows.live(session)
+            self._numbers.remediations = len(live)
+            saving = set(session.scalars(select(Job.name).where(Job.saving_since.is_not(None))))
+            if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
+                return
+            events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
+        waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
+        with self._database.transaction() as session:
+            self._lease.prove(session)
+            self._note_saving(session, state, waiting | saving, now)
+            self._remedies.all_within(session, [*events, Tick()], now)
+
+    def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
+        for one in live:
+            if one.status != "verifying":
+                continue
+            since = (Incident.job == one.job, Incident.opened_at >= (one.began_at or one.changed_at))
+            shown = session.scalars(select(Incident).where(*since).order_by(Incident.opened_at)).all()
+            if (seen := outcome(state, one, list(shown))) is not None:
+                yield Verified(id=one.id, outcome=seen[0], why=seen[1])
+
+    def _note_saving(self, session: Session, state: State, jobs: Iterable[str], now: float) -> None:
+        """Write since when these jobs save a checkpoint; the end of a save is when the newest checkpoint was made.
+
+        One in which the job began to hang has made none, and tells nothing of how long saves take.
+        """
+        for name in sorted(jobs):
+            row = session.get(Job, name)
+            if row is None:
+                continue
+            since = self._saves_since(state, name, now)
+            began = None if row.saving_since is None else min(row.saving_since, now)
+            values: dict[str, float | None] = {"saving_since": since if began is None else began}
+            if began is not None and since is None:
+                values = {"saving_since": None}
+                if not _hung_since(session, name, began):
+                    took = min(now - began, LONGEST_SECONDS)
+                    usual = took if row.save_seconds is None else (took + row.save_seconds) / 2
+                    values |= {"last_checkpoint_at": now, "save_seconds": usual}
+            if any(getattr(row, key) != value for key, value in values.items()):
+                session.execute(update(Job).where(Job.name == name).values(values))
+
+    def _saves_since(self, state: State, job: str, now: float) -> float | None:
+        """Return since when a job saves; each node's records are asked by its own clock, which may be wrong."""
+        found = []
+        for node in sorted({node for view in state.jobs.values() if view.job == job for node in view.nodes}):
+            ahead = state.nodes[node].offset if node in state.nodes else 0.0
+            if (since := self._saving.since(_told_of(state, node, job), now + ahead)) is not None:
+                found.append(since - ahead)
+        return max(found, default=None)
+
+
+def _asks(one: Happening) -> bool:
+    """Whether it may lead to a proposal, or to the end of one.
+
+    Of remediations: what checks have found, or could not; and what nobody answered or began in time, as an incident that is still
+    open may want it still, and publishes no newer verdict for that.
+    """
+    return one.kind in NEWS or one.kind in ("feedback", "remediation_expired") or _ends_checks(one)
+
+
+def _ends_checks(one: Happening) -> bool:
+    return one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
+
+
+def _people(session: Session, events: Iterable[Event]) -> list[tuple[str, str | None, str]]:
+    """Return the incidents of which a person has to be told, each with its job and why: once for the same reason."""
+    found = []
+    for one in events:
+        if isinstance(one, Proposed) and one.person and (incident := session.get(Incident, one.incident)) is not None:
+            told = select(Happening).where(Happening.incident == incident.id, Happening.kind == PERSON)
+            newest = session.scalars(told.order_by(Happening.sequence.desc()).limit(1)).first()
+            if newest is None or newest.details.get("why") != one.why:
+                found.append((incident.id, incident.job, one.why))
+    return found
+
+
+def _hold(session: Session, people: Iterable[tuple[str, str | None, str]]) -> None:
+    """Lock the incidents that are told of before the stream is, as whoever closes one does."""
+    ids = sorted(incident for incident, _, _ in people)
+    if ids:
+        held = select(Incident.id).where(Incident.id.in_(ids)).order_by(Incident.id)
+        session.scalars(held.with_for_update(read=True, key_share=True)).all()
+
+
+def _tell_people(session: Session, people: Iterable[tuple[str, str | None, str]], now: float) -> None:
+    """Write who has to look at what, as the last thing that the transaction does."""
+    for incident, job, why in people:
+        happenings.add(session, now, PERSON, incident, job, {"why": why})
+
+
+def _is_past(session: Session, incident: Incident) -> bool:
+    """Whether a closed incident needs nothing more: a later attempt runs, or something is proposed or done for it."""
+    newest = fleet_facts.newest_attempt(session, incident.job or "")
+    later = newest is not None and newest > (incident.attempt or 0)
+    return later or any(one.incident == incident.id for one in rows.live(session).values())
+
+
+def _acquitted(session: Session, incident: Incident) -> str:
+    """Say that a person has called wrong what still waits for a closed incident; empty: nobody has."""
+    takes = [one for one in rows.live(session).values() if one.incident == incident.id and one.kind in TAKES_NODES]
+    waiting = {node for one in takes for node in one.nodes}
+    wrong = sorted(incidents.acquitted(session, incident.id) & waiting)
+    return f"a person has said that it was wrong to take {', '.join(wrong)} out" if wrong else ""
+
+
+def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
+    """Return what has ended the attempt of an incident, while no later one has shown what came of it."""
+    for one in rows.under_way(session, incident.job or ""):
+        if one.kind in STOPS_NOTHING | CHECKS:
+            continue
+        if one.attempt is None or incident.attempt is None or incident.attempt <= one.attempt:
+            return one
+    return None
+
+
+def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel]:
+    """Yield the ends of what was meant for an attempt that is over, and has not begun."""
+    for one in live:
+        if one.status not in WAITING or one.attempt is None:
+            continue
+        newest = fleet_facts.newest_attempt(session, one.job)
+        if newest is not None and newest > one.attempt:
+            why = f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
+            yield Cancel(id=one.id, by=ENGINE, reason=why)
+
+
+def _hung_since(session: Session, job: str, since: float) -> bool:
+    """Whether a job has begun to hang since then."""
+    began = select(Incident.id).where(Incident.job == job, Incident.kind == "hang", Incident.onset_at >= since)
+    return session.scalar(began.limit(1)) is not None
+
+
+def _told_of(state: State, node: str, job: str) -> Iterator[Record]:
+    """Yield what a node has told of a job of late."""
+    if (evidence := state.evidence.get(node)) is not None:
+        yield from (record for _, _, record in evidence.since(0) if record.job in (None, job))

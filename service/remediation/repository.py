@@ -1,0 +1,180 @@
+"""Remediation as it is stored: one step at a time, in one transaction, whoever asks for it.
+
+    lock ─► book (what is stored, the fleet, the policy) ─► step ─► rows ─► audit log ─► timeline and stream
+
+The lock is held to the commit. Two schedulers that want the same claim are served one after the other, and the second is
+told what the first has; a process that is killed before its commit has done nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from analyzers.remediation import breaker
+from analyzers.remediation.events import (
+    Event,
+    Instruction,
+    Proposed,
+    Refused,
+    Store,
+    Tick,
+    Told,
+)
+from analyzers.remediation.policy import is_by_rule
+from analyzers.remediation.step import step
+from analyzers.remediation.types import UNBEGUN, Book, Policy, Remediation
+from service.remediation import fleet_facts, rows
+from service.store import events, happenings
+from service.store.database import Database
+from service.store.models import Incident
+
+REMEDIATION_LOCK = 0x464852  # "FHR": the number of PostgreSQL's advisory lock
+
+Check = Callable[[Session, Book], None]
+_log = logging.getLogger(__name__)
+
+
+class _Told(NamedTuple):
+    """A line to tell, and the remediation that it is about."""
+
+    what: Told
+    about: Remediation | None
+
+
+class _Happened(NamedTuple):
+    """What an event came to."""
+
+    book: Book
+    instructions: list[Instruction]
+    told: list[_Told]
+
+
+class Remedies:
+    """All that may be done to remediations, holds, the freeze and the breaker."""
+
+    def __init__(self, database: Database, policy: Callable[[], Policy] = Policy) -> None:
+        self._database, self._policy = database, policy
+
+    def handle(self, event: Event, now: float, check: Check | None = None) -> list[Instruction]:
+        """Let an event happen; return what it came to. Raise ``Refused``, and then nothing has changed.
+
+        ``check`` sees the state that the event will meet, and may raise: nobody can change it in between.
+        """
+        with self._database.transaction() as session:
+            return self.within(session, event, now, check)
+
+    def rehearse(self, event: Event, now: float, check: Check | None = None) -> tuple[Book, list[Instruction]]:
+        """Return what an event would come to, and change nothing."""
+        with self._database.session() as session:
+            book = self._load(session, now, [event])
+            if check is not None:
+                check(session, book)
+            return step(book, event, now)
+
+    def book(self, now: float, *asked: str) -> Book:
+        """Return what a step would see now, with these remediations that may have ended."""
+        with self._database.session() as session:
+            return self.read(session, now, *asked)
+
+    def read(self, session: Session, now: float, *asked: str) -> Book:
+        """Return the same in the reader's own transaction."""
+        return self._load(session, now, asked=asked)
+
+    def within(self, session: Session, event: Event, now: float, check: Check | None = None) -> list[Instruction]:
+        """Let an event happen as the last part of its caller's transaction."""
+        self._lock(session)
+        book = self._load(session, now, [event])
+        if check is not None:
+            check(session, book)
+        happened = _happen(session, book, event, now)
+        _tell(session, happened.told, now)
+        return happened.instructions
+
+    def all_within(self, session: Session, events: Sequence[Event], now: float) -> None:
+        """Let several happen, one after the other on one book, and leave out those that are refused."""
+        if not events:
+            return
+        self._lock(session)
+        book = self._load(session, now, events)
+        told: list[_Told] = []
+        for event in events:
+            try:
+                happened = _happen(session, book, event, now)
+            except Refused as refused:
+                _log.info("remediation_refused event=%s code=%s why=%s", type(event).__name__, refused.code, refused)
+            else:
+                book = happened.book
+                told += happened.told
+        _tell(session, told, now)
+
+    def _lock(self, session: Session) -> None:
+        if not self._database.is_sqlite:  # which has one writer anyway
+            session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": REMEDIATION_LOCK})
+
+    def _load(self, session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()) -> Book:
+        """Return the book; without events, for who only looks."""
+        policy, stands = self._policy(), rows.breaker(session)
+        remediations = rows.remediations(session, now, events, asked)
+        judges = not events or any(isinstance(event, Proposed | Tick) for event in events)
+        judged = any(one.status in UNBEGUN and is_by_rule(one) for one in remediations.values())
+        return Book(
+            remediations=remediations,
+            executions=rows.executions(session, breaker.kept_after(policy.limits, now)),
+            holds=rows.holds(session),
+            freeze=rows.freeze(session),
+            trip=stands.trip,
+            breaker_closed_at=stands.closed_at,
+            policy=policy,
+            tallies=rows.tallies(session, policy) if judges or judged else {},  # else no policy has a say
+            facts=fleet_facts.load(session, now, _concerned(remediations, events)),
+        )
+
+
+def _happen(session: Session, book: Book, event: Event, now: float) -> _Happened:
+    """Step, and write all but what is told: that comes last."""
+    after, instructions = step(book, event, now)
+    for one in instructions:
+        if isinstance(one, Store):
+            rows.store(session, one.remediation)
+    rows.write_changes(session, book, after)
+    about = after.remediations
+    told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, Told)]
+    return _Happened(after, instructions, told)
+
+
+def _concerned(remediations: dict[str, Remediation], events: Sequence[Event]) -> list[Remediation]:
+    """Return those that the events may let act, or be undone: they need the facts of these. Who only looks may ask for any."""
+    if not events:
+        return list(remediations.values())
+    found: list[Remediation] = []
+    for event in events:
+        if isinstance(event, Tick):
+            found += [one for one in remediations.values() if one.status in UNBEGUN]
+        elif isinstance(event, Proposed):
+            found += [] if event.plan is None else [event.plan]
+        elif (one := remediations.get(getattr(event, "id", ""))) is not None:
+            found.append(one)
+    return found
+
+
+def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
+    """Write the audit log, and the timeline and stream as the transaction's last thing."""
+    for one, _ in told:
+        subject = one.remediation or str(one.details.get("hold") or "")
+        events.record(session, now, one.kind, one.by, subject, one.details)
+    # Locked before the stream is: whoever adds to it holds the rows of the incidents that it tells of.
+    incidents = sorted({about.incident for _, about in told if about is not None})
+    there = select(Incident.id).where(Incident.id.in_(incidents)).order_by(Incident.id)
+    known = set(session.scalars(there.with_for_update(read=True, key_share=True))) if incidents else set()
+    for one, about in told:
+        details: dict[str, Any] = one.details | {"by": one.by}
+        if about is None:
+            happenings.add(session, now, one.kind, None, details.get("job"), details)
+            continue
+        incident = about.incident if about.incident in known else None
+        happenings.add(session, now, one.kind, incident, about.job, details | {"remediation": about.id})

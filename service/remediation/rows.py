@@ -1,0 +1,211 @@
+"""The rows of remediation, read as words and written from them; each call is a part of its caller's transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Text, case, cast, delete, insert, or_, select
+from sqlalchemy.orm import Session
+
+from analyzers.remediation.events import Event, Proposed
+from analyzers.remediation.policy import rule_for
+from analyzers.remediation.taking_up import task_of
+from analyzers.remediation.types import (
+    ENDED,
+    Book,
+    Execution,
+    Freeze,
+    Hold,
+    Policy,
+    Remediation,
+    Tally,
+    Trip,
+)
+from service.store.models import Execution as ExecutionRow
+from service.store.models import Hold as HoldRow
+from service.store.models import Remediation as Row
+from service.store.models import ShadowCase, Switch
+from service.store.upserts import upsert
+from service.store.words import clean
+
+FREEZE, BREAKER = "freeze", "breaker"  # rows of the switches
+UNSETTLED_SECONDS = 7 * 86_400.0  # so long nodes of which nobody knows more may be out, and count in the job's minimum
+MOST_CASES = 1_000  # of shadow mode, the newest: what a rule does today is what counts
+
+_log = logging.getLogger(__name__)
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of the breaker."""
+
+    trip: Trip | None = None
+    closed_at: float | None = None
+
+
+def remediations(
+    session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()
+) -> dict[str, Remediation]:
+    """Return those that have not ended, are to be undone or ended unclearly of late, and those somebody asks about."""
+    unknown = (Row.status == "done") & (outcome() == "unknown")
+    unsettled = ((Row.status == "failed") | unknown) & (Row.changed_at >= now - UNSETTLED_SECONDS)
+    wanted: list[ColumnElement[bool]] = [*_live(), unsettled, Row.id.in_(asked)]
+    for event in events:
+        if isinstance(event, Proposed):
+            wanted.append(Row.incident == event.incident)
+            if event.plan is not None:
+                wanted.append(Row.id == event.plan.id)
+        elif isinstance(id := getattr(event, "id", None), str):
+            wanted.append(Row.id == id)
+    return _found(session, wanted)
+
+
+def live(session: Session) -> dict[str, Remediation]:
+    """Return those that have not ended, or are to be undone: what time may change."""
+    return _found(session, _live())
+
+
+def read(row: Row) -> Remediation | None:
+    """Return what a row is about; None where a newer program has written it: that one sees to it."""
+    return _remediation(row.document, row.id)
+
+
+def under_way(session: Session, job: str) -> list[Remediation]:
+    """Return what has begun for a job, and of which nobody knows yet what came of it."""
+    return list(_found(session, [(Row.job == job) & Row.status.in_(("executing", "verifying"))]).values())
+
+
+def of(session: Session, id: str) -> Remediation | None:
+    """Return one of them, ended or not."""
+    row = session.get(Row, id)
+    return None if row is None else read(row)
+
+
+def outcome() -> ColumnElement[str]:
+    """Return the outcome as a query sees it. PostgreSQL looks into no document with a NUL: there nobody knows it."""
+    broken = cast(Row.document, Text).contains("\\u0000", autoescape=True)
+    return case((broken, "unknown"), else_=Row.document["outcome"].as_string())
+
+
+def store(session: Session, one: Remediation) -> None:
+    """Write a remediation."""
+    document = _storable(msgspec.to_builtins(one))
+    row = {
+        "id": one.id, "incident": one.incident, "job": document["job"], "kind": one.kind, "status": one.status,
+        "task": task_of(one), "nodes": list(document["nodes"]), "proposed_at": one.proposed_at,
+        "changed_at": one.changed_at, "version": one.version, "document": document,
+    }  # fmt: skip
+    upsert(session, Row, [row])
+
+
+def holds(session: Session) -> dict[str, Hold]:
+    """Return all holds; one whose time is over stays until a tick has told of it."""
+    return {
+        row.id: Hold(
+            id=row.id, by=row.by, reason=row.reason, made_at=row.made_at, until=row.until, node=row.node, job=row.job
+        )
+        for row in session.scalars(select(HoldRow).order_by(HoldRow.made_at, HoldRow.id))
+    }
+
+
+def executions(session: Session, after: float) -> list[Execution]:
+    """Return who was taken out after an instant."""
+    rows = session.scalars(select(ExecutionRow).where(ExecutionRow.at > after).order_by(ExecutionRow.id))
+    return [Execution(remediation=row.remediation, at=row.at, nodes=tuple(row.nodes)) for row in rows]
+
+
+def freeze(session: Session) -> Freeze | None:
+    """Return who has frozen everything."""
+    row = session.get(Switch, FREEZE)
+    return None if row is None or row.document is None else msgspec.convert(row.document, Freeze)
+
+
+def breaker(session: Session) -> Breaker:
+    """Return how the breaker stands."""
+    row = session.get(Switch, BREAKER)
+    return Breaker() if row is None or row.document is None else msgspec.convert(row.document, Breaker)
+
+
+def version_of(session: Session, switch: str) -> int:
+    """Return the ETag of a switch; 0: it was never thrown."""
+    row = session.get(Switch, switch)
+    return 0 if row is None else row.version
+
+
+def tallies(session: Session, policy: Policy) -> dict[str, Tally]:
+    """Return for each rule of how many incidents what it would have done was right, by what it fits as it is now.
+
+    What it would have done for one incident, one after the other, is one case, and wrong where any of it was.
+    """
+    if not any(rule.mode != "propose" for rule in policy.rules):
+        return {}
+    known = (ShadowCase.closed_at.is_not(None), ShadowCase.correct.is_not(None))
+    newest = select(ShadowCase).where(*known).order_by(ShadowCase.closed_at.desc()).limit(MOST_CASES)
+    cases = [(_remediation(row.document, row.remediation), bool(row.correct)) for row in session.scalars(newest)]
+    found = {}
+    for rule in policy.rules:
+        alone = Policy(rules=(rule,))
+        judged: dict[str, bool] = {}
+        for one, right in cases:
+            if one is not None and one.rule == rule.name and rule_for(alone, one) is rule:
+                judged[one.incident] = right and judged.get(one.incident, True)
+        found[rule.name] = Tally(seen=len(judged), right=sum(judged.values()))
+    return found
+
+
+def write_changes(session: Session, before: Book, after: Book) -> None:
+    """Write what a step has changed of the book beside its remediations."""
+    for new in after.executions:
+        if new not in before.executions:
+            row = {"remediation": new.remediation, "at": new.at, "nodes": list(new.nodes)}
+            session.execute(insert(ExecutionRow), [row])
+    _write_holds(session, before, after)
+    if after.freeze != before.freeze:
+        _throw(session, FREEZE, None if after.freeze is None else msgspec.to_builtins(after.freeze))
+    stood, stands = (Breaker(trip=book.trip, closed_at=book.breaker_closed_at) for book in (before, after))
+    if stands != stood:
+        _throw(session, BREAKER, msgspec.to_builtins(stands))
+
+
+def _write_holds(session: Session, before: Book, after: Book) -> None:
+    if gone := before.holds.keys() - after.holds.keys():
+        session.execute(delete(HoldRow).where(HoldRow.id.in_(gone)))
+    for id, hold in after.holds.items():
+        if before.holds.get(id) != hold:
+            told = msgspec.to_builtins(hold)
+            upsert(session, HoldRow, [told | {"by": clean(hold.by, 255), "reason": clean(hold.reason, 1_000)}])
+
+
+def _throw(session: Session, name: str, document: dict[str, Any] | None) -> None:
+    upsert(session, Switch, [{"name": name, "document": document, "version": version_of(session, name) + 1}])
+
+
+def _storable(value: Any) -> Any:
+    """Return the same without what PostgreSQL refuses to read in a text, wherever that is."""
+    match value:
+        case str():
+            return clean(value, len(value))
+        case list() | tuple():
+            return [_storable(one) for one in value]
+        case dict():
+            return {_storable(key): _storable(one) for key, one in value.items()}
+    return value
+
+
+def _live() -> list[ColumnElement[bool]]:
+    return [Row.status.not_in(ENDED), Row.task.is_not(None)]
+
+
+def _found(session: Session, wanted: Sequence[ColumnElement[bool]]) -> dict[str, Remediation]:
+    found = session.scalars(select(Row).where(or_(*wanted)).order_by(Row.proposed_at, Row.id))
+    return {row.id: one for row in found if (one := read(row)) is not None}
+
+
+def _remediation(document: dict[str, Any], id: str) -> Remediation | None:
+    try:
+        return msgspec.convert(document, Remediation)
+    except msgspec.ValidationError as error:
+        _log.error("remediation_unreadable remediation=%s reason=%s", id, error)
+        return None

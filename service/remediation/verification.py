@@ -1,0 +1,58 @@
+"""What a job does after something was done for it: it runs well, or shows the same again, or nothing is known yet."""
+
+from __future__ import annotations
+
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.state import State
+from analyzers.remediation.types import Outcome, Remediation
+from service.store.models import Incident
+
+GOOD_STEPS, GOOD_SECONDS = 10, 60.0
+ON_THE_SAME = frozenset({"reset_gpu"})  # the very attempt may go on after these, and shows what came of it
+
+
+def outcome(state: State, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:
+    """Return what came of it, with the reason; None: that is not known yet. ``shown``: what the job has shown since."""
+    since = one.began_at or one.changed_at
+    attempts = [view for view in state.jobs.values() if view.job == one.job and _is_after(view, one, since)]
+    for incident in shown:
+        if _is_again(incident, one, since):
+            return "not_cured", f"{incident.id} shows the same again: {incident.symptom or incident.kind}"
+    if any(incident.closed_at is None for incident in shown if incident.id != one.incident):
+        return None  # it has other trouble: whether that is cured too is seen afterwards
+    return next((("cured", told) for view in attempts if (told := _runs_well(view, since))), None)
+
+
+def _is_again(incident: Incident, one: Remediation, since: float) -> bool:
+    """Whether an incident is the same trouble in a later attempt; the end of the one that was stopped is none.
+
+    Where nothing counts attempts, agents tell 0: there every younger incident is of a later one.
+    """
+    later = not one.attempt or incident.attempt is None or incident.attempt > one.attempt
+    after = incident.opened_at > (one.completed_at or since)
+    same = one.symptom in (incident.kind, incident.symptom)
+    return incident.id != one.incident and after and same and (later or one.kind in ON_THE_SAME)
+
+
+def _is_after(view: JobView, one: Remediation, since: float) -> bool:
+    """Whether an attempt is of after it: a later one, or, where nothing counts attempts, one with younger processes."""
+    if one.kind in ON_THE_SAME:
+        return True
+    if (view.attempt or 0) != (one.attempt or 0):
+        return (view.attempt or 0) > (one.attempt or 0)
+    begun = (
+        node.here(process.started_at, node.last_received_at)
+        for process in view.processes.of.values()
+        if process.started_at and (node := view.nodes.get(process.node)) is not None
+    )
+    return min(begun, default=0.0) > since
+
+
+def _runs_well(view: JobView, since: float) -> str | None:
+    rows = [row for row in view.rhythm.rows if row.at > since and not row.nan]
+    if not rows:
+        return None
+    steps, seconds = rows[-1].step - rows[0].step, rows[-1].at - rows[0].at
+    if steps < GOOD_STEPS or seconds < GOOD_SECONDS:
+        return None
+    return f"attempt {view.attempt or 0} has done {steps:,} steps in {seconds:,.0f} s"

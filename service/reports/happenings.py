@@ -1,0 +1,101 @@
+"""What happened with an incident, as one sentence a line, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from service.reports.instants import moment, rfc3339
+from service.reports.remediations import short
+
+Details = Mapping[str, Any]
+_ASKED_FOR = {"recorders": "flight-recorder dumps", "read": "the newest steps"}
+
+
+def said(kind: str, details: Details) -> str:
+    """Return what a happening tells beside its kind; of a kind that is not known, all that it has."""
+    tell = _TOLD.get(kind)
+    if tell is not None:
+        return tell(details)
+    return details.get("text") or ", ".join(f"{name} {value}" for name, value in details.items())
+
+
+def _opened(details: Details) -> str:
+    return f"{details.get('kind', 'a symptom')}: {details.get('text', '')}"
+
+
+def _asked(details: Details) -> str:
+    nodes, verb = details.get("nodes", 0), str(details.get("verb", "evidence"))
+    return f"{nodes} node{'s' if nodes != 1 else ''} for {_ASKED_FOR.get(verb, verb)}"
+
+
+def _answered(details: Details) -> str:
+    waits_for = details.get("waits_for", 0)
+    missing = f"; {waits_for} answer{'s' if waits_for != 1 else ''} did not come in time" if waits_for else ""
+    return f"look {details.get('look', '?')}{missing}"
+
+
+def _judged(details: Details) -> str:
+    looks, unfinished = details.get("looks", 0), [str(one) for one in details.get("unfinished") or ()]
+    without = f", without {', '.join(unfinished)}" if unfinished else ""
+    return f"after {looks} look{'s' if looks != 1 else ''}{without}"
+
+
+def _published(details: Details) -> str:
+    told = [str(details[name]) for name in ("symptom", "cause") if details.get(name)]
+    if "culprits" in details:
+        told.append(", ".join(str(one).replace(":", " ", 1) for one in details["culprits"]) or "nobody")
+    if details.get("action"):
+        told.append(str(details["action"]))
+    return f"version {details.get('version', '?')}{': ' if told else ''}{', '.join(told)}"
+
+
+def _closed(details: Details) -> str:
+    return str(details.get("because") or details.get("reason") or "")
+
+
+def _feedback(details: Details) -> str:
+    of = f" of version {details['verdict_version']}" if "verdict_version" in details else ""
+    return f"{details.get('by', 'somebody')} says {details.get('judgement', '')}{of}"
+
+
+def _remedied(details: Details) -> str:
+    """Name what it does to whom before who did that, and why."""
+    hindered = ", ".join(str(one) for one in details.get("hindered") or ())
+    told = [
+        f"{details.get('remediation', '')} {short({'kind': 'remediation', **details})}",
+        f"by {details.get('by', 'nobody')}",
+        str(details.get("outcome", "")).replace("_", " "),
+        f"rule {details['rule']}" if details.get("rule") else "",
+        f"kept from it: {hindered}" if hindered else "",
+    ]
+    return ", ".join(part for part in told if part) + _reason(details)
+
+
+def _stopped(details: Details) -> str:
+    """Name what stands still or moves again: a node, a job, or everything."""
+    of = next((f"{kind} {details[kind]}, " for kind in ("node", "job") if details.get(kind)), "")
+    until = f", until {moment(rfc3339(details['until']))}" if details.get("until") else ""
+    return f"{of}by {details.get('by', 'nobody')}{until}{_reason(details)}"
+
+
+def _reason(details: Details) -> str:
+    why = details.get("why") or details.get("reason")
+    return f": {why}" if why else ""
+
+
+_REMEDIED = ("proposed", "approved", "claimed", "begun", "completed", "verified", "rejected", "failed", "expired",
+             "cancelled", "released", "undo_asked", "undone", "undo_failed", "would_act", "hindered")  # fmt: skip
+_STOPPED = ("breaker_tripped", "breaker_closed", "hold_added", "hold_expired", "frozen", "thawed")
+_TOLD: dict[str, Callable[[Details], str]] = {
+    "opened": _opened,
+    "asked": _asked,
+    "answered": _answered,
+    "judged": _judged,
+    "published": _published,
+    "closed": _closed,
+    "feedback": _feedback,
+    "person_wanted": lambda details: str(details.get("why", "")),
+    **{f"remediation_{what}": _remedied for what in _REMEDIED},
+    **dict.fromkeys(_STOPPED, _stopped),
+}

@@ -1,0 +1,126 @@
+"""What a remediation does, and what its undoing takes back: one sentence that names its object and its effect.
+
+Questions to people begin with it, on a terminal and on a page, so that nobody agrees to an id. A plan is a remediation as REST
+gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.reports.hostlists import fold_hosts
+from service.reports.instants import moment, rfc3339
+
+Plan = Mapping[str, Any]
+FEW_NODES = 3  # that are counted by who reads them
+_NEXT = {
+    "proposed": "a person or the policy decides",
+    "approved": "a scheduler may claim it",
+    "claimed": "a scheduler has claimed it and has not begun",
+    "executing": "a scheduler acts",
+    "verifying": "it was done; whether the symptom left with it is being watched",
+}
+
+
+def deed(plan: Plan, job_nodes: int | None = None) -> str:
+    """Say what is done, without a stop at the end. ``job_nodes``: how many the job runs on now, where that is known."""
+    job, out = _job(plan), nodes(plan)
+    kind = str(plan["kind"])
+    sentence = {
+        "evict": f"Drain {out} and restart {job} {_elsewhere(plan, job_nodes)}",
+        "drain_after_job": f"Let {job} go on, and drain {out} when it ends",
+        "reset_gpu": f"Reset the GPUs of {out} and restart {job}",
+        "reboot_node": f"Reboot {out} and restart {job}",
+        "restart_role": f"Restart the role {plan.get('role') or '(not named)'} of {job} and leave the others running",
+        "restart_job": f"Restart {job} on the nodes that it has",
+        "reattempt": f"Start {job} again as it is",
+        "rollback": f"Roll {job} back to code version {plan.get('code_version') or '(not named)'} and restart it",
+        "probe": f"Check {out}, and evict nothing",
+        "replay": f"Replay {job} on {_groups(plan)}",
+    }
+    return sentence.get(kind, f"{kind.replace('_', ' ').capitalize()} {out or job}")
+
+
+def undoing(plan: Plan) -> str:
+    """Say what its undoing does, without a stop at the end."""
+    out, kept = nodes(plan), _kept(plan)
+    if plan["kind"] in ("evict", "drain_after_job"):
+        if kept and len(kept) == len(plan["nodes"]):
+            return f"Take {plan['id']} back, and leave {out} out: another remediation has taken that out too"
+        back = fold_hosts([node for node in plan["nodes"] if node not in kept])
+        given = f"Give {back if kept else out} back to the scheduler, as it was before {plan['id']}, and leave"
+        stays = f"{fold_hosts(kept)} out, which another remediation has taken out too, and " if kept else ""
+        return f"{given} {stays}{_job(plan)} where it runs"
+    return f"Take back what {plan['id']} did to {out or _job(plan)}, as far as the scheduler can"
+
+
+def _kept(plan: Plan) -> list[str]:
+    """Return the nodes that its undoing would leave out."""
+    if plan.get("began_at") is None or "give_back" not in plan:  # nobody has asked what else keeps them out
+        return []
+    return [node for node in plan["nodes"] if node not in plan["give_back"]]
+
+
+def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
+    """Say what comes of deciding so: approve, reject, cancel or undo. Without a stop at the end."""
+    if verb == "undo":
+        return undoing(plan)
+    if verb == "approve":
+        return deed(plan, job_nodes)
+    return f"{verb.capitalize()} {plan['id']}, so that nobody does this: {deed(plan, job_nodes)}"
+
+
+def short(plan: Plan) -> str:
+    """Return kind and object for a line of a table: ``evict gpu-0413``."""
+    kind = "nothing" if plan["kind"] == "none" else str(plan["kind"]).replace("_", " ")
+    return f"{kind} {nodes(plan) or plan.get('role') or ''}".strip()
+
+
+def nodes(plan: Plan) -> str:
+    """Return the nodes that are taken out, or looked at, as a hostlist, with their number where it is not plain to see."""
+    names = list(plan.get("nodes") or ())
+    return fold_hosts(names) + (f" ({len(names):,} nodes)" if len(names) > FEW_NODES else "")
+
+
+def groups(plan: Plan) -> list[str]:
+    """Return the groups of a replay, one a line: those of a phase run at the same time."""
+    replay = plan.get("replay") or {}
+    phases = [replay.get(phase) or [] for phase in ("horizontal", "vertical")]
+    return [f"{group['name']}: {fold_hosts(group['nodes'])}" for phase in phases for group in phase]
+
+
+def standing(plan: Plan) -> str:
+    """Say what its status means for who waits; of one that has ended, only why."""
+    because = str(plan.get("because") or "")
+    claim = plan.get("claim")
+    following = _NEXT.get(str(plan["status"]), "")
+    if claim and following:
+        following += f": {claim['by']}, until {moment(rfc3339(claim['until']))}"
+    return "; ".join(part for part in (because, following) if part)
+
+
+def obstacles(plan: Plan) -> list[str]:
+    """Return why it must not act now, one sentence each."""
+    return [str(one["text"]) for one in plan.get("hindrances") or ()]
+
+
+def _job(plan: Plan) -> str:
+    attempt = plan.get("attempt")
+    return f"{plan['job']}" + (f" (attempt {attempt})" if attempt is not None else "")
+
+
+def _groups(plan: Plan) -> str:
+    """Say on how many groups of how many nodes a replay runs, in its two phases."""
+    replay = plan.get("replay") or {}
+    phases = " + ".join(str(len(replay.get(phase) or ())) for phase in ("horizontal", "vertical"))
+    size = replay.get("group_nodes", 0)
+    return f"{phases} groups of {size} node{'' if size == 1 else 's'}"
+
+
+def _elsewhere(plan: Plan, job_nodes: int | None) -> str:
+    gone = len(plan.get("nodes") or ())
+    if job_nodes is None or job_nodes <= gone:
+        return "without it" if gone == 1 else "without them"
+    left = job_nodes - gone
+    return f"on the other {left:,} nodes" if left > 1 else "on the other node"

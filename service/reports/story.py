@@ -1,0 +1,332 @@
+"""The verdict in sentences, the same ones for the terminal and the page. Pure: a verdict in, words out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from analyzers.model.verdict import Action, Culprit, Verdict
+from service.reports.hostlists import fold_hosts, parse_ranks, ranks_for_people
+from service.reports.instants import moment
+
+NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
+
+_CONFIDENCE = (
+    (0.95, "almost certain"),
+    (0.8, "very likely"),
+    (0.6, "likely"),
+    (0.35, "possible"),
+    (0.0, "a weak lead"),
+)
+
+_DEEDS = {  # symptom → what one culprit does, what several do
+    "hang": ("hangs the job", "hang the job"),
+    "slow": ("slows the job", "slow the job"),
+    "crash": ("brought the job down", "brought the job down"),
+    "numeric": ("corrupts the job's numbers", "corrupt the job's numbers"),
+    "hardware": ("shows a hardware fault", "show hardware faults"),
+}
+
+CLASSES = {
+    "never_entered": "it never entered the operation that its peers wait in",
+    "completion_lost": "its peers' records prove that its device finished, its own record does not",
+    "device_or_network": "every member entered the operation and nobody finished it",
+    "desync": "the members did not all call the same operation",
+    "deadlock": "the ranks wait for one another in a circle",
+    "init": "a communicator never formed",
+    "process_gone": "its process is gone",
+    "outside": "it waits outside of any collective",
+    "stuck_stack": "its stack differs from its peers' and stays",
+    "same_stack": "every rank shows the same stack",
+    "stopped": "its process is stopped",
+    "uninterruptible": "its process sleeps in the kernel and cannot be interrupted",
+    "gone": "its process is gone",
+}
+
+_RECORDER = "the job needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from its start"
+
+_SOURCES = {
+    "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
+    "flight_recorder_earlier": ("older dump of the same ranks", "older dumps of the same ranks"),
+    "stacks": ("stack dump", "stack dumps"),
+    "process": ("process-table row", "process-table rows"),
+    "kernel_event": ("kernel event", "kernel events"),
+    "log_event": ("job-log event", "job-log events"),
+    "ras_communicator": ("RAS communicator", "RAS communicators"),
+    "ras_peer_dead": ("RAS report of a dead process", "RAS reports of dead processes"),
+    "placement": ("host list", "host lists"),
+    "ring": ("probe ring", "probe rings"),
+    "samples": ("block of readings", "blocks of readings"),
+    "steps": ("report of steps", "reports of steps"),
+    "collective_timings": ("report of timings", "reports of timings"),
+    "device": ("device", "devices"),
+    "device_state": ("device's state", "devices' states"),
+    "coverage": ("account of an agent", "accounts of agents"),
+    "command_result": ("answer of an agent", "answers of agents"),
+    "unread": ("file not read", "files not read"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One line for one root: who did what, since when, how sure."""
+
+    who: str
+    what: str
+    since: str
+    sure: str
+
+    def __str__(self) -> str:
+        return f"{self.who} {self.what}{f' since {self.since}' if self.since else ''}{f': {self.sure}' if self.sure else ''}"
+
+
+def tone(verdict: Verdict) -> str:
+    """Return how the answer is to be shown: healthy, open (nothing is named) or named."""
+    if verdict.abstained:
+        return "open"
+    return "healthy" if verdict.symptom == "healthy" or not verdict.culprits else "named"
+
+
+def of_fleet(verdict: Verdict) -> bool:
+    """Whether it is of what several nodes show at once, and of no job."""
+    return "agents_affected" in verdict.coverage.sources
+
+
+def headlines(verdict: Verdict) -> tuple[Headline, ...]:
+    """Return one headline for each root; for a healthy or undecided job, one that says so."""
+    if tone(verdict) == "open":
+        if of_fleet(verdict) and verdict.first_symptom is not None:
+            why = "and the evidence does not decide why."
+            return (
+                Headline(
+                    "Nothing is named.",
+                    f"{verdict.first_symptom.text[:1].upper()}{verdict.first_symptom.text[1:]}, {why}",
+                    "",
+                    "",
+                ),
+            )
+        seen = {
+            "unknown": "The evidence does not decide what happened.",
+            "healthy": "It cannot be told whether this job is well.",
+        }
+        said = seen.get(
+            verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide whose it is."
+        )
+        return (Headline("Nothing is named.", said, "", ""),)
+    if tone(verdict) == "healthy":
+        if any(root.fault_class.startswith("pause_") for root in verdict.roots):
+            return (Headline("Nobody is at fault:", "the job is in a pause", "", ""),)
+        if verdict.symptom == "healthy":
+            return (Headline("Healthy:", "the job is running and waits for nobody longer than its own rhythm", "", ""),)
+        return (Headline("Nobody is named:", "what was seen accuses nobody", "", ""),)
+    roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
+    return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
+
+
+def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
+    plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
+    deed = _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))[plural]
+    return Headline(who(culprits), deed, moment(verdict.onset), confidence(min(c.probability for c in culprits)))
+
+
+def who(culprits: Sequence[Culprit]) -> str:
+    """Name culprits of one root in one phrase: ``Node gpu-0413 (rank 3304)``, ``Ranks 9 and 14``."""
+    if all(culprit.kind == "rank" and culprit.ranks for culprit in culprits):
+        ranks = sorted({rank for culprit in culprits for rank in culprit.ranks})
+        return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {listed(str(rank) for rank in ranks)}"
+    return listed(dict.fromkeys(_one(culprit) for culprit in culprits))
+
+
+def _one(culprit: Culprit) -> str:
+    held = f" ({plural_ranks(culprit.ranks)})" if culprit.ranks else ""
+    if culprit.kind in ("group", "stage"):
+        # A set without a name of its own is called after its ranks.
+        called = "" if culprit.id.startswith("ranks ") else f" ({culprit.kind} {culprit.id})"
+        ranks = f"One or more of {plural_ranks(culprit.ranks)}{called}"
+        return ranks if culprit.ranks else f"The {culprit.kind} {culprit.id}"
+    if culprit.kind in NOT_A_MACHINE:
+        named = {"platform": "The platform around the job", "storage": "The storage"}.get(
+            culprit.kind, f"The {culprit.kind}"
+        )
+        detail = f" {culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
+        if culprit.ranks and culprit.id.startswith("rank "):  # whose code
+            detail = f" of {plural_ranks(culprit.ranks)}"
+        return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
+    if culprit.id == culprit.kind:
+        return culprit.kind.capitalize()
+    return f"{culprit.kind.capitalize()} {culprit.id}{held if culprit.kind != 'rank' else ''}"
+
+
+def reason(why: str, culprits: Sequence[Culprit], *, named: bool) -> str:
+    """Return why as a sentence; ``named`` puts who before it, unless it begins with them."""
+    name = who(culprits) if culprits else ""
+    said = f"{why.strip()}{'' if why.strip().endswith(('.', '?', '!')) else '.'}"
+    if named and not said.lower().startswith(name.lower()):
+        return f"{name}: {said}"
+    # "ib6" and "mlx5_0" are names, at the beginning of a sentence too.
+    return f"{said[:1].upper()}{said[1:]}" if said.partition(" ")[0].strip(",.:;").isalpha() else said
+
+
+def plural_ranks(ranks: Iterable[int], most: int = 8) -> str:
+    """Return ``rank 7`` or ``ranks 7, 9-12``."""
+    known = tuple(ranks)
+    return f"rank{'s' if len(known) != 1 else ''} {ranks_for_people(known, most)}"
+
+
+def listed(words: Iterable[str], most: int = 12) -> str:
+    """Join words as a sentence does: ``a``, ``a and b``, ``a, b and c``; after ``most``, how many are left."""
+    every = list(words)
+    if len(every) > most:
+        every = [*every[:most], f"{len(every) - most:,} more"]
+    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} and {every[-1]}" if every else ""
+
+
+def confidence(probability: float) -> str:
+    """Say a probability in words and as a number: ``very likely (87 %)``."""
+    word = next(word for floor, word in _CONFIDENCE if probability >= floor)
+    number = "> 99" if probability > 0.995 else f"{probability * 100:.0f}"
+    return f"{word} ({number} %)"
+
+
+def calibration(verdict: Verdict) -> str:
+    """Say what the probabilities were calibrated on."""
+    known = [root for root in verdict.roots if root.calibration != "none"]
+    if not known:
+        return "The percentages are not yet calibrated: read them as an order, not as a frequency."
+    whose = "simulated" if known[0].calibration == "simulator" else "of your own"
+    return f"The percentages are calibrated on {known[0].n:,} {whose} incidents."
+
+
+def fault(verdict: Verdict, root: str) -> str:
+    """Return the fault class of a root in words, empty where there is none."""
+    found = next((known.fault_class for known in verdict.roots if known.root == root), "")
+    return CLASSES.get(found, found.replace("_", " "))
+
+
+def waiting(verdict: Verdict) -> str:
+    """Say how many ranks wait and which; empty where nobody does."""
+    if not verdict.victims.count:
+        return ""
+    try:
+        ranks = ranks_for_people(parse_ranks(verdict.victims.ranks))
+    except ValueError:
+        ranks = verdict.victims.ranks
+    count = verdict.victims.count
+    verb = ("waits" if count == 1 else "wait") if verdict.symptom == "hang" else ("suffers" if count == 1 else "suffer")
+    return f"{count:,} rank{'s' if count != 1 else ''} {verb} without fault of {'its' if count == 1 else 'their'} own: {ranks}."
+
+
+def advice(verdict: Verdict) -> str:
+    """Return what to do about this verdict as one sentence."""
+    if tone(verdict) == "healthy" and verdict.action.kind == "none":
+        return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict nobody."
+    known = who(verdict.culprits)
+    suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
+    return deed(verdict.action, suspects, abstained=verdict.abstained)
+
+
+def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = False) -> str:
+    """Return what to do as one sentence that names its object; an abstaining verdict only offers it."""
+    target = f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}" if action.nodes else ""
+    of_ranks = (
+        f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}" if action.ranks else suspects
+    )
+    object_ = target or of_ranks
+    sentence = {
+        "evict": f"Evict {object_}.",
+        "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
+        "reset_gpu": f"Reset {'the GPU on ' if object_ != suspects else ''}{object_}, then restart the job.",
+        "reboot_node": f"Reboot {object_}, then restart the job.",
+        "restart_role": f"Restart the role {action.role or 'named above'}; leave the others running.",
+        "restart_job": "Restart the job where it is; evict nobody.",
+        "reattempt": "Start the job again as it is; evict nobody.",
+        "rollback": "Roll the code back, then restart; evict nobody.",
+        "probe": f"Probe {object_} before evicting anybody.",
+        "none": "Evict nobody.",
+    }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
+    if abstained and action.kind != "none":
+        return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
+    return sentence
+
+
+def coverage(verdict: Verdict) -> str:
+    """Say in one or two sentences what the verdict rests on."""
+    seen = verdict.coverage
+    if of_fleet(verdict):
+        return f"{seen.sources['agents_affected']:,} of {seen.sources.get('agents', 0):,} agents are affected."
+    total = f" of {seen.ranks_expected:,}" if seen.ranks_expected is not None else ""
+    kinds = [_counted(name, count) for name, count in sorted(seen.sources.items()) if count and name != "unread"]
+    sentence = f"{seen.ranks_seen:,}{total} rank{'s' if (seen.ranks_expected or seen.ranks_seen) != 1 else ''} seen"
+    if kinds:
+        sentence += f", in {listed(kinds)}"
+    if seen.other_attempts:
+        sentence += f". Attempt {verdict.attempt} was judged; --attempt chooses among {listed(seen.other_attempts)} too"
+    return f"{sentence}."
+
+
+def rejections(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return who was rejected and why, each reason once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in verdict.rejected:
+        found.setdefault((one.kind, one.why), []).append(one.id)
+    return tuple(
+        (f"{kind} {ids[0]}" if len(ids) == 1 else f"{kind}s {listed(ids)}, each", why)
+        for (kind, why), ids in found.items()
+    )
+
+
+def unread_count(verdict: Verdict) -> int:
+    """Return how many files gave no record; the document lists the first and then says how many more there are."""
+    listed_ones = verdict.coverage.unread
+    more = re.fullmatch(r"(\d+) more", listed_ones[-1]) if listed_ones else None
+    return len(listed_ones) - 1 + int(more[1]) if more else len(listed_ones)
+
+
+def _counted(name: str, count: int) -> str:
+    one, many = _SOURCES.get(name, (name.replace("_", " "), name.replace("_", " ")))
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return what to collect when nothing could be named: a reason and a command each, most telling first."""
+    have = verdict.coverage.sources
+    if of_fleet(verdict):  # what machines share is not in their processes
+        return ()
+    if have.get("coverage"):  # of an agent: it can be asked, and nobody need log in on a node
+        job = quote(verdict.job) if verdict.job else "JOB"
+        again = f"faulthound export {job} --force again.fhz && faulthound diagnose again.fhz"
+        return (
+            ("What the job's agents can get now", f"faulthound jobs collect {job}"),
+            ("Then export it, and ask again", again),
+        )
+    first = verdict.suspects[0].ranks if verdict.suspects else ()
+    where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
+    steps = []
+    if not have.get("flight_recorder"):
+        steps.append(
+            (
+                f"What each rank waits for; {_RECORDER}",
+                "for p in /tmp/fr_*.pipe; do echo dump > $p; done",
+            )
+        )
+    if not have.get("stacks"):
+        steps.append((f"Where the threads are, {where}", "py-spy dump --json --pid PID > stacks_rank_N.json"))
+    if not have.get("process"):
+        steps.append(
+            (
+                f"Whether a process is stopped or sleeps in the kernel, {where}",
+                "ps -wweo pid,stat,wchan:32,etime,args > ps_$(hostname).txt",
+            )
+        )
+    if not have.get("kernel_event"):
+        steps.append((f"What the kernel says of the GPUs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
+    if not steps:
+        steps.append(
+            (
+                "The same again a minute later: what has not moved between the two is stuck",
+                "py-spy dump --json --pid PID > stacks_again_rank_N.json",
+            )
+        )
+    return (*steps[:3], ("Then ask again, old and new files together", "faulthound diagnose DIR"))

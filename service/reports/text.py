@@ -1,0 +1,182 @@
+"""The verdict for a terminal: the culprit first, then why, who waits, what was rejected, what is missing, what to do."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
+from service.reports import story
+from service.reports.instants import moment
+
+NARROWEST = 40
+WIDEST = 110  # longer lines are hard to read, however wide the terminal
+LEAST_SKEW_SECONDS = 0.1  # below, nobody needs to know
+MOST_ROOTS = 8
+MOST_UNREAD = 3
+MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
+
+_ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33"}
+_TONES = {"named": "red", "healthy": "green", "open": "yellow"}
+
+
+def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True) -> str:
+    """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII."""
+    page = _Page(max(NARROWEST, min(width, WIDEST)), color)
+    headlines = story.headlines(verdict)
+    for headline in headlines[:MOST_ROOTS]:
+        page.line(str(headline), style=_TONES[story.tone(verdict)])
+    if len(headlines) > MOST_ROOTS:
+        page.line(f"… and {len(headlines) - MOST_ROOTS:,} more (--json has them)", style=_TONES[story.tone(verdict)])
+    for title, rows in (
+        ("Why", _why(verdict)),
+        ("Who waits", _victims(verdict)),
+        ("Suspects, none of them named", _open_suspects(verdict)),
+        ("Rejected", _rejected(verdict)),
+        ("Missing", _missing(verdict)),
+        ("What to do", _action(verdict)),
+        ("Seen", _seen(verdict)),
+    ):
+        page.section(title, list(rows))
+    text = printable("\n".join(page.lines), keep="\x1b" if color else "") + "\n"
+    return text if unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Replace what could steer a terminal (control and direction characters) by a question mark."""
+    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] in keep else "?", text)
+
+
+class _Page:
+    """Lines of one width; sections are a bold title and indented, wrapped rows."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width, self.color = width, color
+        self.lines: list[str] = []
+
+    def line(self, text: str, *, style: str = "", indent: str = "", hanging: str | None = None) -> None:
+        """Add one wrapped paragraph; foreign text loses its escape characters here, before styles are added."""
+        hang = indent if hanging is None else hanging
+        wrapped = textwrap.wrap(printable(text.replace("\t", " ")), self.width, initial_indent=indent,
+                                subsequent_indent=hang, break_on_hyphens=False)  # fmt: skip
+        self.lines.extend(self._styled(row, style) for row in wrapped)
+
+    def section(self, title: str, rows: list[tuple[str, str]]) -> None:
+        """Add a titled section of (mark, text) rows, if it has any; a ``$`` mark is a command and never wrapped."""
+        if not rows:
+            return
+        self.lines.extend(("", self._styled(title, "bold")))
+        for mark, text in rows:
+            if mark == "$":
+                self.lines.append(f"    {printable(text)}")
+            else:
+                lead = f"  {mark} " if mark else "  "
+                self.line(text, indent=lead, hanging=" " * len(lead))
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.color and style else text
+
+
+def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    for why, culprits in reasons(verdict)[:MOST_ROOTS]:
+        yield "", story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
+    cited, first = _cited(verdict), verdict.first_symptom
+    if first:
+        at = moment(first.at)
+        sources = [item.source for item in cited if item.text == first.text]
+        yield "", f"First symptom{f', {at}' if at else ''}: {sentence(first.text)}{_place(*sources[:1])}"
+        cited = [item for item in cited if item.text != first.text]
+    for item in cited:
+        yield "-", f"{item.text}{_place(item.source)}"
+    if story.tone(verdict) == "named":
+        yield "", story.calibration(verdict)
+
+
+def _place(source: str = "") -> str:
+    return f"  [{source}]" if source else ""
+
+
+def _cited(verdict: Verdict) -> list[EvidenceItem]:
+    """Return the first pieces of evidence of each culprit in turn, so that none goes without."""
+    known = {item.id: item for item in verdict.evidence}
+    share = max(1, MOST_ROWS // max(1, len(verdict.culprits)))
+    told = dict.fromkeys(one for culprit in verdict.culprits for one in culprit.evidence[:share] if one in known)
+    return [known[one] for one in told][:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS])
+
+
+def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
+    """Return why, once for all the culprits that it holds for."""
+    found: dict[str, list[Culprit]] = {}
+    for culprit in verdict.culprits:
+        found.setdefault(culprit.why or story.fault(verdict, culprit.root), []).append(culprit)
+    return [(reason, culprits) for reason, culprits in found.items() if reason]
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital and end with a stop."""
+    return story.reason(text, (), named=False)
+
+
+def _victims(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if verdict.victims.count:
+        yield "", story.waiting(verdict)
+    for place, chain in enumerate(verdict.victims.chains[:MOST_ROWS]):
+        yield "", chain if place else f"{chain}   (each waits for the next)"
+    if len(verdict.victims.chains) > MOST_ROWS:
+        yield "", f"… and {len(verdict.victims.chains) - MOST_ROWS:,} more chains (--json has them)"
+
+
+def _open_suspects(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if not verdict.abstained:
+        return
+    for suspect in verdict.suspects[:MOST_ROWS]:
+        yield (
+            "-",
+            f"{story.who([suspect])}, {story.confidence(suspect.probability)}{f': {suspect.why}' if suspect.why else ''}",
+        )
+
+
+def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    rejected = story.rejections(verdict)
+    for name, why in rejected[:MOST_ROWS]:
+        yield "-", f"{name}: {why}"
+    if len(rejected) > MOST_ROWS:
+        yield "", f"… and {len(rejected) - MOST_ROWS:,} more (--json has them)"
+
+
+def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    for missing in sorted(verdict.missing, key=lambda item: not item.matters)[: 2 * MOST_ROWS]:
+        decides = "" if missing.matters else " (would not change the answer)"
+        yield "!" if missing.matters else "-", f"{missing.what}{decides}"
+
+
+def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if verdict.abstained:
+        steps = story.next_steps(verdict)
+        first = "More evidence first:" if steps else sentence(verdict.action.why)
+        yield "", f"Nothing that stops anybody. {first}"
+        for reason, command in steps:
+            yield "", f"{reason}:"
+            yield "$", command
+    if not verdict.abstained or verdict.action.kind != "none":
+        why = f" {sentence(verdict.action.why)}" if verdict.action.why else ""
+        cost = verdict.action.expected_loss_gpu_hours
+        yield "", story.advice(verdict) + why + (
+            f" Expected loss {cost:g} GPU hours." if cost is not None else "")  # fmt: skip
+
+
+def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    yield "", story.coverage(verdict)
+    if verdict.dump_skew_seconds is not None and verdict.dump_skew_seconds >= LEAST_SKEW_SECONDS:
+        yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
+    unread = story.unread_count(verdict)
+    if unread:
+        yield "", f"{unread:,} file{'s' if unread != 1 else ''} not read:"
+        for one in verdict.coverage.unread[:MOST_UNREAD]:
+            yield "-", one
+        if unread > MOST_UNREAD:
+            yield "", "All of them, with the reason for each:"
+            yield "$", "faulthound read PATH"

@@ -1,0 +1,132 @@
+"""Samples by node, minute and scope, written from the log: ten minutes of a fleet are read without touching its batches.
+
+A minute is one of receipt and never goes back, so that it ends at a place of the log: everything up to that place is in
+the blocks, and everything after it is not. The blocks of a minute are written a few at a time while the next one is
+gathered, so that the log waits for none of it, and the place with the last; a crash between writes the same blocks again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import select
+
+from collectors.formats import Damaged
+from collectors.records import Record, Samples, block
+from service.store.database import Database
+from service.store.models import Block, Cursor
+from service.store.upserts import upsert
+from service.store.window.grid import check
+from service.store.window.merging import merged
+from service.store.words import clean
+
+PLACE, MINUTE = "compaction", "compaction_minute"  # rows of the cursors: the log's sequence, the last whole minute
+ROWS_AT_ONCE = 64  # of one transaction
+BLOCKS_AT_ONCE = 64  # read into memory
+LONGEST_SCOPE = 64  # characters: the column's
+MOST_NODE_BYTES = 8 << 20  # of one node in a minute: ordinary ones send some ten thousand
+MOST_BYTES = 256 << 20  # of all nodes in a minute; two minutes are in memory at once
+RECORD_BYTES = 1_000  # that a record takes beside its values
+
+_Gathered = dict[tuple[str, str], list[Samples]]  # by node and scope
+
+
+@dataclass(slots=True)
+class _Closed:
+    """A whole minute on its way to the blocks."""
+
+    minute: int
+    last: int  # the log's place at its end
+    rows: _Gathered
+
+
+class Compaction:
+    """The minute that is being gathered, the one before it that is being written, and how far the blocks are complete."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        with database.session() as session:
+            kept = {row.reader: row.sequence for row in session.scalars(select(Cursor))}
+        self.place: int = kept.get(PLACE, 0)  # every batch up to here is in the blocks
+        self.left_out = 0
+        self._complete: int = kept.get(MINUTE, -1)
+        self._closed: _Closed | None = None
+        self._minute = -1  # the open one
+        self._last = self.place
+        self._gathered: _Gathered = defaultdict(list)
+        self._node_bytes: dict[str, int] = defaultdict(int)  # of the open minute
+        self._bytes = 0
+
+    def add(self, sequence: int, node: str, received_at: float, records: Iterable[Record]) -> None:
+        """Take up a batch, in the log's order; the same one again after an error of the database."""
+        before = self._closed.minute if self._closed else self._complete
+        minute = max(int(received_at // 60), self._minute, before + 1)
+        if minute > self._minute >= 0:
+            while self._closed:
+                self._write_some()
+            self._closed, self._gathered = _Closed(self._minute, self._last, self._gathered), defaultdict(list)
+            self._node_bytes, self._bytes = defaultdict(int), 0
+        self._minute, self._last = minute, sequence
+        if self._closed:
+            self._write_some()
+        for record in records:
+            if isinstance(record, Samples):
+                self._gather(node, record)
+
+    def _gather(self, node: str, samples: Samples) -> None:
+        """Keep samples for the minute's block; those that no block can hold are in the log all the same."""
+        size_bytes = len(samples.values) + RECORD_BYTES
+        try:
+            check(samples)
+            if clean(samples.scope, LONGEST_SCOPE) != samples.scope:
+                raise ValueError(f"no column holds the scope {samples.scope[:LONGEST_SCOPE]!a}")
+            if self._node_bytes[node] + size_bytes > MOST_NODE_BYTES or self._bytes + size_bytes > MOST_BYTES:
+                raise ValueError(f"{node} sends more in a minute than a block holds")
+        except ValueError:
+            self.left_out += 1
+            return
+        self._node_bytes[node] += size_bytes
+        self._bytes += size_bytes
+        self._gathered[node, samples.scope].append(samples)
+
+    def _write_some(self) -> None:
+        """Write some rows of the closed minute; after the last ones, that it is complete."""
+        closed = self._closed
+        assert closed is not None
+        some = list(islice(closed.rows, ROWS_AT_ONCE))
+        rows = [_row(node, closed.minute, scope, closed.rows[node, scope]) for node, scope in some]
+        ends = len(some) == len(closed.rows)
+        with self.database.transaction() as session:
+            upsert(session, Block, rows)
+            if ends:
+                places = {PLACE: closed.last, MINUTE: closed.minute}
+                rows = [{"reader": name, "sequence": value} for name, value in places.items()]
+                upsert(session, Cursor, rows, where=lambda table, new: new.sequence > table.sequence)
+        for key in some:
+            del closed.rows[key]
+        if ends:
+            self.place, self._complete, self._closed = closed.last, closed.minute, None
+
+
+def _row(node: str, minute: int, scope: str, samples: list[Samples]) -> dict[str, Any]:
+    data = block.encode(merged(samples), pack=True)
+    return {"node": node, "minute": minute, "scope": scope, "block": data}
+
+
+def blocks(
+    database: Database, since: float, until: float, scope: str | None = None, nodes: Iterable[str] | None = None
+) -> Iterator[tuple[str, float, list[Record]]]:
+    """Yield (node, end of the minute, samples) for the minutes of receipt that touch [since, until)."""
+    where: list[Any] = [Block.minute >= int(since // 60), Block.minute < -(-until // 60)]
+    where += [Block.scope == scope] if scope is not None else []
+    where += [Block.node.in_(list(nodes))] if nodes is not None else []
+    statement = select(Block.node, Block.minute, Block.block).where(*where).order_by(Block.minute)
+    with database.session() as session:
+        for node, minute, data in session.execute(statement.execution_options(yield_per=BLOCKS_AT_ONCE)):
+            with suppress(Damaged):  # of a disk that failed; the log has it too
+                yield node, 60.0 * (minute + 1), block.decode(data)

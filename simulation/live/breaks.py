@@ -1,0 +1,100 @@
+"""What strikes a job for which somebody is at fault: each a scene by seed, with what a verdict should say of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from random import Random
+
+from collectors.records import DeviceState, KernelEvent
+from simulation.live.course import Interruption
+from simulation.live.job import Attempt, End, Told
+from simulation.live.logs import ends, launcher, traceback
+from simulation.live.scenes import MINUTE, Scene, Sketch, Truth, Write
+
+
+def _held_up(random: Random, drawn: Sketch, kind: str) -> Scene:
+    """One rank stands still for ever."""
+    rank = random.randrange(drawn.world)
+    course = drawn.course(Interruption(drawn.strikes_at(), kind, inf, frozenset({rank})))
+    truth = Truth(kind, course.struck(), (rank,), (drawn.node_of(rank),), "hang", ("machine",), evicts=True)
+    return drawn.scene([Attempt(1, course)], truth, truth.at + max(5 * MINUTE, 8 * drawn.habits.step_seconds))
+
+
+def spinning(random: Random, drawn: Sketch) -> Scene:
+    """One rank spins in a loop of its own."""
+    return _held_up(random, drawn, "spin")
+
+
+def stopping(random: Random, drawn: Sketch) -> Scene:
+    """One rank's process is stopped."""
+    return _held_up(random, drawn, "sigstop")
+
+
+def loading(random: Random, drawn: Sketch) -> Scene:
+    """One rank's data loader does not come back."""
+    return _held_up(random, drawn, "data_loader")
+
+
+def losing_gpu(random: Random, drawn: Sketch) -> Scene:
+    """One rank's GPU falls off the bus: the driver says so, the rank waits for its device for ever."""
+    scene = _held_up(random, drawn, "gpu_lost")
+    rank, at, node = scene.truth.ranks[0], scene.truth.at, scene.truth.nodes[0]
+    local = rank % drawn.ranks_a_node
+    pci, device = f"0000:{0x1B + local:02x}:00", f"GPU-{node}-{local}"
+    lost = DeviceState(
+        source="nvml", at=at + 3.0, device=device, index=local, pci=pci, state="lost", text="GPU is lost"
+    )
+    xid = KernelEvent(source="/dev/kmsg:9", at=at, event="xid", code=79, pci=pci, text="GPU has fallen off the bus.")
+    told = (Told(at + 1.0, node, xid), Told(at + 4.0, node, lost))
+    scene.job.told = told
+    truth = replace(scene.truth, symptom="hang|hardware")
+    return Scene(scene.job, truth, scene.until)
+
+
+def dying(random: Random, drawn: Sketch) -> Scene:
+    """One rank is killed, and who sent the signal is not known; the launcher ends the others."""
+    rank = random.randrange(drawn.world)
+    course = drawn.course(Interruption(drawn.strikes_at(), "spin", inf, frozenset({rank})))
+    at = course.struck()
+    attempt = Attempt(1, course, ends(random, drawn, rank, End(at, signal=9)))
+    course.end = max(end.at for end in attempt.ends.values())
+    truth = Truth(
+        "killed", at, (rank,), (drawn.node_of(rank),), "crash", ("machine",)
+    )  # SIGKILL comes from outside: who sent it is not known
+    return drawn.scene([attempt], truth, at + 2 * MINUTE, tuple(launcher(drawn, attempt, rank)))
+
+
+def raising(random: Random, drawn: Sketch) -> Scene:
+    """One rank ends by an exception of its own code; the launcher ends the others."""
+    rank = random.randrange(drawn.world)
+    course = drawn.course(Interruption(drawn.strikes_at(), "spin", inf, frozenset({rank})))
+    at = course.struck()
+    attempt = Attempt(1, course, ends(random, drawn, rank, End(at, exit_code=1)))
+    course.end = max(end.at for end in attempt.ends.values())
+    words = ("ValueError", "sample 4711 has 33 tokens, more than the position table's 32")
+    told = (traceback(drawn, attempt, rank, words, "collate"), *launcher(drawn, attempt, rank))
+    truth = Truth("exception", at, (rank,), (drawn.node_of(rank),), "crash", ("code",))
+    return drawn.scene([attempt], truth, at + 2 * MINUTE, told)
+
+
+def losing_node(random: Random, drawn: Sketch) -> Scene:
+    """A node loses its power: its agent is silent, the others' ranks wait for its ranks."""
+    node = random.choice(drawn.nodes)
+    ranks = tuple(rank for rank in range(drawn.world) if drawn.node_of(rank) == node)
+    course = drawn.course(Interruption(drawn.strikes_at(), "sigstop", inf, frozenset(ranks)))
+    truth = Truth("dead_node", course.struck(), ranks, (node,), "hang", ("machine", "unknown", "network"))
+    scene = drawn.scene([Attempt(1, course)], truth, truth.at + max(5 * MINUTE, 8 * drawn.habits.step_seconds))
+    scene.job.dead_nodes[node] = truth.at
+    return scene
+
+
+FAULTS: dict[str, Write] = {
+    "spin": spinning,
+    "sigstop": stopping,
+    "data_loader": loading,
+    "killed": dying,
+    "exception": raising,
+    "dead_node": losing_node,
+    "gpu_lost": losing_gpu,
+}

@@ -1,0 +1,571 @@
+"""Each class of hang in a case small enough to read: what a few dumps show, and what must be made of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from analyzers.diagnosis.hang import STACKS_ALONE, STACKS_MISSING, analyze
+from analyzers.diagnosis.hang.desync import elements
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Finding
+from analyzers.model.topology import infer
+from analyzers.model.window import Window
+from collectors.records import FlightRecorderDump, Group, Members, Placement, Record, StackDump
+from tests.support.hand_made import COMPLETED, SCHEDULED, START_NS, STARTED, Entry, call, calls, dump, group, transfer
+
+WORLD = (group("0", 0, 1, 2, 3, description="default_pg"),)
+START_S = START_NS / 1e9
+
+
+def found(*records: Record) -> list[Finding]:
+    """What the analyzer claims about these records."""
+    window = Window.build(records)
+    return list(analyze(window, infer(window), Knowledge()))
+
+
+def only(*records: Record) -> Finding:
+    """The single claim."""
+    (finding,) = found(*records)
+    return finding
+
+
+def suspects(finding: Finding) -> tuple[int, ...]:
+    """All ranks that a claim points at."""
+    return tuple(rank for suspect in finding.suspects for rank in suspect.ranks)
+
+
+def job(*entries: tuple[Entry, ...], groups: tuple[Group, ...] = WORLD, **more: object) -> list[FlightRecorderDump]:
+    """One dump a rank, in order of rank."""
+    return [dump(rank, lines, groups, **more) for rank, lines in enumerate(entries)]  # type: ignore[arg-type]
+
+
+def absent_rank(state: int = SCHEDULED) -> list[FlightRecorderDump]:
+    """Ranks 0, 1 and 3 wait in collective 4; rank 2 ended 3 and launched nothing since."""
+    waits = (*calls(1, 2, 3), call(4, state))
+    return job(waits, waits, calls(1, 2, 3), waits)
+
+
+def test_no_dumps_no_claim() -> None:
+    """Without flight recorders this analyzer is silent."""
+    assert found() == []
+    assert found(Placement(source="hosts.txt", ranks=Members.of([0, 1]), nodes=("a", "b"))) == []
+
+
+@pytest.mark.parametrize("state", [SCHEDULED, STARTED])
+def test_who_launched_nothing_while_peers_wait_never_entered(state: int) -> None:
+    """The rank that others wait for and that waits for nobody is the culprit, with timing or without."""
+    finding = only(*absent_rank(state))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("never_entered", "machine", (2,))
+    assert (finding.victims, finding.together) == ((0, 1, 3), True)
+    assert finding.suspects[0].why == (
+        "rank 2 waits for nobody and never launched what its peers wait in; "
+        "ranks 0, 1, 3 wait for it in all_reduce 4 of group 0 (default_pg)"
+    )
+    assert finding.first_symptom is not None
+    assert finding.first_symptom.source == "_dump_0"
+    assert finding.onset == pytest.approx(START_S + 0.03, abs=0.001)
+
+
+def test_waits_are_followed_through_groups() -> None:
+    """Rank 0 waits for 1 in one group, 1 for 3 in another: 3 is the culprit and 1 its victim."""
+    groups = (group("a", 0, 1), group("b", 1, 3), group("c", 2, 3))
+    finding = only(
+        dump(0, [*calls(1, group="a"), call(2, 0, group="a")], groups),
+        dump(1, [*calls(1, group="a"), *calls(1, group="b"), call(2, 0, group="b")], groups),
+        dump(2, [*calls(1, group="c"), call(2, 0, group="c")], groups),
+        dump(3, [*calls(1, group="b"), *calls(1, group="c")], groups),
+    )
+    assert (suspects(finding), finding.victims) == ((3,), (0, 1, 2))
+    assert (0, 1, 3) in finding.chains
+
+
+def test_what_was_launched_after_the_wait_began_is_not_what_holds_a_rank_up() -> None:
+    """An older wait on one stream explains why a later one on another has not begun; the older one is followed."""
+    groups = (group("a", 0, 1), group("b", 0, 2))
+    finding = only(
+        dump(0, [call(1, 0, group="a"), call(1, 0, group="b")], groups),
+        dump(1, calls(0, group="a"), groups, status={0: (1, 1)}),
+        dump(2, [call(1, 0, group="b")], groups),
+    )
+    assert suspects(finding) == (1,)
+    assert finding.victims == (0, 2)
+
+
+def test_a_peers_end_proves_what_a_rank_lost() -> None:
+    """Ranks 0, 1 and 3 saw collective 4 end, which every member's device must have reached: rank 2's record is wrong."""
+    others = (*calls(1, 2, 3, 4), call(5, 0))
+    finding = only(*job(others, others, (*calls(1, 2, 3), call(4, 0)), others))
+    assert (finding.fault_class, suspects(finding)) == ("completion_lost", (2,))
+    assert finding.suspects[0].why.startswith("rank 2 lost track of 1 operations that its peers finished")
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "reduce"])
+def test_the_end_of_a_broadcast_proves_nothing_of_the_others(operation: str) -> None:
+    """A root may leave before its peers arrive: the rank that is still in it is not one that lost track of it."""
+    others = (*calls(1, 2, 3), call(4, COMPLETED, operation), call(5, 0))
+    claims = found(*job(others, others, (*calls(1, 2, 3), call(4, 0, operation)), others))
+    assert "completion_lost" not in {finding.fault_class for finding in claims}
+
+
+def test_launched_by_all_and_ended_by_none_is_device_or_network() -> None:
+    """Without timing the dumps cannot tell a stuck device from the network: a set, nobody by name."""
+    waits = (*calls(1, 2, 3), call(4, 0))
+    finding = only(*job(waits, waits, waits, waits))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("device_or_network", "unknown", (0, 1, 2, 3))
+    assert not finding.together
+    assert sum(suspect.strength for suspect in finding.suspects) < 1
+    assert "TORCH_NCCL_ENABLE_TIMING" in finding.missing[0]
+
+
+def test_all_started_and_none_ended_is_the_networks_positive_proof() -> None:
+    """Every device is in the operation: it is the network, still as a set to probe."""
+    waits = (*calls(1, 2, 3), call(4, STARTED))
+    finding = only(*job(waits, waits, waits, waits))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("device_or_network", "network", (0, 1, 2, 3))
+
+
+def test_the_one_device_that_never_started_is_stuck() -> None:
+    """Three devices are in the operation that all four hosts launched: the fourth device holds it up."""
+    waits, late = (*calls(1, 2, 3), call(4, STARTED)), (*calls(1, 2, 3), call(4, SCHEDULED))
+    finding = only(*job(waits, late, waits, waits))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("device_stuck", "machine", (1,))
+
+
+def test_one_started_among_many_scheduled_accuses_nobody_alone() -> None:
+    """Where most devices did not start it the minority that did is no proof: the members stay a set."""
+    waits, late = (*calls(1, 2, 3), call(4, STARTED)), (*calls(1, 2, 3), call(4, SCHEDULED))
+    finding = only(*job(waits, late, late, late))
+    assert (finding.fault_class, suspects(finding)) == ("device_or_network", (0, 1, 2, 3))
+
+
+def _mixed(odd: Entry, usual: Entry, *more: Entry) -> list[FlightRecorderDump]:
+    usually = (*calls(1, 2), usual, *more)
+    return job(usually, (*calls(1, 2), odd), usually, usually)
+
+
+def test_another_operation_at_the_same_number_is_code() -> None:
+    """Rank 1 gathers where the others reduce: the code's doing, and no machine's."""
+    finding = only(*_mixed(call(3, 0, "_all_gather_base"), call(3, 0)))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("desync", "code", (1,))
+    assert finding.suspects[0].kind == "code"
+    assert "rank 1 called _all_gather_base" in finding.suspects[0].why
+
+
+def test_a_size_that_the_operation_cannot_bear_is_code() -> None:
+    """An all-reduce of another number of elements is a desync, though the operation agrees."""
+    finding = only(*_mixed(call(3, 0, sizes="[[4]]"), call(3, 0, sizes="[[8]]")))
+    assert (finding.fault_class, suspects(finding)) == ("desync", (1,))
+    assert "of 4 elements" in finding.suspects[0].why
+
+
+@pytest.mark.parametrize("operation", ["all_to_all", "all_gather", "gather", "scatter", "reduce_scatter"])
+def test_uneven_shards_are_no_desync(operation: str) -> None:
+    """All-to-all and list forms may differ in size between members: that is their purpose."""
+    claims = found(*_mixed(call(3, 0, operation, sizes="[[4]]"), call(3, 0, operation, sizes="[[8]]")))
+    assert "desync" not in {finding.fault_class for finding in claims}
+
+
+def test_another_shape_of_as_many_elements_is_no_desync() -> None:
+    """Sixteen elements are sixteen, in one row or in two."""
+    claims = found(*_mixed(call(3, 0, sizes="[[2,8]]"), call(3, 0, sizes="[[16]]")))
+    assert "desync" not in {finding.fault_class for finding in claims}
+    assert (elements("[[2,8]]"), elements("[[2,8],[16]]"), elements("[[0]]"), elements("[[]]")) == (16, 32, 0, 1)
+
+
+def test_who_skipped_one_is_ahead_and_said_to_be() -> None:
+    """Rank 1 calls at number 3 what the others call at 4: the minority is ahead, and the sentence says it."""
+    finding = only(*_mixed(call(3, 0, "_all_gather_base"), call(3, 0), call(4, 0, "_all_gather_base")))
+    assert (finding.fault_class, suspects(finding)) == ("desync", (1,))
+    assert finding.suspects[0].why.endswith("it skipped one and is ahead")
+
+
+def test_two_members_that_disagree_are_both_meant() -> None:
+    """Without a majority nobody says who is odd: both are looked at, and the comparison by hand is asked for."""
+    pair = (group("0", 0, 1),)
+    finding = only(dump(0, [call(1, 0)], pair), dump(1, [call(1, 0, "_all_gather_base")], pair))
+    assert (finding.fault_class, suspects(finding)) == ("desync", (0, 1))
+    assert "no majority" in finding.missing[0]
+
+
+def test_two_groups_entered_in_opposite_order_are_a_deadlock_of_the_code() -> None:
+    """Rank 0 is in a and waits for 1, which is in b and waits for 0: code, never a machine."""
+    groups = (group("a", 0, 1), group("b", 0, 1))
+    finding = only(
+        dump(0, [*calls(1, group="a"), *calls(1, group="b"), call(2, 0, group="a")], groups),
+        dump(1, [*calls(1, group="a"), *calls(1, group="b"), call(2, 0, group="b")], groups),
+    )
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("deadlock", "code", (0, 1))
+    assert "in opposite order" in finding.suspects[0].why
+
+
+def gloo(sequence: int, group: str, *, retired: bool) -> Entry:
+    """A collective of gloo, which knows no other end than that it is retired."""
+    return Entry("gloo:all_reduce", sequence, group=group, state=SCHEDULED, retired=retired)
+
+
+def test_who_has_left_an_operation_closes_no_circle() -> None:
+    """Rank 0 got out of a's all_reduce before the others and waits in b for them: nobody waits for rank 0."""
+    groups = (group("a", 0, 1, 2), group("b", 0, 1, 2))
+    early = dump(0, [gloo(1, "a", retired=True), gloo(1, "b", retired=False)], groups)
+
+    findings = found(early, *(dump(rank, [gloo(1, "a", retired=False)], groups) for rank in (1, 2)))
+
+    assert "deadlock" not in {finding.fault_class for finding in findings}
+
+
+def test_a_group_of_all_that_left_a_dump_is_everybodys() -> None:
+    """gloo lists no members: the rank without a dump belongs to the groups that all others use, and is who they wait for."""
+    placed = Placement(ranks=Members.of(range(4)), nodes=("n0", "n0", "n1", "n1"), world_size=4)
+    before = [gloo(1, "a", retired=True), gloo(1, "b", retired=True)]
+    early = dump(0, [*before, gloo(2, "a", retired=True), gloo(2, "b", retired=False)])
+
+    finding = only(placed, early, *(dump(rank, [*before, gloo(2, "a", retired=False)]) for rank in (1, 2)))
+
+    assert (finding.fault_class, suspects(finding)) == ("no_dump", (3,))
+
+
+def test_transfers_in_a_circle_are_a_set() -> None:
+    """Each sends to the next and none receives: somebody of the circle, and stacks would tell who."""
+    ring = (group("0", 0, 1, 2),)
+    finding = only(*(dump(rank, [*calls(1), transfer(f"send {rank}->{(rank + 1) % 3}", 2)], ring) for rank in range(3)))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("deadlock", "unknown", (0, 1, 2))
+    assert not finding.together
+
+
+def test_a_transfer_waits_for_its_other_end() -> None:
+    """Rank 0 sends and rank 1, which launched no receive, is whom it waits for; groups number ranks on their own."""
+    pair = (group("pp", 4, 7), group("0", *range(8)))
+    finding = only(
+        dump(4, [*calls(1), transfer("send 0->1", 2, group="pp")], pair),
+        dump(7, [*calls(1)], pair),
+    )
+    assert suspects(finding)[0] == 7
+    assert "the transfer from rank 4 to rank 7" in finding.suspects[0].why
+
+
+def test_a_transfer_that_both_ends_reached_is_stuck_between_them() -> None:
+    """Sender and receiver are both in it: the device of one or what lies between, both as a set."""
+    pair = (group("0", 0, 1),)
+    finding = only(
+        dump(0, [*calls(1), transfer("send 0->1", 2)], pair),
+        dump(1, [*calls(1), transfer("recv 1<-0", 9)], pair),
+    )
+    assert (finding.fault_class, suspects(finding)) == ("device_or_network", (0, 1))
+
+
+def test_a_recorder_without_entries_whose_peers_wait_never_formed() -> None:
+    """A rank whose dump is empty launched nothing at all: the communicator never formed on it."""
+    finding = only(*job((call(1, 0),), (call(1, 0),), (), (call(1, 0),)))
+    assert (finding.fault_class, finding.cause, suspects(finding)) == ("init", "machine", (2,))
+
+
+def test_an_empty_dump_of_a_rank_that_launched_before_is_no_init() -> None:
+    """Its status counters show launches: a dump of active entries only is empty where nothing is outstanding."""
+    records = job((call(9, 0),), (call(9, 0),), (), (call(9, 0),))
+    records[2] = dump(2, (), WORLD, status={0: (8, 8)})
+    assert (only(*records).fault_class, suspects(only(*records))) == ("never_entered", (2,))
+
+
+def test_nobody_recorded_anything_at_all() -> None:
+    """Every recorder is empty: no communicator ever formed, and nobody is named by silence."""
+    finding = only(*job((), (), (), ()))
+    assert (finding.fault_class, finding.cause, finding.suspects) == ("init", "unknown", ())
+    assert "stacks" in finding.missing[0]
+
+
+def test_nothing_outstanding_is_outside() -> None:
+    """All that was launched has ended: the wait is in a store, storage or a kernel, and nobody is the culprit by silence."""
+    finding = only(*job(*[calls(1, 2, 3)] * 4))
+    assert (finding.fault_class, finding.cause, finding.suspects) == ("outside", "unknown", ())
+
+
+def test_stacks_that_are_there_are_not_asked_for() -> None:
+    """Stacks would tell where ranks are that no collective holds; who has all of them is sent for something else."""
+    dumps = job(*[calls(1, 2, 3)] * 4)
+    stacks = [StackDump(rank=rank, at=START_S, pid=rank) for rank in range(4)]
+
+    assert only(*dumps, *stacks[:3]).missing == (STACKS_MISSING,)
+    assert only(*dumps, *stacks).missing == (STACKS_ALONE,)
+
+
+def test_the_rank_without_a_dump_that_others_wait_for_is_named() -> None:
+    """The guilty rank is often the one that left no dump; a missing dump alone is weaker than a record."""
+    finding = only(*(one for one in absent_rank() if one.rank != 2))
+    assert (finding.fault_class, suspects(finding), finding.together) == ("no_dump", (2,), True)
+    assert finding.suspects[0].strength < 0.85  # not enough to evict by itself
+
+
+def test_a_missing_dump_that_nothing_waits_on_blames_nobody() -> None:
+    """Rank 3's dump is lost, but what it must have reached has ended: only rank 2 is awaited in its own pair."""
+    groups = (group("a", 0, 2), group("b", 1, 3))
+    finding = only(
+        dump(0, [*calls(1, group="a"), call(2, 0, group="a")], groups),
+        dump(1, calls(1, group="b"), groups, status={0: (1, 1)}),
+        dump(2, calls(1, group="a"), groups),
+    )
+    assert suspects(finding) == (2,)
+
+
+def test_beside_a_proven_culprit_a_missing_dump_merely_is_not_excluded() -> None:
+    """Rank 2's own record shows that it stopped; rank 3, without a dump, could have as well."""
+    claims = {finding.fault_class: finding for finding in found(*absent_rank()[:3])}
+    assert suspects(claims["never_entered"]) == (2,)
+    assert suspects(claims["no_dump"]) == (3,)
+    assert claims["no_dump"].suspects[0].strength <= 0.25
+    assert not claims["no_dump"].together
+
+
+def test_a_truncated_dump_proves_nothing_by_what_it_lacks() -> None:
+    """The same four dumps, one cut: what rank 2's lacks may stand in the lost part, so that it is no better than none."""
+    records = absent_rank()
+    records[2] = msgspec.structs.replace(records[2], truncated=True)
+    finding = only(*records)
+    assert (finding.fault_class, suspects(finding)) == ("no_dump", (2,))
+    assert "no whole flight-recorder dump" in finding.suspects[0].why
+
+
+def test_a_truncated_dump_is_believed_in_what_it_says() -> None:
+    """Rank 0's dump was cut, but the wait that it shows counts as any other."""
+    records = absent_rank()
+    records[0] = msgspec.structs.replace(records[0], truncated=True)
+    finding = only(*records)
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+
+
+def test_an_operation_whose_peers_nobody_names_is_opaque() -> None:
+    """A rank in a transfer without peers waits for somebody unknown: it is not the end of the waits, and not a culprit."""
+    records = absent_rank()
+    strange = Entry("nccl:custom", 0, state=SCHEDULED, is_p2p=True, p2p_seq=4)
+    records[2] = dump(2, (*calls(1, 2, 3), strange), WORLD)
+    finding = only(*records)
+    assert (finding.fault_class, finding.cause, finding.suspects) == ("outside", "unknown", ())
+    assert "[2] wait in an operation whose peers" in finding.missing[0]
+
+
+def test_many_that_stop_at_once_share_a_cause() -> None:
+    """Three of four ranks stand still without waiting for anyone: what they share would decide, not their machines."""
+    finding = only(*job((*calls(1, 2), call(3, 0)), calls(1, 2), calls(1, 2), calls(1, 2)))
+    assert (finding.fault_class, finding.suspects) == ("outside", ())
+    assert "3 ranks stand still at once" in finding.missing[0]
+
+
+def test_a_missing_dump_that_only_a_later_wait_needs_blames_nobody() -> None:
+    """Rank 0 is held up by rank 1; what it launched afterwards, with a rank whose dump is lost, proves nothing of that one."""
+    groups = (group("a", 0, 1), group("b", 0, 2))
+    finding = only(
+        dump(0, [*calls(1, group="a"), call(2, 0, group="a"), call(1, 0, group="b")], groups),
+        dump(1, calls(1, group="a"), groups),
+    )
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (1,))
+
+
+def test_a_plurality_is_no_majority() -> None:
+    """Two of five agree and three call three other things: nobody says who is odd, all five are looked at."""
+    five = (group("0", *range(5)),)
+    names = ("all_reduce", "all_reduce", "broadcast", "_all_gather_base", "barrier")
+    finding = only(*(dump(rank, [call(1, 0, name)], five) for rank, name in enumerate(names)))
+    assert (finding.fault_class, suspects(finding)) == ("desync", (0, 1, 2, 3, 4))
+
+
+# What lingers: it looks unfinished and is not.
+
+
+def test_an_entry_of_a_captured_graph_lingers() -> None:
+    """An unfinished entry that a later finished one of the same communicator has overtaken is nobody's wait."""
+    captured = (call(1, 0), call(2, 0))
+    waits = (*captured, *calls(3, 4, 5), call(6, 0))
+    finding = only(*job(waits, waits, (*captured, *calls(3, 4, 5)), waits))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+    assert finding.onset == pytest.approx(START_S + 0.05, abs=0.001)
+
+
+def test_an_entry_whose_own_timeout_ran_out_lingers() -> None:
+    """Gloo's timed-out wait stays scheduled while its rank goes on: nobody waits in it any more."""
+    side = group("side", 0, 1)
+    old = call(1, 0, group="side", at_s=0.0, timeout_ms=5_000)
+    waits = (old, call(1, COMPLETED, at_s=20.0), call(2, SCHEDULED, at_s=21.0))
+    plain = waits[1:]
+    groups = (*WORLD, side)
+    finding = only(*job(waits, plain[:1], plain, plain, groups=groups))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (1,))
+    assert finding.onset == pytest.approx(START_S + 21.0, abs=0.001)
+
+
+def test_one_wild_instant_hides_no_wait() -> None:
+    """Rank 0's dump says that an operation was launched ten years from now: what it waits in is no less a wait."""
+    waits, wild = (*calls(1, 2, 3), call(4, SCHEDULED)), call(3, COMPLETED, at_s=3e8)
+    finding = only(*job((*calls(1, 2), wild, call(4, SCHEDULED)), waits, calls(1, 2, 3), waits))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+    assert 0 in finding.victims
+
+
+def test_an_earlier_attempts_entries_are_dropped() -> None:
+    """The recorder outlives a process group that was made anew: numbers that fall tell where this attempt begins."""
+    before = (*calls(7, 8), call(9, 0))
+    waits = (*before, *calls(1, 2), call(3, 0))
+    finding = only(*job(waits, waits, (*before, *calls(1, 2)), waits))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+    assert finding.onset == pytest.approx(START_S + 0.05, abs=0.001)
+
+
+def _batch(number: int, state: int, *, old: bool) -> tuple[Entry, ...]:
+    """A batch of both directions on rank 1 of three, numbered as version 2.4 or 2.10 numbers it."""
+    shared = {"group": "pp", "collective_seq": number if old else 0, "is_p2p": True}
+    parts = tuple(
+        transfer(text, 0 if old else number, **{key: value for key, value in shared.items() if key != "is_p2p"})
+        for text in ("send 1->2", "recv 1<-0")
+    )
+    whole = Entry(
+        "nccl:coalesced", number if old else 0, group="pp", state=state, p2p_seq=0 if old else number, is_p2p=not old
+    )
+    return (*parts, whole)
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["2.4", "2.10"])
+def test_the_parts_of_a_batch_that_ended_linger(old: bool) -> None:
+    """Nobody watches a part: it stays scheduled for ever, and its batch's own entry says that all of it ended."""
+    groups = (*WORLD, group("pp", 0, 1, 2, 3))
+    waits = (*calls(1), call(2, 0))
+    middle = (*calls(1), *_batch(1, COMPLETED, old=old), *_batch(2, COMPLETED, old=old))
+    records = job(waits, middle, waits, waits, groups=groups)
+    finding = only(*records)
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (1,))
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["2.4", "2.10"])
+def test_a_batch_that_is_outstanding_waits_for_all_of_its_parts(old: bool) -> None:
+    """Of rank 1's last batch the part to rank 2 is done, but it ends as a whole: it waits for rank 0, which never came."""
+    groups = (group("0", 0, 1, 2), group("pp", 0, 1, 2))
+    finding = only(
+        dump(0, calls(1), groups),
+        dump(1, (*calls(1), *_batch(1, COMPLETED, old=old), *_batch(2, SCHEDULED, old=old)), groups),
+        dump(2, (*calls(1), call(2, 0)), groups),
+    )
+    assert suspects(finding) == (0,)
+    assert finding.victims == (1, 2)
+
+
+# Gloo records no send or receive, no states.
+
+
+def _gloo(number: int, op_id: int, *, retired: bool) -> Entry:
+    return Entry("gloo:all_reduce", number, state=SCHEDULED, retired=retired, op_id=op_id)
+
+
+def test_gloos_unrecorded_sends_make_idle_ranks_a_set() -> None:
+    """Operation ids ahead of the collectives show sends that nobody recorded: ranks that look idle may wait in one."""
+    waits = (_gloo(1, 1, retired=True), _gloo(2, 6, retired=False))
+    idle = (_gloo(1, 1, retired=True),)
+    finding = only(*job(waits, idle, waits, idle, groups=(group("0"),)))
+    assert (finding.fault_class, suspects(finding), finding.together) == ("never_entered", (1, 3), False)
+    assert "gloo records no send or receive" in finding.missing[0]
+
+
+def test_without_sends_gloo_names_the_one() -> None:
+    """Where operation ids and collectives coincide nothing is unrecorded, and the one idle rank is the culprit."""
+    waits = (_gloo(1, 1, retired=True), _gloo(2, 2, retired=False))
+    finding = only(*job(waits, waits[:1], waits, waits, groups=(group("0"),)))
+    assert (finding.fault_class, suspects(finding), finding.together) == ("never_entered", (1,), True)
+
+
+# Is it a hang at all?
+
+
+def _again(
+    records: list[FlightRecorderDump], more: tuple[Entry, ...] = (), **changes: object
+) -> list[FlightRecorderDump]:
+    """The same ranks dumped a second time, 30 s later, with what they launched in between."""
+    found = []
+    for one in records:
+        entries = (*calls(1, 2, 3), *more)
+        again = dump(one.rank or 0, entries, WORLD) if more else one
+        found.append(msgspec.structs.replace(again, source=f"second/_dump_{one.rank}", at=START_S + 40.0, **changes))
+    return found
+
+
+def test_two_snapshots_that_moved_are_a_running_job() -> None:
+    """Every rank launched more between its two dumps: healthy, nobody named, whatever is outstanding now."""
+    first = [msgspec.structs.replace(one, at=START_S + 10.0) for one in absent_rank()]
+    finding = only(*first, *_again(first, (*calls(4, 5), call(6, 0, at_s=39.9))))
+    assert (finding.fault_class, finding.symptom, finding.cause) == ("running", "healthy", "none")
+
+
+def test_two_snapshots_that_stand_still_are_a_hang() -> None:
+    """Nobody launched anything between two dumps: a hang, however young the wait looks, and the culprit is named."""
+    first = [msgspec.structs.replace(one, at=START_S + 0.1) for one in absent_rank()]
+    finding = only(*first, *_again(first))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+
+
+def test_two_snapshots_of_which_some_moved_decide_nothing() -> None:
+    """Three ranks launched more and one did not: neither progress nor standstill, so that the last waits are looked at."""
+    first = [msgspec.structs.replace(one, at=None) for one in absent_rank()]
+    second = _again(first, (*calls(4), call(5, 0)))
+    second[2] = msgspec.structs.replace(first[2], source="second/_dump_2", at=1.0)
+    finding = only(*first, *(msgspec.structs.replace(one, at=1.0) for one in second))
+    assert (finding.fault_class, suspects(finding)) == ("never_entered", (2,))
+
+
+def _aged(seconds: float, gaps: int = 30, pause_s: float = 1.0) -> list[FlightRecorderDump]:
+    """A job that launches once a ``pause_s``; rank 2 has not come to its last collective when the dumps are taken."""
+    history = tuple(call(number, at_s=number * pause_s) for number in range(gaps))
+    last = call(gaps, 0, at_s=gaps * pause_s)
+    at = START_S + gaps * pause_s + seconds
+    return [dump(rank, (*history, *((last,) if rank != 2 else ())), WORLD, at=at) for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expected"),
+    [
+        (0.9, "running"),
+        (1.4, "running"),
+        (1.6, "undecided"),
+        (4.9, "undecided"),
+        (5.1, "never_entered"),
+        (90.0, "never_entered"),
+    ],
+)
+def test_one_snapshot_is_judged_by_the_jobs_own_rhythm(age_s: float, expected: str) -> None:
+    """With a pause of one second: up to 1.5 s is the rhythm, beyond 5 s (never less) a hang, between them undecided."""
+    assert only(*_aged(age_s)).fault_class == expected
+
+
+def test_a_job_with_long_pauses_is_given_three_of_them() -> None:
+    """Ten-second pauses: a wait of 25 s decides nothing yet, one of 31 s does."""
+    assert only(*_aged(25.0, pause_s=10.0)).fault_class == "undecided"
+    assert only(*_aged(31.0, pause_s=10.0)).fault_class == "never_entered"
+
+
+def test_an_undecided_age_asks_for_a_second_snapshot() -> None:
+    """It names nobody and says what would decide."""
+    finding = only(*_aged(3.0))
+    assert (finding.suspects, finding.cause) == ((), "unknown")
+    assert finding.missing == ("a second set of flight-recorder dumps 30 s later would show whether the job moves",)
+
+
+@pytest.mark.parametrize("offset_s", [-60.0, 86_400.0 * 30])
+def test_file_times_that_no_dump_can_have_are_not_believed(offset_s: float) -> None:
+    """A time before the last launch, or long after any watchdog, was made by a copy: the wait's age is unknown."""
+    records = [msgspec.structs.replace(one, at=(one.at or 0.0) + offset_s) for one in _aged(1.0)]
+    assert only(*records).fault_class == "never_entered"
+
+
+def test_a_time_that_only_few_dumps_have_is_not_believed() -> None:
+    """One dump in four with a time says nothing of when the others were taken."""
+    records = [msgspec.structs.replace(one, at=one.at if one.rank == 0 else None) for one in _aged(1.0)]
+    assert only(*records).fault_class == "never_entered"
+
+
+def test_too_little_history_has_no_rhythm() -> None:
+    """Few launches tell nothing of the job's pauses: a young wait is undecided, an old one is a hang."""
+    assert only(*_aged(3.0, gaps=3)).fault_class == "undecided"
+    assert only(*_aged(30.0, gaps=3)).fault_class == "never_entered"
+
+
+@pytest.mark.parametrize(("age_s", "expected"), [(0.9, "running"), (3.0, "undecided"), (90.0, "outside")])
+def test_a_silence_without_waits_is_held_against_the_rhythm_too(age_s: float, expected: str) -> None:
+    """Nothing is outstanding: between two launches that is a healthy job, in a long pause undecided, for ever outside."""
+    history = tuple(call(number, at_s=float(number)) for number in range(30))
+    finding = only(*(dump(rank, history, WORLD, at=START_S + 29.0 + age_s) for rank in range(4)))
+    assert (finding.fault_class, finding.suspects) == (expected, ())

@@ -1,0 +1,84 @@
+"""Numbers that are none, or many times what they were: told with the step, blamed on nobody."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+
+import pytest
+
+from analyzers.diagnosis.numeric import analyze
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Finding
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import STEP_COLUMNS, Steps
+from tests.support.live_hangs import verdict
+from tests.support.live_records import columns
+
+AT = 1_763_000_000.0
+
+
+def steps(losses: list[float], rank: int | None = None, skipped: int = -1) -> Steps:
+    """Steps from 1 on, one a second; a NaN is told as such."""
+    count = len(losses)
+    values = {
+        "step": list(range(1, count + 1)), "at": [AT + step for step in range(count)], "loss": losses,
+        "gradient_norm": [nan] * count, "nan": [int(isnan(loss)) for loss in losses],
+        "skipped": [int(step == skipped) for step in range(count)],
+    }  # fmt: skip
+    return Steps(
+        source="train.log", at=AT, rank=rank, told_by="plain", count=count, columns=columns(STEP_COLUMNS, **values)
+    )
+
+
+def found(*records: Steps) -> list[Finding]:
+    """Analyze these records."""
+    return list(analyze(Window.build(records), Topology(), Knowledge()))
+
+
+def test_a_loss_that_is_no_number_is_told_from_its_first_step() -> None:
+    """Step 3 is the first, whatever follows; nobody is suspected, and what would decide is said."""
+    (finding,) = found(steps([2.0, 1.9, nan, nan]))
+    assert (finding.symptom, finding.fault_class, finding.suspects, finding.onset) == (
+        "numeric", "not_a_number", (), AT + 2,
+    )  # fmt: skip
+    assert finding.evidence[0].text == "step 3: the loss or the gradient norm is not a number"
+    judged = verdict([steps([2.0, 1.9, nan, nan])])
+    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
+    assert any("before the reduction" in missing.what for missing in judged.missing)
+
+
+def test_ranks_that_disagree_at_the_first_step_are_told() -> None:
+    """Rank 1 lost its number a step before the others."""
+    (finding,) = found(steps([2.0, 1.9, 1.8], 0), steps([2.0, nan, nan], 1), steps([2.0, 1.9, nan], 2))
+    assert finding.evidence[1].text == "step 2: on rank 1 it is none, on rank 0,2 it is one"
+    assert finding.suspects == ()
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [[2.0, nan, 1.9], [2.0] * 40 + [11.0, 2.0], [2.0] * 40 + [9.9], [2.0] * 10 + [11.0], [0.0] * 40 + [11.0], []],
+    ids=["came back", "a spike that passed", "less than five times", "too young", "no median", "nothing"],
+)
+def test_what_passed_or_is_ordinary_is_nothing(losses: list[float]) -> None:
+    """A job that found back, or whose usual value is not known, is left alone."""
+    assert found(steps(losses)) == []
+
+
+def test_a_spike_at_the_newest_step_is_told_with_its_size() -> None:
+    """Eleven where it was two for forty steps."""
+    (finding,) = found(steps([2.0] * 40 + [11.0]))
+    assert finding.fault_class == "spike"
+    assert finding.evidence[0].text == "step 41: the loss is 11, 5.5 times the median before"
+
+
+def test_a_step_that_the_optimizer_left_out_is_ordinary() -> None:
+    """fp16 overflows: the scaler skips the step, and nothing is wrong."""
+    assert found(steps([2.0, 1.9, nan], skipped=2)) == []
+
+
+def test_damaged_columns_say_nothing() -> None:
+    """A column that was cut does not fit its count."""
+    whole = steps([2.0, nan])
+    cut = Steps(source="x", count=2, columns=whole.columns | {"loss": b"\x00\x01"})
+    assert found(cut) == []

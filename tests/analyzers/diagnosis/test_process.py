@@ -1,0 +1,213 @@
+"""The process analyzer: stopped, uninterruptible and absent processes become the right suspects, and nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzers.diagnosis.process import Owners, analyze
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Finding
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, StackDump
+
+NODES = {rank: f"gpu-{rank // 4}" for rank in range(8)}
+SHAPE = Topology(tuple(range(8)), NODES)
+BARE = Topology(tuple(range(4)))
+
+
+def row(whose: int, /, state: str = "S", channel: str | None = None, **more: object) -> ProcessState:
+    """A row of that rank's process on its node."""
+    known = {
+        "pid": 100 + whose,
+        "node": NODES[whose],
+        "source": f"{NODES[whose]}/ps:{whose + 2}",
+        "command": "python train.py",
+    }
+    return ProcessState(**{**known, "state": state, "wait_channel": channel, **more})  # type: ignore[arg-type]
+
+
+def dumps(ranks: int = 8) -> list[Record]:
+    """Flight-recorder dumps that tie each pid to its rank."""
+    return [FlightRecorderDump(rank=rank, pid=100 + rank, node=NODES[rank]) for rank in range(ranks)]
+
+
+def findings(*records: Record, shape: Topology = SHAPE) -> list[Finding]:
+    """Analyze these records."""
+    return list(analyze(Window(records=records), shape, Knowledge()))
+
+
+def named(found: list[Finding]) -> dict[str, tuple[int, ...]]:
+    """Fault class → ranks."""
+    return {one.fault_class: tuple(rank for suspect in one.suspects for rank in suspect.ranks) for one in found}
+
+
+def test_nothing_and_a_healthy_table_give_nothing() -> None:
+    """An empty window and a table of running and sleeping ranks accuse nobody."""
+    assert findings() == []
+    assert findings(*dumps(), *(row(rank, "SRSR"[rank % 4]) for rank in range(8))) == []
+
+
+def test_a_stopped_rank_is_named_surely() -> None:
+    """State T is evidence no dump gives: the rank, 0.95, with the row as its source."""
+    (found,) = findings(*dumps(), *(row(rank, "T" if rank == 5 else "S", "do_signal_stop") for rank in range(8)))
+    (suspect,) = found.suspects
+    assert (found.fault_class, found.cause, found.family, suspect.ranks) == ("stopped", "machine", "process", (5,))
+    assert suspect.strength == 0.95
+    assert found.evidence[0].source == "gpu-1/ps:7"
+
+
+def test_two_stopped_ranks_are_culprits_together() -> None:
+    """Both are named, and both are culprits."""
+    (found,) = findings(*dumps(), *(row(rank, "T" if rank in {2, 5} else "S") for rank in range(8)))
+    assert named([found]) == {"stopped": (2, 5)}
+    assert found.together
+
+
+def test_a_traced_process_is_a_weak_suspect() -> None:
+    """A debugger that takes the dumps stops a process for a moment: t is not T."""
+    (found,) = findings(*dumps(), *(row(rank, "t" if rank == 5 else "S") for rank in range(8)))
+    assert found.suspects[0].strength <= 0.5
+
+
+@pytest.mark.parametrize(
+    "channel", ["rpc_wait_bit_killable", "nfs4_wait", "io_schedule", "ptlrpc_set_wait", "fuse_request_wait"]
+)
+def test_storage_waits_of_one_are_its_machine_of_many_the_storage(channel: str) -> None:
+    """One rank in a file-system wait points at its machine; ranks of two machines point at the storage."""
+    (one,) = findings(*dumps(), *(row(rank, "D" if rank == 6 else "S", channel) for rank in range(8)))
+    assert (one.cause, named([one])) == ("machine", {"uninterruptible": (6,)})
+    (many,) = findings(*dumps(), *(row(rank, "D" if rank in {1, 6} else "S", channel) for rank in range(8)))
+    assert (many.cause, many.suspects[0].kind) == ("storage", "storage")
+
+
+def test_uninterruptible_twice_is_stronger_than_once() -> None:
+    """A second table in the same state makes a passing wait unlikely."""
+    early = [row(rank, "D" if rank == 6 else "S", at=1.0) for rank in range(8)]
+    late = [row(rank, "D" if rank == 6 else "S", at=11.0) for rank in range(8)]
+    (once,) = findings(*dumps(), *late)
+    (twice,) = findings(*dumps(), *early, *late)
+    assert once.suspects[0].strength < twice.suspects[0].strength
+
+
+def test_the_newest_table_counts() -> None:
+    """A rank that was stopped and runs again is nobody's culprit."""
+    assert findings(*dumps(), row(3, "T", at=1.0), *(row(rank, at=2.0) for rank in range(8))) == []
+
+
+def test_a_zombie_is_gone_unless_all_are() -> None:
+    """One exited process among live ones is named; where all exited the job is over."""
+    (found,) = findings(*dumps(), *(row(rank, "Z" if rank == 1 else "S") for rank in range(8)))
+    assert named([found]) == {"gone": (1,)}
+    assert findings(*dumps(), *(row(rank, "Z") for rank in range(8))) == []
+
+
+def test_a_rank_without_a_process_is_gone() -> None:
+    """Its node-mates are in the table and it is not: gone, whether its pid is known or its command line would show it."""
+    rows = [row(rank) for rank in range(8) if rank != 6]
+    assert named(findings(*dumps(), *rows)) == {"gone": (6,)}
+    stated = [row(rank, rank=rank) for rank in range(8) if rank != 6]
+    assert named(findings(*stated)) == {"gone": (6,)}
+
+
+def test_a_node_without_a_table_is_not_gone() -> None:
+    """Ranks of a node whose table nobody took are unknown, not gone."""
+    assert findings(*dumps(), *(row(rank) for rank in range(4))) == []
+
+
+def test_half_the_ranks_missing_from_one_table_blames_nobody() -> None:
+    """Without nodes a table that shows four of eight is one node's table; three of four is a job that lost one."""
+    bare8 = Topology(tuple(range(8)))
+    rows = [row(rank, node=None, rank=rank) for rank in range(4)]
+    assert findings(*rows, shape=bare8) == []
+    assert named(findings(*rows[:3], shape=BARE)) == {"gone": (3,)}
+
+
+def test_forked_helpers_do_not_speak_for_their_rank() -> None:
+    """A data-loader worker repeats the command line; the oldest process is the trainer."""
+    trainer = row(2, "S", rank=2, pid=500, elapsed_seconds=100.0, node=None)
+    helper = row(2, "T", rank=2, pid=400, elapsed_seconds=20.0, node=None)
+    assert findings(trainer, helper, shape=Topology((2,))) == []
+
+
+def test_a_local_rank_is_resolved_on_its_node() -> None:
+    """--local_rank 1 on the second node is rank 5; without nodes it is the rank itself."""
+    command = "python train.py --local_rank=1"
+    rows = [row(rank) for rank in (0, 4, 6, 7)]
+    assert named(findings(*rows, row(5, "T", command=command, pid=900)))["stopped"] == (5,)
+    assert named(findings(row(5, "T", command=command, node=None), shape=BARE))["stopped"] == (1,)
+
+
+def test_pids_come_from_placements_and_stacks_too() -> None:
+    """Any record that ties a pid to a rank will do; the same pid on two nodes is told apart by the node."""
+    placement = Placement(ranks=Members.of((0, 4)), nodes=("gpu-0", "gpu-1"), pids=(77, 77))
+    owners = Owners.of(Window(records=(placement, StackDump(rank=3, pid=88))), SHAPE)
+    assert (owners.rank(77, "gpu-1.cluster.local"), owners.rank(77, "gpu-0"), owners.rank(77, None)) == (4, 0, None)
+    assert owners.rank(88, None) == 3
+
+
+def test_all_stopped_names_no_machine() -> None:
+    """Every rank stopped at once was stopped by somebody outside."""
+    assert findings(*dumps(), *(row(rank, "T") for rank in range(8))) == []
+
+
+def test_order_of_records_does_not_matter() -> None:
+    """The same records in another order give the same findings."""
+    records = [*dumps(), *(row(rank, "TSDS"[rank % 4], "nfs_wait") for rank in range(7))]
+    assert findings(*records) == findings(*reversed(records))
+
+
+def live(whose: int, /, state: str = "S", at: float = 1000.0, **more: object) -> ProcessState:
+    """A row as an agent sends it: with its rank, boot and instant."""
+    return row(whose, state, **{"at": at, "rank": whose, "boot_id": "b", "source": "process", **more})
+
+
+def placed() -> list[Record]:
+    """Where an agent has seen the ranks."""
+    return [
+        Placement(ranks=Members.of(range(4 * node, 4 * node + 4)), nodes=(f"gpu-{node}",) * 4, pids=tuple(pids))
+        for node, pids in enumerate((range(100, 104), range(104, 108)))
+    ]
+
+
+def test_a_killed_rank_is_gone_and_one_that_left_with_a_code_is_not() -> None:
+    """A SIGKILL, or an end that nobody can explain, is the machine's; an exit code has a reason that the log tells."""
+    others = [live(rank) for rank in range(8) if rank != 5]
+    assert named(findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=9))) == {"gone": (5,)}
+    assert named(findings(*placed(), *others, live(5), live(5, "X", 1001.0))) == {"gone": (5,)}
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, exit_code=1)) == []
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, exit_code=0)) == []
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=6)) == []
+
+
+def test_the_end_of_a_data_loader_is_not_its_ranks() -> None:
+    """A child has its rank's number and its own end, with placements and without."""
+    rows = [*(live(rank) for rank in range(8)), live(5, "X", 1001.0, pid=900, parent_pid=105, signal=9)]
+    assert findings(*placed(), *rows) == []
+    assert findings(*rows) == []
+    assert findings(*rows, live(3, "T", 1002.0, pid=901, parent_pid=103)) == []
+
+
+def test_a_job_that_was_ended_is_judged_by_what_it_was_before() -> None:
+    """Everybody was killed in the end: the rank that was stopped until then is named, and a healthy job has nobody."""
+    ends = [live(rank, "X", 1060.0, signal=9) for rank in range(8)]
+    healthy = [live(rank, at=1050.0) for rank in range(8)]
+    assert findings(*placed(), *healthy, *ends) == []
+    assert named(findings(*placed(), *healthy, live(2, "T", 1055.0), *ends)) == {"stopped": (2,)}
+
+
+def test_a_state_that_nobody_has_confirmed_for_minutes_is_not_judged() -> None:
+    """The node stopped reporting: what its rank was then is unknown now. A file's rows have no such age."""
+    late = [live(rank, at=1500.0) for rank in range(8) if rank != 5]
+    assert findings(*placed(), *late, live(5, "T", 1000.0)) == []
+    assert named(findings(*placed(), *late, live(5, "T", 1450.0))) == {"stopped": (5,)}
+    files = [row(rank, at=1500.0) for rank in range(8) if rank != 5]
+    assert named(findings(*dumps(), *files, row(5, "T", at=1000.0))) == {"stopped": (5,)}
+
+
+def test_two_collectors_that_see_one_moment_are_one_table() -> None:
+    """The same uninterruptible wait, told twice within a second, is once; ten seconds later it is twice."""
+    healthy = [live(rank) for rank in range(8) if rank != 5]
+    once = findings(*placed(), *healthy, live(5, "D"), live(5, "D", 1000.2, source="blocked"))
+    twice = findings(*placed(), *healthy, live(5, "D"), live(5, "D", 1010.0))
+    assert once[0].suspects[0].strength < twice[0].suspects[0].strength

@@ -1,0 +1,461 @@
+"""The stacks analyzer: who stands outside communication, and when stacks say nothing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+import analyzers.knowledge
+from analyzers.diagnosis.stacks import analyze, fail_slow, stack_groups
+from analyzers.knowledge import parse
+from analyzers.model.finding import Finding
+from analyzers.model.frames import Rules, is_user_code, normal
+from analyzers.model.topology import ProcessGroup, Topology
+from analyzers.model.window import Window
+from collectors.records import Frame, ProcessState, StackDump, Thread
+
+KNOWLEDGE = parse({"stacks": Path(analyzers.knowledge.__file__).with_name("stacks.toml").read_text()})
+RULES = Rules.of(KNOWLEDGE)
+
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+TRAIN = Frame("train", "/srv/train.py", 50)
+STACKS = {
+    "gradient": (Frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py", 869), TRAIN),
+    "all_reduce": (Frame("all_reduce", C10D, 3000), Frame("wrapper", "/x/torch/distributed/c10d_logger.py"), TRAIN),
+    "all_gather": (Frame("all_gather_into_tensor", C10D, 4287), TRAIN),
+    "send": (Frame("send", C10D, 2600), TRAIN),
+    "isend": (Frame("isend", C10D, 2600), TRAIN),
+    "irecv": (Frame("irecv", C10D, 2600), TRAIN),
+    "recv": (Frame("recv", C10D, 2600), TRAIN),
+    "compute": (Frame("check_loss_scale", "/srv/train.py", 21), TRAIN),
+    "loader": (Frame("Loader.__next__", "/srv/train.py", 28), TRAIN),
+    "torch_loader": (
+        Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 3),
+        Frame("_try_get_data", "/x/site-packages/torch/utils/data/dataloader.py", 1133),
+        TRAIN,
+    ),
+    "checkpoint": (Frame("fsync", "libc.so.6"), Frame("save", "torch/serialization.py", 9), TRAIN),
+    "storage": (Frame("open", "/usr/lib/python3.11/pathlib.py", 9), Frame("read_shard", "/srv/train.py", 77), TRAIN),
+    "compile": (Frame("compile_fx_inner", "/x/site-packages/torch/_inductor/compile_fx.py", 5), TRAIN),
+    "store": (Frame("_store_based_barrier", C10D, 9), Frame("init_process_group", C10D, 99), TRAIN),
+    "native_loader": (Frame("clock_nanosleep", "libc.so.6"), Frame("Loader.__next__", "/srv/train.py", 28), TRAIN),
+    "import": (Frame("_find_and_load", "<frozen importlib._bootstrap>", 9), Frame("<module>", "/srv/train.py", 2)),
+    "item": (Frame("train_step", "/srv/train.py", 61), TRAIN),
+    "exception": (Frame("print_exception", "/usr/lib/python3.11/traceback.py", 9), TRAIN),
+}  # fmt: skip
+
+
+def dump(whose: int, stack: str, /, **more: object) -> StackDump:
+    """One rank's process with one thread."""
+    gil, active, line = (more.pop(name, None) for name in ("gil", "active", "line"))
+    frames = STACKS[stack] if line is None else (*STACKS[stack][:-1], Frame("train", "/srv/train.py", int(str(line))))
+    thread = Thread(frames=frames, main=True, owns_gil=gil, active=active)  # type: ignore[arg-type]
+    known = {"rank": whose, "pid": 100 + whose, "tool": "py-spy", "threads": (thread,), "source": f"rank_{whose}.json"}
+    return StackDump(**{**known, **more})  # type: ignore[arg-type]
+
+
+def analyzed(*dumps: StackDump, shape: Topology | None = None) -> list[Finding]:
+    """Analyze these dumps."""
+    topology = shape or Topology(tuple(sorted({one.rank for one in dumps if one.rank is not None})))
+    return list(analyze(Window(records=dumps), topology, KNOWLEDGE))
+
+
+def job(*stacks: str, shape: Topology | None = None) -> list[Finding]:
+    """Analyze a job whose rank i has the i-th stack."""
+    return analyzed(*(dump(rank, stack) for rank, stack in enumerate(stacks)), shape=shape)
+
+
+def suspects(found: list[Finding]) -> list[int]:
+    """All suspect ranks, in the findings' order."""
+    return [rank for one in found for suspect in one.suspects for rank in suspect.ranks]
+
+
+@pytest.mark.parametrize(
+    ("stack", "fault_class", "cause"),
+    [
+        ("compute", "stuck_compute", "machine"),
+        ("loader", "stuck_data_loader", "machine"),
+        ("torch_loader", "stuck_data_loader", "machine"),
+        ("native_loader", "stuck_data_loader", "machine"),
+        ("import", "stuck_importing", "machine"),
+        ("checkpoint", "stuck_checkpoint", "machine"),
+        ("storage", "stuck_storage", "machine"),
+        ("compile", "stuck_compile", "machine"),
+        ("exception", "stuck_exception", "code"),
+    ],
+)
+@pytest.mark.parametrize("culprit", range(4))
+def test_the_one_outside_communication_is_picked_with_its_reason(
+    stack: str, fault_class: str, cause: str, culprit: int
+) -> None:
+    """Three of four wait for gradients, one does something else: that one, as a narrowing, with the reason."""
+    (found,) = job(*(stack if rank == culprit else "gradient" for rank in range(4)))
+    assert (suspects([found]), found.fault_class, found.cause, found.narrows) == ([culprit], fault_class, cause, True)
+    assert found.suspects[0].strength > 0.6
+    assert found.suspects[0].why.endswith("while 3 others wait in communication")
+    assert "train.py" in found.suspects[0].why
+    assert found.suspects[0].evidence[0].source == f"rank_{culprit}.json"
+
+
+def test_a_call_that_holds_the_interpreter_lock_is_told_apart() -> None:
+    """GIL owned and not on a CPU: stuck in a C call; owned and on a CPU: a loop."""
+    others = [dump(rank, "gradient", gil=False, active=False) for rank in range(3)]
+    (held,) = analyzed(*others, dump(3, "compute", gil=True, active=False))
+    (loop,) = analyzed(*others, dump(3, "compute", gil=True, active=True))
+    assert (held.fault_class, loop.fault_class) == ("stuck_gil", "stuck_compute")
+
+
+def test_another_thread_may_hold_the_lock_while_the_main_one_seems_to_wait() -> None:
+    """The main thread stands in a collective like all others, but cannot come back from it: its process is the suspect."""
+    holder = Thread(frames=(Frame("native_call", "/srv/ext.py", 3),), owns_gil=True, active=False)
+    main = Thread(frames=STACKS["gradient"], main=True, owns_gil=False)
+    dumps = [dump(rank, "gradient") for rank in range(3)]
+    (found,) = analyzed(*dumps, dump(3, "gradient", threads=(main, holder)))
+    assert (suspects([found]), found.fault_class) == ([3], "stuck_gil")
+    assert "native_call" in found.suspects[0].why
+
+
+def test_a_pipeline_on_gloo_is_decided_by_its_stacks() -> None:
+    """Send, recv and all_reduce all wait; the one rank in its own code is picked, and two if there are two."""
+    (found,) = job("all_reduce", "recv", "all_reduce", "compute", "all_reduce", "send", "all_reduce", "send")
+    assert (suspects([found]), found.narrows) == ([3], True)
+    (two,) = job("all_reduce", "recv", "compute", "compute", "all_reduce", "send", "all_reduce", "send")
+    assert suspects([two]) == [2, 3]
+    assert two.suspects[0].strength < found.suspects[0].strength
+
+
+def test_two_ranks_outside_are_both_at_fault_only_if_nothing_else_explains_it() -> None:
+    """Two loops that hold the lock in no common group are two culprits; a line that may wait for the device is not."""
+    shape = pipeline()
+    waits = [dump(rank, "gradient") for rank in range(16) if rank not in {5, 10, 12, 13}]
+
+    def together(first: int, second: int, gil: bool | None) -> bool:
+        rest = [dump(rank, "gradient") for rank in {5, 10, 12, 13} - {first, second}]
+        pair = [dump(rank, "compute", gil=gil, active=True) for rank in (first, second)]
+        (found,) = analyzed(*waits, *rest, *pair, shape=shape)
+        assert suspects([found]) == [first, second]
+        return found.together
+
+    assert together(5, 10, gil=True)
+    assert not together(5, 10, gil=None)
+    assert not together(12, 13, gil=True)
+
+
+def pipeline(machines: int = 16, per_machine: int = 1) -> Topology:
+    """PP 4 and DP 4 over 16 machines, consecutive machines in one pipeline group; with two ranks a machine, TP 2."""
+    ranks = tuple(range(machines * per_machine))
+    nodes = {rank: f"m{rank // per_machine:02}" for rank in ranks}
+    groups = [ProcessGroup("world", "world", "", "world", ranks)]
+    for replica, lane in itertools.product(range(4), range(per_machine)):
+        members = tuple((replica * 4 + stage) * per_machine + lane for stage in range(4))
+        groups.append(ProcessGroup(f"pp{replica}{lane}", "pp", "", "pp", members))
+    for stage, lane in itertools.product(range(4), range(per_machine)):
+        members = tuple((replica * 4 + stage) * per_machine + lane for replica in range(4))
+        groups.append(ProcessGroup(f"dp{stage}{lane}", "dp", "", "dp", members))
+    if per_machine > 1:
+        groups += [
+            ProcessGroup(f"tp{machine}", "tp", "", "tp", (machine * 2, machine * 2 + 1)) for machine in range(machines)
+        ]
+    return Topology(ranks, nodes, tuple(groups))
+
+
+@pytest.mark.parametrize("per_machine", [1, 2])
+def test_the_golden_case_names_the_pipeline_group(per_machine: int) -> None:
+    """0–11 in gradient sync, 12–13 in irecv, 14 in isend, 15 in all-gather: machines 12–15, a set and not a verdict."""
+    stacks = ["gradient"] * 12 + ["irecv", "irecv", "isend", "all_gather"]
+    (found,) = job(*(stack for stack in stacks for _ in range(per_machine)), shape=pipeline(16, per_machine))
+    (suspect,) = found.suspects
+    assert (suspect.kind, suspect.ranks) == ("group", tuple(range(12 * per_machine, 16 * per_machine)))
+    assert (found.fault_class, found.together, suspect.strength <= 0.5) == ("outlier_group", False, True)
+
+
+def test_outliers_that_share_no_group_name_nobody() -> None:
+    """Waits elsewhere without a common group are no suspicion: they may be ahead."""
+    stacks = ["gradient"] * 14 + ["irecv", "isend"]
+    shape = pipeline()
+    assert job(*stacks, shape=Topology(shape.ranks, shape.nodes, shape.groups[:1])) == []
+
+
+@pytest.mark.parametrize("stack", ["gradient", "all_reduce", "recv", "store", "item"])
+def test_when_all_wait_alike_there_is_no_suspect(stack: str) -> None:
+    """A device hang: all stacks agree, and no rank is named."""
+    assert suspects(job(*[stack] * 8)) == []
+
+
+def test_a_rank_in_another_collective_is_only_mentioned() -> None:
+    """One of four in all_gather, the others in all_reduce: a weak narrowing, as the minority may be the one ahead."""
+    (found,) = job("all_reduce", "all_gather", "all_reduce", "all_reduce")
+    assert (suspects([found]), found.fault_class, found.narrows, found.cause) == ([1], "desync", True, "code")
+    assert found.suspects[0].strength <= 0.3
+    assert job("all_reduce", "all_gather") == []
+    assert job("all_reduce", "all_gather", "all_reduce", "all_gather") == []
+
+
+@pytest.mark.parametrize(
+    ("stack", "cause"),
+    [("storage", "storage"), ("checkpoint", "storage"), ("compile", "code"), ("compute", "code"), ("loader", "data")],
+)
+def test_the_same_stack_on_every_rank_is_no_machine(stack: str, cause: str) -> None:
+    """All ranks alike outside communication: storage, data or code, and no rank is named."""
+    (found,) = job(*[stack] * 4)
+    assert (found.fault_class, found.cause, suspects([found])) == ("same_stack", cause, [])
+
+
+def test_all_in_one_line_of_code_is_weak_until_a_second_look() -> None:
+    """One look may have met healthy ranks at work; frozen stacks or a held lock make it the code."""
+    (once,) = job(*["compute"] * 4)
+    (twice,) = analyzed(
+        *(dump(rank, "compute", at=at, source=f"{at}:{rank}") for rank in range(4) for at in (1.0, 9.0))
+    )
+    assert (once.symptom, once.suspects[0].strength < 0.5, len(once.missing)) == ("unknown", True, 1)
+    assert (twice.symptom, twice.suspects[0].strength > 0.5) == ("hang", True)
+
+
+def test_files_waited_for_on_several_machines_are_the_storage() -> None:
+    """Two of eight ranks in file operations: on two machines the storage, on one machine that machine's ranks."""
+    stacks = ["storage" if rank in {1, 6} else "gradient" for rank in range(8)]
+    (spread,) = job(*stacks, shape=Topology(tuple(range(8)), {rank: f"n{rank // 4}" for rank in range(8)}))
+    assert (spread.cause, suspects([spread])) == ("storage", [])
+    (single,) = job(*stacks, shape=Topology(tuple(range(8)), dict.fromkeys(range(8), "n0")))
+    assert (single.cause, suspects([single])) == ("machine", [1, 6])
+
+
+def test_most_ranks_at_one_line_of_their_own_count_as_waiting() -> None:
+    """Without native frames a wait on the device looks like user code: the rank that stands elsewhere is picked."""
+    (found,) = job("item", "item", "item", "item", "item", "gradient", "loader", "item")
+    assert (suspects([found]), found.fault_class) == ([6], "stuck_data_loader")
+
+
+def test_a_moving_job_gives_nothing_and_a_frozen_one_more() -> None:
+    """Two snapshots: waits that moved clear everyone, waits that stand make the suspect stronger."""
+    first = [dump(rank, "compute" if rank == 2 else "gradient", at=1.0, line=10) for rank in range(4)]
+    same = [dump(rank, "compute" if rank == 2 else "gradient", at=11.0, line=10) for rank in range(4)]
+    moved = [dump(rank, "compute" if rank == 2 else "all_reduce", at=11.0, line=12) for rank in range(4)]
+    assert analyzed(*first, *moved) == []
+    (once,) = analyzed(*first)
+    (twice,) = analyzed(*first, *same)
+    assert twice.suspects[0].strength > once.suspects[0].strength
+
+
+def test_loader_workers_are_helpers_and_tell_what_they_do() -> None:
+    """Child processes never stand for their rank; what they do is part of the reason."""
+    worker = Thread(frames=STACKS["storage"], main=True)
+    child = dump(1, "storage", pid=7, parent_pid=101, threads=(worker,), source="rank_1.txt:30")
+    (found,) = analyzed(dump(0, "gradient"), dump(1, "torch_loader"), child, dump(2, "gradient"))
+    assert (suspects([found]), found.fault_class) == ([1], "stuck_data_loader")
+    assert "child processes: 1 storage" in found.suspects[0].why
+
+
+def test_gradients_are_followed_into_the_autograd_thread() -> None:
+    """The main thread waits for backward; what the autograd thread does in user code is what the rank does."""
+    main = Thread(frames=STACKS["gradient"], main=True)
+    frames = (Frame("spin", "/srv/ops.py", 4), Frame("apply", "/x/site-packages/torch/autograd/function.py", 311))
+    dumps = [dump(rank, "gradient") for rank in range(3)]
+    (found,) = analyzed(*dumps, dump(3, "gradient", threads=(main, Thread(frames=frames))))
+    assert suspects([found]) == [3]
+    assert "spin" in found.suspects[0].why
+
+
+def test_a_rank_known_only_by_pid_is_found() -> None:
+    """A dump without a rank belongs to the rank whose pid it has."""
+    nameless = dump(3, "compute", rank=None, source="x")
+    known = dump(3, "gradient", tool="gdb", source="y", at=None)
+    (found,) = analyzed(*(dump(rank, "gradient") for rank in range(3)), nameless, known)
+    assert suspects([found]) == [3]
+
+
+def test_nothing_or_one_rank_gives_nothing() -> None:
+    """Without somebody to compare with there is no finding."""
+    assert analyzed() == []
+    assert job("loader") == []
+    assert analyzed(StackDump(rank=0), StackDump(rank=1, threads=(Thread(),))) == []
+
+
+def test_without_rules_nothing_is_claimed() -> None:
+    """Knowledge that lacks the table of duties makes every line look like the user's own: no claim then."""
+    dumps = tuple(dump(rank, "compute") for rank in range(4))
+    assert list(analyze(Window(records=dumps), Topology(tuple(range(4))), parse({}))) == []
+
+
+def test_a_healthy_job_in_mixed_duties_gives_no_strong_finding() -> None:
+    """A running job met at any moment, most of it at work, accuses nobody for sure and never several at once."""
+    choose = random.Random(7)
+    for _ in range(200):
+        weights = {"compute": 5, "item": 2, "gradient": 2, "all_reduce": 1, "loader": 1}
+        stacks = choose.choices(list(weights), list(weights.values()), k=16)
+        for found in job(*stacks):
+            assert found.narrows or found.suspects[0].strength < 0.5
+            assert found.narrows is False or len(found.suspects) <= 8
+
+
+def test_order_of_records_does_not_matter() -> None:
+    """The same dumps in another order give the same findings."""
+    whose = [(rank, "loader" if rank == 5 else "gradient") for rank in range(8)]
+    dumps = [dump(rank, stack, at=at, source=f"{rank}:{at}") for rank, stack in whose for at in (1, 2)]
+    assert analyzed(*dumps) == analyzed(*reversed(dumps))
+
+
+def test_groups_for_a_report_are_largest_first() -> None:
+    """A report shows who stands with whom."""
+    dumps = tuple(dump(rank, "loader" if rank == 5 else "gradient") for rank in range(8))
+    groups = stack_groups(Window(records=dumps), Topology(tuple(range(8))), KNOWLEDGE)
+    assert [group.ranks for group in groups] == [(0, 1, 2, 3, 4, 6, 7), (5,)]
+    assert str(groups[0]).startswith("7 ranks 0-4,6-7: waiting gradient, ")
+
+
+@pytest.mark.parametrize(
+    ("stack", "duty"),
+    [
+        ((Frame("barrier", C10D), Frame("save_checkpoint", "/srv/c.py")), "waiting_collective"),
+        ((Frame("__getitem__", "torch/nn/modules/container.py"), TRAIN), ""),
+        ((Frame("read_sample", "/srv/x.py"), Frame("fetch", "torch/utils/data/_utils/fetch.py"), TRAIN), "data_loader"),
+        ((Frame("my_hook", "/srv/x.py"), Frame("_engine_run_backward", "torch/autograd/graph.py")), ""),
+        ((Frame("recv_bytes", "multiprocessing/connection.py"), TRAIN), ""),
+        ((Frame("checkpoint", "torch/utils/checkpoint.py"), Frame("forward", "/home/dataset/model.py")), ""),
+        ((Frame("__poll", "poll.c"), Frame("c10d::ProcessGroupGloo::Work::wait(int)", "torch.so")), "waiting_collective"),
+        ((Frame("clock_nanosleep", "libc.so.6"), Frame("time_sleep", "libpython3.11.so"), TRAIN), "sleeping"),
+        ((Frame("_communicate", "/src/megatron/core/pipeline_parallel/p2p_communication.py"), TRAIN), "waiting_p2p"),
+        ((Frame("synchronize", "/x/site-packages/torch/cuda/__init__.py"), TRAIN), "waiting_device"),
+        ((Frame("wait", "/job/faulthound_probe.py"), Frame("all_reduce", C10D), TRAIN), "waiting_collective"),
+    ],
+)  # fmt: skip
+def test_duties_come_from_the_innermost_rule_that_fits(stack: tuple[Frame, ...], duty: str) -> None:
+    """A barrier in a checkpoint waits, in the probe's wrapper too; user code in backward works; a container loads no data."""
+    assert RULES.duty(stack).name == duty
+
+
+@pytest.mark.parametrize(
+    ("frame", "text"),
+    [
+        (Frame("f", "/opt/a/lib/python3.11/site-packages/torch/x.py", 3), "f (torch/x.py)"),
+        (Frame("wait", "/usr/lib/python3.11/threading.py", 3), "wait (threading.py)"),
+        (Frame("step", "/job/812345/node7/src/train.py", 9), "step (src/train.py)"),
+        (Frame("c10d::F<int, A<b> >::wait(std::map<int, int>&)", "/x/libtorch.so"), "c10d::F::wait (x/libtorch.so)"),
+        (Frame("poll@plt", ""), "poll ()"),
+        (Frame("0x7f35dde4524a", "libc.so.6"), ""),
+        (Frame("_PyEval_EvalFrameDefault", "ceval.c"), ""),
+        (Frame("main", "train.py", 3), "main (train.py)"),
+    ],
+)
+def test_normalised_frames_do_not_depend_on_the_machine(frame: Frame, text: str) -> None:
+    """Lines, addresses, arguments, templates and installation paths are gone."""
+    assert normal(frame) == text
+
+
+def test_user_code_is_neither_torch_nor_the_standard_library() -> None:
+    """Short names as py-spy's text prints them are told apart too."""
+    assert is_user_code(TRAIN)
+    assert is_user_code(Frame("f", "train.py"))
+    others = ("threading.py", "torch/a.py", "libc.so.6", "", "/usr/lib/python3.11/os.py")
+    assert not any(is_user_code(Frame("f", file)) for file in others)
+
+
+def rounds(*degraded: int) -> list[dict[int, tuple[str, ...]]]:
+    """Voting rounds in which these ranks of the pipeline job stand apart."""
+    return [{rank: ("late",) if rank == one else ("usual",) for rank in range(16)} for one in degraded]
+
+
+def test_fail_slow_voting_names_the_group_flagged_in_most_rounds() -> None:
+    """Outliers wander through one pipeline group for five rounds: that group; another group in one round does not matter."""
+    shape = pipeline()
+    shape = Topology(shape.ranks, shape.nodes, tuple(group for group in shape.groups if group.dimension != "dp"))
+    vote = fail_slow(rounds(12, 13, 15, 12, 3), shape)
+    assert vote is not None
+    assert (vote.group.members, vote.flags, vote.rounds) == ((12, 13, 14, 15), 4, 5)
+
+
+def test_fail_slow_voting_abstains() -> None:
+    """Too few rounds, a tie, no outlier, no dominant stack, or one rank that two equal groups share: no answer."""
+    shape = pipeline()
+    without_dp = Topology(shape.ranks, shape.nodes, tuple(group for group in shape.groups if group.dimension != "dp"))
+    assert fail_slow(rounds(12, 13, 14, 15), without_dp) is None
+    assert fail_slow(rounds(12, 3, 13, 2, 12, 3), without_dp) is None
+    assert fail_slow([dict.fromkeys(range(16), ("usual",))] * 5, without_dp) is None
+    assert fail_slow([{rank: (str(rank),) for rank in range(16)}] * 5, without_dp) is None
+    assert fail_slow(rounds(12, 12, 12, 12, 12), shape) is None
+    assert fail_slow([], shape) is None
+
+
+def test_a_missing_stack_picks_only_from_ranks_that_hold_the_others_up() -> None:
+    """Three of four wait and the fourth gave no stack: a narrowing at little more than even odds, nothing by itself."""
+    world = Topology(ranks=(0, 1, 2, 3))
+    window = Window.build(dump(rank, "gradient") for rank in range(3))
+
+    (finding,) = [f for f in analyze(window, world, KNOWLEDGE) if f.fault_class == "no_stack"]
+
+    assert [suspect.ranks for suspect in finding.suspects] == [(3,)]
+    assert finding.narrows
+    assert finding.suspects[0].strength < 0.85
+
+
+def live(whose: int, stack: str, at: float, /, **more: object) -> StackDump:
+    """A look that an agent took."""
+    return dump(whose, stack, **{"at": at, "boot_id": "b", "source": f"stacks/{100 + whose}", **more})
+
+
+def test_of_many_looks_each_ranks_newest_two_count() -> None:
+    """Minutes of looks at a running job, then two of the hang, in any order: the rank outside communication."""
+    earlier = [live(rank, "compute", 60.0 * minute + rank) for minute in range(5) for rank in range(4)]
+    hang = [
+        live(rank, "compute" if rank == 2 else "gradient", at + rank / 100) for at in (400, 403) for rank in range(4)
+    ]
+    assert suspects(analyzed(*earlier, *hang)) == [2]
+    assert suspects(analyzed(*reversed([*earlier, *hang]))) == [2]
+
+
+def test_a_running_job_that_is_looked_at_now_and_then_accuses_nobody() -> None:
+    """One look a minute, staggered: those that wait have moved since their last."""
+    looks = [
+        live(rank, "compute" if (rank + minute) % 4 == 0 else "gradient" if minute % 2 else "all_reduce", 60.0 * minute + rank)
+        for minute in range(4)
+        for rank in range(4)
+    ]  # fmt: skip
+    assert analyzed(*looks) == []
+
+
+def test_a_look_from_before_the_answer_does_not_count_with_it() -> None:
+    """Three ranks answered when asked and one did not: its look of a minute before is not of the hang."""
+    asked = [live(rank, "gradient", at) for at in (400.0, 403.0) for rank in range(3)]
+    before = live(3, "compute", 350.0)
+    found = analyzed(*asked, before)
+    assert {one.fault_class for one in found} <= {"no_stack"}
+    assert suspects(analyzed(*asked, live(3, "compute", 400.0), live(3, "compute", 403.0))) == [3]
+
+
+def test_looks_that_are_long_older_than_the_ranks_last_sign_do_not_count() -> None:
+    """Nobody could be looked at any more, for minutes: what was seen before is not where the job hangs."""
+    looks = [live(rank, "compute" if rank == 2 else "gradient", 400.0) for rank in range(4)]
+    alive = ProcessState(pid=100, rank=0, state="S", at=900.0, boot_id="b")
+    world = Topology((0, 1, 2, 3))
+    assert suspects(list(analyze(Window(records=tuple(looks)), world, KNOWLEDGE))) == [2]
+    assert list(analyze(Window(records=(*looks, alive)), world, KNOWLEDGE)) == []
+
+
+def test_a_childs_old_look_is_not_of_the_hang() -> None:
+    """A worker that was seen minutes before the trainer's newest looks, or the trainer before it, is not told as its child."""
+    hang = [live(rank, "compute" if rank == 2 else "gradient", at) for at in (400, 403) for rank in range(4)]
+
+    def told(at: float, parent: int | None = 102) -> bool:
+        child = live(2, "compute", at, pid=900, parent_pid=parent, source="stacks/900")
+        (finding,) = analyzed(*hang, child)
+        return "child processes" in finding.suspects[0].why
+
+    assert (told(390.0), told(100.0), told(390.0, None)) == (True, False, False)
+
+
+def test_after_a_restart_the_new_process_stands_for_its_rank() -> None:
+    """The same rank has a new process, with a higher or a lower number: the old one's looks are of the past."""
+    old = [
+        live(rank, "compute" if rank == 1 else "gradient", at, pid=500 + rank) for at in (100, 103) for rank in range(4)
+    ]
+    new = [
+        live(rank, "compute" if rank == 3 else "gradient", at, pid=700 + rank) for at in (200, 203) for rank in range(4)
+    ]
+    lower = [
+        live(rank, "compute" if rank == 0 else "gradient", at, pid=30 + rank) for at in (300, 303) for rank in range(4)
+    ]
+    assert suspects(analyzed(*old, *new)) == [3]
+    assert suspects(analyzed(*old, *new, *lower)) == [0]

@@ -1,0 +1,464 @@
+"""The plan: what the verdict allows, at the least expected loss; never a shard, a minimum or an unnamed node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from analyzers.model.verdict import Action, Culprit, Root, Verdict
+from analyzers.remediation.plan import Costs, Plan, Situation, choose, lost_shards, options
+from analyzers.remediation.plan.costs import problems
+from service.packaged_knowledge import KnowledgeError, load
+from tests.support import plan_oracle
+
+COSTS = Costs.of(load())
+ROUNDING = 0.001  # GPU hours: five parts of four places
+
+
+def judged(
+    *roots: Mapping[str, float],
+    kind: str = "evict",
+    named: tuple[str, ...] = (),
+    cause: str = "machine",
+    **more: object,
+) -> Verdict:
+    """A verdict whose roots have these suspects; every root is named by its most probable one."""
+    fault_class = str(more.pop("fault_class", "never_entered"))
+    known: dict[str, object] = {"symptom": "hang", "abstained": False, "cause": cause}
+    suspects = [entry for number, root in enumerate(roots, 1) for entry in _entries(f"r{number}", root)]
+    first = [next(entry for entry in suspects if entry.root == f"r{number}") for number in range(1, len(roots) + 1)]
+    return Verdict(
+        **(known | more),  # type: ignore[arg-type]
+        roots=tuple(Root(root=entry.root, cause=cause, fault_class=fault_class) for entry in first),
+        culprits=tuple(entry for entry in first if entry.kind != "unknown"),
+        suspects=tuple(suspects),
+        action=Action(kind=kind, nodes=named, why="because"),
+    )
+
+
+def _entries(label: str, root: Mapping[str, float]) -> list[Culprit]:
+    ordered = sorted(root.items(), key=lambda pair: (-pair[1], pair[0]))
+    entries = [Culprit(root=label, kind="node", id=node, probability=share) for node, share in ordered]
+    return [*entries, Culprit(root=label, kind="unknown", id="unknown", probability=1 - sum(root.values()))]
+
+
+def on(nodes: int, **more: object) -> Situation:
+    """A job on as many nodes: n0, n1 and so on."""
+    return Situation(nodes=tuple(f"n{i}" for i in range(nodes)), **more)  # type: ignore[arg-type]
+
+
+def loss_of(plan: Plan, kind: str, *nodes: str) -> float | None:
+    """What an alternative was expected to lose."""
+    return next(
+        one.expected_loss_gpu_hours for one in plan.alternatives if (one.option.kind, one.option.nodes) == (kind, nodes)
+    )
+
+
+# What the verdict's action allows.
+
+
+@pytest.mark.parametrize("kind", ["probe", "none", "something_new"])
+def test_what_is_only_looked_at_is_not_touched(kind: str) -> None:
+    """An action that evicts nobody leads to a plan that does nothing, however sure the suspicion."""
+    plan = choose(judged({"n1": 0.99}, kind=kind, named=("n1",)), on(64), COSTS)
+    assert (plan.kind, plan.nodes, plan.alternatives) == ("none", (), ())
+    assert kind in plan.why
+
+
+def test_who_abstains_plans_nothing() -> None:
+    """A verdict that abstains leads to nothing, whatever its action says."""
+    plan = choose(judged({"n1": 0.99}, named=("n1",), abstained=True), on(64), COSTS)
+    assert (plan.kind, plan.nodes) == ("none", ())
+
+
+def test_one_faulty_node_is_evicted_alone() -> None:
+    """The named node of a large job goes, its parallel group stays, and the sentence has the numbers of both choices."""
+    groups = {"pp0": ("n1", "n2", "n3"), "all": tuple(f"n{i}" for i in range(64))}
+    plan = choose(judged({"n1": 0.95}, named=("n1",)), on(64, groups=groups), COSTS)
+    assert (plan.kind, plan.nodes, plan.probability) == ("evict", ("n1",), 0.95)
+    assert plan.expected_loss_gpu_hours == pytest.approx(sum(plan.parts.values()))
+    assert f"{plan.expected_loss_gpu_hours:,.1f} GPU hours" in plan.why
+    assert f"{loss_of(plan, 'reattempt'):,.1f}" in plan.why
+    group = next(one for one in plan.alternatives if one.option.group == "pp0")
+    assert group.option.nodes == ("n1", "n2", "n3")
+    assert "n2, n3" in group.barred
+    assert (group.expected_loss_gpu_hours or 0.0) > (plan.expected_loss_gpu_hours or math.inf)
+
+
+def test_a_culprit_that_the_action_leaves_out_stays() -> None:
+    """Of two culprits one is to be looked at first: the plan evicts the other alone, and counts that it may strike again."""
+    both = judged({"n1": 0.95}, {"n2": 0.95}, named=("n1",))
+    plan = choose(both, on(64), COSTS)
+    assert plan.nodes == ("n1",)
+    (barred,) = [one.barred for one in plan.alternatives if one.option.nodes == ("n1", "n2")]
+    assert "n2" in barred
+    alone = choose(judged({"n1": 0.95}, named=("n1",)), on(64), COSTS)
+    assert plan.parts["again"] > 5 * alone.parts["again"]
+
+
+def test_both_culprits_of_one_root_go() -> None:
+    """Two nodes that are named together by one root are both guilty, not one or the other."""
+    entries = tuple(Culprit(root="r1", kind="node", id=node, probability=0.95) for node in ("n1", "n2"))
+    halves = tuple(replace(entry, probability=0.5) for entry in entries)
+    together = replace(judged({"n1": 0.95}, named=("n1", "n2")), culprits=entries, suspects=halves)
+    assert choose(together, on(64), COSTS).nodes == ("n1", "n2")
+
+
+def test_the_plan_may_evict_fewer_than_named() -> None:
+    """Where a second named node is hardly suspected, taking it out costs more than it saves: it stays in."""
+    plan = choose(judged({"n1": 0.9, "n2": 0.01}, named=("n1", "n2")), on(4), COSTS)
+    assert plan.nodes == ("n1",)
+
+
+def test_a_rank_on_no_known_node_is_not_evicted() -> None:
+    """An action that names ranks and no node asks for placement, and evicts nothing."""
+    verdict = replace(judged({"n1": 0.9}), action=Action(kind="evict", ranks=(7,)))
+    plan = choose(verdict, on(64), COSTS)
+    assert plan.kind == "none"
+    assert "rank 7" in plan.why
+
+
+def test_a_node_that_the_job_has_left_is_not_evicted() -> None:
+    """A named node outside of the newest attempt is barred, and the sentence says why."""
+    plan = choose(judged({"old": 0.95}, named=("old",)), on(64), COSTS)
+    assert "old" not in plan.nodes
+    assert "does not run on old" in plan.why
+
+
+# What weighs.
+
+
+def test_a_small_job_is_restarted_before_a_doubtful_node_goes() -> None:
+    """At 0.9 a job of two nodes loses its node, and a job of one node is restarted first (docs/plan.md says so)."""
+    verdict = judged({"n0": 0.9}, named=("n0",))
+    assert choose(verdict, on(2, spares=2), COSTS).kind == "evict"
+    assert choose(verdict, on(1, spares=2), COSTS).kind == "reattempt"
+
+
+def test_a_rate_of_cures_turns_the_choice() -> None:
+    """Where a site knows that restarts cure this class nearly always, the node stays; where never, it goes."""
+    verdict, small = judged({"n1": 0.9}, named=("n1",)), on(4)
+    assert choose(verdict, small, replace(COSTS, cures={"*": 0.0, "never_*": 0.95})).kind == "reattempt"
+    assert choose(verdict, small, replace(COSTS, cures={"*": 0.95, "never_*": 0.0})).kind == "evict"
+
+
+def test_tenants_are_priced() -> None:
+    """A job of 4,096 GPUs on the same node keeps it from being evicted for one of 32, and not for a larger one."""
+    tenants = {"tenants": {"n1": ("theirs",)}, "tenant_gpus": {"theirs": 4096}}
+    verdict = judged({"n1": 0.97}, named=("n1",))
+    small, large = (choose(verdict, on(nodes, **tenants), COSTS) for nodes in (4, 2048))
+    assert small.kind == "reattempt"
+    assert (large.nodes, large.priced_tenants) == (("n1",), ("theirs",))
+    assert large.parts["tenants"] == pytest.approx(4096 * 1500 / 3600, abs=1e-4)
+
+
+def test_a_tenant_on_two_nodes_is_lost_once() -> None:
+    """One other job on both evicted nodes stops once: its loss is counted once."""
+    shared = {"tenants": {"n1": ("theirs",), "n2": ("theirs",)}, "tenant_gpus": {"theirs": 16}}
+    verdict = judged({"n1": 0.95}, {"n2": 0.95}, named=("n1", "n2"))
+    plan = choose(verdict, on(512, **shared), COSTS)
+    assert plan.nodes == ("n1", "n2")
+    assert plan.parts["tenants"] == pytest.approx(16 * 1500 / 3600, abs=1e-4)
+
+
+def test_without_a_spare_and_a_declared_minimum_it_tries_again_first() -> None:
+    """No spare and nobody said that it may shrink: the whole job would wait, so a restart is tried; a spare settles it."""
+    verdict = judged({"n1": 0.95}, named=("n1",))
+    assert choose(verdict, on(64, spares=0), COSTS).kind == "reattempt"
+    assert choose(verdict, on(64, spares=0, minimum_nodes=32), COSTS).kind == "evict"
+    assert choose(verdict, on(64, spares=1), COSTS).kind == "evict"
+
+
+def test_the_minimum_is_kept() -> None:
+    """An eviction that leaves fewer nodes than the minimum is beyond any price; a spare makes room for it."""
+    verdict = judged({"n1": 0.99}, named=("n1",))
+    short = choose(verdict, on(64, minimum_nodes=64), COSTS)
+    assert short.kind == "reattempt"
+    assert "63 nodes would be left, and the job needs 64" in short.why
+    assert loss_of(short, "evict", "n1") is None
+    assert choose(verdict, on(64, minimum_nodes=64, spares=1), COSTS).kind == "evict"
+
+
+def test_the_last_holder_of_a_shard_stays() -> None:
+    """A node whose shards nobody else holds is not evicted; of two that back each other up only one goes."""
+    alone = choose(judged({"n1": 0.99}, named=("n1",)), on(64, holders={"n1": ()}), COSTS)
+    assert alone.kind == "reattempt"
+    assert "shards of n1" in alone.why
+    pair = judged({"n1": 0.95}, {"n2": 0.95}, named=("n1", "n2"))
+    assert choose(pair, on(64, holders={"n1": ("n2",), "n2": ("n1",)}), COSTS).nodes == ("n1",)  # a tie: by name
+    assert choose(pair, on(64, holders={"n1": ("n2", "n3"), "n2": ("n1", "n3")}), COSTS).nodes == ("n1", "n2")
+
+
+def test_time_since_the_checkpoint_is_lost() -> None:
+    """An hour since the last checkpoint is an hour of every GPU, whatever is chosen; what is no number is not believed."""
+    verdict = judged({"n1": 0.95}, named=("n1",))
+    fresh, old = (choose(verdict, on(64, seconds_since_checkpoint=since), COSTS) for since in (0.0, 3600.0))
+    assert old.parts["restart"] - fresh.parts["restart"] == pytest.approx(64 * 8)
+    unknown = choose(verdict, on(64), COSTS)
+    assert choose(verdict, on(64, seconds_since_checkpoint=math.nan), COSTS) == unknown
+
+
+def test_free_costs_change_nothing() -> None:
+    """Where everything is free, all options tie, and the mildest is taken: nothing."""
+    free = replace(COSTS, **dict.fromkeys((name for name in Costs.__struct_fields__ if name != "cures"), 0.0))
+    assert choose(judged({"n1": 0.99}, named=("n1",)), on(64), free).kind == "none"
+
+
+# The other actions.
+
+
+def test_a_job_that_goes_on_is_not_stopped_for_a_drain() -> None:
+    """A device event in a running job: the drain waits for its end and costs no restart; a doubtful one is left alone."""
+    event = {"kind": "drain_after_job", "symptom": "hardware", "fault_class": "xid_63"}
+    plan = choose(judged({"n1": 0.9}, named=("n1",), **event), on(64), COSTS)
+    assert (plan.kind, plan.nodes) == ("drain_after_job", ("n1",))
+    assert "restart" not in plan.parts
+    assert choose(judged({"n1": 0.01}, named=("n1",), **event), on(2), COSTS).kind == "none"
+
+
+@pytest.mark.parametrize("kind", ["reset_gpu", "reboot_node"])
+def test_who_is_reset_is_away_as_well(kind: str) -> None:
+    """The job starts without the node: at its minimum it is barred, and without a spare what the job misses is in its loss."""
+    verdict = judged({"n1": 0.9}, kind=kind, named=("n1",), symptom="hang", fault_class="ecc_dbe")
+    barred = choose(verdict, on(64, minimum_nodes=64), COSTS)
+    spared = choose(verdict, on(64, minimum_nodes=64, spares=1), COSTS)
+    fewer = choose(verdict, on(64, minimum_nodes=32, spares=0), COSTS)
+
+    assert (barred.kind, spared.kind) == ("none", kind)
+    assert "63 nodes would be left" in barred.why
+    assert "short" not in spared.parts
+    weighed = {one.option.kind: one.parts for one in fewer.alternatives} | {fewer.kind: fewer.parts}
+    assert weighed[kind]["short"] == 8 * COSTS.replacement_hours
+
+
+def test_a_reset_stays_a_reset() -> None:
+    """What the table of events asks for is done or not: a reset never becomes an eviction or a plain restart."""
+    verdict = judged({"n1": 0.9}, kind="reset_gpu", named=("n1",), symptom="hardware", fault_class="ecc_dbe")
+    plan = choose(verdict, on(64), COSTS)
+    assert (plan.kind, plan.nodes) == ("reset_gpu", ("n1",))
+    assert {one.option.kind for one in plan.alternatives} == {"none"}
+
+
+def test_code_is_rolled_back() -> None:
+    """A fault of the code is answered by older code: to run the same again cures it too rarely, and no node is touched."""
+    entry = Culprit(root="r1", kind="code", id="rank 3", probability=0.9)
+    verdict = replace(judged({}, kind="rollback", cause="code"), culprits=(entry,), suspects=(entry,))
+    plan = choose(verdict, on(64), COSTS)
+    assert (plan.kind, plan.nodes, plan.probability) == ("rollback", (), 0.9)
+    assert [one.option.kind for one in plan.alternatives] == ["reattempt", "none"]
+
+
+def test_a_kill_from_outside_is_answered_by_a_start() -> None:
+    """After a preemption the job is started again, and that is expected to cure it."""
+    entry = Culprit(root="r1", kind="platform", id="platform", probability=0.9)
+    verdict = replace(judged({}, kind="restart_job", cause="platform", symptom="crash"), culprits=(entry,))
+    plan = choose(replace(verdict, suspects=(entry,)), on(64), COSTS)
+    assert plan.kind == "restart_job"
+    assert plan.parts["again"] < 0.1 * plan.parts["restart"]
+
+
+def test_a_role_is_restarted_for_its_own_gpus() -> None:
+    """Where a role is asked for, only its GPUs stand still; an unknown role counts as the whole job."""
+    verdict = judged({"n1": 0.5}, kind="restart_role")
+    verdict = replace(verdict, action=Action(kind="restart_role", role="rollout"))
+    known = choose(verdict, on(64, roles={"rollout": ("n0", "n1")}), COSTS)
+    unknown = choose(verdict, on(64), COSTS)
+    assert (known.kind, known.role) == ("restart_role", "rollout")
+    assert unknown.parts["restart"] == pytest.approx(32 * known.parts["restart"], rel=1e-3)
+
+
+def test_a_role_is_not_restarted_in_place_of_an_eviction() -> None:
+    """Where an eviction is asked for, the suspect's role is shown as a set, and nothing but a named node is touched."""
+    verdict = judged({"n1": 0.95}, named=("n1",))
+    plan = choose(verdict, on(64, roles={"rollout": ("n1", "n2")}), COSTS)
+    assert (plan.kind, plan.nodes) == ("evict", ("n1",))
+    (role,) = [one for one in plan.alternatives if one.option.group == "role rollout"]
+    assert (role.option.nodes, bool(role.barred)) == (("n1", "n2"), True)
+
+
+# Survivability.
+
+
+def test_shards_survive_while_one_holder_does() -> None:
+    """A node's shards are lost when it and all its holders go, whenever they went; who registered none loses none."""
+    ring = {f"n{i}": (f"n{(i + 1) % 4}",) for i in range(4)}
+    assert lost_shards(["n0"], ring) == ()
+    assert lost_shards(["n0", "n2"], ring) == ()
+    assert lost_shards(["n0", "n1"], ring) == ("n0",)
+    assert lost_shards(ring, ring) == ("n0", "n1", "n2", "n3")
+    assert lost_shards(["other"], ring) == ()
+    assert lost_shards([], {"n0": ()}) == ()
+
+
+def test_a_pipeline_group_survives_backups_across_groups() -> None:
+    """Backed up to ranks of no shared group, a whole pipeline group can go; backed up to neighbours inside it, not."""
+    across = {f"n{i}": (f"n{(i + 4) % 16}",) for i in range(16)}
+    inside = {f"n{i}": (f"n{i ^ 1}",) for i in range(16)}
+    group = ["n0", "n1", "n2", "n3"]
+    assert lost_shards(group, across) == ()
+    assert lost_shards(group, inside) == ("n0", "n1", "n2", "n3")
+
+
+# Against exhaustive search.
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn) -> plan_oracle.Job:
+    """A job of one to eight nodes, one to three roots, and whatever else may weigh."""
+    nodes = tuple(f"n{i}" for i in range(draw(st.integers(1, 8))))
+    some_nodes = st.lists(st.sampled_from(nodes), unique=True, max_size=4)
+    roots = []
+    for _ in range(draw(st.integers(1, 3))):
+        left, root = 100, {}
+        for node in draw(some_nodes):
+            root[node] = Fraction(share := draw(st.integers(0, left)), 100)
+            left -= share
+        roots.append(root)
+    return plan_oracle.Job(
+        nodes=nodes,
+        roots=tuple(roots),
+        named=frozenset(draw(some_nodes)) | {nodes[0]},
+        gpus_per_node=draw(st.sampled_from((1, 8))),
+        spares=draw(st.none() | st.integers(0, 4)),
+        minimum=draw(st.none() | st.integers(1, 9)),
+        since_checkpoint=Fraction(draw(st.integers(0, 7200))),
+        holders=draw(st.dictionaries(st.sampled_from(nodes), some_nodes.map(tuple), max_size=4)),
+        tenants=draw(st.dictionaries(st.sampled_from(nodes), st.just(("a",)) | st.just(("a", "b")), max_size=3)),
+        tenant_gpus=draw(st.dictionaries(st.sampled_from(("a", "b")), st.integers(1, 64))),
+    )
+
+
+prices = st.builds(
+    plan_oracle.Prices,
+    **{
+        name: st.integers(0, 4000).map(Fraction)
+        for name in ("restart", "redetect", "unattended", "lost_work", "innocent", "replacement")
+    },
+    cure=st.integers(0, 100).map(lambda percent: Fraction(percent, 100)),
+)
+
+
+def costs_of(these: plan_oracle.Prices) -> Costs:
+    """The same prices as the plan takes them."""
+    return Costs(
+        restart_seconds=float(these.restart),
+        redetect_seconds=float(these.redetect),
+        unattended_seconds=float(these.unattended),
+        lost_work_seconds=float(these.lost_work),
+        innocent_hours=float(these.innocent),
+        replacement_hours=float(these.replacement),
+        cures={"*": float(these.cure)},
+    )
+
+
+def planned(job: plan_oracle.Job, these: plan_oracle.Prices) -> Plan:
+    """What the plan says of a job of the oracle."""
+    roots = [{node: float(share) for node, share in root.items()} for root in job.roots]
+    situation = Situation(
+        nodes=job.nodes,
+        gpus_per_node=job.gpus_per_node,
+        spares=job.spares,
+        minimum_nodes=job.minimum,
+        holders=dict(job.holders),
+        tenants=dict(job.tenants),
+        tenant_gpus=dict(job.tenant_gpus),
+        seconds_since_checkpoint=float(job.since_checkpoint),
+    )
+    return choose(judged(*roots, named=tuple(sorted(job.named))), situation, costs_of(these))
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_jobs(), prices)
+def test_exhaustive_search_chooses_the_same(job: plan_oracle.Job, these: plan_oracle.Prices) -> None:
+    """Over every subset of a small job's nodes nothing that is allowed loses less than the plan, to a thousandth."""
+    plan, losses = planned(job, these), plan_oracle.losses(job, these)
+    least = min(losses.values())
+    chosen = (plan.kind, frozenset(plan.nodes))
+    assert plan.expected_loss_gpu_hours == pytest.approx(float(least), abs=ROUNDING)
+    assert float(losses[chosen]) == pytest.approx(float(least), abs=ROUNDING)
+    near = [option for option, value in losses.items() if value - least < 2 * ROUNDING]
+    assert len(near) > 1 or near == [chosen]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(1, 99), min_size=9, max_size=9), st.integers(1, 64))
+def test_more_than_eight_named_nodes_lose_no_better_set(percents: list[int], spares: int) -> None:
+    """Among nodes that differ in their guilt alone, the most suspected together are as good as every subset."""
+    roots = [{f"n{i}": percent / 100} for i, percent in enumerate(percents)]
+    verdict = judged(*roots, named=tuple(f"n{i}" for i in range(len(percents))))
+    quick = choose(verdict, on(40, spares=spares), COSTS)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(options, "EVERY_SUBSET_OF", 9)
+        assert choose(verdict, on(40, spares=spares), COSTS).expected_loss_gpu_hours == quick.expected_loss_gpu_hours
+
+
+# What it is made of.
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    """The order of the named nodes and of the groups leaves no trace in the plan."""
+    groups = {"b": ("n1", "n2"), "a": ("n2", "n1")}
+    verdict = judged({"n1": 0.5, "n2": 0.4}, named=("n1", "n2"))
+    turned = replace(verdict, action=replace(verdict.action, nodes=("n2", "n1")))
+    one = choose(verdict, on(64, groups=groups), COSTS)
+    two = choose(turned, on(64, groups=dict(reversed(groups.items()))), COSTS)
+    assert msgspec.json.encode(one) == msgspec.json.encode(two)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(), min_size=1, max_size=4), st.floats())
+def test_wild_probabilities_do_no_harm(shares: list[float], since: float) -> None:
+    """What is no probability is brought to one: the loss stays a number, and no unnamed node is touched."""
+    entries = tuple(Culprit(root="r1", kind="node", id=f"n{i}", probability=p) for i, p in enumerate(shares))
+    verdict = replace(judged({"n0": 0.5}, named=("n0",)), culprits=entries, suspects=entries)
+    plan = choose(verdict, on(8, seconds_since_checkpoint=since), COSTS)
+    assert math.isfinite(plan.expected_loss_gpu_hours or 0.0)
+    assert set(plan.nodes) <= {"n0"}
+    assert 0 <= plan.probability <= 1
+
+
+def test_a_large_job_with_many_named_is_planned() -> None:
+    """Five hundred named nodes of 2,048 are weighed without trying their subsets."""
+    named = tuple(f"n{i}" for i in range(500))
+    verdict = judged(*({node: 1.0} for node in named), named=named)
+    assert set(choose(verdict, on(2048), COSTS).nodes) == set(named)
+
+
+# The costs.
+
+
+def test_the_packaged_table_is_whole() -> None:
+    """The packaged table names every cost, without a problem, and what the code falls back to are its values."""
+    table = load().table("plan")
+    told = {f"{key}_{name}" for name in ("seconds", "hours") for key in table[name]}
+    assert told | {"cures"} == set(Costs.__struct_fields__)
+    assert list(problems(table)) == []
+    assert replace(COSTS, cures=Costs().cures) == Costs()
+
+
+def test_the_longest_pattern_sets_the_rate() -> None:
+    """A class takes the rate of its own row before a pattern's, and a pattern's before everybody's."""
+    costs = replace(COSTS, cures={"*": 0.2, "xid_*": 0.0, "xid_63": 0.5})
+    assert [costs.cured_by_restart(name) for name in ("xid_63", "xid_79", "stopped")] == [0.5, 0.0, 0.2]
+
+
+def test_a_site_lays_its_costs_over(tmp_path: Path) -> None:
+    """A site's file replaces the rows that it names; what is no cost or out of bounds is refused with its value."""
+    file = tmp_path / "plan.toml"
+    file.write_text("[seconds]\nrestart = 180\n[cures]\nnever_entered = 0.4\n", encoding="utf-8")
+    costs = Costs.of(load(file))
+    assert (costs.restart_seconds, costs.redetect_seconds) == (180.0, 600.0)
+    assert (costs.cured_by_restart("never_entered"), costs.cured_by_restart("stopped")) == (0.4, 0.227)
+    file.write_text("[seconds]\nrestart = -1\nrestrat = 5\n[cures]\n'*' = 22.7\n[money]\n", encoding="utf-8")
+    with pytest.raises(KnowledgeError) as refused:
+        load(file)
+    for said in ("seconds.restart = -1", "seconds.restrat", "cures.* = 22.7", "money"):
+        assert said in str(refused.value)

@@ -1,0 +1,453 @@
+"""The step of remediation: each way through its states, and each way in which it must not go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from analyzers.remediation.events import (
+    AddHold,
+    Approve,
+    AskUndo,
+    Begin,
+    Cancel,
+    CloseBreaker,
+    Complete,
+    Event,
+    ExpireHold,
+    Fail,
+    Heartbeat,
+    Proposed,
+    Refused,
+    Reject,
+    SetFreeze,
+    Take,
+    Tick,
+    Told,
+    Verified,
+)
+from analyzers.remediation.step import step
+from analyzers.remediation.types import (
+    Book,
+    Facts,
+    Freeze,
+    Hold,
+    JobFacts,
+    Limits,
+    Policy,
+    Remediation,
+    Rule,
+    Tally,
+)
+
+JOB = "llama-8b"
+NODES = tuple(f"gpu-{number}" for number in range(8))
+AUTOMATIC = Rule(name="stuck", mode="automatic", kind="evict", least_probability=0.9, least_precision=0.8)
+SHOWN = Tally(seen=40, right=40)
+
+
+def plan(id: str = "rem-1", **fields: Any) -> Remediation:
+    """Return the plan to evict one node of the job."""
+    told: dict[str, Any] = {
+        "incident": "inc-1", "verdict_version": 2, "job": JOB, "attempt": 1, "kind": "evict", "nodes": ("gpu-3",),
+        "fault_class": "stopped", "symptom": "hang", "probability": 0.95, "why": "it is stopped", "proposed_at": 0.0,
+    }  # fmt: skip
+    return Remediation(id=id, **(told | fields))
+
+
+def facts(**fields: Any) -> Facts:
+    """Return a fleet of a hundred nodes with one job on eight of them."""
+    known: dict[str, Any] = {"fleet_nodes": 100, "jobs": {JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=4)}}
+    return Facts(**(known | fields))
+
+
+class Desk:
+    """A book, and the events that come to it one after the other."""
+
+    def __init__(self, *rules: Rule, limits: Limits | None = None, **given: Any) -> None:
+        self.book = Book(policy=Policy(rules=rules, limits=limits or Limits()), facts=facts(), **given)
+        self.now = 1_000.0
+        self.told: list[Told] = []
+
+    def __call__(self, event: Event, *, later: float = 1.0) -> list[str]:
+        """Let an event happen some seconds later and return the kinds of what was told."""
+        self.now += later
+        self.book, instructions = step(self.book, event, self.now)
+        told = [one for one in instructions if isinstance(one, Told)]
+        self.told += told
+        return [one.kind.removeprefix("remediation_") for one in told]
+
+    def refuses(self, event: Event) -> Refused:
+        """Return how an event is refused; the book is the same after it."""
+        before = self.book
+        with pytest.raises(Refused) as refused:
+            self(event)
+        assert self.book is before
+        return refused.value
+
+    def one(self, id: str = "rem-1") -> Remediation:
+        """Return a remediation as it stands."""
+        return self.book.remediations[id]
+
+    def executing(self, id: str = "rem-1", **fields: Any) -> int:
+        """Bring a plan as far as its execution and return the token under which it is executed."""
+        self(Proposed(incident=fields.get("incident", "inc-1"), plan=plan(id, **fields)))
+        self(Approve(id=id, by="ann"))
+        self(Take(id=id, by="slurm"))
+        token = self.one(id).claims
+        self(Begin(id=id, by="slurm", token=token))
+        return token
+
+
+def test_the_straight_way_ends_in_a_cure() -> None:
+    """Proposed, approved, claimed, begun, completed, verified: each is told once."""
+    desk = Desk()
+
+    token = desk.executing()
+    desk(Complete(id="rem-1", by="slurm", token=token, did={"gpu-3": "drained"}))
+    desk(Verified(id="rem-1", outcome="cured", why="attempt 2 has done 10 steps"))
+
+    assert [one.kind.removeprefix("remediation_") for one in desk.told] == [
+        "proposed", "approved", "claimed", "begun", "completed", "verified",
+    ]  # fmt: skip
+    assert (desk.one().status, desk.one().outcome, desk.one().did) == ("done", "cured", {"gpu-3": "drained"})
+
+
+def test_nothing_happens_until_somebody_approves() -> None:
+    """Without a policy a proposal cannot be claimed, and after four hours it expires."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+
+    assert desk.refuses(Take(id="rem-1", by="slurm")).code == "conflict"
+    assert desk(Tick(), later=4 * 3_600.0) == ["expired"]
+
+
+def test_an_automatic_rule_acts_only_after_shadow_mode_has_shown_it() -> None:
+    """The same plan is approved by the policy with forty right of forty, and only noted with nineteen."""
+    shown, unshown = (
+        Desk(AUTOMATIC, tallies={"stuck": SHOWN}),
+        Desk(AUTOMATIC, tallies={"stuck": Tally(seen=19, right=19)}),
+    )
+
+    assert shown(Proposed(incident="inc-1", plan=plan())) == ["proposed", "approved"]
+    assert unshown(Proposed(incident="inc-1", plan=plan())) == ["proposed", "would_act"]
+    assert shown.one().approved_by == "policy stuck"
+    assert "20 are needed" in unshown.one().because
+
+
+def test_a_policy_waits_for_what_hinders_it() -> None:
+    """A held node is not approved; when the hold has run out, it is; it is told of once, not at every tick."""
+    desk = Desk(AUTOMATIC, tallies={"stuck": SHOWN})
+    desk(AddHold(hold=Hold(id="h1", by="ann", reason="a test runs", made_at=1_000.0, until=1_060.0, node="gpu-3")))
+
+    assert desk(Proposed(incident="inc-1", plan=plan())) == ["proposed", "hindered"]
+    assert desk(Tick()) == desk(Tick()) == []
+    assert desk(Tick(), later=60.0) == ["approved", "hold_expired"]
+
+
+def test_a_second_claimant_is_refused_until_the_lease_has_run_out() -> None:
+    """Two schedulers: the second comes in only after the first's lease, under a larger token; the first is fenced."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm-a", seconds=30.0))
+
+    assert desk.refuses(Take(id="rem-1", by="slurm-b")).code == "conflict"
+    assert desk(Tick(), later=31.0) == ["released"]
+    desk(Take(id="rem-1", by="slurm-b"))
+    assert desk.refuses(Begin(id="rem-1", by="slurm-a", token=1)).code == "fenced"
+    assert desk(Begin(id="rem-1", by="slurm-b", token=2)) == ["begun"]
+
+
+def test_a_late_claimant_cannot_act_even_before_anybody_has_noticed() -> None:
+    """The lease counts and not the tick: an hour later neither begin nor heartbeat nor complete is taken."""
+    desk = Desk()
+    token = desk.executing()
+    desk.now += 3_600.0
+
+    for event in (Heartbeat, Begin, Complete):
+        assert desk.refuses(event(id="rem-1", by="slurm", token=token)).code == "fenced"
+
+
+def test_a_heartbeat_keeps_the_lease() -> None:
+    """With a heartbeat every 50 s a claim of 60 s lasts for ten minutes."""
+    desk = Desk()
+    token = desk.executing()
+
+    for _ in range(12):
+        desk(Heartbeat(id="rem-1", by="slurm", token=token), later=50.0)
+        assert desk(Tick(), later=0.0) == []
+    assert desk(Complete(id="rem-1", by="slurm", token=token)) == ["completed"]
+
+
+def test_a_scheduler_that_dies_while_it_acts_leaves_a_failure_that_can_be_undone() -> None:
+    """Nobody begins it a second time; a person may have it undone."""
+    desk = Desk()
+    desk.executing()
+
+    assert desk(Tick(), later=61.0) == ["failed"]
+    assert desk.refuses(Take(id="rem-1", by="slurm")).code == "conflict"
+    assert desk(AskUndo(id="rem-1", by="ann", reason="look first")) == ["undo_asked"]
+    desk(Take(id="rem-1", by="slurm"))
+    assert desk(Complete(id="rem-1", by="slurm", token=2)) == ["undone"]
+
+
+def test_a_lost_answer_is_given_again() -> None:
+    """Begin and complete say the same twice under the same token, and are carried out once."""
+    desk = Desk()
+    token = desk.executing()
+
+    assert desk(Begin(id="rem-1", by="slurm", token=token)) == []
+    assert desk(Complete(id="rem-1", by="slurm", token=token)) == ["completed"]
+    assert desk(Complete(id="rem-1", by="slurm", token=token)) == []
+    assert len(desk.book.executions) == 1
+
+
+def test_what_was_not_begun_can_be_withdrawn_and_what_was_cannot() -> None:
+    """A claimed one is cancelled and its claimant fenced; an executing one has to be undone."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm"))
+
+    assert desk(Cancel(id="rem-1", by="ann", reason="the job moves again")) == ["cancelled"]
+    assert desk.refuses(Begin(id="rem-1", by="slurm", token=1)).code == "fenced"
+    token = desk.executing("rem-2", incident="inc-2")
+    assert token == 1
+    assert desk.refuses(Cancel(id="rem-2", by="ann", reason="")).code == "conflict"
+
+
+def test_a_rejected_plan_does_not_come_back_by_itself() -> None:
+    """The next version of the verdict with the same plan leaves a person's no as it is."""
+    desk = Desk(AUTOMATIC, tallies={"stuck": SHOWN}, freeze=Freeze(by="ann", reason="x", at=0.0))
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Reject(id="rem-1", by="ann", reason="it is my test"))
+    desk(SetFreeze(freeze=None, by="ann", reason="done"))
+
+    assert desk(Proposed(incident="inc-1", plan=plan(verdict_version=3))) == []
+    assert desk.one().status == "rejected"
+
+
+def test_a_newer_verdict_replaces_the_plan_of_the_older() -> None:
+    """Another node is named: the first proposal is cancelled. Nobody is named: so is the second."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+
+    assert desk(Proposed(incident="inc-1", plan=plan("rem-2", nodes=("gpu-4",)))) == ["cancelled", "proposed"]
+    assert desk(Proposed(incident="inc-1", plan=None, why="the job moves again")) == ["cancelled"]
+    assert {one.status for one in desk.book.remediations.values()} == {"cancelled"}
+
+
+def test_what_a_policy_approved_has_to_pass_it_again() -> None:
+    """A version that is less sure takes the policy's approval back; a person's stays."""
+    desk, asked = Desk(AUTOMATIC, tallies={"stuck": SHOWN}), Desk()
+    for one in (desk, asked):
+        one(Proposed(incident="inc-1", plan=plan()))
+    asked(Approve(id="rem-1", by="ann"))
+    less = plan(verdict_version=3, probability=0.6)
+
+    assert desk(Proposed(incident="inc-1", plan=less)) == ["hindered"]
+    assert (desk.one().status, desk.one().approved_by) == ("proposed", "")
+    assert asked(Proposed(incident="inc-1", plan=less)) == []
+    assert asked.one().status == "approved"
+
+
+def test_a_plan_that_comes_again_goes_on_counting_its_tokens() -> None:
+    """A cancelled plan that is proposed anew gives a larger token: the old claimant stays fenced."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm"))
+    desk(Proposed(incident="inc-1", plan=None, why="it moves"))
+    desk(Proposed(incident="inc-1", plan=plan(verdict_version=4)))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm"))
+
+    assert desk.one().claims == 2
+    assert desk.refuses(Begin(id="rem-1", by="slurm", token=1)).code == "fenced"
+
+
+def test_a_freeze_stops_everything_also_what_is_taken_back() -> None:
+    """While it is frozen nothing is claimed or begun, an undo neither; afterwards it goes on."""
+    desk = Desk()
+    token = desk.executing()
+    desk(Complete(id="rem-1", by="slurm", token=token))
+    desk(AskUndo(id="rem-1", by="ann", reason="it was well"))
+    desk(SetFreeze(freeze=Freeze(by="ann", reason="maintenance", at=desk.now), by="ann", reason="maintenance"))
+
+    refused = desk.refuses(Take(id="rem-1", by="slurm"))
+    assert refused.code == "hindered"
+    assert "maintenance" in str(refused)
+    desk(SetFreeze(freeze=None, by="ann", reason="over"))
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]
+
+
+def test_what_comes_up_between_claim_and_execution_stops_it() -> None:
+    """A hold that is made after the claim keeps the execution from beginning."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk(Take(id="rem-1", by="slurm"))
+    desk(AddHold(hold=Hold(id="h1", by="bob", reason="mine", made_at=0.0, until=9e9, job=JOB)))
+
+    assert desk.refuses(Begin(id="rem-1", by="slurm", token=1)).code == "hindered"
+    desk(ExpireHold(id="h1", by="bob"))
+    assert desk(Begin(id="rem-1", by="slurm", token=1)) == ["begun"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"merged": {"inc-1": "inc-9"}}, "of the fleet"),
+        ({"newest_verdicts": {"inc-1": 3}}, "3 is the newest"),
+        ({"jobs": {}}, "nothing is known of job"),
+        ({"jobs": {JOB: JobFacts(nodes=NODES, attempt=2)}}, "attempt 2"),
+        ({"jobs": {JOB: JobFacts(nodes=("gpu-7",), attempt=1)}}, "does not run on gpu-3"),
+        ({"jobs": {JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=8)}}, "whose minimum is 8"),
+        ({"jobs": {JOB: JobFacts(nodes=NODES, attempt=1, saving_since=990.0)}}, "saving a checkpoint"),
+        ({"jobs": {JOB: JobFacts(nodes=NODES, attempt=1, holders={"gpu-3": ()})}}, "last holder"),
+        ({"tenants": {"gpu-3": (JOB, "bert")}}, "bert on gpu-3"),
+    ],
+)
+def test_what_is_known_of_job_and_fleet_hinders(changed: dict[str, Any], code: str) -> None:
+    """Each fact that makes the eviction wrong refuses the claim, with a sentence that says which."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.book = replace(desk.book, facts=facts(**changed))
+
+    refused = desk.refuses(Take(id="rem-1", by="slurm"))
+    assert refused.code == "hindered"
+    assert code in str(refused)
+
+
+def test_a_spare_takes_the_place_of_an_evicted_node() -> None:
+    """At its minimum a job may lose a node if one spare is there."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan()))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.book = replace(desk.book, facts=facts(jobs={JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=8, spares=1)}))
+
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]
+
+
+def fleet_desk(**limits: Any) -> Desk:
+    """Return a desk whose jobs each run on nodes of their own."""
+    desk = Desk(limits=Limits(**limits))
+    jobs = {f"job-{number}": JobFacts(nodes=(f"gpu-{number}", f"gpu-{number}b")) for number in range(20)}
+    desk.book = replace(desk.book, facts=facts(jobs=jobs))
+    return desk
+
+
+def evict(desk: Desk, number: int) -> None:
+    """Evict a node of one of the jobs."""
+    named = {"incident": f"inc-{number}", "job": f"job-{number}", "nodes": (f"gpu-{number}",), "attempt": None}
+    desk.executing(f"rem-{number}", **named)
+
+
+def test_the_budget_of_an_hour_is_not_passed() -> None:
+    """Four nodes an hour: the fifth is refused until the first is an hour ago."""
+    desk = fleet_desk(evictions_an_hour=4, breaker_share=1.0)
+    for number in range(4):
+        evict(desk, number)
+
+    with pytest.raises(Refused, match="budget of 4"):
+        evict(desk, 4)
+    desk.now += 3_600.0
+    evict(desk, 5)
+
+
+def test_the_breaker_opens_at_its_share_and_only_a_person_closes_it() -> None:
+    """Five of a hundred nodes within the hour open it; a day later it is open still; closed, it counts anew."""
+    desk = fleet_desk(evictions_an_hour=100, breaker_share=0.05)
+    for number in range(5):
+        evict(desk, number)
+
+    assert desk.book.trip is not None
+    desk(Tick(), later=86_400.0)
+    with pytest.raises(Refused, match="the breaker is open"):
+        evict(desk, 5)
+    assert desk(CloseBreaker(by="ann", reason="it was the switch")) == ["breaker_closed"]
+    evict(desk, 6)
+
+
+def test_more_than_the_share_at_once_is_refused_without_opening_the_breaker() -> None:
+    """Six of a hundred nodes in one remediation do not act at all, and the next of one node does."""
+    desk = fleet_desk(evictions_an_hour=100, breaker_share=0.05)
+    job = JobFacts(nodes=tuple(f"x-{number}" for number in range(10)))
+    desk.book = replace(desk.book, facts=facts(jobs={**desk.book.facts.jobs, "wide": job}))
+
+    with pytest.raises(Refused, match="would pass 5"):
+        desk.executing("rem-w", incident="inc-w", job="wide", attempt=None, nodes=job.nodes[:6])
+    assert desk.book.trip is None
+    evict(desk, 1)
+
+
+def test_one_remediation_at_a_time_acts_on_a_job() -> None:
+    """While one is executed a second of the same job is not claimed."""
+    desk = Desk()
+    desk.executing()
+    desk(Proposed(incident="inc-2", plan=plan("rem-2", incident="inc-2", nodes=("gpu-5",))))
+    desk(Approve(id="rem-2", by="ann"))
+
+    assert "one at a time" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+
+
+def test_without_news_of_the_job_the_outcome_is_unknown() -> None:
+    """Half an hour after its completion it is done, and nobody is convicted or acquitted by a guess."""
+    desk = Desk()
+    token = desk.executing()
+    desk(Complete(id="rem-1", by="slurm", token=token))
+
+    assert desk(Tick(), later=1_800.0) == ["verified"]
+    assert (desk.one().status, desk.one().outcome) == ("done", "unknown")
+
+
+def test_a_restart_cannot_be_undone() -> None:
+    """A reattempt takes no node out: an undo is refused with that sentence."""
+    desk = Desk()
+    token = desk.executing(kind="reattempt", nodes=())
+    desk(Complete(id="rem-1", by="slurm", token=token))
+
+    assert "nothing to undo" in str(desk.refuses(AskUndo(id="rem-1", by="ann", reason="x")))
+
+
+def test_a_failure_keeps_what_was_done_before_it() -> None:
+    """What the scheduler did before it failed is there for the undo."""
+    desk = Desk()
+    token = desk.executing()
+
+    desk(Fail(id="rem-1", by="slurm", token=token, reason="requeue: timeout", did={"gpu-3": "drained"}))
+    assert (desk.one().status, desk.one().did, desk.one().because) == (
+        "failed",
+        {"gpu-3": "drained"},
+        "requeue: timeout",
+    )
+    assert desk(AskUndo(id="rem-1", by="ann", reason="x")) == ["undo_asked"]
+
+
+def test_a_tenant_that_nobody_counted_hinders() -> None:
+    """The plan counts what bert loses; another job that came to the node since then is not passed over."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan(priced_tenants=("bert",))))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.book = replace(desk.book, facts=facts(tenants={"gpu-3": (JOB, "bert", "qwen")}))
+
+    refused = desk.refuses(Take(id="rem-1", by="slurm"))
+    assert refused.code == "hindered"
+    assert "qwen on gpu-3" in str(refused)
+    desk.book = replace(desk.book, facts=facts(tenants={"gpu-3": (JOB, "bert")}))
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]
+
+
+def test_a_drain_that_waits_costs_no_tenant_anything() -> None:
+    """A node that is taken out when its jobs have ended may have other jobs on it."""
+    desk = Desk()
+    desk(Proposed(incident="inc-1", plan=plan(kind="drain_after_job")))
+    desk(Approve(id="rem-1", by="ann"))
+    desk.book = replace(desk.book, facts=facts(tenants={"gpu-3": (JOB, "bert")}))
+
+    assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]

@@ -1,0 +1,468 @@
+"""Findings argue, combine decides: what counts once, what picks from a set, what is an echo, and what may be done."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Evidence, Family, Finding, Suspect
+from analyzers.model.topology import ProcessGroup, Topology
+from analyzers.model.verdict import Verdict, to_json
+from analyzers.model.window import Window
+from analyzers.verdict.build import MOST_SET_RANKS, compose, instant
+from analyzers.verdict.correlate import combine
+from service.packaged_knowledge import load
+
+NODES = {rank: f"n{rank // 4}" for rank in range(64)}
+GROUPS = (ProcessGroup("world", "0", "", "world", tuple(range(64))), ProcessGroup("tp", "7", "tp", "tp", (4, 5, 6, 7)))
+SHAPE = Topology(tuple(range(64)), NODES, GROUPS)
+BARE = Topology(tuple(range(64)))
+FAMILY_OF: dict[str, Family] = {
+    "hang": "waits", "ras": "waits", "stacks": "stacks", "process": "process", "hardware": "hardware", "crash": "log"
+}  # fmt: skip
+
+
+@cache
+def knowledge() -> Knowledge:
+    """The packaged knowledge, read once."""
+    return load()
+
+
+def suspect(*ranks: int, strength: float = 0.9, **more: object) -> Suspect:
+    """Somebody, with one sentence of evidence."""
+    name = ",".join(map(str, ranks)) or str(more.get("node"))
+    known = {"kind": "rank", "why": f"{name} stands still", "evidence": (Evidence(text=f"seen at {name}"),)}
+    return Suspect(strength=strength, ranks=ranks, **{**known, **more})  # type: ignore[arg-type]
+
+
+def claim(analyzer: str, fault_class: str, *suspects: Suspect, **more: object) -> Finding:
+    """One analyzer's claim."""
+    known = {"symptom": "hang", "cause": "machine", "family": FAMILY_OF[analyzer], "together": len(suspects) == 1}
+    return Finding(analyzer=analyzer, fault_class=fault_class, suspects=suspects, **{**known, **more})  # type: ignore[arg-type]
+
+
+def a_set(*ranks: int, fault_class: str = "device_or_network", cause: str = "unknown", **more: object) -> Finding:
+    """Waits that end in several ranks of which at least one is guilty."""
+    members = tuple(suspect(rank, strength=round(0.9 / len(ranks), 4)) for rank in ranks)
+    return claim("hang", fault_class, *members, together=False, cause=cause, scope=frozenset(ranks), **more)
+
+
+def decided(*findings: Finding, topology: Topology = SHAPE) -> Verdict:
+    """The verdict that these claims come to."""
+    return compose(combine(findings, topology), Window(), topology, knowledge())
+
+
+def named(verdict: Verdict) -> list[tuple[str, tuple[int, ...]]]:
+    """Who is named: kind and id, and the guilty ranks."""
+    return [(f"{culprit.kind} {culprit.id}", culprit.ranks) for culprit in verdict.culprits]
+
+
+HUNG = claim("hang", "never_entered", suspect(5, strength=0.95), victims=tuple(r for r in range(64) if r != 5))
+
+
+# Families of evidence.
+
+
+def test_one_family_counts_once() -> None:
+    """Two analyzers that read the same kind of evidence do not add up: the probability stays what the first one said."""
+    twice = claim("ras", "behind", suspect(5, strength=0.8))
+    verdict = decided(HUNG, twice)
+    (root, *_) = verdict.culprits
+    assert root.probability == 0.95
+
+
+def test_what_one_process_table_says_twice_is_said_once() -> None:
+    """Stopped at 0.8 and gone at 0.7, by one table: the surer one stands, in one entry for the machine."""
+    verdict = decided(
+        claim("process", "stopped", suspect(5, strength=0.8)), claim("process", "gone", suspect(5, strength=0.7))
+    )
+    assert named(verdict) == [("node n1", (5,))]
+    assert verdict.culprits[0].probability == 0.8
+
+
+def test_two_families_multiply_their_doubts() -> None:
+    """Waits at 0.95 and process states at 0.95, independent of each other, leave a doubt of a quarter of a percent."""
+    stopped = claim("process", "stopped", suspect(5, strength=0.95))
+    verdict = decided(replace(HUNG, suspects=(suspect(5, strength=0.8),)), stopped)
+    assert named(verdict) == [("node n1", (5,))]
+    assert verdict.culprits[0].probability == 0.99  # 1 - 0.2 * 0.05, and never more than 0.99
+    assert {item.analyzer for item in verdict.evidence} == {"hang", "process"}
+
+
+def test_agreement_is_never_certainty() -> None:
+    """However many agree, one percent of doubt remains."""
+    more = [claim(name, "x", suspect(5, strength=0.99)) for name in ("process", "stacks")]
+    assert decided(HUNG, *more).culprits[0].probability <= 0.99
+
+
+def test_independent_roots_stay_apart() -> None:
+    """Two ranks of two nodes that both stand still are two roots, each with its own label and probabilities."""
+    both = claim("hang", "never_entered", suspect(5), suspect(20), together=True)
+    verdict = decided(both)
+    assert [(entry.root, entry.id) for entry in verdict.culprits] == [("r1", "n1"), ("r2", "n5")]
+
+
+# Narrowing.
+
+
+def test_stacks_pick_from_a_set() -> None:
+    """Of four that the waits cannot tell apart the one whose stack stands outside communication is named."""
+    minority = claim("stacks", "stuck_stack", suspect(6, strength=0.7), narrows=True)
+    verdict = decided(a_set(4, 5, 6, 7), minority)
+    assert [culprit.ranks for culprit in verdict.culprits] == [(6,)]
+    assert {entry.id for entry in verdict.rejected} == {"4", "5", "7"}
+    assert "show it waiting like the others" in verdict.rejected[0].why
+
+
+def test_a_hint_below_even_odds_picks_nobody() -> None:
+    """A stack that is less likely guilty than not leaves the set whole, and is told as a reason."""
+    hint = claim("stacks", "stuck_stack", suspect(6, strength=0.49), narrows=True)
+    verdict = decided(a_set(4, 5, 6, 7), hint)
+    assert [culprit.ranks for culprit in verdict.culprits] == [(4, 5, 6, 7)]
+    assert verdict.rejected == ()
+
+
+def test_process_states_pick_from_a_set_and_confirm() -> None:
+    """The one of the set that is stopped is the culprit, and two families agree on it: enough to evict."""
+    verdict = decided(
+        a_set(4, 5, 6, 7, fault_class="never_entered", cause="machine"),
+        claim("process", "stopped", suspect(6, strength=0.95)),
+    )
+    assert named(verdict) == [("node n1", (6,))]
+    assert verdict.action.kind == "evict"
+
+
+def test_a_finding_of_the_same_family_does_not_pick() -> None:
+    """RAS and the recorder are one family: what one leaves open the other does not close."""
+    same = claim("ras", "behind", suspect(6, strength=0.9), narrows=True)
+    assert [culprit.ranks for culprit in decided(a_set(4, 5, 6, 7), same).culprits] == [(4, 5, 6, 7)]
+
+
+def test_a_narrowing_claim_gives_a_certain_root_its_reason() -> None:
+    """Who is proven stays who it is; the stack tells why, and its evidence is listed."""
+    reason = claim("stacks", "data_loader", suspect(5, strength=0.7, why="rank 5 is in its data loader"), narrows=True)
+    verdict = decided(HUNG, reason)
+    assert named(verdict) == [("node n1", (5,))]
+    assert "rank 5 is in its data loader" in verdict.culprits[0].why
+    assert verdict.culprits[0].probability == 0.95
+
+
+def test_a_narrowing_claim_that_meets_nobody_names_nobody_beside_a_root() -> None:
+    """A minority stack elsewhere changes nothing where the waits end in somebody else."""
+    elsewhere = claim("stacks", "stuck_stack", suspect(40, strength=0.9), narrows=True)
+    assert named(decided(HUNG, elsewhere)) == named(decided(HUNG))
+
+
+def test_stacks_alone_are_a_suspicion() -> None:
+    """Where no waits are known a minority is all there is: weaker than as support, and to be probed."""
+    verdict = decided(claim("stacks", "stuck_stack", suspect(6, strength=0.9), narrows=True))
+    assert [culprit.ranks for culprit in verdict.culprits] == [(6,)]
+    assert verdict.culprits[0].probability == 0.72
+    assert verdict.action.kind == "probe"
+
+
+# Echoes.
+
+
+def test_who_waits_for_the_root_is_an_echo() -> None:
+    """A process in state D that waits for the culprit is a victim, and is told so."""
+    blocked = claim("process", "stopped", suspect(9, strength=0.8))
+    verdict = decided(HUNG, blocked)
+    assert named(verdict) == [("node n1", (5,))]
+    assert [(entry.id, entry.why) for entry in verdict.rejected] == [("9", "it waits for rank 5 itself")]
+
+
+def test_hardware_that_holds_nobody_up_is_no_root() -> None:
+    """An Xid on a node of which no rank is waited for does not make it a culprit of this hang."""
+    noise = claim("hardware", "xid_79", suspect(kind="device", node="n9", device="0000:9b:00", strength=0.95))
+    verdict = decided(HUNG, noise)
+    assert named(verdict) == [("node n1", (5,))]
+    assert verdict.rejected[0].why == "no rank on it holds the job up"
+
+
+def test_hardware_on_the_culprits_node_confirms_it() -> None:
+    """A device event on the node that holds the job up is the same root: its device and its sentence are added."""
+    device = claim("hardware", "xid_79", suspect(kind="device", node="n1", device="0000:9b:00", strength=0.95))
+    verdict = decided(HUNG, device)
+    assert named(verdict) == [("node n1", (5,))]
+    assert verdict.culprits[0].devices == ("0000:9b:00",)
+    assert verdict.action.kind == "evict"
+
+
+def test_a_failure_that_the_log_spells_out_goes_before_the_waits() -> None:
+    """An exception on rank 9 explains that the others wait, wherever the recorder says that the waits end."""
+    failed = claim("crash", "exception_one_rank", suspect(9, kind="code"), cause="code", symptom="crash")
+    verdict = decided(HUNG, failed)
+    assert (verdict.symptom, verdict.cause, named(verdict)) == ("crash", "code", [("code rank 9", (9,))])
+    assert verdict.rejected[0].why == "the waits follow from the failure that the log spells out"
+    assert verdict.action.kind == "reattempt"
+
+
+def test_an_uncertain_log_does_not_overrule_the_waits() -> None:
+    """Where the log leaves a set, the waits' culprit stands beside it."""
+    unsure = claim(
+        "crash", "silent", suspect(20, strength=0.3), suspect(30, strength=0.3), together=False, symptom="crash"
+    )
+    assert ("node n1", (5,)) in named(decided(unsure, replace(HUNG, victims=())))
+
+
+def test_weak_claims_stand_only_where_nothing_else_does() -> None:
+    """State D names a rank where no dump speaks, supports one that a dump names, and is silent beside another."""
+    blocked = claim("process", "uninterruptible", suspect(9, strength=0.65))
+    assert [culprit.ranks for culprit in decided(blocked).culprits] == [(9,)]
+    assert named(decided(replace(HUNG, victims=()), blocked)) == [("node n1", (5,))]
+    agreeing = claim("process", "uninterruptible", suspect(5, strength=0.65))
+    assert decided(HUNG, agreeing).culprits[0].probability == pytest.approx(0.9825)
+
+
+def test_a_running_job_is_not_accused_by_weak_evidence() -> None:
+    """Two snapshots show progress: neither a minority stack nor a state D makes a culprit."""
+    running = claim("hang", "running", symptom="healthy", cause="none")
+    weak = claim("process", "uninterruptible", suspect(9, strength=0.65))
+    stack = claim("stacks", "stuck_stack", suspect(6, strength=0.9), narrows=True)
+    verdict = decided(running, weak, stack)
+    assert (verdict.symptom, verdict.cause, verdict.culprits, verdict.abstained) == ("healthy", "none", (), False)
+    assert verdict.action.kind == "none"
+
+
+# Places.
+
+
+def test_several_guilty_ranks_of_a_node_are_one_machine() -> None:
+    """Four ranks of one node stand still: one culprit, one root, all four ranks."""
+    four = claim("hang", "never_entered", *(suspect(rank) for rank in (4, 5, 6, 7)), together=True)
+    verdict = decided(four)
+    assert named(verdict) == [("node n1", (4, 5, 6, 7))]
+    assert len(verdict.roots) == 1
+    assert verdict.action.nodes == ("n1",)
+
+
+def test_without_placement_the_verdict_is_about_ranks() -> None:
+    """No host is known: the rank is named, and the action speaks of ranks."""
+    verdict = decided(HUNG, topology=BARE)
+    assert named(verdict) == [("rank 5", (5,))]
+    assert (verdict.action.kind, verdict.action.nodes, verdict.action.ranks) == ("evict", (), (5,))
+
+
+def test_a_set_that_is_a_process_group_is_called_by_its_name() -> None:
+    """Exactly the members of a communicator: kind group, with the communicator's name."""
+    verdict = decided(a_set(4, 5, 6, 7))
+    assert (verdict.culprits[0].kind, verdict.culprits[0].id) == ("group", "7 (tp)")
+
+
+def test_a_set_of_one_stage_is_a_stage() -> None:
+    """No communicator has just these members, but all are of one pipeline stage."""
+    staged = Topology(tuple(range(64)), NODES, GROUPS, {rank: {"pp": rank // 16} for rank in range(64)})
+    verdict = decided(a_set(17, 18, 20), topology=staged)
+    assert (verdict.culprits[0].kind, verdict.culprits[0].ranks) == ("stage", (17, 18, 20))
+
+
+def test_a_set_that_excludes_hardly_anybody_names_nobody() -> None:
+    """A set of more than eight that is more than half the job abstains, and lists whom it considered."""
+    wide = a_set(*range(40), fault_class="never_entered", cause="machine", missing=("the stacks would decide",))
+    verdict = decided(wide)
+    assert (verdict.abstained, verdict.culprits) == (True, ())
+    assert len(verdict.suspects) == 40 + 1
+    assert verdict.missing[0].what == "the stacks would decide"
+    narrow = a_set(*range(MOST_SET_RANKS), fault_class="never_entered", cause="machine")
+    assert not decided(narrow, topology=Topology(tuple(range(9)))).abstained
+
+
+def test_the_chains_end_in_who_is_named() -> None:
+    """Ways of victims that end elsewhere are left out of a verdict that names somebody."""
+    told = replace(HUNG, chains=((0, 1, 5), (2, 3)))
+    assert decided(told).victims.chains == ("0 → 1 → 5",)
+
+
+# The ladder of actions.
+
+
+@pytest.mark.parametrize("fault_class", ["never_entered", "completion_lost", "init", "device_stuck"])
+def test_the_machines_own_record_is_proof_enough(fault_class: str) -> None:
+    """One rank whose own record convicts it is evicted, with what proves it."""
+    verdict = decided(claim("hang", fault_class, suspect(5, strength=0.95)))
+    assert (verdict.action.kind, verdict.action.nodes) == ("evict", ("n1",))
+    assert verdict.action.why
+
+
+def test_a_missing_dump_alone_is_probed() -> None:
+    """The dump may be missing through our own fault: named, looked at first, not evicted."""
+    verdict = decided(claim("hang", "no_dump", suspect(5, strength=0.8)))
+    assert named(verdict) == [("node n1", (5,))]
+    assert (verdict.action.kind, verdict.action.nodes) == ("probe", ("n1",))
+
+
+def test_a_missing_dump_that_another_family_explains_is_evicted() -> None:
+    """No dump, and no process on the node: two families agree."""
+    gone = claim("process", "gone", suspect(5, strength=0.85))
+    assert decided(claim("hang", "no_dump", suspect(5, strength=0.8)), gone).action.kind == "evict"
+
+
+def test_doubt_is_not_enough_to_evict() -> None:
+    """The right class at too low a probability: look first."""
+    assert decided(claim("hang", "never_entered", suspect(5, strength=0.8))).action.kind == "probe"
+
+
+@pytest.mark.parametrize("fault_class", ["device_or_network", "never_entered", "deadlock"])
+@pytest.mark.parametrize("cause", ["machine", "unknown", "network"])
+def test_a_set_is_probed_never_evicted(fault_class: str, cause: str) -> None:
+    """Whatever the class: one of several is guilty and three of four would be innocent."""
+    verdict = decided(a_set(4, 5, 6, 7, fault_class=fault_class, cause=cause))
+    assert verdict.action.kind == "probe"
+
+
+@pytest.mark.parametrize("fault_class", ["device_or_network", "deadlock"])
+def test_a_stopped_process_is_why_the_others_wait_for_it(fault_class: str) -> None:
+    """Stopped inside a collective that all have entered: the waits alone leave the cause open, its state does not."""
+    waits = a_set(4, 5, 6, 7, fault_class=fault_class)
+    verdict = decided(waits, claim("process", "stopped", suspect(5, strength=0.95)))
+    assert (verdict.cause, verdict.roots[0].fault_class) == ("machine", "stopped")
+    assert (verdict.action.kind, verdict.action.nodes) == ("evict", ("n1",))
+    traced = decided(waits, claim("process", "stopped", suspect(5, strength=0.5)))
+    assert (traced.cause, traced.action.kind) == ("unknown", "probe"), "py-spy and gdb stop a process for a moment, too"
+
+
+@pytest.mark.parametrize("fault_class", ["desync", "deadlock", "exception_all", "never_entered"])
+def test_code_is_never_evicted(fault_class: str) -> None:
+    """A cause in the code takes no machine, however sure it is and whoever agrees."""
+    culprit = suspect(5, kind="code", strength=0.99)
+    supporting = claim("process", "stopped", suspect(5, strength=0.95))
+    for findings in ([], [supporting]):
+        verdict = decided(claim("hang", fault_class, culprit, cause="code"), *findings)
+        assert verdict.action.kind == "rollback"
+        assert verdict.action.nodes == ()
+
+
+def test_too_many_nodes_are_never_evicted() -> None:
+    """Five nodes of sixteen at once share a cause that is none of them; four are the most."""
+    most = [suspect(4 * node) for node in range(5)]
+    assert decided(claim("hang", "never_entered", *most, together=True)).action.kind == "probe"
+    assert decided(claim("hang", "never_entered", *most[:4], together=True)).action.kind == "evict"
+
+
+def test_beside_a_proven_one_the_others_are_probed() -> None:
+    """A rank without a dump beside a convicted one is named in its own right and not evicted with it."""
+    beside = claim("hang", "no_dump", suspect(40, strength=0.2), together=False)
+    verdict = decided(replace(HUNG, victims=()), beside)
+    assert verdict.action.nodes == ("n1",)
+    assert "probe the others" in verdict.action.why
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"), [("storage", "none"), ("platform", "restart_job"), ("data", "none"), ("network", "probe")]
+)
+def test_what_is_no_machines_fault_takes_no_machine(cause: str, kind: str) -> None:
+    """Storage, platform, data and network have their own answers, none of which is an eviction."""
+    verdict = decided(claim("crash", "x", suspect(5, kind="platform"), cause=cause, symptom="crash"))
+    assert (verdict.action.kind, verdict.action.nodes) == (kind, ())
+
+
+def test_nothing_is_done_where_nothing_is_named() -> None:
+    """No claim at all: unknown, abstained, no action."""
+    verdict = decided()
+    assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("unknown", True, "none")
+    assert verdict.missing
+
+
+# The document.
+
+RANKS = st.sets(st.integers(0, 15), min_size=1, max_size=4)
+
+
+@st.composite
+def claims(draw: st.DrawFn) -> Finding:
+    """Any claim that an analyzer might make."""
+    analyzer = draw(st.sampled_from(sorted(FAMILY_OF)))
+    strengths = st.floats(0.01, 0.99)
+    suspects = [suspect(rank, strength=draw(strengths)) for rank in sorted(draw(RANKS))]
+    cause = draw(st.sampled_from(["machine", "code", "network", "unknown"]))
+    together, narrows = draw(st.booleans()), analyzer in ("stacks", "ras") and draw(st.booleans())
+    fault_class = draw(
+        st.sampled_from(["never_entered", "no_dump", "stopped", "device_or_network", "uninterruptible", "desync"])
+    )
+    return claim(
+        analyzer,
+        fault_class,
+        *suspects,
+        cause=cause,
+        together=together,
+        narrows=narrows,
+        victims=tuple(sorted(draw(RANKS))),
+    )
+
+
+def _per_root(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
+    return {
+        root: sum(p for _, p in found) for root, found in itertools.groupby(sorted(entries), key=lambda pair: pair[0])
+    }
+
+
+@given(
+    st.lists(claims(), max_size=4),
+    st.sampled_from([SHAPE, BARE, Topology(tuple(range(16)), {r: f"n{r}" for r in range(16)})]),
+)
+@settings(max_examples=150)
+def test_probabilities_of_a_root_sum_to_one_with_unknown(found: list[Finding], shape: Topology) -> None:
+    """Every root that is considered has suspects and an unknown whose probabilities are one together."""
+    verdict = decided(*found, topology=shape)
+    sums = _per_root((entry.root, entry.probability) for entry in verdict.suspects)
+    assert set(sums) == {root.root for root in verdict.roots}
+    assert all(total == pytest.approx(1.0, abs=0.002) for total in sums.values()), sums
+    assert all(0 <= entry.probability <= 1 for entry in (*verdict.suspects, *verdict.culprits))
+
+
+@given(st.lists(claims(), max_size=5), st.permutations(sorted(FAMILY_OF)))
+@settings(max_examples=150)
+def test_equal_verdicts_are_equal_bytes_whatever_the_order_of_claims(found: list[Finding], order: list[str]) -> None:
+    """The analyzers in another order, each with its own claims in its own, give the same document, byte for byte."""
+    other = sorted(found, key=lambda one: order.index(one.analyzer))
+    assert to_json(decided(*other)) == to_json(decided(*found))
+
+
+@given(st.lists(claims(), max_size=5))
+@settings(max_examples=150)
+def test_the_document_keeps_its_promises(found: list[Finding]) -> None:
+    """Culprits are suspects, their evidence is listed, only certain machines are evicted, no culprit is a victim."""
+    verdict = decided(*found)
+    listed = {item.id for item in verdict.evidence}
+    assert all(set(culprit.evidence) <= listed for culprit in (*verdict.culprits, *verdict.suspects))
+    assert {culprit.root for culprit in verdict.culprits} <= {root.root for root in verdict.roots}
+    assert verdict.abstained == (not verdict.culprits and verdict.symptom != "healthy")
+    if verdict.action.kind == "evict":
+        certain = {culprit.id for culprit in verdict.culprits if culprit.kind == "node" and culprit.probability >= 0.85}
+        assert set(verdict.action.nodes) <= certain
+        machines = {root.root for root in verdict.roots if root.cause == "machine"}
+        assert any(culprit.root in machines for culprit in verdict.culprits)
+    guilty = {rank for culprit in verdict.culprits for rank in culprit.ranks}
+    assert not guilty & set(_numbers(verdict.victims.ranks))
+
+
+def _numbers(text: str) -> Iterable[int]:
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def test_the_first_symptom_is_the_earliest_and_an_onset_the_first() -> None:
+    """Of what the claims call first, the one with the earliest time is told; times that are none are left out."""
+    early = replace(HUNG, onset=50.0, first_symptom=Evidence(text="early", at=50.0, rank=5))
+    late = claim("process", "stopped", suspect(5), onset=90.0, first_symptom=Evidence(text="late", at=90.0, rank=7))
+    verdict = decided(late, early)
+    assert verdict.first_symptom is not None
+    assert (verdict.first_symptom.text, verdict.first_symptom.rank) == ("early", 5)
+    assert (verdict.onset, verdict.first_symptom.at) == ("1970-01-01T00:00:50.000Z",) * 2
+    assert (instant(None), instant(-1.0), instant(1e300)) == (None, None, None)
+
+
+def test_knowledge_has_its_hash_in_the_document() -> None:
+    """Two knowledges are two documents, by hash."""
+    shape = Topology()
+    found = compose(combine([], shape), Window(), shape, Knowledge(hash="sha256:abc"))
+    assert found.knowledge == "sha256:abc"

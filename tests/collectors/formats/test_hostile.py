@@ -1,0 +1,394 @@
+"""Hostile, huge and broken files cost a message, never a crash, a wait, the memory or the files beside them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.files.opening import Limits
+from collectors.files.reading import read_file, read_paths
+from collectors.formats import Input, Sniff, _formats, reader, registry
+from collectors.records import FlightRecorderDump, Record, Unread
+
+MOST_MEMORY_MB = 300
+GOOD = pickle.dumps({"version": "2.9", "pg_config": {}, "pg_status": {}, "entries": []}, 2)
+
+# Reads a path in a fresh process and reports what a user would see, and the most memory any of its processes held.
+MEASURED = """
+import json, resource, sys, time
+from collections import Counter
+from collectors.files.reading import read_paths
+start = time.monotonic()
+unread, kinds = Counter(), Counter()
+reasons = []
+for record in read_paths(sys.argv[1:]):
+    kinds[type(record).__name__] += 1
+    if type(record).__name__ == "Unread":
+        unread[record.outcome] += 1
+        if len(reasons) < 3:
+            reasons.append(record.source + ": " + record.reason)
+# Its own high-water mark, not getrusage's, which an exec inherits from whoever started this process.
+own = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")]
+most = max(own + [resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss])
+print(json.dumps({"kinds": kinds, "unread": unread, "reasons": reasons, "mb": most >> 10,
+                  "seconds": time.monotonic() - start}))
+"""
+
+
+def measured(*paths: Path) -> dict[str, Any]:
+    """What reading the paths gives in a process of its own, with its memory and time."""
+    command = [sys.executable, "-c", MEASURED, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, timeout=300, check=True, cwd=Path(__file__).parents[3])
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def unread(records: list[Record]) -> list[tuple[str, str]]:
+    """The outcome and reason of everything that was not read."""
+    return [(record.outcome, record.reason) for record in records if isinstance(record, Unread)]
+
+
+class Payload:
+    """Unpickled freely, this makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "cut"])
+def test_a_pickle_with_a_payload_is_refused_and_runs_nothing(tmp_path: Path, protocol: int, whole: bool) -> None:
+    """A __reduce__ payload is named and refused, also by the reader of damaged pickles, and never runs."""
+    data = pickle.dumps({"version": "2.9", "entries": [Payload(tmp_path / "ran")]}, protocol)
+    (tmp_path / "_dump_0").write_bytes(data if whole else data[:-2])
+    records = read_file(tmp_path / "_dump_0")
+    assert not (tmp_path / "ran").exists()
+    assert not any(isinstance(record, FlightRecorderDump) for record in records)
+    if protocol > 1:  # older ones have no mark of their own and are not recognised at all
+        assert [outcome for outcome, _ in unread(records)] == ["refused"]
+        assert "mkdir" in unread(records)[0][1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"cos\nsystem\n(S'true'\ntR.",
+        b"\x80\x02cbuiltins\neval\nU\x011\x85R.",
+        b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.",
+        b"\x80\x02Pnumber\n.",
+        b"\x80\x02X\x01\x00\x00\x00aQ.",
+        b"\x80\x02\x82\x01.",
+        b"\x80\x02(ios\nsystem\n.",
+    ],
+    ids=["global0", "global2", "stack_global", "persid", "binpersid", "extension", "inst"],
+)
+def test_every_way_to_name_something_is_refused(tmp_path: Path, code: bytes) -> None:
+    """No opcode that imports, calls or looks an object up gets it."""
+    (tmp_path / "_dump_0").write_bytes(code)
+    assert [outcome in ("refused", "damaged") for outcome, _ in unread(read_file(tmp_path / "_dump_0"))] == [True]
+
+
+BOMBS = {
+    "huge memo": b"\x80\x02}r" + struct.pack("<I", 2**31 - 8) + b".",
+    "huge bytes": b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b"x.",
+    "huge string": b"\x80\x04\x8d" + struct.pack("<Q", 2**40) + b"x.",
+    "huge frame": b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"}.",
+    "deep": b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b".",
+    "cyclic": b"\x80\x02}q\x00U\x07entriesh\x00sU\x09pg_configh\x00s.",
+    "doubling": b"\x80\x02}U\x07entries](}U\x0binput_sizes" + b"K\x01" + b"2\x86" * 60 + b"see.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_pickle_that_asks_for_memory_gets_a_message(tmp_path: Path, name: str) -> None:
+    """A few bytes that unfold to gigabytes cost a message and bounded memory, and the dump beside them is read."""
+    (tmp_path / "_dump_0").write_bytes(BOMBS[name])
+    (tmp_path / "_dump_1").write_bytes(GOOD)
+    found = measured(tmp_path)
+    assert found["mb"] < MOST_MEMORY_MB
+    assert found["kinds"]["FlightRecorderDump"] >= 1
+    assert name in {"cyclic", "doubling"} or sum(found["unread"].values()) == 1
+
+
+def test_a_pickle_that_takes_forever_is_ended(tmp_path: Path) -> None:
+    """Hashing a tuple nested 2**60 times is ended after its time; its process dies alone and says which file it was."""
+    (tmp_path / "_dump_0").write_bytes(b"\x80\x02}K\x01" + b"2\x86" * 60 + b"K\x01s.")
+    (tmp_path / "_dump_1").write_bytes(GOOD)
+    records = list(read_paths([tmp_path], limits=Limits(seconds_per_file=1.0)))
+    assert [(type(record).__name__, record.rank) for record in records] == [("Unread", 0), ("FlightRecorderDump", 1)]
+    assert unread(records) == [("limit", "reading it took more than 1 s")]
+
+
+def test_a_line_of_five_gigabytes_is_not_held(tmp_path: Path) -> None:
+    """A log with a 5 GB line gives a message or its other lines in bounded memory."""
+    for name, head in (("zeros.log", b""), ("job.log", b"[rank3]: Traceback (most recent call last):\n")):
+        with (tmp_path / name).open("wb") as file:
+            file.write(head)
+            file.truncate(5_000_000_000)
+    found = measured(tmp_path / "zeros.log")
+    assert found["unread"] == {"unrecognised": 1}
+    assert found["mb"] < MOST_MEMORY_MB
+    assert measured(tmp_path / "job.log")["mb"] < MOST_MEMORY_MB
+
+
+def _zip_bomb(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for number in range(3):
+            with archive.open(f"_dump_{number}", "w") as member:
+                member.write(b"\x80\x02]")
+                for _ in range(300):
+                    member.write(b"]" * (1 << 20))
+
+
+def _gzip_bomb(path: Path) -> None:
+    with gzip.open(path, "wb", 9) as outer, gzip.open(outer, "wb", 9) as inner:
+        inner.write(b"\x80\x02]")
+        for _ in range(300):
+            inner.write(b"]" * (1 << 20))
+
+
+@pytest.mark.parametrize("make", [_zip_bomb, _gzip_bomb])
+def test_a_zip_bomb_is_cut(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """An archive that unfolds a thousandfold is stopped and named."""
+    make(tmp_path / "bomb")
+    (tmp_path / "_dump_1").write_bytes(GOOD)
+    found = measured(tmp_path)
+    assert found["unread"]["limit"] >= 1
+    assert "bomb" in " ".join(found["reasons"])
+    assert found["mb"] < MOST_MEMORY_MB
+    assert found["kinds"]["FlightRecorderDump"] >= 1
+
+
+def test_a_zip_whose_index_lies_is_damaged(tmp_path: Path) -> None:
+    """An index that declares gigabytes or points nowhere costs a message."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("_dump_0", GOOD)
+    data = bytearray(buffer.getvalue())
+    end = data.rindex(b"PK\x05\x06")
+    for offset, value in ((end + 12, 0x7FFFFFF0), (end + 16, 0x7FFFFFF0)):
+        broken = bytearray(data)
+        broken[offset : offset + 4] = struct.pack("<I", value)
+        (tmp_path / "x.zip").write_bytes(broken)
+        assert {outcome for outcome, _ in unread(read_file(tmp_path / "x.zip"))} <= {"damaged", "limit"}
+        assert unread(read_file(tmp_path / "x.zip"))
+
+
+def test_a_tar_header_that_lies_is_damaged(tmp_path: Path) -> None:
+    """A name of a terabyte, a size of minus one and letters for digits each cost a message."""
+    for kind, size in (
+        (b"L", b"\x80" + (2**40).to_bytes(11, "big")),
+        (b"x", b"77777777777\0"),
+        (b"0", b"\xff" * 12),
+        (b"0", b"zzzzzzzzzzz\0"),
+    ):
+        header = bytearray(512)
+        header[:4], header[124:136], header[156:157], header[257:263] = b"name", size, kind, b"ustar\0"
+        (tmp_path / "x.tar").write_bytes(bytes(header) + b"\0" * 2048)
+        records = read_file(tmp_path / "x.tar")
+        assert any(outcome in ("damaged", "limit") for outcome, _ in unread(records)), (kind, size)
+
+
+def test_a_symlink_loop_ends(tmp_path: Path) -> None:
+    """Links that lead to themselves, to each other or up the tree are named, and the files are read once."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "_dump_1").write_bytes(GOOD)
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "b").symlink_to("c")
+    (tmp_path / "c").symlink_to("b")
+    records = list(read_paths([tmp_path]))
+    assert Counter(type(record).__name__ for record in records) == {"FlightRecorderDump": 1, "Unread": 3}
+    assert {outcome for outcome, _ in unread(records)} == {"refused"}
+    assert unread(read_file(tmp_path / "b"))[0][0] == "refused"
+
+
+def test_a_hundred_thousand_empty_files_are_a_message(tmp_path: Path) -> None:
+    """They are counted, in bounded memory and time, and the one dump among them is read."""
+    for number in range(100_000):
+        os.close(os.open(tmp_path / f"empty_{number}", os.O_CREAT | os.O_WRONLY))
+    (tmp_path / "_dump_1").write_bytes(GOOD)
+    found = measured(tmp_path)
+    assert found["kinds"] == {"FlightRecorderDump": 1, "Unread": 1001}
+    assert found["mb"] < MOST_MEMORY_MB
+    assert found["seconds"] < 60
+
+
+def test_bytes_that_are_no_text_cost_a_message(tmp_path: Path) -> None:
+    """Noise in a file, in JSON and in a file's own name is read or named, and what is said of it can be printed."""
+    (tmp_path / "noise.log").write_bytes(bytes(range(128, 256)) * 600)
+    (tmp_path / "rank1.json").write_bytes(b'{"version": "2.10", "pg_status": {}, "comm_lib_version": "\xff\xfe"}')
+    (tmp_path / os.fsdecode(b"odd\xff\x1b[31m\n")).write_bytes(b"?")
+    records = list(read_paths([tmp_path]))
+    assert [record.rank for record in records if isinstance(record, FlightRecorderDump)] == [1]
+    assert all(record.source.isprintable() for record in records)
+
+
+def test_a_fifo_a_socket_and_a_device_are_not_waited_for(tmp_path: Path) -> None:
+    """What is no file is named at once; nobody needs to write into the FIFO."""
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    start = time.monotonic()
+    records = [*read_paths([tmp_path]), *read_file("/dev/zero")]
+    assert time.monotonic() - start < 30
+    assert [(outcome, reason.split(" is not")[0]) for outcome, reason in unread(records)] == [
+        ("refused", "a FIFO"),
+        ("refused", "a socket"),
+        ("refused", "a character device"),
+    ]
+
+
+# Imported before the rights are dropped: nobody may not be able to read the checkout or the interpreter's own files.
+AS_NOBODY = """
+import collections, encodings.idna, json, os, resource, sys, time
+from collectors.files.reading import read_paths
+from collectors.formats import registry
+registry()
+os.setgid(65534)
+os.setuid(65534)
+"""
+
+
+def test_a_folder_without_permission_is_named() -> None:
+    """A folder and a file that may not be read are named, and the file beside them is read."""
+    script = (AS_NOBODY if os.geteuid() == 0 else "") + MEASURED
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "closed").mkdir()
+        for path in ("closed/_dump_0", "_dump_1", "_dump_2"):
+            (folder / path).write_bytes(GOOD)
+        folder.chmod(0o755)
+        (folder / "_dump_2").chmod(0)
+        (folder / "closed").chmod(0)
+        command = [sys.executable, "-c", script, name]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120, cwd=Path(__file__).parents[3])
+        (folder / "closed").chmod(0o700)
+    assert not done.returncode, done.stderr.decode()
+    found = json.loads(done.stdout)
+    assert (found["kinds"], found["unread"]) == ({"FlightRecorderDump": 1, "Unread": 2}, {"refused": 2})
+    assert any("closed: the folder cannot be read: Permission denied" in reason for reason in found["reasons"])
+
+
+@pytest.fixture
+def trapped() -> Iterator[None]:
+    """A reader that claims files named trap_* and dies in the way that they hold."""
+
+    def sniff(head: bytes, source: str) -> int:
+        return 100 if head.startswith(b"trap:") else 0
+
+    claims: Sniff = sniff
+
+    @reader("00_trap", made_by="a test", gives="trouble", sniff=claims)
+    def read(input: Input) -> Iterator[Record]:
+        way = input.stream.read().decode()
+        yield Unread(source=input.source, reason="before the trap")
+        if way == "trap:raise":
+            raise ZeroDivisionError("on purpose")
+        if way == "trap:kill":
+            os.kill(os.getpid(), 9)
+        if way == "trap:exit":
+            os._exit(7)
+        if way == "trap:memory":
+            bytearray(1 << 40)
+        if way == "trap:sleep":
+            time.sleep(600)
+        if way == "trap:surrogate":
+            yield Unread(source=input.source, reason="\ud800")
+
+    registry.cache_clear()
+    yield
+    del _formats["00_trap"]
+    registry.cache_clear()
+
+
+REASONS = {
+    "raise": "the 00_trap reader failed: ZeroDivisionError: on purpose",
+    "kill": "reading it ended its process with SIGKILL (out of memory?)",
+    "exit": "reading it ended its process with exit code 7",
+    "memory": "reading it needs more memory than a file may",
+    "sleep": "reading it took more than 1 s",
+    "surrogate": "a Unread cannot be written",
+}
+
+
+@pytest.mark.usefixtures("trapped")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int) -> None:
+    """Exception, kill, exit, memory, time: each costs the file it came from, and the twenty beside them are read in order."""
+    for number in range(20):
+        (tmp_path / f"{number:02}_rank{number}").write_bytes(GOOD)
+    for number, way in enumerate(REASONS):
+        (tmp_path / f"{number * 3:02}_trap_{way}").write_bytes(f"trap:{way}".encode())
+    done: list[tuple[int, int]] = []
+    records = list(
+        read_paths(
+            [tmp_path], limits=Limits(seconds_per_file=1.0), workers=workers, progress=lambda *at: done.append(at)
+        )
+    )
+    assert [record.rank for record in records if isinstance(record, FlightRecorderDump)] == list(range(20))
+    sources = [record.source for record in records]
+    assert sources == sorted(sources)
+    for way, reason in REASONS.items():
+        said = [record.reason for record in records if isinstance(record, Unread) and record.source.endswith(way)]
+        assert said[-1].startswith(reason)
+    assert done[-1] == (26, 26)
+    assert done == sorted(done)
+
+
+@pytest.mark.usefixtures("trapped")
+def test_a_member_that_kills_its_reader_costs_itself(tmp_path: Path) -> None:
+    """Of an archive, only the member that ended the process is lost."""
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name, data in (("rank0", GOOD), ("rank1", b"trap:kill"), ("rank2", GOOD)):
+            archive.writestr(name, data)
+    records = read_file(tmp_path / "x.zip")
+    assert [(type(record).__name__, record.rank) for record in records] == [
+        ("FlightRecorderDump", 0),
+        ("Unread", 1),
+        ("FlightRecorderDump", 2),
+    ]
+
+
+def test_a_pause_of_whoever_takes_the_records_is_no_fault_of_a_file(tmp_path: Path) -> None:
+    """Records that are fetched slowly arrive all the same: the time is not counted against the file being read."""
+    large = {"version": "2.9", "pg_status": {}, "entries": [{"profiling_name": f"{i} " * 1000} for i in range(400)]}
+    for number in range(12):  # whose records fill the pipe to the parent, so that their children wait for it
+        (tmp_path / f"_dump_{number}").write_bytes(pickle.dumps(large, 4))
+    reading = read_paths([tmp_path], limits=Limits(seconds_per_file=0.5), workers=2)
+    records = [next(reading)]
+    time.sleep(3)  # more than 0.5 s and one for each MiB of the file
+    records += reading
+    assert unread(records) == []
+    assert sum(isinstance(record, FlightRecorderDump) for record in records) == 12
+
+
+def test_no_child_outlives_a_reading_that_is_given_up(tmp_path: Path) -> None:
+    """Whoever stops taking records leaves no process and no open pipe behind."""
+    for number in range(200):
+        (tmp_path / f"_dump_{number}").write_bytes(GOOD)
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    reading = read_paths([tmp_path], workers=2)
+    next(reading)
+    reading.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert (len(list(Path("/proc/self/fd").iterdir())) if before else 0) == before

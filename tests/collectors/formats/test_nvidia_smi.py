@@ -1,0 +1,410 @@
+"""nvidia-smi's own report, in its forms and versions: what is read of it, when it was made, and what bad reports cost."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import analyzers.knowledge
+from analyzers.incidents import judge
+from analyzers.knowledge import parse
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.files.reading import read_paths
+from collectors.formats import Damaged, Input, recognise
+from collectors.formats.nvidia_smi.nvidia_smi import read
+from collectors.records import NOT_READ, Device, DeviceState, Record, Samples, Unread
+
+KNOWLEDGE = parse({path.stem: path.read_text() for path in Path(analyzers.knowledge.__file__).parent.glob("*.toml")})
+STAMPED_AT = 1_790_848_800.0  # "Thu Oct  1 10:00:00 2026", as if it were UTC
+
+HEAD = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Thu Oct  1 10:00:00 2026
+Driver Version                            : 550.54.15
+CUDA Version                              : 12.4
+
+Attached GPUs                             : {gpus}
+"""
+
+GPU = """\
+GPU 00000000:{bus}:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    Serial Number                         : 165300000{index}
+    GPU UUID                              : GPU-0000000{index}
+    Minor Number                          : {index}
+    VBIOS Version                         : 96.00.74.00.11
+    GPU Reset Status
+        Reset Required                    : No
+    GSP Firmware Version                  : 550.54.15
+    PCI
+        Bus Id                            : 00000000:{bus}:00.0
+        GPU Link Info
+            PCIe Generation
+                Max                       : 5
+                Current                   : 5
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+        Replays Since Reset               : 3
+    Performance State                     : P0
+    Clocks Event Reasons
+        Idle                              : Not Active
+        SW Power Cap                      : Active
+        HW Slowdown                       : Active
+            HW Thermal Slowdown           : Active
+            HW Power Brake Slowdown       : Not Active
+    FB Memory Usage
+        Total                             : 81559 MiB
+        Used                              : 64000 MiB
+    BAR1 Memory Usage
+        Used                              : 1 MiB
+    Utilization
+        GPU                               : 97 %
+        Memory                            : 41 %
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 0
+            SRAM Uncorrectable Parity     : 0
+            SRAM Uncorrectable SEC-DED    : 1
+            DRAM Correctable              : 7
+            DRAM Uncorrectable            : 4
+        Aggregate
+            DRAM Uncorrectable            : 9
+    Retired Pages
+        Single Bit ECC                    : N/A
+        Double Bit ECC                    : N/A
+        Pending Page Blacklist            : N/A
+    Remapped Rows
+        Correctable Error                 : 0
+        Uncorrectable Error               : 2
+        Pending                           : Yes
+        Remapping Failure Occurred        : No
+        Bank Remap Availability Histogram
+            Max                           : 2560 bank(s)
+    Temperature
+        GPU Current Temp                  : 87 C
+        GPU T.Limit Temp                  : 4 C
+        Memory Current Temp               : 92 C
+    GPU Power Readings
+        Average Power Draw                : 650.00 W
+        Instantaneous Power Draw          : 612.35 W
+        Current Power Limit               : 700.00 W
+    Module Power Readings
+        Average Power Draw                : N/A
+    Clocks
+        Graphics                          : 1110 MHz
+        SM                                : 1110 MHz
+        Memory                            : 2619 MHz
+    Max Clocks
+        SM                                : 1980 MHz
+    Processes
+        GPU instance ID                   : N/A
+        Compute instance ID               : N/A
+        Process ID                        : 4242
+            Type                          : C
+            Name                          : /usr/bin/python3 : trainer
+            Used GPU Memory               : 63000 MiB
+        GPU instance ID                   : N/A
+        Compute instance ID               : N/A
+        Process ID                        : 4243
+            Type                          : C
+            Name                          : python
+            Used GPU Memory               : 900 MiB
+"""
+
+XML = """\
+<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+	<timestamp>Thu Oct  1 10:00:00 2026</timestamp>
+	<driver_version>550.54.15</driver_version>
+	<cuda_version>12.4</cuda_version>
+	<attached_gpus>1</attached_gpus>
+	<gpu id="00000000:18:00.0">
+		<product_name>NVIDIA H100 80GB HBM3</product_name>
+		<serial>1653000000</serial>
+		<uuid>GPU-00000000</uuid>
+		<minor_number>0</minor_number>
+		<vbios_version>96.00.74.00.11</vbios_version>
+		<gsp_firmware_version>550.54.15</gsp_firmware_version>
+		<pci>
+			<pci_bus_id>00000000:18:00.0</pci_bus_id>
+			<pci_gpu_link_info>
+				<pcie_gen><max_link_gen>5</max_link_gen><current_link_gen>5</current_link_gen></pcie_gen>
+				<link_widths><max_link_width>16x</max_link_width><current_link_width>8x</current_link_width></link_widths>
+			</pci_gpu_link_info>
+			<replay_counter>3</replay_counter>
+		</pci>
+		<performance_state>P0</performance_state>
+		<clocks_event_reasons>
+			<clocks_event_reason_gpu_idle>Not Active</clocks_event_reason_gpu_idle>
+			<clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>
+			<clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown>
+			<clocks_event_reason_hw_thermal_slowdown>Active</clocks_event_reason_hw_thermal_slowdown>
+		</clocks_event_reasons>
+		<fb_memory_usage><total>81559 MiB</total><used>64000 MiB</used></fb_memory_usage>
+		<utilization><gpu_util>97 %</gpu_util><memory_util>41 %</memory_util></utilization>
+		<ecc_errors>
+			<volatile>
+				<sram_correctable>0</sram_correctable>
+				<sram_uncorrectable_parity>0</sram_uncorrectable_parity>
+				<sram_uncorrectable_secded>1</sram_uncorrectable_secded>
+				<dram_correctable>7</dram_correctable>
+				<dram_uncorrectable>4</dram_uncorrectable>
+			</volatile>
+			<aggregate><dram_uncorrectable>9</dram_uncorrectable></aggregate>
+		</ecc_errors>
+		<retired_pages>
+			<double_bit_retirement><retired_count>N/A</retired_count></double_bit_retirement>
+		</retired_pages>
+		<remapped_rows>
+			<remapped_row_corr>0</remapped_row_corr>
+			<remapped_row_unc>2</remapped_row_unc>
+			<remapped_row_pending>Yes</remapped_row_pending>
+			<remapped_row_failure>No</remapped_row_failure>
+		</remapped_rows>
+		<temperature><gpu_temp>87 C</gpu_temp><memory_temp>92 C</memory_temp></temperature>
+		<gpu_power_readings>
+			<average_power_draw>650.00 W</average_power_draw>
+			<instant_power_draw>612.35 W</instant_power_draw>
+			<current_power_limit>700.00 W</current_power_limit>
+		</gpu_power_readings>
+		<clocks><graphics_clock>1110 MHz</graphics_clock><sm_clock>1110 MHz</sm_clock><mem_clock>2619 MHz</mem_clock></clocks>
+		<processes>
+			<process_info><pid>4242</pid><process_name>python</process_name><used_memory>63000 MiB</used_memory></process_info>
+			<process_info><pid>4243</pid><process_name>python</process_name><used_memory>900 MiB</used_memory></process_info>
+		</processes>
+	</gpu>
+</nvidia_smi_log>
+"""
+
+
+def text(gpus: int = 1) -> str:
+    """A report in text of so many GPUs."""
+    return HEAD.format(gpus=gpus) + "\n".join(
+        GPU.format(index=index, bus=f"{0x18 + index:02X}") for index in range(gpus)
+    )
+
+
+def records(content: str | bytes, at: float | None = STAMPED_AT) -> list[Record]:
+    """What the reader gives for a report."""
+    data = content.encode() if isinstance(content, str) else content
+    return list(read(Input("smi.log", io.BytesIO(data), data[:65536], node="gpu-0001", at=at)))
+
+
+def values(given: Iterable[Record], scope: str = "gpu") -> dict[str, dict[str, float]]:
+    """Every value of every device, by device and metric."""
+    found: dict[str, dict[str, float]] = {}
+    for one in given:
+        if isinstance(one, Samples) and one.scope == scope:
+            table: array[float] = array("q" if one.type == "<i8" else "f", one.values)
+            for row, device in enumerate(one.devices):
+                cells = table[row * len(one.metrics) : (row + 1) * len(one.metrics)]
+                found.setdefault(device, {}).update(zip(one.metrics, cells, strict=True))
+    return found
+
+
+def test_a_report_gives_names_values_and_processes() -> None:
+    """Of each GPU come its names, and its values in the unit printed, each under the heading that it stands below."""
+    given = records(text(2))
+
+    first = given[0]
+    assert isinstance(first, Device)
+    assert (first.id, first.index, first.pci, first.serial) == ("GPU-00000000", 0, "0000:18:00", "1653000000")
+    assert first.attributes["driver_version"] == "550.54.15"
+    assert first.attributes["vbios_version"] == "96.00.74.00.11"
+    assert {one.node for one in given} == {"gpu-0001"}
+    of_second = values(given)["GPU-00000001"]
+    assert of_second == {
+        "gpu_utilization_percent": 97, "memory_utilization_percent": 41, "power_watts": pytest.approx(612.35),
+        "power_limit_watts": 700, "gpu_temperature_celsius": 87, "memory_temperature_celsius": 92, "sm_clock_mhz": 1110,
+        "memory_clock_mhz": 2619, "performance_state": 0, "pcie_generation": 5, "pcie_width_lanes": 8,
+        "memory_used_mib": 64000, "ecc_sram_correctable_volatile_total": 0, "ecc_sram_uncorrectable_parity_volatile_total": 0,
+        "ecc_sram_uncorrectable_sec_ded_volatile_total": 1, "ecc_dram_correctable_volatile_total": 7,
+        "ecc_dram_uncorrectable_volatile_total": 4, "ecc_dram_uncorrectable_aggregate_total": 9,
+        "remapped_rows_correctable_total": 0, "remapped_rows_uncorrectable_total": 2, "remapped_rows_pending": 1,
+        "remapped_rows_failed": 0, "pcie_replays_total": 3, "throttle_reasons_mask": 0x4 | 0x8 | 0x40,
+    }  # fmt: skip
+    assert values(given, "gpu_process")["GPU-00000001/4242"] == {"memory_used_mib": 63000}
+    assert not [one for one in given if isinstance(one, DeviceState)]
+
+
+def test_text_and_xml_say_the_same() -> None:
+    """The XML of a GPU gives exactly the records that its text gives."""
+    assert records(XML) == records(text())
+
+
+def test_an_old_report_has_its_pages_and_bits() -> None:
+    """A driver before Ampere counts single and double bits and retires pages."""
+    old = HEAD.format(gpus=1) + (
+        "GPU 00000000:D8:00.0\n"
+        "    ECC Errors\n        Volatile\n            Single Bit\n                Total                     : 5\n"
+        "            Double Bit\n                Total                     : 2\n"
+        "    Retired Pages\n        Single Bit ECC                    : 60\n        Double Bit ECC                    : 5\n"
+        "        Pending Page Blacklist            : Yes\n"
+        "    Power Readings\n        Power Draw                        : 25.10 W\n"
+        "    Clocks Throttle Reasons\n        Idle                              : Active\n"
+    )
+
+    assert values(records(old)) == {
+        "0000:d8:00": {
+            "ecc_sbe_volatile_total": 5, "ecc_dbe_volatile_total": 2, "retired_pages_sbe_total": 60,
+            "retired_pages_dbe_total": 5, "retired_pages_pending": 1, "power_watts": pytest.approx(25.1),
+            "throttle_reasons_mask": 1,
+        }
+    }  # fmt: skip
+
+
+def test_a_real_report_of_retired_pages_is_read() -> None:
+    """The real report of eight GPUs, with retired pages on some, gives every count as it is printed."""
+    root = os.environ.get("FAULTHOUND_CORPUS")
+    if not root:
+        pytest.skip("FAULTHOUND_CORPUS is not set: the real report is not read")
+    given = list(read_paths([Path(root) / "samples" / "bad_nvsmi8_output.txt"]))
+
+    table = values(given)
+
+    assert [one.pci for one in given if isinstance(one, Device)] == [f"000{number}:00:00" for number in range(1, 9)]
+    assert table["0001:00:00"]["retired_pages_sbe_total"] == 60
+    assert [int(row["retired_pages_dbe_total"]) for row in table.values()] == [5, 61, 0, 0, 0, 45, 0, 56]
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        (
+            "Unable to determine the device handle for GPU 0000:19:00.0: GPU is lost.  Reboot the system to recover",
+            "lost",
+        ),
+        ("Unable to determine the device handle for GPU0000:19:00.0: Unknown Error", "unreadable"),
+        ("Unable to determine the device handle for GPU1: 0000:19:00.0: Unknown Error", "unreadable"),
+    ],
+)
+def test_a_gpu_that_the_tool_cannot_open_has_a_state(line: str, state: str) -> None:
+    """The one line that the tool prints for such a GPU is recognised, alone and in a report, and names its address."""
+    for content in (f"{line}\n", f"{line}\n{text()}"):
+        assert (found := recognise(content.encode(), "out.txt")) is not None
+        assert found.name == "nvidia_smi"
+        (told,) = [one for one in records(content) if isinstance(one, DeviceState)]
+        assert (told.state, told.pci, told.node) == (state, "0000:19:00", "gpu-0001")
+
+
+def test_a_report_of_a_lost_gpu_names_it_in_the_verdict() -> None:
+    """A GPU whose values all read "GPU is lost" is the verdict's culprit, by the report alone."""
+    fine, lost = GPU.format(index=0, bus="18"), GPU.format(index=1, bus="19")
+    lost = "\n".join(
+        line.partition(" : ")[0] + " : GPU is lost" if " : " in line else line for line in lost.splitlines()
+    )
+
+    given = records(HEAD.format(gpus=2) + fine + "\n" + lost)
+
+    (told,) = [one for one in given if isinstance(one, DeviceState)]
+    assert (told.state, told.pci, told.text) == ("lost", "0000:19:00", "GPU is lost")
+    (culprit,) = judge(Window.build(given), Topology(), KNOWLEDGE).culprits
+    assert (culprit.id, culprit.devices) == ("gpu-0001", ("0000:19:00",))
+
+
+def test_one_value_that_failed_is_no_lost_gpu() -> None:
+    """A single value that reads "Unknown Error" or "GPU is lost" is a hole and accuses nobody."""
+    for said in ("Unknown Error", "GPU is lost"):
+        given = records(text().replace("612.35 W", said).replace("650.00 W", "N/A"))
+
+        assert not [one for one in given if isinstance(one, DeviceState)]
+        assert "power_watts" not in values(given)["GPU-00000000"]
+
+
+def test_a_needed_reset_is_told() -> None:
+    """A report that says "Reset Required: Yes" gives that state."""
+    (told,) = [
+        one
+        for one in records(text().replace("Required                    : No", "Required                    : Yes"))
+        if isinstance(one, DeviceState)
+    ]
+
+    assert told.state == "reset_required"
+
+
+@pytest.mark.parametrize(
+    ("file_at", "at"),
+    [
+        (STAMPED_AT + 7 * 3600 + 2, STAMPED_AT + 7 * 3600 + 2),  # written seven hours west of Greenwich
+        (STAMPED_AT + 40 * 86_400, STAMPED_AT),  # the file was copied weeks later
+        (None, STAMPED_AT),
+    ],
+)
+def test_the_file_s_time_holds_where_it_can(file_at: float | None, at: float) -> None:
+    """The stamp has no zone: the file's own time is used where it can be the same instant, else the stamp as UTC."""
+    assert {one.at for one in records(text(), at=file_at)} == {at}
+
+
+def test_a_row_of_reports_is_a_row_of_ticks() -> None:
+    """What `nvidia-smi -q -l` appends is read report by report, each at its own time."""
+    later = text().replace("10:00:00", "10:00:05").replace(": 87 C", ": 91 C")
+
+    given = [one for one in records(text() + later, at=STAMPED_AT) if isinstance(one, Samples) and one.type == "<f4"]
+
+    assert [struct.unpack("<d", one.ticks)[0] - STAMPED_AT for one in given] == [0, 5]
+    assert [values([one])["GPU-00000000"]["gpu_temperature_celsius"] for one in given] == [87, 91]
+
+
+def test_a_hole_is_marked_as_one() -> None:
+    """A counter that one GPU has and the other lacks is no zero there."""
+    given = records(
+        text(2).replace("Replays Since Reset               : 3", "Replays Since Reset               : N/A", 1)
+    )
+
+    assert values(given)["GPU-00000000"]["pcie_replays_total"] == NOT_READ
+    assert values(given)["GPU-00000001"]["pcie_replays_total"] == 3
+
+
+def test_entities_are_refused() -> None:
+    """XML that declares entities, the way to make it explode, is damaged at once, with memory untouched."""
+    bomb = '<!DOCTYPE nvidia_smi_log [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><nvidia_smi_log><gpu id="1">&b;</gpu>'
+
+    with pytest.raises(Damaged, match="entity 'a'"):
+        records(bomb)
+
+
+def test_xml_that_is_cut_keeps_what_came(tmp_path: Path) -> None:
+    """Of a document that ends in the middle the GPU so far is given, and the offset of the end is named."""
+    file = tmp_path / "smi.xml"
+    file.write_text(XML[: XML.index("<temperature>")])
+
+    given = list(read_paths([file]))
+
+    assert values(given)["GPU-00000000"]["remapped_rows_uncorrectable_total"] == 2
+    assert isinstance(given[-1], Unread)
+    assert given[-1].outcome == "damaged"
+    assert f"{file.stat().st_size:,}" in given[-1].reason
+
+
+def test_depth_is_bounded() -> None:
+    """Elements nested without end are refused at the bound."""
+    with pytest.raises(Damaged, match="deeper than 32"):
+        records("<nvidia_smi_log>" + "<a>" * 100_000)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_mangled_report_never_hurts(data: st.DataObject) -> None:
+    """Bytes cut out, doubled or exchanged anywhere give records or Damaged, and nothing else."""
+    whole = data.draw(st.sampled_from([text(2).encode(), XML.encode()]))
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, min(len(whole), start + 400)))
+    mangled = whole[:start] + data.draw(st.binary(max_size=30)) * data.draw(st.integers(0, 3)) + whole[end:]
+
+    try:
+        given = records(mangled)
+    except Damaged:
+        return
+    assert all(isinstance(one, Device | DeviceState | Samples) for one in given)

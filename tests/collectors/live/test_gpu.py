@@ -1,0 +1,431 @@
+"""The gpu collector, through the real bindings, on a library that breaks on demand; what it tells names the GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from collectors.agent.runner import Overran
+from collectors.agent.worker import Failed
+from collectors.agent.worker import Worker as AgentWorker
+from collectors.live import Cursor, Readings, registry
+from collectors.live.sources.host import Host, Roots
+from collectors.records import Device, DeviceState, Record, block
+from tests.support.nvml_stub import REPOSITORY, Worker, build, column, of
+
+if sys.platform != "linux":
+    pytest.skip("the stub is an ELF library", allow_module_level=True)
+
+LOST, NOT_SUPPORTED, NO_PERMISSION, UNKNOWN = 15, 3, 4, 999
+THERMAL = 0x40  # nvmlClocksEventReasonHwThermalSlowdown
+MEMORY_TEMPERATURE = "field:82"
+
+
+def uuid(index: int) -> str:
+    """The UUID that the stub gives a GPU."""
+    return f"GPU-00000000-0000-0000-0000-0000000000{index:02x}"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stub of a present-day driver."""
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of one boot."""
+    boot = tmp_path / "proc/sys/kernel/random/boot_id"
+    boot.parent.mkdir(parents=True)
+    boot.write_text("0f0e0d0c-0000-4000-8000-000000000001\n")
+    return tmp_path / "proc"
+
+
+@pytest.fixture
+def worker(library: Path, tmp_path: Path, proc: Path) -> Iterator[Worker]:
+    """The collector in a process of its own, on eight healthy GPUs until told otherwise."""
+    with Worker(tmp_path / "scenario", library, proc) as worker:
+        worker.says("* gpus 8")
+        yield worker
+
+
+def states(said: list[dict[str, Any]]) -> dict[str, str]:
+    """Which GPU changed to which state."""
+    return {one["device"]: one["state"] for one in of(said, "DeviceState")}
+
+
+def test_eight_healthy_gpus_tell_what_they_are_and_what_they_do(worker: Worker) -> None:
+    """Every GPU has a device record with all its names, is ok, and has a value for everything that the driver gives."""
+    worker.says("* gpus 8", f"* {MEMORY_TEMPERATURE} 52", "2 process 4242")
+
+    said = worker.run()
+
+    devices = of(said, "Device")
+    assert [(one["index"], one["id"], one["pci"]) for one in devices] == [
+        (index, uuid(index), f"0000:{0x18 + index * 16:02x}:00") for index in range(8)
+    ]
+    assert devices[0]["serial"] == "1653000000"
+    assert devices[0]["attributes"]["driver_version"] == "550.54.15"
+    assert devices[0]["attributes"]["nvlink_peers"].split()[:2] == ["0=0000:05:00", "1=0000:06:00"]
+    assert set(states(said).values()) == {"ok"}
+    assert column(said, "power_milliwatts")[uuid(7)] == 70050
+    assert column(said, "memory_temperature_celsius")[uuid(0)] == 52
+    assert column(said, "energy_millijoules_total")[uuid(0)] == 5_000_000_000_000
+    assert column(said, "ecc_dbe_volatile_total") == {uuid(index): 0 for index in range(8)}
+    assert len(column(said, "active", "nvlink")) == 8 * 18
+    assert column(said, "memory_used_bytes", "gpu_process") == {f"{uuid(2)}/4242": 64 << 30}
+
+
+def test_names_and_states_come_once_and_values_at_every_run(worker: Worker) -> None:
+    """A second run gives no device, no state and no link again, only the values."""
+    worker.run()
+
+    again = worker.run()
+
+    assert {one["kind"] for one in again} == {"Readings"}
+    assert {one["scope"] for one in again} == {"gpu"}
+
+
+def test_a_gpu_lost_while_it_is_asked_costs_its_own_column_only(worker: Worker) -> None:
+    """GPU 5 goes lost between two runs: its values end, its state says so with its PCI address, seven others go on."""
+    worker.run()
+    worker.says("* gpus 8", "5 lost 1")
+
+    said = worker.run()
+
+    assert states(said) == {uuid(5): "lost"}
+    assert of(said, "DeviceState")[0]["pci"] == "0000:68:00"
+    assert "lost" in of(said, "DeviceState")[0]["text"].lower()
+    power = column(said, "power_milliwatts")
+    assert power.pop(uuid(5)) is None
+    assert set(power.values()) == {70050}
+
+
+def test_a_lost_gpu_that_comes_back_is_named_anew(worker: Worker) -> None:
+    """After a lost GPU answers again its state is ok, and the run after that brings all names again."""
+    worker.run()
+    worker.says("* gpus 8", "5 lost 1")
+    worker.run()
+    worker.says("* gpus 8")
+
+    assert states(worker.run()) == {uuid(5): "ok"}
+    assert len(of(worker.run(), "Device")) == 8
+
+
+def test_a_gpu_lost_before_the_start_keeps_its_names(library: Path, tmp_path: Path, proc: Path) -> None:
+    """A GPU that was lost before the collector began is called as it was, by the cursor of this boot and by no other."""
+    with Worker(tmp_path / "scenario", library, proc) as worker:
+        worker.says("* gpus 8")
+        cursor = of(worker.run(), "Cursor")[-1]["value"]
+    cases = ((cursor, uuid(5), "0000:68:00"), ({**cursor, "boot_id": "another"}, "gpu5", None), (None, "gpu5", None))
+    for kept, id, pci in cases:
+        with Worker(tmp_path / "scenario", library, proc, cursors={"gpu": kept}) as worker:
+            worker.says("* gpus 8", "5 lost 1")
+            (lost,) = [one for one in of(worker.run(), "DeviceState") if one["state"] == "lost"]
+        assert (lost["device"], lost.get("pci")) == (id, pci)
+
+
+def test_the_driver_s_list_names_a_lost_gpu_without_a_past(library: Path, tmp_path: Path, proc: Path) -> None:
+    """Where /proc/driver/nvidia lists every GPU, one that was lost from the start has its PCI address."""
+    for index in range(8):
+        (proc / f"driver/nvidia/gpus/0000:{0x18 + index * 16:02x}:00.0").mkdir(parents=True)
+    with Worker(tmp_path / "scenario", library, proc) as worker:
+        worker.says("* gpus 8", "5 lost 1")
+        (lost,) = [one for one in of(worker.run(), "DeviceState") if one["state"] == "lost"]
+
+    assert (lost["device"], lost["pci"]) == ("0000:68:00", "0000:68:00")
+
+
+def test_a_gpu_that_is_no_longer_enumerated_is_absent(library: Path, tmp_path: Path, proc: Path) -> None:
+    """Of eight GPUs known in this boot the driver lists seven: the one that is missing is told, and is not called lost."""
+    known = {"boot_id": "0f0e0d0c-0000-4000-8000-000000000001", "gpus": [[7, uuid(7), "0000:88:00"]]}
+    with Worker(tmp_path / "scenario", library, proc, cursors={"gpu": known}) as worker:
+        worker.says("* gpus 7")
+
+        assert states(worker.run())[uuid(7)] == "absent"
+
+
+def test_one_call_that_says_lost_is_no_lost_gpu(worker: Worker) -> None:
+    """A single call that answers "lost" while all others answer costs its value; no node must be evicted for it."""
+    worker.says("* gpus 8", f"5 fails:nvmlDeviceGetPowerUsage {LOST}")
+
+    said = worker.run()
+
+    assert states(said)[uuid(5)] == "ok"
+    assert column(said, "power_milliwatts")[uuid(5)] is None
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, 10, 13, UNKNOWN, 12345])
+def test_a_failing_call_costs_its_value_only(worker: Worker, code: int) -> None:
+    """Whatever a call fails with, a code of no known meaning included, every other metric of that GPU is still read."""
+    worker.says("* gpus 2", f"0 fails:nvmlDeviceGetTemperature {code}")
+
+    said = worker.run()
+
+    assert column(said, "gpu_temperature_celsius") == {uuid(0): None, uuid(1): 41}
+    assert column(said, "power_milliwatts") == {uuid(0): 70050, uuid(1): 70050}
+    assert set(states(said).values()) == {"ok"}
+
+
+def test_a_double_bit_error_is_counted_and_its_xid_told(worker: Worker) -> None:
+    """Four double-bit errors stand in both counters, rows are remapped, and Xid 48 comes once, with the GPU's address."""
+    worker.run()
+    worker.says(
+        "* gpus 8",
+        "3 dbe_volatile 4",
+        "3 dbe_aggregate 9",
+        "3 remapped_uncorrectable 1",
+        "3 remap_pending 1",
+        "3 xid 48",
+    )
+
+    said = worker.run()
+
+    assert column(said, "ecc_dbe_volatile_total")[uuid(3)] == 4
+    assert column(said, "ecc_dbe_aggregate_total")[uuid(3)] == 9
+    assert column(said, "remapped_rows_uncorrectable_total")[uuid(3)] == 1
+    assert column(said, "remapped_rows_pending")[uuid(3)] == 1
+    (event,) = of(said, "KernelEvent")
+    assert (event["event"], event["code"], event["source"]) == ("xid", 48, "nvml")
+    assert (event["pci"], event["gpu_uuid"]) == ("0000:48:00", uuid(3))
+    assert of(worker.run(), "KernelEvent") == []
+
+
+def test_a_hot_gpu_shows_its_throttling(worker: Worker) -> None:
+    """A GPU that throttles for its heat shows temperature, clock, state and the driver's own bit mask, unjudged."""
+    worker.says("* gpus 8", f"6 throttle {THERMAL}", "6 temperature 92", "6 sm_clock 345", "6 pstate 2")
+
+    said = worker.run()
+
+    assert column(said, "throttle_reasons_mask")[uuid(6)] == THERMAL
+    assert column(said, "gpu_temperature_celsius")[uuid(6)] == 92
+    assert column(said, "sm_clock_mhz") == {uuid(index): 345 if index == 6 else 1980 for index in range(8)}
+    assert column(said, "performance_state")[uuid(6)] == 2
+
+
+def test_a_link_that_went_down_is_one_row(worker: Worker) -> None:
+    """NVLink 11 of GPU 2 is inactive and counts errors; the other links of the GPU are as they were."""
+    worker.says("* gpus 8", "2 link_down 11", "2 nvlink_crc_flit 7")
+
+    active = column(worker.run(), "active", "nvlink")
+
+    assert [link for link, up in active.items() if not up] == [f"{uuid(2)}/11"]
+
+
+def test_a_driver_without_newer_calls_gives_the_rest(tmp_path: Path, proc: Path) -> None:
+    """Symbols that an old driver lacks cost their values: throttling comes by its old name, energy is not there."""
+    old = tmp_path / "old"
+    old.mkdir()
+    with Worker(tmp_path / "scenario", build(old, "-DOLD_DRIVER"), proc) as worker:
+        worker.says("* gpus 8", f"1 throttle {THERMAL}")
+        said = worker.run()
+
+    assert set(states(said).values()) == {"ok"}
+    assert column(said, "throttle_reasons_mask")[uuid(1)] == THERMAL
+    assert set(column(said, "energy_millijoules_total").values()) == {None}
+    assert set(column(said, "remapped_rows_pending").values()) == {None}
+    assert set(column(said, "power_milliwatts").values()) == {70050}
+
+
+def test_no_library_is_nothing_to_collect(tmp_path: Path, proc: Path) -> None:
+    """A node without the driver's library has nothing to collect, run after run, and says what is missing."""
+    with Worker(tmp_path / "scenario", None, proc) as worker:
+        for _ in range(2):
+            (said,) = worker.run()
+            if said["kind"] != "NothingToCollect":
+                pytest.skip("this machine has an NVIDIA driver of its own")
+            assert "libnvidia-ml.so.1" in said["why"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(9, "NothingToCollect"), (18, "NothingToCollect"), (UNKNOWN, "RuntimeError")]
+)
+def test_a_driver_that_does_not_start_is_said_so(worker: Worker, code: int, kind: str) -> None:
+    """An absent driver is quiet, a broken one a failure; either is asked again, and found once it is there."""
+    worker.says(f"* init {code}", "* gpus 8")
+
+    (said,) = worker.run()
+
+    assert said["kind"] == kind
+    worker.says("* gpus 8")
+    assert len(of(worker.run(), "Device")) == 8
+
+
+def test_an_exchanged_driver_is_opened_anew(worker: Worker) -> None:
+    """When every call says that the library is not initialised, the next run starts it again."""
+    worker.run()
+    worker.says("* gpus 8", *(f"* fails:{call} 9" for call in EVERY_CALL))
+    assert set(states(worker.run()).values()) == {"unreadable"}
+    worker.says("* gpus 8")
+
+    said = worker.run()
+
+    assert len(of(said, "Device")) == 8
+    assert set(states(said).values()) == {"ok"}
+
+
+def test_a_driver_that_fails_as_a_whole_is_started_anew(worker: Worker) -> None:
+    """A library that cannot even count its GPUs is one failure with its words, and is opened again at the next run."""
+    worker.says(f"* fails:nvmlDeviceGetCount_v2 {UNKNOWN}")
+
+    (said,) = worker.run()
+
+    assert said["kind"] == "RuntimeError"
+    assert "999" in said["why"]
+    worker.says("* gpus 8")
+    assert len(of(worker.run(), "Device")) == 8
+
+
+def test_without_permission_the_state_says_so(worker: Worker) -> None:
+    """A GPU whose every call is refused is neither ok nor lost."""
+    worker.says("* gpus 2", f"1 fails:nvmlDeviceGetHandleByIndex_v2 {NO_PERMISSION}")
+
+    assert states(worker.run()) == {uuid(0): "ok", "gpu1": "no_permission"}
+
+
+def test_a_gpu_that_needs_a_reset_says_so(worker: Worker) -> None:
+    """A call that asks for a reset makes the state reset_required, though others still answer."""
+    worker.says("* gpus 2", "0 fails:nvmlDeviceGetPowerUsage 16")
+
+    assert states(worker.run()) == {uuid(0): "reset_required", uuid(1): "ok"}
+
+
+def test_a_library_elsewhere_is_found_by_option(library: Path, tmp_path: Path, proc: Path) -> None:
+    """Option `library` names a driver that no search path leads to; a wrong one is nothing to collect, with the path."""
+    for path, kind in ((library, "Device"), (tmp_path / "gone.so", "NothingToCollect")):
+        with Worker(tmp_path / "scenario", None, proc, options={"library": str(path)}) as worker:
+            worker.says("* gpus 1")
+            said = worker.run()
+        assert of(said, kind)
+    assert "gone.so" in said[0]["why"]
+
+
+@pytest.fixture
+def host(proc: Path) -> Host:
+    """The node, with the cursors that its agent keeps."""
+    return Host("gpu-0001", Roots(proc=proc))
+
+
+@pytest.fixture
+def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentWorker]:
+    """The agent's own end of the collector's process, with a short bound."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setenv("NVML_STUB_SCENARIO", str(tmp_path / "scenario"))
+    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=1.5), host)
+    yield end
+    end.close()
+
+
+def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: Host, tmp_path: Path) -> None:
+    """A driver that hangs overruns the run's bound, its process is killed, and once it answers again a new one reads it."""
+    scenario = tmp_path / "scenario"
+    scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
+
+    with pytest.raises(Overran, match=r"1\.5 s"):
+        list(agents(None))
+
+    scenario.write_text("* gpus 8\n")
+    assert len([one for one in until_it_runs(agents, host) if isinstance(one, Device)]) == 8
+
+
+def test_a_gpu_that_never_answers_is_left_out(agents: AgentWorker, host: Host, tmp_path: Path) -> None:
+    """Where GPU 4 begins to hang, the second process ends at it too, and the third reads the other seven without it."""
+    scenario = tmp_path / "scenario"
+    scenario.write_text("* gpus 8\n")
+    kept(agents, host)
+    scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
+
+    assert [overran(agents, host) for _ in range(2)] == [True, True]
+    yielded = until_it_runs(agents, host)
+
+    (state,) = [one for one in yielded if isinstance(one, DeviceState) and one.state != "ok"]
+    assert (state.device, state.pci, state.state) == (uuid(4), "0000:58:00", "unreadable")
+    assert "did not return" in state.text
+    gauges = next(one for one in yielded if isinstance(one, Readings))
+    power = dict(
+        zip(gauges.devices, (row[gauges.metrics.index("power_milliwatts")] for row in gauges.values), strict=True)
+    )
+    assert power == {uuid(index): None if index == 4 else 70050 for index in range(8)}
+
+
+def overran(agents: AgentWorker, host: Host) -> bool:
+    """Run, keeping cursors as the agent does, until a run overruns; False where one ends well."""
+    for _ in range(50):
+        try:
+            kept(agents, host)
+        except Overran:
+            return True
+        except Failed:
+            time.sleep(0.2)
+        else:
+            return False
+    raise AssertionError("no run came to anything within ten seconds")
+
+
+def kept(agents: AgentWorker, host: Host) -> list[object]:
+    """Run once, keeping every cursor at once, as the agent does."""
+    yielded: list[object] = []
+    for one in agents(None):
+        yielded.append(one)
+        if isinstance(one, Cursor):
+            host.cursors["gpu"] = one.value
+    return yielded
+
+
+def until_it_runs(agents: AgentWorker, host: Host) -> list[object]:
+    """Run again until the wait after a killed process is over."""
+    for _ in range(50):
+        try:
+            return kept(agents, host)
+        except Failed:
+            time.sleep(0.2)
+    raise AssertionError("no run succeeded within ten seconds")
+
+
+def test_a_lost_gpu_goes_all_the_way(agents: AgentWorker, tmp_path: Path) -> None:
+    """What the agent's process reads of a GPU that becomes lost, shipped as a block, is the verdict of `diagnose`."""
+    scenario = tmp_path / "scenario"
+    scenario.write_text("* gpus 8\n")
+    yielded = list(agents(None))
+    scenario.write_text("* gpus 8\n5 lost 1\n")
+    yielded += list(agents(None))
+    shipped = [
+        msgspec.structs.replace(one, node="gpu-0001", at=1_790_000_000.0 + place)
+        for place, one in enumerate(yielded)
+        if isinstance(one, Record)
+    ]
+    file = tmp_path / "records.fhblock"
+    file.write_bytes(block.encode(shipped, pack=True))
+
+    program = "from service.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "diagnose", "--json", str(file)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        check=False,
+    )
+
+    verdict = json.loads(done.stdout)
+    assert (verdict["symptom"], verdict["cause"]) == ("hardware", "machine")
+    (culprit,) = verdict["culprits"]
+    assert (culprit["id"], culprit["devices"]) == ("gpu-0001", ["0000:68:00"])
+
+
+EVERY_CALL = (
+    "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo", "nvmlDeviceGetPowerState", "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetRemappedRows", "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetFieldValues", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetNvLinkErrorCounter",
+)  # fmt: skip

@@ -1,0 +1,487 @@
+"""Flight recorders on demand: over real sockets and pipes, from a real torch process, from processes that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors.files.apart import read_apart
+from collectors.live import Asked, NothingToCollect
+from collectors.live.recorder import ASKING_SECONDS, Recorders
+from collectors.live.sources.asking import Budget, NoAnswer
+from collectors.live.sources.recorder_endpoints import doors
+from collectors.records import FlightRecorderDump, Unread
+from tests.support.tailed_jobs import Node, of
+
+ASKED = Asked("recorders")
+ENTRY = {"record_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 9, "profiling_name": "nccl:all_reduce",
+         "state": "scheduled", "time_created_ns": 1_795_238_824_000_000_000}  # fmt: skip
+DUMP = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": [ENTRY]}
+EMPTY = {"version": "2.10", "pg_config": {}, "pg_status": {}}
+TORCH = """
+    import sys, time, torch, torch.distributed as dist
+    server = torch._C._distributed_c10d._WorkerServer(sys.argv[1])
+    other = torch._C._distributed_c10d._WorkerServer("127.0.0.1", 0)
+    dist.init_process_group("gloo", "file://" + sys.argv[2], rank=0, world_size=1)
+    for _ in range(3):
+        dist.all_reduce(torch.zeros(4))
+    print(other.port, flush=True)
+    time.sleep(120)
+"""
+Behaviour = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def serving(behave: Behaviour, path: Path | None = None) -> Iterator[str]:
+    """Serve connections one after the other, at a UNIX path or a free port; give the address."""
+    server = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
+    server.bind(str(path) if path else ("127.0.0.1", 0))
+    server.listen()
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection, contextlib.suppress(OSError):
+                    behave(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield str(path) if path else f"127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join(10)
+
+
+def http(answers: dict[str, object]) -> Behaviour:
+    """Answer POST by path with JSON, anything else with 404."""
+
+    def behave(connection: socket.socket) -> None:
+        path = connection.recv(65536).split(b" ")[1].decode()
+        body = json.dumps(answers.get(path, "")).encode()
+        status = b"200 OK" if path in answers else b"404 Not Found"
+        connection.sendall(b"HTTP/1.0 " + status + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    return behave
+
+
+def saying(data: bytes) -> Behaviour:
+    """Say the same whatever comes."""
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(data)
+
+    return behave
+
+
+def silent(connection: socket.socket) -> None:
+    """Say nothing until the other side gives up."""
+    while connection.recv(65536):
+        pass
+
+
+def flooding(connection: socket.socket) -> None:
+    """Answer without an end."""
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+    while True:
+        connection.sendall(b"{" * (1 << 20))
+
+
+def dripping(connection: socket.socket) -> None:
+    """Answer a byte at a time."""
+    connection.recv(65536)
+    for letter in b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 10_000:
+        connection.sendall(bytes([letter]))
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """Return a node with an empty tree."""
+    return Node(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
+    """Give a real torch process with a worker server at a path and one at a port."""
+    folder = tmp_path_factory.mktemp("torch")
+    command = [sys.executable, "-c", textwrap.dedent(TORCH), str(folder / "w.sock"), str(folder / "store")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process, folder / "w.sock", int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_real_worker_server_is_asked(node: Node, trainer: tuple[subprocess.Popen[str], Path, int]) -> None:
+    """torch's own worker server gives the dump of its rank, with job, attempt, pid and the instant of the answer."""
+    process, path, _ = trainer
+    node.rank(3, pid=process.pid, real=True, labels={"TORCH_WORKER_SERVER_SOCKET": str(path)})
+
+    (dump,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+
+    assert (dump.rank, dump.job, dump.attempt, dump.role, dump.pid) == (3, "llama-8b", 2, "trainer", process.pid)
+    assert (dump.at, dump.count >= 3, "gloo:all_reduce" in dump.strings) == (node.clock.at, True, True)
+
+
+def test_listening_sockets_are_found(node: Node, trainer: tuple[subprocess.Popen[str], Path, int]) -> None:
+    """A worker server that nobody names is found by its UNIX socket, one at a port where the option says to look."""
+    process, path, port = trainer
+    node.rank(0, pid=process.pid, real=True)
+
+    (found,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+    assert found.source == f"rank 0: worker server {path}/handler/fr_trace_json"
+
+    node.options["recorder"] = {"listening": True}
+    assert f"127.0.0.1:{port}" in [door.address for door in doors(node.host, node.host.processes[0])]
+
+
+def test_a_port_gives_the_dump(node: Node, trainer: tuple[subprocess.Popen[str], Path, int]) -> None:
+    """A worker server at a port of this node is asked when a label names it."""
+    process, _, port = trainer
+    node.rank(0, pid=process.pid, labels={"FAULTHOUND_WORKER_SERVER": f"127.0.0.1:{port}"})
+
+    (dump,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+
+    assert dump.source == f"rank 0: worker server 127.0.0.1:{port}/handler/fr_trace_json"
+
+
+def test_a_stopped_rank_is_told(node: Node, trainer: tuple[subprocess.Popen[str], Path, int], tmp_path: Path) -> None:
+    """Of a stopped and a running rank the running one's dump comes, the other's silence is told, within the bound."""
+    process, path, _ = trainer
+    with serving(http({"/handler/fr_trace_json": DUMP}), tmp_path / "s.sock") as address:
+        node.rank(0, pid=process.pid, real=True, labels={"TORCH_WORKER_SERVER_SOCKET": str(path)})
+        node.rank(1, pid=os.getpid(), real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
+        process.send_signal(signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            found = node.run(Recorders(node.host), "recorder", ASKED)
+            took = time.monotonic() - begun
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    assert [dump.rank for dump in of(found, FlightRecorderDump)] == [1]
+    (told,) = of(found, Unread)
+    assert (told.rank, told.outcome, "no answer in time" in told.reason) == (0, "limit", True)
+    assert took < ASKING_SECONDS
+
+
+def test_an_ordinary_run_only_looks(node: Node, tmp_path: Path) -> None:
+    """Without a command nobody is asked; the run says how many ranks could be."""
+    asked = []
+    with serving(asked.append, tmp_path / "s.sock") as address:
+        node.rank(0, pid=os.getpid(), real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
+        node.rank(1)
+
+        with pytest.raises(NothingToCollect, match="of 2 ranks could be asked: 1 by worker server; 1 have neither"):
+            node.run(Recorders(node.host), "recorder")
+
+    assert asked == []
+
+
+def test_nccls_recorder_comes_before_the_cpus(node: Node, tmp_path: Path) -> None:
+    """Of a build with both recorders NCCL's dump is taken, unless it is empty and the other is not."""
+    own = {**DUMP, "entries": [{**ENTRY, "profiling_name": "gloo:barrier"}]}
+    for name, nccl, expected in (("a", DUMP, "nccl:all_reduce"), ("b", EMPTY, "gloo:barrier")):
+        answers = {"/handler/dump_nccl_trace_json": nccl, "/handler/fr_trace_json": own}
+        with serving(http(answers), tmp_path / name) as address:
+            fresh = Node(tmp_path / f"node{name}")
+            fresh.rank(0, pid=os.getpid(), real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
+
+            (dump,) = of(fresh.run(Recorders(fresh.host), "recorder", ASKED), FlightRecorderDump)
+
+        assert expected in dump.strings
+
+
+def test_the_probes_socket_is_found(node: Node) -> None:
+    """A socket at <shm>/faulthound-<uid>/<pid>.sock needs no label, also where the path is longer than a socket's may be."""
+    folder = node.folder / "dev" / "shm" / f"faulthound-{os.getuid()}"
+    folder.mkdir(parents=True)
+    short = Path(f"/tmp/fh-{os.getpid()}.sock")
+    with serving(http({"/handler/fr_trace_json": DUMP}), short):
+        short.rename(folder / f"{os.getpid()}.sock")
+        node.rank(0, pid=os.getpid(), real=True)
+
+        assert len(of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)) == 1
+
+
+@pytest.mark.parametrize(
+    ("behave", "reason"),
+    [
+        (silent, "no answer in time"),
+        (dripping, "no answer in time"),
+        (flooding, "longer than"),
+        (saying(b"220 mail.example ESMTP\r\n"), "does not speak HTTP"),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{}"), "cut"),
+        (saying(b"HTTP/1.1 200 OK\r\n\r\n{\"status\": \"ok\"}"), "no Flight Recorder dump"),
+        (saying(b"HTTP/1.1 500 Oops\r\n\r\n"), "HTTP 500"),
+        (saying(b""), "does not speak HTTP"),
+    ],
+    ids=["silent", "dripping", "flooding", "mail", "cut", "other", "error", "closing"],
+)  # fmt: skip
+def test_a_server_that_misbehaves_is_told(node: Node, behave: Behaviour, reason: str, tmp_path: Path) -> None:
+    """Whatever a rank's server does, the run ends within its bound with one reason for that rank and no dump."""
+    with serving(behave, tmp_path / "s.sock") as address:
+        node.rank(0, pid=os.getpid(), real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
+        begun = time.monotonic()
+        found = node.run(Recorders(node.host), "recorder", ASKED)
+
+    assert time.monotonic() - begun < ASKING_SECONDS + 1
+    assert [(told.rank, reason in told.reason) for told in of(found, Unread)] == [(0, True)]
+    assert of(found, FlightRecorderDump) == []
+
+
+def test_another_process_is_not_asked(node: Node, tmp_path: Path) -> None:
+    """A path that another process listens at, and an address beyond this node, are not asked for a job that names them."""
+    asked: list[socket.socket] = []
+    with serving(asked.append, tmp_path / "s.sock") as address, subprocess.Popen(["sleep", "60"]) as other:
+        node.rank(0, pid=other.pid, real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
+        node.rank(1, labels={"FAULTHOUND_WORKER_SERVER": "192.0.2.7:80"})
+        told = of(node.run(Recorders(node.host), "recorder", ASKED), Unread)
+        other.kill()
+
+    reasons = {each.rank: each.reason for each in told}
+    assert f"process {os.getpid()} listens there, not {other.pid}" in reasons[0]
+    assert "neither a worker server" in reasons[1]
+
+
+def stem_of(node: Node, name: str) -> tuple[str, str]:
+    """Return a dump's stem as the job names it, and where that is."""
+    return f"/{name}", str(node.folder / "files" / name)
+
+
+def write_dump_when_asked(stem: str, rank: int) -> threading.Thread:
+    """Do what NCCL's monitor does: wait for a line in the pipe, then write the dump, in two parts."""
+
+    def monitor() -> None:
+        Path(f"{stem}{rank}.pipe").read_bytes()
+        data = pickle.dumps({**DUMP, "entries": [{**ENTRY, "process_group": ("0", "default_pg")}]}, 2)
+        with Path(f"{stem}{rank}").open("wb") as file:
+            file.write(data[:40])
+            file.flush()
+            time.sleep(0.3)
+            file.write(data[40:])
+
+    thread = threading.Thread(target=monitor, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_the_debug_pipe_is_written_to(node: Node, tmp_path: Path) -> None:
+    """A line in NCCL's debug pipe brings the pickle that the rank then writes, whole, and not the one before it."""
+    named, stem = stem_of(node, "nccl_trace_rank_")
+    os.mkfifo(f"{stem}5.pipe")
+    Path(f"{stem}5").write_bytes(pickle.dumps({**EMPTY, "version": "2.1"}))
+    monitor = write_dump_when_asked(stem, 5)
+    node.rank(5, labels={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": named, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": named})
+    time.sleep(0.1)
+
+    (dump,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+    monitor.join(5)
+
+    assert (dump.rank, dump.version, dump.count, dump.at) == (5, "2.10", 1, node.clock.at)
+
+
+def test_a_pipe_without_a_reader_leads_to_the_file(node: Node, tmp_path: Path) -> None:
+    """Where nobody reads the pipe, the dump that is already there is read, as of when it was written."""
+    named, stem = stem_of(node, "dump_")
+    os.mkfifo(f"{stem}0.pipe")
+    Path(f"{stem}0").write_bytes(pickle.dumps(DUMP))
+    os.utime(f"{stem}0", (node.clock.at - 30, node.clock.at - 30))
+    node.rank(0, labels={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": named, "TORCH_FR_DUMP_TEMP_FILE": named})
+
+    (dump,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+
+    assert dump.at == node.clock.at - 30
+
+
+def test_the_dead_leave_their_dumps(node: Node, tmp_path: Path) -> None:
+    """A rank that has ended since the last look is asked by the file that it left, one of an earlier run is not."""
+    named, stem = stem_of(node, "dump_")
+    for rank, at in ((0, node.clock.at), (1, node.clock.at - 86_400)):
+        Path(f"{stem}{rank}").write_text(json.dumps(DUMP))
+        os.utime(f"{stem}{rank}", (at, at))
+        process = node.rank(rank, labels={"TORCH_FR_DUMP_TEMP_FILE": named})
+        object.__setattr__(process, "started_at", node.clock.at - 600)
+    collector = Recorders(node.host)
+    with contextlib.suppress(NothingToCollect):
+        node.run(collector, "recorder")
+    node.host.processes = ()
+
+    found = node.run(collector, "recorder", ASKED)
+
+    assert [dump.rank for dump in of(found, FlightRecorderDump)] == [0]
+    assert [(told.rank, "before this process began" in told.reason) for told in of(found, Unread)] == [(1, True)]
+
+
+def test_dumps_are_found_where_pytorch_writes_by_itself(node: Node) -> None:
+    """Without any variable the user's cache is looked into, then /tmp, as PyTorch's releases do; also behind a pipe."""
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    files = node.folder / "files"
+    for rank, folder, name in ((0, home, ".cache/torch/comm_lib_trace_rank_0"), (1, "/tmp", "nccl_trace_rank_1")):
+        path = files / folder.lstrip("/") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(DUMP))
+        node.rank(rank)
+    named, stem = stem_of(node, "pipe_")
+    os.mkfifo(f"{stem}2.pipe")
+    (files / "tmp" / "nccl_trace_rank_2.pipe").symlink_to(f"{stem}2.pipe")
+    monitor = write_dump_when_asked(f"{files}/tmp/nccl_trace_rank_", 2)
+    node.rank(2, labels={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": named})
+    time.sleep(0.1)
+
+    found = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
+    monitor.join(5)
+
+    assert sorted(dump.rank or 0 for dump in found) == [0, 1, 2]
+
+
+def test_only_the_named_ranks_are_asked(node: Node, tmp_path: Path) -> None:
+    """A command that names ranks is for these alone; one that names none here finds nothing."""
+    named, stem = stem_of(node, "dump_")
+    for rank in range(3):
+        Path(f"{stem}{rank}").write_text(json.dumps(DUMP))
+        node.rank(rank, labels={"TORCH_FR_DUMP_TEMP_FILE": named})
+    collector = Recorders(node.host)
+
+    found = node.run(collector, "recorder", Asked("recorders", {"ranks": [1, 7]}))
+
+    assert [dump.rank for dump in of(found, FlightRecorderDump)] == [1]
+    with pytest.raises(NothingToCollect, match="none of the ranks"):
+        node.run(collector, "recorder", Asked("recorders", {"ranks": [7]}))
+
+
+def test_roles_that_count_from_zero_are_all_asked(node: Node) -> None:
+    """Rank 0 of the rollouts and rank 0 of the trainers of one job are two, also beside another job's, which may be left out."""
+    for pid, role, job in ((4001, "trainer", "a"), (4002, "rollout", "a"), (4003, "trainer", "b")):
+        process = node.rank(0, pid=pid)
+        object.__setattr__(process, "role", role)
+        object.__setattr__(process, "job", job)
+    collector = Recorders(node.host)
+
+    every, of_one = (
+        of(node.run(collector, "recorder", Asked("recorders", arguments)), Unread)
+        for arguments in ({}, {"job": "a", "ranks": [0]})
+    )
+
+    assert sorted((told.job, told.role) for told in every) == [("a", "rollout"), ("a", "trainer"), ("b", "trainer")]
+    assert sorted((told.job, told.role) for told in of_one) == [("a", "rollout"), ("a", "trainer")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open what is another user's")
+def test_another_users_pipe_and_dump_are_left_alone(node: Node) -> None:
+    """A job's path that leads to another user's pipe or file, a link above it included, is neither written to nor read."""
+    elsewhere = node.folder / "files" / "elsewhere"
+    elsewhere.mkdir()
+    (node.folder / "files" / "mine").symlink_to(elsewhere)
+    os.mkfifo(elsewhere / "0.pipe")
+    (elsewhere / "0").write_text(json.dumps(DUMP))
+    for name in ("0.pipe", "0"):
+        os.chown(elsewhere / name, 12345, -1)
+    reader = os.open(elsewhere / "0.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    node.rank(0, labels={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/mine/", "TORCH_FR_DUMP_TEMP_FILE": "/mine/"})
+
+    found = node.run(Recorders(node.host), "recorder", ASKED)
+
+    (told,) = of(found, Unread)
+    assert told.reason.count("it belongs to user 12345") == 2
+    assert (of(found, FlightRecorderDump), os.read(reader, 10)) == ([], b"")
+    os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open what is another user's")
+def test_what_the_dead_left_is_theirs(node: Node) -> None:
+    """After a rank's end its user is still known: another user's file at the path of its dump is not taken for it."""
+    named, stem = stem_of(node, "dump_")
+    Path(f"{stem}0").write_text(json.dumps(DUMP))
+    os.chown(f"{stem}0", 12345, -1)
+    process, collector = node.rank(0, labels={"TORCH_FR_DUMP_TEMP_FILE": named}), Recorders(node.host)
+    with contextlib.suppress(NothingToCollect):
+        node.run(collector, "recorder")
+    node.host.processes = ()
+    shutil.rmtree(node.folder / "proc" / str(process.pid))
+
+    (told,) = node.run(collector, "recorder", ASKED)
+
+    assert "it belongs to user 12345, its process to 0" in told.reason  # type: ignore[union-attr]
+
+
+def test_a_dump_that_is_a_trap_costs_its_rank(node: Node, tmp_path: Path) -> None:
+    """A pickle that asks for a class or for all memory, a FIFO and a link in the dump's place are told, nothing is run."""
+    named, stem = stem_of(node, "dump_")
+    Path(f"{stem}0").write_bytes(b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00trueR.")
+    Path(f"{stem}1").write_bytes(b"\x80\x04" + b"\x8e" + (1 << 40).to_bytes(8, "little") + b"x.")
+    os.mkfifo(f"{stem}2")
+    Path(f"{stem}3").symlink_to("/proc/self/environ")
+    for rank in range(4):
+        node.rank(rank, labels={"TORCH_FR_DUMP_TEMP_FILE": named})
+
+    found = node.run(Recorders(node.host), "recorder", ASKED)
+
+    assert sorted(told.rank or 0 for told in of(found, Unread)) == [0, 1, 2, 3]
+    assert of(found, FlightRecorderDump) == []
+
+
+def test_many_ranks_answer_within_the_bound(node: Node, tmp_path: Path) -> None:
+    """Sixteen ranks of which half never answer take no longer than one such rank does."""
+    with contextlib.ExitStack() as servers:
+        for rank in range(16):
+            behave = silent if rank % 2 else http({"/handler/fr_trace_json": DUMP})
+            address = servers.enter_context(serving(behave))
+            node.rank(rank, labels={"FAULTHOUND_WORKER_SERVER": address})
+        begun = time.monotonic()
+        found = node.run(Recorders(node.host), "recorder", ASKED)
+        took = time.monotonic() - begun
+
+        assert sorted(dump.rank or 0 for dump in of(found, FlightRecorderDump)) == list(range(0, 16, 2))
+        assert sorted(told.rank or 0 for told in of(found, Unread)) == list(range(1, 16, 2))
+        assert took < ASKING_SECONDS
+
+
+def test_no_training_process_is_nothing_to_collect(node: Node) -> None:
+    """A node without training processes has nobody to ask."""
+    with pytest.raises(NothingToCollect, match="no training process"):
+        node.run(Recorders(node.host), "recorder", ASKED)
+
+
+def test_a_budget_comes_back() -> None:
+    """What one purse spent is refused to another, and free again once the first is closed."""
+    budget = Budget(100)
+    with budget.purse() as first:
+        first(60)
+        with budget.purse() as second, pytest.raises(NoAnswer, match="longer than 100 bytes"):
+            second(60)
+
+    with budget.purse() as third:
+        third(100)
+
+
+def test_reading_apart_has_its_time(tmp_path: Path) -> None:
+    """Bytes that are read for too long give a reason instead of records, and so do bytes that no reader knows."""
+    assert [type(record) for record in read_apart(pickle.dumps(DUMP), "a", 20.0)] == [FlightRecorderDump]
+    (late,) = read_apart(pickle.dumps(DUMP), "a", 0.0)
+    (strange,) = read_apart(b"\x01\x02", "b", 20.0)
+
+    assert isinstance(late, Unread)
+    assert "not read within" in late.reason
+    assert isinstance(strange, Unread)

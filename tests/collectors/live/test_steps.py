@@ -1,0 +1,460 @@
+"""The job's logs as they grow: what a step's line says, and what the tail keeps, bounds and tells."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from collectors.formats.job_log.job_lines import peel
+from collectors.formats.job_log.step_lines import Step, read_step
+from collectors.live import NothingToCollect
+from collectors.live.steps import FILE_BYTES, MOST_EVENTS, JobLogs
+from collectors.records import STEP_COLUMNS, LogEvent, Steps, Unread
+from tests.support.tailed_jobs import Node, column, of
+
+MEGATRON = (
+    " [2026-11-21 10:00:00] iteration       41/  500000 | consumed samples:        10496 | elapsed time per iteration"
+    " (ms): 5123.5 | throughput per GPU (TFLOP/s/GPU): 412.3 | learning rate: 1.500000E-04 | global batch size:   256 |"
+    " lm loss: 2.345678E+00 | loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   1 |"
+)
+TORCHTITAN = (
+    "[rank3]:[titan] 2026-11-21 10:00:00,500 - root - INFO - \x1b[31mstep: 41  \x1b[32mloss:  2.34567  "
+    "\x1b[33mgrad_norm:  1.2345  \x1b[36mmemory: 12.34GiB(15.60%)  \x1b[34mtps: 12,345  \x1b[36mtflops: 1,123.45  "
+    "\x1b[35mmfu: 12.34%\x1b[39m"
+)
+VERL = (
+    "(TaskRunner pid=977) step:41 - global_seqlen/mean:1234.5 - actor/pg_loss:-0.0123 - "
+    "actor/grad_norm:np.float64(0.5) - timing_s/step:12.25 - perf/throughput:1234.5"
+)
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/job/train.py", line 80, in main
+    collate(batch)
+ValueError: sample 4711 has 33 tokens, more than the position table's 32
+"""
+LINES = [
+    (MEGATRON, "megatron", {"seconds": 5.1235, "loss": 2.345678, "gradient_norm": 1.234, "tflops": 412.3, "skipped": 1}),
+    (" iteration 41/ 500000 | elapsed time per iteration (ms): 512.5 | lm loss nan |", "megatron", {"seconds": 0.5125, "nan": 1}),
+    (TORCHTITAN, "torchtitan", {"loss": 2.34567, "gradient_norm": 1.2345, "tokens_per_second": 12345.0, "tflops": 1123.45,
+                                "rank": 3}),
+    (VERL, "verl", {"seconds": 12.25, "loss": -0.0123, "gradient_norm": 0.5, "tokens_per_second": 1234.5}),
+    ('{"step": 41, "at": 1795255200.0, "loss": NaN, "grad_norm": 1.5, "rank": 2}', "jsonl",
+     {"at": 1795255200.0, "gradient_norm": 1.5, "nan": 1, "rank": 2}),
+    ('{"step": 41, "data": {"train/loss": 0.5, "skipped": true}}', "jsonl", {"loss": 0.5, "skipped": 1}),
+    ("2026-11-21 10:00:00 INFO step 41 loss 0.1234", "plain", {"loss": 0.1234}),
+    ("iter 41: loss 2.5, time 123.5ms, mfu 3%", "plain", {"loss": 2.5, "seconds": 0.1235}),
+    ("Epoch 3 Step [41/100] Loss: 2.5 grad_norm=0.25", "plain", {"loss": 2.5, "gradient_norm": 0.25}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "told_by", "values"), LINES, ids=[f"{line[1]}-{n}" for n, line in enumerate(LINES)])
+def test_a_line_tells_of_a_step(text: str, told_by: str, values: dict[str, float]) -> None:
+    """Each trainer's line gives its step with every value in the one unit; what it does not say stays untold."""
+    found = read_step(peel(1, text))
+
+    assert found is not None
+    assert (found.told_by, found.step) == (told_by, 41)
+    told = {
+        name: getattr(found, name) for name in Step.__slots__ if name not in {"told_by", "step", "at"} or name in values
+    }
+    assert {name: value for name, value in told.items() if value not in {0, None} and not math.isnan(value)} == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "saving checkpoint at step 40", "steps per epoch and loss", "step 3.5 loss 4", '{"step": 41}',
+        '{"step": true, "loss": 1}',
+        '{"step": 41, "loss": ' + "[" * 5000, "step:x - loss:1", " iteration 1/ |", '{"step": ' + "9" * 6000 + ', "loss": 1}',
+        "step " + "9" * 4000 + " loss 1", "",
+    ],
+)  # fmt: skip
+def test_other_lines_tell_of_none(text: str) -> None:
+    """A line that only mentions a step, or is built to break a parser, is no step."""
+    assert read_step(peel(1, text)) is None
+
+
+def append(path: Path, text: str, at: float | None = None) -> None:
+    """Add to a log, as of an instant."""
+    with path.open("a") as file:
+        file.write(text)
+    if at is not None:
+        os.utime(path, (at, at))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """Return a node with an empty tree."""
+    return Node(tmp_path)
+
+
+def test_the_output_of_a_rank_gives_its_steps(node: Node, tmp_path: Path) -> None:
+    """What a rank's process prints into a file becomes Steps of that rank and job, each line once."""
+    log = tmp_path / "out.txt"
+    append(log, "2026-11-21 10:00:00 INFO step 1 loss 0.5\n2026-11-21 10:00:01 INFO step 2 loss", node.clock.at)
+    node.rank(3, output=log)
+    collector = JobLogs(node.host)
+
+    first = of(node.run(collector, "steps"), Steps)
+    append(log, " nan\n", node.clock.at)
+    second = of(node.run(collector, "steps"), Steps)
+
+    assert [(record.rank, record.job, record.attempt, record.role, record.step) for record in first + second] == [
+        (3, "llama-8b", 2, "trainer", 1), (3, "llama-8b", 2, "trainer", 2)
+    ]  # fmt: skip
+    assert column(first[0], "loss", STEP_COLUMNS) == [0.5]
+    assert column(second[0], "nan", STEP_COLUMNS) == [1]
+    assert node.run(collector, "steps") == []
+
+
+def test_a_restarted_agent_goes_on(node: Node, tmp_path: Path) -> None:
+    """With the kept cursor a new collector reads no line twice and leaves none out."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    node.run(JobLogs(node.host), "steps")
+    append(log, "step 2 loss 0.25\n")
+
+    (found,) = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert column(found, "step", STEP_COLUMNS) == [2]
+
+
+def test_a_failed_run_is_read_again(node: Node, tmp_path: Path) -> None:
+    """Lines whose cursor never reached the agent come again: only what was kept counts as read."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    next(iter(collector(None)))  # the run ends here, before its cursor
+
+    assert len(of(node.run(collector, "steps"), Steps)) == 1
+
+
+def test_rotation_and_truncation_lose_nothing(node: Node) -> None:
+    """Lines written before a rename, after it, and after a truncation in place are all read."""
+    folder = node.folder / "files" / "srv"
+    folder.mkdir()
+    log = folder / "train.log"
+    node.options["steps"] = {"paths": ["/srv/*.log"]}
+    append(log, "step 1 loss 0.5\n")
+    collector = JobLogs(node.host)
+    seen = of(node.run(collector, "steps"), Steps)
+    append(log, "step 2 loss 0.5\n")
+    log.rename(folder / "train.log.1")
+    append(log, "step 3 loss 0.5\n")
+    seen += of(node.run(collector, "steps"), Steps)
+    log.write_text("step 4 loss 1\n")
+    seen += of(node.run(collector, "steps"), Steps)
+
+    steps = sorted(step for record in seen for step in column(record, "step", STEP_COLUMNS))
+    assert steps == [1, 2, 3, 4]
+
+
+def test_an_idle_run_keeps_nothing(node: Node, tmp_path: Path) -> None:
+    """Where no log has grown the run yields nothing at all, so that the agent writes nothing to its disk."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+
+    assert list(collector(None)) == []
+
+
+def test_a_truncation_between_looks_is_kept(node: Node, tmp_path: Path) -> None:
+    """A log that was emptied, and has grown past its old end by the next look, is read from its beginning."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+    log.write_text("")
+    node.run(collector, "steps")
+    append(log, "step 2 loss 0.5\nstep 3 loss 0.5\n")
+
+    (found,) = of(node.run(collector, "steps"), Steps)
+
+    assert column(found, "step", STEP_COLUMNS) == [2, 3]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_link_to_another_users_file_is_not_followed(node: Node) -> None:
+    """Among the configured logs a user's link to a file that is not his is left alone; his own, and root's, are read."""
+    folder = node.folder / "files" / "srv"
+    folder.mkdir()
+    node.options["steps"] = {"paths": ["/srv/*.log"]}
+    for name, link_of, file_of in (("a", 12345, 0), ("b", 12345, 12345), ("c", 0, 12345)):
+        append(folder / name, f"step {ord(name)} loss 0.5\n")
+        (folder / f"{name}.log").symlink_to(name)
+        os.chown(folder / name, file_of, -1)
+        os.chown(folder / f"{name}.log", link_of, -1, follow_symlinks=False)
+
+    found = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert [column(record, "step", STEP_COLUMNS) for record in found] == [[ord("b")], [ord("c")]]
+
+
+def test_a_log_that_was_written_anew_is_read_from_its_beginning(node: Node, tmp_path: Path) -> None:
+    """A job started again into the same log, or a new file with a deleted one's number, that has outgrown the old end."""
+    log = tmp_path / "out.txt"
+    append(log, "first start\nstep 1 loss 0.5\n")
+    node.rank(0, output=log)
+    node.run(JobLogs(node.host), "steps")
+    log.write_text("second start\nstep 1 loss 0.5\nstep 2 loss 0.5\n")
+
+    (found,) = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert column(found, "step", STEP_COLUMNS) == [1, 2]
+
+
+def test_a_flooding_log_is_bounded_and_told(node: Node, tmp_path: Path) -> None:
+    """Of twenty megabytes at once only the newest are read, and a record says how many bytes were not."""
+    log = tmp_path / "out.txt"
+    line = "x" * 99 + "\n"
+    append(log, line * 200_000 + "step 7 loss 0.5\n")
+    node.rank(0, output=log)
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    (told,) = of(found, Unread)
+    assert told.outcome == "limit"
+    left_out = int(told.reason.split(" ")[0].replace(",", ""))
+    assert log.stat().st_size - FILE_BYTES <= left_out <= log.stat().st_size - FILE_BYTES + len(line)
+    assert column(of(found, Steps)[0], "step", STEP_COLUMNS) == [7]
+
+
+def test_a_burst_is_read_whole(node: Node, tmp_path: Path) -> None:
+    """Two megabytes at once are all read, a part a run, without a line lost between the parts."""
+    log = tmp_path / "out.txt"
+    append(log, "".join(f"step {step} loss 0.5 {'x' * 80}\n" for step in range(20_000)))
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+
+    found = [record for _ in range(6) for record in of(node.run(collector, "steps"), Steps)]
+
+    assert [step for record in found for step in column(record, "step", STEP_COLUMNS)] == list(range(20_000))
+
+
+def test_many_flooding_logs_take_turns(node: Node, tmp_path: Path) -> None:
+    """Where all logs together are more than a run reads, each is read within a few runs."""
+    for rank in range(6):
+        log = tmp_path / f"out{rank}.txt"
+        append(log, "y" * (FILE_BYTES - 100) + f"\nstep {rank} loss 0.5\n")
+        node.rank(rank, output=log)
+    collector = JobLogs(node.host)
+
+    seen = {record.rank for _ in range(3) for record in of(node.run(collector, "steps"), Steps)}
+
+    assert seen == set(range(6))
+
+
+def test_a_traceback_becomes_an_event_of_the_rank(node: Node, tmp_path: Path) -> None:
+    """An exception in a rank's output is a LogEvent with rank, job, line and the time at which it was written."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n" + TRACEBACK, node.clock.at - 60)
+    node.rank(1, output=log)
+
+    (event,) = of(node.run(JobLogs(node.host), "steps"), LogEvent)
+
+    assert (event.event, event.exception, event.rank, event.job) == ("traceback", "ValueError", 1, "llama-8b")
+    assert (event.source, event.at, event.node) == (f"{log}:2", node.clock.at - 60, None)
+
+
+def test_a_traceback_in_two_parts_is_one(node: Node, tmp_path: Path) -> None:
+    """A traceback of which a run saw only the beginning is given once and whole, also when the rank has died since."""
+    log = tmp_path / "out.txt"
+    half = TRACEBACK.index("collate")
+    append(log, "step 1 loss 0.5\n" + TRACEBACK[:half], node.clock.at)
+    node.rank(1, output=log)
+    collector = JobLogs(node.host)
+    first = node.run(collector, "steps")
+    append(log, TRACEBACK[half:], node.clock.at + 1)
+    node.host.processes = ()
+
+    second = node.run(collector, "steps")
+
+    assert (len(of(first, Steps)), of(first, LogEvent)) == (1, [])
+    (event,) = of(second, LogEvent)
+    assert (event.exception, event.rank, event.source, len(event.frames)) == ("ValueError", 1, f"{log}:2", 1)
+    assert node.run(collector, "steps") == []
+
+
+def test_a_launchers_word_names_the_rank_by_pid(node: Node, tmp_path: Path) -> None:
+    """torchrun's line about a local rank in the output that it shares with its ranks is that rank's exit."""
+    log = tmp_path / "job.out"
+    append(log, "E1121 10:00:00.500000 4000 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
+           "local_rank: 1 (pid: 4003) of binary: /usr/bin/python\n")  # fmt: skip
+    node.process(3999, output=log, command="python\0-m\0torch.distributed.run\0train.py\0")
+    for rank in (2, 3):
+        node.rank(rank, parent=3999)
+
+    (event,) = of(node.run(JobLogs(node.host), "steps"), LogEvent)
+
+    assert (event.event, event.signal, event.rank, event.local_rank) == ("exit", 9, 3, 1)
+
+
+def test_only_launchers_are_heard_beside_the_ranks(node: Node, tmp_path: Path) -> None:
+    """What a daemon that started the ranks writes about others is not taken for the job's log."""
+    log = tmp_path / "daemon.log"
+    append(log, TRACEBACK)
+    node.process(3999, output=log, command="/usr/bin/supervisord\0")
+    node.rank(2, parent=3999)
+    collector = JobLogs(node.host)
+
+    with pytest.raises(NothingToCollect):
+        node.run(collector, "steps")
+
+
+def test_another_nodes_end_is_not_laid_on_this_one(node: Node, tmp_path: Path) -> None:
+    """srun's line about a task of another node is sent with its rank, and without a rank not at all."""
+    log = tmp_path / "job.out"
+    append(log, "srun: error: gpu-0007: task 9: Killed\n*** JOB 12 ON gpu-0007 CANCELLED AT 2026-11-21T10:00:00 DUE TO "
+           "NODE FAILURE ***\n")  # fmt: skip
+    node.rank(0, output=log)
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    assert [(event.rank, event.signal, event.node) for event in of(found, LogEvent)] == [(9, 9, None)]
+    assert "1 events are of other nodes" in of(found, Unread)[0].reason
+
+
+def test_a_shared_logs_launcher_accuses_no_node_of_anothers_process(node: Node, tmp_path: Path) -> None:
+    """Where ranks of several nodes write into one file, torchrun's line about a pid that is not ours is not sent."""
+    log = tmp_path / "job.out"
+    append(log, "E1121 10:00:00.500000 4000 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
+           "local_rank: 1 (pid: 7777) of binary: /usr/bin/python\n")  # fmt: skip
+    node.rank(1, output=log)
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    assert of(found, LogEvent) == []
+    assert "1 events are of other nodes" in of(found, Unread)[0].reason
+
+
+def test_an_ended_process_is_known_by_the_pid_in_its_container(node: Node, tmp_path: Path) -> None:
+    """A launcher in a container tells of the dead by its own numbers, when /proc no longer has them."""
+    log = tmp_path / "job.out"
+    append(log, "starting\n")
+    dead, living = node.rank(2, output=log), node.rank(3, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+
+    node.host.processes = (living,)
+    shutil.rmtree(node.folder / "proc" / str(dead.pid))
+    append(log, "E1121 10:00:00.500000 1 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) "
+           f"local_rank: 0 (pid: {dead.pid % 100}) of binary: /usr/bin/python\n")  # fmt: skip
+    (event,) = of(node.run(collector, "steps"), LogEvent)
+
+    assert (event.event, event.signal, event.rank) == ("exit", 9, 2)
+
+
+def test_a_flood_of_exceptions_is_told(node: Node, tmp_path: Path) -> None:
+    """Of a thousand different exceptions at once a bounded number is sent, and how many are not is told."""
+    log = tmp_path / "out.txt"
+    functions = [f"main{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{n // 676}" for n in range(1000)]
+    append(log, "".join(TRACEBACK.replace("main", function) for function in functions), node.clock.at - 60)
+    node.rank(0, output=log)
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    assert len(of(found, LogEvent)) == MOST_EVENTS
+    assert f"{1000 - MOST_EVENTS} events are beyond" in of(found, Unread)[0].reason
+
+
+def test_logs_of_other_ranks_are_left_to_their_node(node: Node) -> None:
+    """Of a folder that all nodes share only the files of ranks that train here are read."""
+    folder = node.folder / "files" / "srv"
+    folder.mkdir()
+    for rank in range(4):
+        append(folder / f"rank{rank}.log", f"step {rank} loss 0.5\n")
+    append(folder / "gpu-0002.log", "step 9 loss 0.5\n")
+    node.options["steps"] = {"paths": ["/srv/*.log"]}
+    node.rank(1)
+    node.rank(2)
+
+    found = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert sorted((record.rank, record.step, record.job) for record in found) == [
+        (1, 1, "llama-8b"),
+        (2, 2, "llama-8b"),
+    ]
+
+
+def test_stamps_of_another_zone_become_instants(node: Node, tmp_path: Path) -> None:
+    """A log in local time is moved by whole quarters of an hour once a line was seen to be just written."""
+    log = tmp_path / "out.txt"
+    append(log, "2026-11-21 15:30:00 INFO step 1 loss 0.5\n", 1_795_255_200.0)
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+    append(log, "2026-11-21 15:30:05 INFO step 2 loss 0.5\n", 1_795_255_205.0)
+
+    (found,) = of(node.run(collector, "steps"), Steps)
+
+    assert column(found, "at", STEP_COLUMNS) == [1_795_255_205.0]
+
+
+def test_only_regular_files_are_opened(node: Node, tmp_path: Path) -> None:
+    """A pipe as output is neither opened nor read, and without any file there is nothing to collect."""
+    os.mkfifo(tmp_path / "pipe")
+    node.rank(0, output=tmp_path / "pipe")
+    collector = JobLogs(node.host)
+
+    with pytest.raises(NothingToCollect, match="output into a file"):
+        node.run(collector, "steps")
+
+
+def test_noise_is_survived(node: Node, tmp_path: Path) -> None:
+    """Bytes that are no text, NULs, and a line without an end cost nothing but themselves."""
+    log = tmp_path / "out.txt"
+    log.write_bytes(b"\0" * 5000 + b"\xff\xfe\n" + b"z" * 200_000 + b"\nstep 5 loss 0.5\n")
+    node.rank(0, output=log)
+
+    (found,) = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert column(found, "step", STEP_COLUMNS) == [5]
+
+
+@pytest.mark.parametrize(
+    ("begin", "repeated"),
+    [
+        ("iteration 1/ 2 |", " "), ("iteration 1/ 2 |", " a: "), ("iteration 1/ 2 | loss", "1 "), ("step: 1  loss:", " "),
+        ("step:1 - ", "a:"), ("step 1 loss", " "), ("step 1 loss ", "1,"), ("step 1 loss np.", "a"), ("", "step 1 "),
+        ("", '{"step": 1, '), ("", "WorkNCCL(SeqNum=1, OpType=A"), ("WorkNCCL(SeqNum=1, OpType=A", "a"),
+        ("", "DisruptionTarget"), ("reempt", "DisruptionTarget"),
+    ],
+)  # fmt: skip
+def test_no_line_is_slow(node: Node, tmp_path: Path, begin: str, repeated: str) -> None:
+    """A log whose lines are built to make patterns go back and forth is read within a second: it is read in the agent."""
+    log = tmp_path / "out.txt"
+    line = begin + repeated * ((8000 - len(begin)) // len(repeated)) + "\n"
+    append(log, line * 60)
+    node.rank(0, output=log)
+    begun = time.process_time()
+
+    node.run(JobLogs(node.host), "steps")
+
+    assert time.process_time() - begun < 1
+
+
+def test_a_lying_cursor_is_survived(node: Node, tmp_path: Path) -> None:
+    """A cursor of another form, or one beyond the file's end, begins anew instead of failing."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n")
+    node.rank(0, output=log)
+    status = log.stat()
+    for cursor in (
+        "x",
+        {"files": [1]},
+        {"files": {f"{status.st_dev}:{status.st_ino}": [10**9, 0, 0]}},
+        {"files": {"1": ["a"]}},
+        {"files": {f"{status.st_dev}:{status.st_ino}": [3, 0, 0, -1, 7]}},
+    ):
+        node.host.cursors["steps"] = cursor
+
+        assert len(of(node.run(JobLogs(node.host), "steps"), Steps)) == 1

@@ -1,0 +1,91 @@
+"""The first day's batch is read forever: every kind of record, as an agent of today writes it."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import get_args
+
+from collectors.records import (
+    RING_COLUMNS,
+    STEP_COLUMNS,
+    TIMING_COLUMNS,
+    AnyRecord,
+    CollectiveTimings,
+    CollectorReport,
+    CommandResult,
+    Coverage,
+    Device,
+    DeviceState,
+    Group,
+    Members,
+    Placement,
+    ProcessState,
+    Record,
+    Ring,
+    Samples,
+    Steps,
+    block,
+)
+from tests.collectors.records.test_block import one_of_each
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "batch_v1.fhb"
+CODES = {"<i8": "q", "<i4": "i", "<i1": "b", "<f8": "d"}
+
+
+def columns(types: dict[str, str], *names: str) -> dict[str, bytes]:
+    """Two values for each of these columns."""
+    return {name: array(CODES[types[name]], [1, 2]).tobytes() for name in names}
+
+
+def live_records() -> list[Record]:
+    """Every kind that only agents make, with what its first day's fields hold."""
+    world = Members.of(range(8))
+    whose = {"node": "gpu-0413", "boot_id": "0b7c", "at": 1758581240.25, "monotonic_at": 9000.5}
+    rank = {"job": "llama", "attempt": 2, "rank": 3, "role": "trainer"}
+    return [
+        Samples(
+            **whose, source="gpu", scope="gpu", devices=("GPU-1",), metrics=("power_watts", "temperature_celsius"),
+            ticks=array("d", [1758581240.25, 1758581250.25]).tobytes(),
+            monotonic_ticks=array("d", [9000.5, 9010.5]).tobytes(),
+            values=array("f", [301.5, 302.5, 61.0, 62.0]).tobytes(),
+        ),
+        Samples(**whose, scope="pressure", type="<i8", devices=("",), metrics=("x_total",), values=b"\0" * 8),
+        Device(**whose, type="gpu", id="GPU-1", index=0, pci="0000:9b:00", name="H200", serial="7", attributes={"a": "b"}),
+        DeviceState(**whose, device="GPU-1", state="lost", index=0, pci="0000:9b:00", text="GPU is lost"),
+        Ring(
+            **whose, **rank, pid=7, backend="gloo", groups=(Group("0", "default_pg", world),), strings=("0", "all_reduce"),
+            count=2, columns=columns(RING_COLUMNS, "group", "collective_seq", "entered_ns", "left_ns"), overwritten=4,
+        ),
+        Steps(**whose, **rank, told_by="megatron", count=2, columns=columns(STEP_COLUMNS, "step", "at", "seconds", "loss")),
+        CollectiveTimings(
+            **whose, **rank, communicator="0x1", size=8, communicator_rank=3, strings=("AllReduce",), count=2,
+            columns=columns(TIMING_COLUMNS, "operation", "sequence", "bytes", "seconds"),
+        ),
+        Coverage(
+            **whose, agent_version="0.1.0", started_at=1758581000.0, dropped_batches=1, dropped_records=9,
+            dropped_from=1758581000.0, dropped_until=1758581010.0,
+            collectors=(CollectorReport(name="gpu", every_seconds=10.0, runs=6, nothing=1, failures=2, error="no"),),
+        ),
+        CommandResult(**whose, command="c1", verb="stacks", outcome="denied", text="no"),
+        Placement(
+            **whose, job="llama", attempt=2, ranks=world, nodes=("gpu-0413",) * 8, pids=tuple(range(100, 108)), world_size=8,
+            local_ranks=tuple(range(8)), launcher="torchrun", labels={"SLURM_JOB_ID": "1"},
+        ),
+        ProcessState(**whose, **rank, pid=100, state="X", signal=9, started_at=1758581000.0, cpu_seconds=4.5),
+    ]  # fmt: skip
+
+
+def test_every_kind_is_in_the_batch() -> None:
+    """The batch has a record of each kind there is, so that none can be retyped unnoticed."""
+    kinds = {type(record) for record in block.decode(GOLDEN.read_bytes())}
+
+    assert kinds == set(get_args(AnyRecord))
+
+
+def test_the_first_day_s_batch_is_read_forever() -> None:
+    """The packed batch of the first day decodes to the same records in every later version."""
+    decoded = block.decode_counting(GOLDEN.read_bytes())
+
+    assert decoded.records == one_of_each() + live_records()
+    assert decoded.skipped == {}

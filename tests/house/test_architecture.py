@@ -1,0 +1,187 @@
+"""The shape of the house, held by tests: what loads what, how long a file may be, what an analyzer may touch."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = ("collectors", "analyzers", "service", "simulation")
+FILE_LINES_MAX = 400
+COPIED_LINES_MAX = {"collectors/faulthound_probe.py": 700}  # one file by its purpose: users copy it beside their script
+FUNCTION_LINES_MAX = 60
+EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
+HEAVY = ("pandas", "scipy", "sklearn", "torch")
+OF_THE_SERVICE = ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "pydantic", "structlog", "httpx")
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def sources(*packages: str) -> Iterator[Path]:
+    """Yield the Python files of these packages."""
+    for package in packages:
+        yield from sorted((REPOSITORY / package).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the dotted name of everything a file imports, late imports and `from x import y` as `x.y` included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def loaded_by(program: str, *arguments: str) -> set[str]:
+    """Run a program in a fresh interpreter and return the top-level modules it had loaded at its end."""
+    tail = "\nimport json, sys\nprint('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", program + tail, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_diagnosing_loads_nothing_heavy() -> None:
+    """Diagnosing the recorded incident imports neither pandas, SciPy, scikit-learn, torch nor anything of the service."""
+    program = (
+        "import sys\nfrom service.cli import main\n"
+        "sys.argv = ['faulthound', 'diagnose', *sys.argv[1:]]\n"
+        "try:\n    main()\nexcept SystemExit as exit:\n    assert exit.code in (0, None), exit.code"
+    )
+
+    loaded = loaded_by(program, str(REPOSITORY / "examples" / "hung_job"), "--json")
+
+    assert "numpy" in loaded  # the program really diagnosed
+    assert not loaded & {*HEAVY, *OF_THE_SERVICE}
+
+
+def test_reading_needs_no_numpy() -> None:
+    """Importing every reader, as a node does that has only the base installation, loads no numpy and no terminal."""
+    program = "import collectors.files.reading, collectors.formats\ncollectors.formats.registry()"
+
+    loaded = loaded_by(program)
+
+    assert "collectors" in loaded
+    assert not loaded & {"numpy", "typer", "rich", "jinja2", "analyzers", "service", *HEAVY}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_and_functions_stay_readable(package: str) -> None:
+    """No file is longer than 400 lines and no function longer than 60: past that it is a design question."""
+    too_long = []
+    for path in sources(package):
+        text = path.read_text(encoding="utf-8")
+        name = path.relative_to(REPOSITORY)
+        if (lines := text.count("\n")) > COPIED_LINES_MAX.get(str(name), FILE_LINES_MAX):
+            too_long.append(f"{name}: {lines} lines")
+        too_long += [
+            f"{name}:{node.lineno} {node.name}: {length} lines"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, FUNCTIONS) and (length := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+        ]
+
+    assert too_long == []
+
+
+def test_names_say_what_is_inside() -> None:
+    """No module is called utils, helpers, common, manager or base."""
+    found = [path for path in sources(*PACKAGES, "tests") if {path.stem, path.parent.name} & EMPTY_NAMES]
+
+    assert found == []
+
+
+def test_every_test_states_its_claim() -> None:
+    """Every test's docstring begins with a sentence that the test can prove wrong."""
+    silent = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"
+        for path in sources("tests")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, FUNCTIONS) and node.name.startswith("test_")
+        if not (ast.get_docstring(node) or "").partition("\n")[0].endswith(".")
+    ]
+
+    assert silent == []
+
+
+def test_analyzers_import_only_records_from_collectors() -> None:
+    """Of the collectors an analyzer knows the vocabulary alone: not the readers, the codec or the simulator."""
+    reached = {
+        f"{path.name}: {name}"
+        for path in sources("analyzers")
+        for name in imported(path)
+        if name.partition(".")[0] == "collectors" and not f"{name}.".startswith("collectors.records.")
+    }
+
+    assert reached == set()
+
+
+def test_analyzers_are_pure() -> None:
+    """No analyzer imports a clock or a source of randomness, or opens, prints or reads the environment."""
+    impure_modules = {
+        "time",
+        "random",
+        "secrets",
+        "os",
+        "io",
+        "pathlib",
+        "socket",
+        "subprocess",
+        "logging",
+        "threading",
+    }
+    found = []
+    for path in sources("analyzers"):
+        found += [f"{path.name}: {name}" for name in imported(path) if name.partition(".")[0] in impure_modules]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called in {"open", "print", "input"} or called.endswith(
+                (".now", ".utcnow", ".today", "random.default_rng")
+            ):
+                found.append(f"{path.name}:{node.lineno}: {called}")
+
+    assert found == []
+
+
+def test_pickle_is_loaded_in_one_place_only() -> None:
+    """Outside the restricted reader nothing unpickles: a dump is a stranger's file and may carry code."""
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}"
+        for path in sources(*PACKAGES)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pickle.load", "pickle.loads", "eval", "exec"}
+    ]
+
+    assert found == []
+
+
+def test_a_wheel_carries_knowledge_and_templates(tmp_path: Path) -> None:
+    """What `pip install` puts on a machine holds every knowledge table, page template and migration, and no test."""
+    tree, wheels = tmp_path / "tree", tmp_path / "wheels"
+    tracked = subprocess.run(
+        ["git", "ls-files", *PACKAGES, "migrations", "pyproject.toml", "README.md", "LICENSE"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    for name in tracked:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes((REPOSITORY / name).read_bytes())
+    pip = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels)]
+
+    subprocess.run([*pip, "."], cwd=tree, check=True)
+
+    (wheel,) = wheels.glob("faulthound-*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    data = {name for name in tracked if name.startswith(PACKAGES) and not name.endswith(".py")}
+    assert any(name.endswith(".toml") for name in data)
+    assert data <= inside
+    migrations = {name for name in tracked if name.startswith("migrations/")}
+    assert any(name.startswith("migrations/versions/") for name in migrations)
+    assert migrations <= {name.partition("/data/share/faulthound/")[2] for name in inside}
+    assert not [name for name in inside if name.startswith(("tests/", "examples/"))]

@@ -1,0 +1,184 @@
+"""The documentation is held to the code: what is registered is described, what is printed is real."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    path for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")) if path.parent.name != "decisions"
+)
+# Where claims about speed and accuracy stand; the other pages state rules, whose numbers are in the code.
+CLAIMING_PAGES = [page for page in PAGES if page.parent in (REPOSITORY, REPOSITORY / "docs" / "measured")]
+FIRST_SCREEN_LINES = 25
+INSTALLING = """\
+Installing faulthound[diagnose] into .venv (once; a minute or two) …
+.venv/bin/faulthound diagnose examples/hung_job --html out/report.html
+"""
+REPORTED = "\nThe same as a page: …/out/report.html\n"
+A_MEASUREMENT = re.compile(r"\b\d[\d.,]*\s?(ms|s|seconds|MB|GB|%|×)(?![\w/])")
+A_SOURCE = re.compile(r"measured/|make bench|make acceptance|python -m tests\.")
+
+
+def text(name: str) -> str:
+    """Return a page."""
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+def rows(page: str) -> set[str]:
+    """Return the first cells of the tables of a page, without their backticks."""
+    return {cell.strip("`") for cell in re.findall(r"^\| *(`[^`|]+`) *\|", text(page), re.MULTILINE)}
+
+
+def printed_by(command: str) -> str:
+    """Return what a documented command prints, on a plain terminal of 100 columns."""
+    if command == "make run":
+        return INSTALLING + printed_by("faulthound diagnose examples/hung_job") + REPORTED
+    program, *arguments = command.split()
+    assert program == "faulthound", f"only faulthound and `make run` are rerun, not {command!r}"
+    done = subprocess.run(
+        [sys.executable, "-c", "from service.cli import main; main()", *arguments],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False,
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "100", "NO_COLOR": "1", "LANG": "C.UTF-8"},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}: exit {done.returncode}: {done.stderr}"
+    # A dump's time is its file's, and a checkout gives all files its own: how far apart they are says nothing here.
+    return re.sub(r"^ *The dumps were taken within .*\n", "", done.stdout, flags=re.MULTILINE)
+
+
+def with_real_output(page: str) -> str:
+    """Return a page's text with the output of every `$ …` line in its console blocks as it is printed today."""
+
+    def rerun(block: re.Match[str]) -> str:
+        commands = re.findall(r"^\$ (.*)$", block[1], re.MULTILINE)
+        outputs = (re.sub(r"[ \t]+$", "", printed_by(command), flags=re.MULTILINE).strip("\n") for command in commands)
+        shown = "\n\n".join(f"$ {command}\n{output}" for command, output in zip(commands, outputs, strict=True))
+        return f"```console\n{shown}\n```"
+
+    return re.sub(r"^```console\n(.*?)^```", rerun, page, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_every_reader_has_a_row() -> None:
+    """docs/formats.md describes exactly the formats that are registered."""
+    from collectors import formats
+
+    assert rows("docs/formats.md") == {format.name for format in formats.registry()}
+
+
+def test_every_analyzer_has_a_row() -> None:
+    """docs/analyzers.md describes exactly the analyzers that the engine runs, and every knowledge table."""
+    from analyzers import incidents
+
+    knowledge = {f"knowledge/{path.name}" for path in (REPOSITORY / "analyzers" / "knowledge").glob("*.toml")}
+
+    assert knowledge
+    assert rows("docs/analyzers.md") == set(incidents.every_analyzer()) | knowledge
+
+
+def test_every_detector_has_a_row() -> None:
+    """docs/engine.md says what each detector sees that opens an incident."""
+    from analyzers.incidents.detectors import every_detector
+
+    assert rows("docs/engine.md") >= set(every_detector())
+
+
+def test_knowledge_says_where_it_is_from() -> None:
+    """Every knowledge table names its source and the date at which that source was read."""
+    for path in (REPOSITORY / "analyzers" / "knowledge").glob("*.toml"):
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        said = next((part for part in (table.get("source"), table.get("meta")) if isinstance(part, dict)), table)
+
+        assert said.get("source") or said.get("title"), f"{path.name} names no source"
+        assert said.get("date") or said.get("read"), f"{path.name} does not say of which day it is"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_shown_output_is_real(page: Path, rewrite: bool) -> None:
+    """Every console block shows what its commands print today; `pytest --rewrite` brings a page up to date."""
+    shown = page.read_text(encoding="utf-8")
+
+    real = with_real_output(shown)
+
+    if rewrite:
+        page.write_text(real, encoding="utf-8")
+    else:
+        assert shown == real
+
+
+def test_the_first_screen_is_one_command() -> None:
+    """README's first block is `make run`, and it begins on the first screen."""
+    before, found, _ = text("README.md").partition("```console\n$ make run\n")
+
+    assert found
+    assert "```" not in before
+    assert before.count("\n") < FIRST_SCREEN_LINES
+
+
+def test_every_command_is_described() -> None:
+    """docs/cli.md shows the help of every verb, and README names every verb and every exit code."""
+    from service.cli.application import command
+
+    readme, reference = text("README.md"), text("docs/cli.md")
+
+    for verb in command().commands:
+        assert f"$ faulthound {verb} --help" in reference
+        assert f"faulthound {verb}" in readme
+    assert {"0", "1", "2", "3"} <= set(re.findall(r"^\| *`(\d)` *\|", readme, re.MULTILINE))
+
+
+def test_links_lead_somewhere() -> None:
+    """Every relative link of every page names a file that exists."""
+    broken = [
+        f"{page.relative_to(REPOSITORY)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+
+    assert broken == []
+
+
+def test_every_page_can_be_found() -> None:
+    """Every page of docs is linked from README or from ARCHITECTURE, not only from another page of docs."""
+    doors = text("README.md") + text("ARCHITECTURE.md")
+
+    assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f"](docs/{page.name})" not in doors] == []
+
+
+def test_the_changelog_speaks_of_this_version() -> None:
+    """CHANGELOG has a section for the version in pyproject.toml, or one for what is unreleased."""
+    version = re.search(r'^version = "(.+)"', text("pyproject.toml"), re.MULTILINE)
+
+    assert version
+    assert re.search(rf"^## \[?(Unreleased|{re.escape(version[1])})", text("CHANGELOG.md"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", CLAIMING_PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_no_number_without_a_command(page: Path) -> None:
+    """A section that states a measured quantity names the command or the document that it comes from."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    sections = re.split(r"^(?=#+ )", prose, flags=re.MULTILINE)
+    bare = [
+        f"{section.splitlines()[0]}: {found.group(0)}"
+        for section in sections
+        if (found := A_MEASUREMENT.search(section)) and not A_SOURCE.search(section)
+    ]
+
+    assert bare == []
+
+
+def test_measurements_say_how_they_were_made() -> None:
+    """Every document in docs/measured has its command, commit and machine, and a row in the index."""
+    documents = sorted((REPOSITORY / "docs" / "measured").glob("*.json"))
+    for path in documents:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        assert all(content.get(key) for key in ("command", "commit", "machine")), path.name
+
+    assert rows("docs/measured/README.md") >= {path.name for path in documents}

@@ -1,0 +1,36 @@
+"""Real jobs with an agent a node and a service: the exported bundle, given to `faulthound diagnose`, names rank and node.
+
+Two of the matrix that `python -m tests.acceptance.live_jobs` goes through; what the service says by itself is
+in `test_live_verdicts.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
+
+from tests.support.jobs import live
+from tests.support.jobs.judged import complaints, complaints_about_nodes, summary, verdict_of
+from tests.support.jobs.scenarios import Scenario
+
+RUNS = [
+    (Scenario.draw("healthy", "ddp", 0), False),
+    (Scenario.draw("sigstop", "pipeline", 2), True),
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("scenario", "probe"), RUNS, ids=[f"{scenario.key}{'-probe' * probe}" for scenario, probe in RUNS]
+)
+def test_the_bundle_names_rank_and_node(scenario: Scenario, probe: bool, tmp_path: Path) -> None:
+    """What the agents saw is enough: culprit ranks, their nodes, the cause and the symptom are those injected."""
+    bundle = live.run(scenario, tmp_path / "live", probe=probe)
+
+    verdict = verdict_of(bundle)
+
+    wrong = complaints(scenario, verdict) + complaints_about_nodes(scenario, verdict)
+    assert not wrong, f"{scenario.name}\n{summary(verdict)}\n{live.summary(bundle)}"

@@ -1,0 +1,28 @@
+"""The whole loop on a real Slurm, nobody watching: a rank is killed, its node is drained, the job trains on the others.
+
+More faults, propose-only, and a controller that is restarted meanwhile, are in `python -m tests.acceptance.slurm_loop`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.slurm import cluster
+
+if reason := cluster.missing():
+    pytest.skip(reason, allow_module_level=True)
+pytest.importorskip("torch", reason="torch is not installed: a real job cannot be started")
+
+from tests.support.slurm.loop import loop, trial
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_rank_costs_its_node_and_nothing_else(tmp_path: Path) -> None:
+    """From the fault on nobody helps: a verdict, the policy, a drain with our reason, the crashed job trains on other nodes."""
+    with loop(tmp_path) as running:
+        outcome = trial(running, "sigkill", rank=1)
+
+    print(outcome.told())
+    assert outcome.wrong == []

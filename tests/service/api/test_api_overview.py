@@ -1,0 +1,138 @@
+"""Everything at a glance, alarms, and what incidents cost a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.store.models import Alarm, Attempt, Cursor, Downtime, Job
+from tests.support.incident_rows import JOB, seed
+from tests.support.served import Client, an_event, served
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a new service."""
+    with served(tmp_path) as client:
+        yield client
+
+
+def trained(client: Client, *attempts: tuple[float, float], name: str = JOB) -> None:
+    """Store a job with these attempts."""
+    with client.service.database.transaction() as session:
+        session.add(Job(name=name, first_seen_at=attempts[0][0], last_seen_at=attempts[-1][1], declared={}, version=1))
+        session.flush()
+        for number, (first, last) in enumerate(attempts):
+            session.add(Attempt(job=name, number=number, first_seen_at=first, last_seen_at=last, world_size=4))
+
+
+def cost(client: Client, incident: str, **values: float | None) -> None:
+    """Change an incident's row of the ledger."""
+    with client.service.database.transaction() as session:
+        row = session.get(Downtime, incident)
+        assert row is not None
+        for name, value in values.items():
+            setattr(row, name, value)
+
+
+def test_a_jobs_ledger_adds_up(client: Client) -> None:
+    """Two hours with an incident that was overcome and one that goes on: both ratios, and each incident's instants."""
+    at = time.time()
+    trained(client, (at - 7_200, at - 5_000), (at - 4_400, at))
+    seed(client.service.database, "inc-a", at=at - 5_000, closed_at=at - 4_390)
+    cost(client, "inc-a", onset_at=at - 5_000, first_good_at=at - 4_300, resumed_step=51, steps_lost=50)
+    seed(client.service.database, "inc-b", at=at - 350)
+    cost(client, "inc-b", onset_at=at - 360)
+
+    ledger = client.get(f"/v1/jobs/{JOB}/downtime").json()
+
+    assert [(one["incident"], one["steps_lost"]) for one in ledger["items"]] == [("inc-b", None), ("inc-a", 50)]
+    assert ledger["wall_seconds"] == pytest.approx(7_200, abs=5)
+    assert ledger["training_seconds"] == pytest.approx(7_200 - 700 - 360, abs=5)
+    assert ledger["ettr"]["cumulative"] == pytest.approx(1 - 1_060 / 7_200, abs=0.005)
+    assert ledger["ettr"]["sliding_hour"] == pytest.approx(0.9, abs=0.005)
+
+
+def test_a_ledgers_pages_lose_nothing(client: Client) -> None:
+    """Costs come a page at a time, and the sums are those of all of them on each page."""
+    at = time.time()
+    trained(client, (at - 1_000, at))
+    for number in range(5):
+        seed(client.service.database, f"inc-{number}", at=at - 500 + 10 * number)
+    seen, cursor, sums = [], None, set()
+    while True:
+        asked = {"limit": 2, **({"after": cursor} if cursor else {})}
+        page = client.get(f"/v1/jobs/{JOB}/downtime", params=asked).json()
+        seen += [one["incident"] for one in page["items"]]
+        sums.add(round(page["training_seconds"] / 50))
+        if (cursor := page["next"]) is None:
+            break
+
+    assert seen == ["inc-4", "inc-3", "inc-2", "inc-1", "inc-0"]
+    assert len(sums) == 1
+
+
+def test_a_job_that_has_ended_grows_no_older(client: Client) -> None:
+    """A job that was closed without another step has its time to its end, and none in the last hour."""
+    at = time.time()
+    trained(client, (at - 20_000, at - 10_000), name="ns/job")
+    seed(client.service.database, at=at - 10_500, job="ns/job", closed_at=at - 10_000)
+    cost(client, "inc-0123456789ab", onset_at=at - 11_000)
+
+    ledger = client.get("/v1/jobs/ns/job/downtime").json()
+
+    assert ledger["ettr"] == {"cumulative": pytest.approx(0.9), "sliding_hour": None}
+    assert client.get("/v1/jobs/none/downtime").status_code == 404
+
+
+def test_alarms_are_listed_until_they_are_over(client: Client) -> None:
+    """Alarms come the newest first; those that go on and those that are over can be had apart, as can a job's."""
+    with client.service.database.transaction() as session:
+        for number, over in enumerate((None, 5.0, None)):
+            session.add(
+                Alarm(kind="coverage", job=f"j{number}", text="t", nodes=["n"], raised_at=float(number), over_at=over)
+            )
+
+    def ids(asked: str = "") -> list[int]:
+        return [one["id"] for one in client.get(f"/v1/alarms{asked}").json()["items"]]
+
+    assert ids() == [3, 2, 1]
+    assert (ids("?status=raised"), ids("?status=over"), ids("?job=j2")) == ([3, 1], [2], [3])
+    first = client.get("/v1/alarms?limit=2").json()
+    assert ids(f"?after={first['next']}") == [1]
+
+
+def test_now_is_everything_at_a_glance(client: Client) -> None:
+    """Open incidents, those closed last, the jobs that run, who reports, alarms, and where the stream begins."""
+    at = time.time()
+    for node in ("gpu-0001", "gpu-0002"):
+        client.ship(node, [an_event(node)])
+    client.eventually("/v1/nodes", lambda page: len(page["items"]) == 2)
+    trained(client, (at - 1_000, at))
+    trained(client, (at - 9_000, at - 8_000), name="ended")
+    seed(client.service.database, "inc-a", at=at - 100)
+    seed(client.service.database, "inc-b", at=at - 90, closed_at=at - 80)
+    with client.service.database.transaction() as session:
+        session.add(Alarm(kind="clock", job=None, text="t", nodes=[], raised_at=at, over_at=None))
+        session.add(Cursor(reader="engine", sequence=1))
+
+    now = client.get("/v1/now").json()
+
+    assert (now["open"], [one["id"] for one in now["incidents"]]) == (1, ["inc-a"])
+    assert [one["id"] for one in now["closed"]] == ["inc-b"]
+    assert [(one["name"], one["attempt"], one["incidents"]) for one in now["jobs"]] == [(JOB, 0, ["inc-a"])]
+    assert now["sight"] == {"nodes": 2, "reporting": 2, "silent": []}
+    assert [one["kind"] for one in now["alarms"]] == ["clock"]
+    assert (now["engine"]["standing"], now["engine"]["lag_batches"]) == ("none", 1)
+    stream = client.get("/v1/stream", params={"after": now["stream_after"], "wait_seconds": 0}).text
+    assert "data:" not in stream
+
+
+def test_now_of_an_empty_service(client: Client) -> None:
+    """A service that has seen nothing has nothing to tell, and says so without failing."""
+    now = client.get("/v1/now").json()
+
+    assert (now["open"], now["incidents"], now["jobs"], now["stream_after"]) == (0, [], [], 0)

@@ -1,0 +1,510 @@
+"""The command line: what it prints where, and the exit code that each ending has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from analyzers import incidents
+from analyzers.model.verdict import Action, Culprit, Root, Verdict
+from collectors.files import reading
+from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, Record, Unread
+from service import packaged_knowledge, speech
+from service.cli import run
+from service.cli.expectation import failures, parse
+from service.cli.hosts import Hosts
+from service.cli.shown import as_fields, as_row
+from tests.support.sample_verdicts import BEGAN_AT, hang, healthy, megatron, two_ranks, undecided
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+AN_EVENT = KernelEvent(
+    source="kern.log:3", at=BEGAN_AT, node="gpu-7", event="xid", code=79, pci="0000:9b:00", text="Xid 79"
+)
+NOT_READ = Unread(source="core", reason="no reader knows it")
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Replace reading and judging; what was asked of them is in the returned dictionary, whose verdict can be set."""
+    seen: dict[str, object] = {"verdict": two_ranks(), "records": [AN_EVENT, NOT_READ]}
+
+    def read_paths(paths: Iterable[Path], **options: object) -> Iterator[Record]:
+        seen.update(paths=list(paths), **options)
+        yield from seen["records"]  # type: ignore[misc]
+
+    def judge(window: object, topology: object, knowledge: object) -> Verdict:
+        seen.update(window=window, topology=topology, knowledge=knowledge)
+        return seen["verdict"]  # type: ignore[return-value]
+
+    monkeypatch.setattr(reading, "read_paths", read_paths)
+    monkeypatch.setattr(incidents, "judge", judge)
+    return seen
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """Return a folder that exists."""
+    return str(tmp_path)
+
+
+def faulthound(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a fresh interpreter."""
+    program = f"{before}\nfrom service.cli import main\nmain()"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [(two_ranks(), 0), (hang(), 0), (healthy(), 0), (undecided(), 3)],
+    ids=["ranks", "node", "healthy", "abstained"],
+)
+def test_a_verdict_ends_with_its_code(judged: dict[str, object], folder: str, verdict: Verdict, code: int) -> None:
+    """A verdict, healthy included, ends with 0 and an abstention with 3."""
+    judged["verdict"] = verdict
+
+    assert run(["diagnose", folder]) == code
+
+
+def test_the_verdict_goes_to_stdout_and_talk_to_stderr(
+    judged: dict[str, object], folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stdout holds the answer alone, so that it can be piped; --quiet silences the notes."""
+    page = tmp_path / "report.html"
+    assert run(["diagnose", folder, "--html", str(page)]) == 0
+    first = capsys.readouterr()
+    assert run(["diagnose", folder, "--html", str(page), "-q", "--json"]) == 0
+    second = capsys.readouterr()
+
+    assert first.out.startswith("Ranks 9 and 14")
+    assert first.err == f"report: {page}\n"
+    assert json.loads(second.out)["culprits"][1]["ranks"] == [14]
+    assert second.err == ""
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["diagnose", "/nowhere/at/all"], "/nowhere/at/all does not exist"),
+        (["diagnose", "FOLDER", "--html", "/nowhere/at/all/report.html"], "/nowhere/at/all does not exist"),
+        (["diagnose", "FOLDER", "--expect", "culprit"], "FIELD=VALUE"),
+        (["diagnose", "FOLDER", "--knowledge", "/nowhere.toml"], "does not exist"),
+        (["diagnose", "FOLDER", "--hosts", "gpu-[0-99999999]"], "1,000,000"),
+        (["diagnose", "FOLDER", "--hosts", "gpu-[1"], "gpu-[0001-0004,0007]"),
+        (["diagnose", "FOLDER", "--hosts", "/nowhere/hosts"], "neither a file nor a hostlist"),
+        (["diagnose", "FOLDER", "--hosts", "mistyped.txt"], "neither a file nor a hostlist"),
+        (["diagnose", "FOLDER", "--attempt", "9"], "attempt 9 is not among"),
+        (["diagnose", "FOLDER", "--ranks-per-node", "0"], "--ranks-per-node"),
+        (["diagnose"], "PATH"),
+        (["no-such-verb"], "no-such-verb"),
+        (["read", "/nowhere/at/all"], "/nowhere/at/all does not exist"),
+    ],
+)
+def test_bad_usage_says_what_and_ends_with_2(
+    judged: dict[str, object], folder: str, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bad usage names the thing on stderr, prints no verdict and ends with 2."""
+    assert run([folder if argument == "FOLDER" else argument for argument in arguments]) == 2
+
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "records", "said"),
+    [
+        (None, [], "there is no file in"),
+        ("rank0.log", [], "nothing in"),
+        ("core", [NOT_READ] * 3, "nothing readable in"),
+    ],
+)
+def test_nothing_readable_ends_with_2(
+    judged: dict[str, object], folder: str, file: str | None, records: list[Record], said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Where nothing could be read there is no verdict, but which kind of nothing it is, and the reasons, equal ones once."""
+    judged["records"] = records
+    if file:
+        (Path(folder) / file).write_text("step 1", encoding="utf-8")
+
+    assert run(["diagnose", folder]) == 2
+
+    shown = capsys.readouterr()
+    assert f"faulthound: {said} {folder}" in shown.err
+    assert shown.err.count("no reader knows it") == bool(records)
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("expected", "met"),
+    [
+        (["culprit=rank:9", "culprit=rank:14"], True),
+        (["culprit=rank:9"], False),
+        (["culprit=rank:9,14"], True),
+        (["culprit=rank:9,14-15"], False),
+        (["culprit=none"], False),
+        (["cause=machine", "symptom=hang", "class=completion_lost", "action=evict", "abstained=false"], True),
+        (["cause=code"], False),
+        (["class=desync"], False),
+        (["abstained=true"], False),
+    ],
+)
+def test_expectations_decide_the_code(
+    judged: dict[str, object], folder: str, expected: list[str], met: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All culprits together must be the named ones exactly; a mismatch ends with 1 and shows both sides."""
+    code = run(["diagnose", folder, *(part for text in expected for part in ("--expect", text))])
+
+    assert code == (0 if met else 1)
+    assert ("expected" in capsys.readouterr().err) == (not met)
+
+
+def test_expectations_cover_culprits_of_any_kind() -> None:
+    """A node is met by its name or by its guilty ranks; a set needs all of its ranks; an extra name is a failure."""
+    node = hang()
+    group = Verdict(
+        symptom="hang", cause="machine", abstained=False, roots=(Root(root="r1", cause="machine"),), action=Action(kind="probe"),
+        culprits=(Culprit(root="r1", kind="group", id="pp_3", ranks=(12, 13, 14, 15)),),
+    )  # fmt: skip
+
+    assert not list(failures(parse(["culprit=node:gpu-0413"]), node))
+    assert not list(failures(parse(["culprit=rank:3304"]), node))
+    assert list(failures(parse(["culprit=node:gpu-0414"]), node)) == [
+        "expected culprit node:gpu-0414, found node:gpu-0413 (rank:3304)"
+    ]
+    assert list(failures(parse(["culprit=node:gpu-0413", "culprit=node:gpu-0414"]), node))
+    assert not list(failures(parse(["culprit=rank:12-15"]), group))
+    assert list(failures(parse(["culprit=rank:12-14"]), group))
+
+
+def test_an_expected_abstention_is_a_success(judged: dict[str, object], folder: str) -> None:
+    """abstained=true met ends with 0; other expectations met by an abstention leave its 3."""
+    judged["verdict"] = undecided()
+
+    assert run(["diagnose", folder, "--expect", "abstained=true"]) == 0
+    assert run(["diagnose", folder, "--expect", "culprit=none"]) == 3
+    assert run(["diagnose", folder, "--expect", "abstained=false"]) == 1
+
+
+@pytest.mark.parametrize("wrong", ["culprit=14", "who=me", "abstained=maybe", "culprit=rank:x", "culprit=", "cause"])
+def test_a_wrong_expectation_says_how_to_write_it(wrong: str) -> None:
+    """An expectation that cannot be understood is refused before anything is read."""
+    with pytest.raises(ValueError, match="write"):
+        parse([wrong])
+
+
+def test_none_excludes_every_other_culprit() -> None:
+    """culprit=none beside a culprit is a contradiction and not silently one of the two."""
+    with pytest.raises(ValueError, match="excludes"):
+        parse(["culprit=none", "culprit=rank:1"])
+
+
+def test_options_reach_the_reading_and_the_window(judged: dict[str, object], folder: str) -> None:
+    """Workers go to the reader, the attempt to the window, hosts become one placement record."""
+    window, _ = megatron(2, 2, 2, culprit=5)
+    judged["records"] = [
+        *window.records,
+        KernelEvent(source="k", event="aer", attempt=2),
+        KernelEvent(source="k", event="xid", attempt=1),
+    ]
+
+    assert run(["diagnose", folder, "--workers", "3", "--attempt", "1", "--hosts", "gpu-[01-02]"]) == 0
+
+    assert judged["workers"] == 3
+    given = judged["window"]
+    assert given.attempt == 1  # type: ignore[attr-defined]
+    (placement,) = given.of(Placement)  # type: ignore[attr-defined]
+    assert placement.nodes == ("gpu-01",) * 4 + ("gpu-02",) * 4
+    assert placement.ranks.ranks() == tuple(range(8))
+
+
+def test_hosts_of_every_form(tmp_path: Path) -> None:
+    """A file names the host of each rank by its line, or of each node with --ranks-per-node; a bare number makes blocks."""
+    file = tmp_path / "hosts"
+    file.write_text("# by hand\na slots=1\nb\n\na\nb\n", encoding="utf-8")
+    four = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
+    named = [KernelEvent(source="", event="", rank=2, node="gpu-7"), *four]
+
+    def nodes(hosts: Hosts, records: list[KernelEvent]) -> tuple[str, ...]:
+        return next(iter(hosts.placement(records))).nodes
+
+    assert nodes(Hosts.given(str(file), None), list(four)) == ("a", "b", "a", "b")
+    assert nodes(Hosts.given(str(file), 2), list(four)) == ("a", "a", "b", "b")
+    assert nodes(Hosts.given(None, 2), list(named)) == ("node-0", "node-0", "gpu-7", "gpu-7")
+    assert list(Hosts.given(None, None).placement(four)) == []
+    with pytest.raises(ValueError, match="hold 2 ranks, the files show 4"):
+        nodes(Hosts.given("x[1-2]", 1), list(four))
+    with pytest.raises(ValueError, match="4 ranks do not divide into 3 hosts"):
+        nodes(Hosts.given("x[1-3]", None), list(four))
+
+
+def test_the_world_is_as_large_as_its_groups() -> None:
+    """Ranks that left nothing behind still have a place when a group lists them."""
+    dump = FlightRecorderDump(rank=0, groups=(Group("0", "", Members.of(range(16))),))
+
+    assert len(next(iter(Hosts.given(None, 8).placement([dump]))).nodes) == 16
+
+
+def test_read_prints_json_lines(judged: dict[str, object], folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each record is one line with its kind, time, node and own fields; what was not read has its reason."""
+    assert run(["read", folder, "--json"]) == 0
+
+    event, unread = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert list(event)[:2] == ["kind", "source"]
+    assert (event["kind"], event["code"], event["pci"], event["node"]) == ("kernel_event", 79, "0000:9b:00", "gpu-7")
+    assert event["time"] == "2026-11-21T03:14:07.120Z"
+    assert (unread["kind"], unread["reason"]) == ("unread", "no reader knows it")
+
+
+def test_read_expands_a_dump(judged: dict[str, object], folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dump is one line whose columns are entries; --limit keeps the newest, and JSON has all without it."""
+    window, _ = megatron(2, 2, 2, culprit=5)
+    judged["records"] = [window.dumps[4]]
+
+    def entries(*options: str) -> list[dict[str, object]]:
+        assert run(["read", folder, "--json", *options]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+        return json.loads(line)["entries"]  # type: ignore[no-any-return]
+
+    every = entries()
+    assert len(every) == 22
+    assert every[-1]["operation"] == "nccl:all_reduce"
+    assert (every[-1]["state"], every[-1]["collective_seq"], every[-1]["group"]) == ("scheduled", 881, "tp_2")
+    assert "timeout_ms" not in every[-1]
+    assert entries("--limit", "2") == every[-2:]
+    assert entries("--limit", "0") == []
+
+
+def test_read_shows_people_a_table(judged: dict[str, object], folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json there is a row a record, and the newest entries of each dump below."""
+    window, _ = megatron(2, 2, 2, culprit=5)
+    judged["records"] = [AN_EVENT, window.dumps[4], NOT_READ]
+
+    assert run(["read", folder]) == 0
+
+    shown = capsys.readouterr().out
+    assert "code=79" in shown
+    assert "22 entries, 1 unfinished" in shown
+    assert "no reader knows it" in shown
+    assert shown.count("all_reduce") == 9  # the newest ten entries: one of them a reduce_scatter
+    assert max(map(len, shown.splitlines())) < 250
+
+
+def test_read_of_nothing_ends_with_2(
+    judged: dict[str, object], folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing was readable the reasons are printed all the same, and the code is 2."""
+    judged["records"] = [NOT_READ]
+
+    assert run(["read", folder, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["reason"] == "no reader knows it"
+
+
+def test_a_broken_dump_is_shown_and_not_a_crash() -> None:
+    """Columns cut short, indices beyond the strings and impossible times are shown as far as they go."""
+    dump = FlightRecorderDump(
+        source="d\udcff", at=1e300, count=3, strings=("a",),
+        columns={"record_id": array("q", [0, 1, 2]).tobytes()[:-3], "operation": array("i", [0, 9, -1]).tobytes(),
+                 "state": b"\x00\x07\x01", "created_ns": array("q", [2**62] * 3).tobytes()},
+    )  # fmt: skip
+    fields = as_fields(dump)
+
+    assert [entry.get("operation") for entry in fields["entries"]] == ["a", None]
+    assert [entry["state"] for entry in fields["entries"]] == ["scheduled", "7"]
+    assert json.loads(json.dumps(fields))["source"] == "d?"
+    assert as_row(dump)[0] == "flight_recorder"
+
+
+def test_every_kind_of_record_can_be_shown() -> None:
+    """No record kind is without a JSON form and a row."""
+    from typing import get_args
+
+    from msgspec.structs import fields
+
+    from collectors.records import AnyRecord
+
+    for kind in get_args(AnyRecord):
+        required = {field.name: 1 if field.type is int else "x" for field in fields(kind) if field.required}
+        record = kind(rank=1, source="s", **required)
+        assert as_fields(record)["kind"] == as_row(record)[0]
+
+
+def test_samples_are_shown_as_readings() -> None:
+    """`faulthound read --json` gives a device's values under its name, a missing one as null, not as raw bytes."""
+    from array import array
+
+    from collectors.records import NOT_READ, Samples
+
+    counters = array("q", [3, NOT_READ]).tobytes()
+    ticks = array("d", [10.0, 20.0]).tobytes()
+    record = Samples(scope="gpu", type="<i8", devices=("GPU-5a",), metrics=("ecc_total",), ticks=ticks, values=counters)
+
+    fields = as_fields(record)
+
+    assert fields["readings"] == {"GPU-5a": {"ecc_total": [3, None]}}
+    assert fields["ticks"] == [10.0, 20.0]
+    assert "values" not in fields
+
+
+def test_formats_lists_every_reader(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each registered reader is listed with what makes its files and what they give."""
+    from collectors.formats import registry
+
+    assert run(["formats", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert run(["formats"]) == 0
+    table = capsys.readouterr().out
+
+    assert [row["name"] for row in listed] == [known.name for known in registry()]
+    assert all(row["made_by"] and row["gives"] and row["gives"] in table for row in listed)
+
+
+def test_version_and_help() -> None:
+    """--version and --help end with 0; every verb's help shows how it is used."""
+    assert faulthound("--version").stdout.startswith("faulthound ")
+    for verb in ("diagnose", "read", "formats"):
+        shown = faulthound(verb, "--help")
+        assert shown.returncode == 0
+        assert shown.stdout.count(f"\n    faulthound {verb}") >= 2
+
+
+def test_a_missing_extra_is_named() -> None:
+    """Without typer or numpy the command says which extra to install and ends with 2, without a traceback."""
+    for package, arguments in (("typer", ["--version"]), ("numpy", ["diagnose", "."])):
+        done = faulthound(*arguments, before=f"import sys; sys.modules[{package!r}] = None")
+        assert done.returncode == 2
+        assert package in done.stderr
+        assert "pip install 'faulthound[diagnose]'" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_interruption_is_quiet(
+    judged: dict[str, object], folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while files are read ends with 130 and says nothing."""
+
+    def interrupted(*_: object, **__: object) -> Iterator[Record]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading, "read_paths", interrupted)
+
+    assert run(["diagnose", folder]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    """When the reader of a pipe goes away there is no traceback."""
+    many = (
+        "from collectors import reading\nfrom collectors.records import KernelEvent\n"
+        "reading.read_paths = lambda files: (KernelEvent(event='xid', text='x' * 500) for _ in range(100_000))"
+    )
+    command = [sys.executable, "-c", f"{many}\nfrom service.cli import main\nmain()", "read", "--json", "."]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert said == b""
+    assert process.returncode == 141
+
+
+def test_colour_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours need a terminal and neither --no-color, NO_COLOR nor a dumb one."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    assert speech.colored()
+    assert not speech.colored(no_color=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not speech.colored()
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not speech.colored()
+
+
+def test_progress_shows_only_to_people_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no bar in a pipe or when quiet; at a terminal none within the first second, and one after."""
+    with speech.Speech().progress("reading") as report:
+        assert report is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with speech.Speech(quiet=True).progress("reading") as report:
+        assert report is None
+    opened: list[str] = []
+
+    def opening(bar: speech._Bar) -> speech.Progress:
+        opened.append(bar.what)
+        return lambda done, total: None
+
+    monkeypatch.setattr(speech._Bar, "_opened", opening)
+    with speech.Speech().progress("reading") as report:
+        assert report is not None
+        report(1, 9)
+        assert opened == []
+        monkeypatch.setattr(speech, "PATIENCE_SECONDS", 0.0)
+        report(2, 9)
+        report(3, 9)
+    assert opened == ["reading"]
+
+
+def test_the_bar_draws_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The real bar leaves stdout alone and can be closed."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(speech, "PATIENCE_SECONDS", 0.0)
+    with speech.Speech().progress("reading") as report:
+        assert report is not None
+        report(1, 2)
+        report(2, 2)
+
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "reading" in shown.err
+
+
+def test_knowledge_overrides_lie_over_the_packaged(tmp_path: Path) -> None:
+    """A file, or a folder of files, named after a packaged table changes its rows and the hash, and nothing else."""
+    packaged = packaged_knowledge.load()
+    name = "crash"  # of a table whose rows are not checked as a whole
+    (tmp_path / f"{name}.toml").write_text("site_says = 1\n", encoding="utf-8")
+
+    for given in (tmp_path, tmp_path / f"{name}.toml"):
+        changed = packaged_knowledge.load(given)
+        assert changed.table(name)["site_says"] == 1
+        assert {**changed.table(name), "site_says": None} == {**packaged.table(name), "site_says": None}
+        assert changed.hash != packaged.hash
+
+
+@pytest.mark.parametrize("content", [b"= wrong", b"\xff\xfe", b"# " + b"x" * packaged_knowledge.MOST_BYTES])
+def test_broken_knowledge_is_refused(tmp_path: Path, content: bytes) -> None:
+    """An override that is no TOML, no text or too large is refused by name."""
+    file = tmp_path / f"{min(packaged_knowledge.load().tables)}.toml"
+    file.write_bytes(content)
+
+    with pytest.raises(packaged_knowledge.KnowledgeError, match=file.name):
+        packaged_knowledge.load(file)
+
+
+def test_an_empty_knowledge_folder_is_refused(tmp_path: Path) -> None:
+    """A folder without a table is a mistake and not a silent nothing."""
+    with pytest.raises(packaged_knowledge.KnowledgeError, match=r"holds no \.toml"):
+        packaged_knowledge.load(tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["diagnose", "read"])
+def test_an_empty_path_is_not_the_current_folder(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable in a script is refused, and nothing is read or blamed in its place."""
+    assert run([verb, ""]) == 2
+    assert "empty" in capsys.readouterr().err

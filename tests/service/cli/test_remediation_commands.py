@@ -1,0 +1,574 @@
+"""`faulthound remediations`, `holds`, `freeze`, `breaker`, `policy`: what they print, ask, change, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from analyzers.remediation.events import (
+    Begin,
+    CloseBreaker,
+    Complete,
+    Proposed,
+    SetFreeze,
+    Take,
+    Verified,
+)
+from analyzers.remediation.guards import GUARDS
+from analyzers.remediation.policy import locked, parse, rule_for
+from analyzers.remediation.types import Policy, Remediation, Rule, Tally
+from service.clock import now
+from service.remediation.repository import Remedies
+from service.reports.happenings import said
+from service.reports.remediations import deed, undoing
+from service.store.database import Database
+from service.store.models import Attempt, Event, Job, Placement
+from tests.support import command_line, incident_rows
+from tests.support.command_line import Done
+from tests.support.incident_rows import AT, JOB
+from tests.support.served import serving
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+COMMAND = [sys.executable, "-c", "from service.cli import main; main()"]
+NODES = tuple(f"gpu-000{number}" for number in range(1, 5))
+SECONDS = 60.0
+POLICY = """
+[limits]
+evictions_an_hour = 100
+breaker_least_nodes = 2
+
+[[rules]]
+name = "gone"
+mode = "automatic"
+fault_class = "process_gone"
+least_probability = 0.99
+least_precision = 0.8
+
+[[rules]]
+name = "the rest"
+mode = "propose"
+"""
+
+
+@dataclass
+class Desk:
+    """A running service, and the store behind it, into which a scheduler and the engine write as they would."""
+
+    url: str
+    database: Database
+    made: list[str] = field(default_factory=list)
+
+    def run(self, *arguments: str) -> Done:
+        """Run a command against this service, without a terminal."""
+        return command_line.faulthound(*arguments, "--service", self.url)
+
+    def told(self, *arguments: str) -> Any:
+        """Return what a command that ends well prints as JSON."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def status(self, id: str) -> str:
+        """Return how far a remediation is, as the service tells it."""
+        return str(self.found(id)["status"])
+
+    def found(self, id: str) -> Any:
+        """Return a remediation as the service shows it."""
+        return httpx.get(f"{self.url}/v1/remediations/{id}", timeout=SECONDS).json()
+
+    def happens(self, *events: Any) -> None:
+        """Let something happen that no person does."""
+        remedies = Remedies(self.database, lambda: parse(POLICY))
+        for event in events:
+            remedies.handle(event, now())
+
+    def proposed(self, node: str = "gpu-0002", **fields: Any) -> str:
+        """Propose to evict a node from the job, for an incident of its own; return the proposal's id."""
+        number = len(self.made) + 1
+        told: dict[str, Any] = {
+            "id": f"rem-{number:012x}", "incident": f"inc-{number:012x}", "verdict_version": 2, "job": JOB, "attempt": 1,
+            "kind": "evict", "nodes": (node,), "fault_class": "stopped", "symptom": "hang", "probability": 0.97,
+            "why": "rank 3 never entered", "proposed_at": now(), "expected_loss_gpu_hours": 3.25,
+        } | fields  # fmt: skip
+        plan = Remediation(**told)
+        incident_rows.seed(self.database, plan.incident, at=now())
+        self.happens(Proposed(incident=plan.incident, plan=plan))
+        self.made.append(plan.id)
+        return plan.id
+
+    def executed(self, id: str) -> None:
+        """Let a scheduler carry out what was approved."""
+        token: dict[str, Any] = {"id": id, "by": "slurm", "token": 1}
+        self.happens(
+            Take(id=id, by="slurm"), Begin(**token), Complete(**token, did={"gpu-0002": "drained, it was idle"})
+        )
+
+    def changes(self) -> int:
+        """Return how many changes the audit log has."""
+        with self.database.session() as session:
+            return session.query(Event).count()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """Yield a service without an engine that knows a job of four ranks on four nodes."""
+    folder = tmp_path_factory.mktemp("service")
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY)
+    with serving(folder, {"FAULTHOUND_ENGINE": "false", "FAULTHOUND_POLICY": str(policy)}) as (url, _process):
+        database = Database(f"sqlite:///{folder / 'data' / 'faulthound.db'}")
+        seen = {"first_seen_at": now(), "last_seen_at": now()}
+        with database.transaction() as session:
+            session.add(Job(name=JOB, **seen, declared={}, version=1))
+            session.flush()
+            session.add(Attempt(job=JOB, number=1, **seen, world_size=4))
+            session.flush()
+            for rank, node in enumerate(NODES):
+                session.add(Placement(job=JOB, attempt=1, rank=rank, node=node, **seen))
+        yield Desk(url, database)
+        database.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_stands_still(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave neither hold nor freeze nor an open breaker to the next test, nor what nobody knows the end of."""
+    yield
+    if "desk" not in request.fixturenames:
+        return
+    desk: Desk = request.getfixturevalue("desk")
+    book = Remedies(desk.database, Policy).book(now())
+    if book.freeze is not None:
+        desk.happens(SetFreeze(freeze=None, by="test", reason="over"))
+    if book.trip is not None:
+        desk.happens(CloseBreaker(by="test", reason="over"))
+    for one in book.remediations.values():
+        if one.status == "verifying":
+            desk.happens(Verified(id=one.id, outcome="cured", why="it does steps again"))
+    for id in book.holds:
+        assert desk.run("holds", "expire", id, "--yes").returncode == 0
+
+
+def test_remediations_are_listed(desk: Desk) -> None:
+    """A table for people with what each does to whom, the service's own rows for programs, and the service's filters."""
+    first, second = desk.proposed(), desk.proposed("gpu-0003")
+
+    table = desk.run("remediations", "list").stdout.splitlines()
+    rows = desk.told("remediations", "list", "--node", "gpu-0003", "--status", "proposed")
+
+    assert [line.split()[0] for line in table[1:3]] == [second, first]
+    assert f"proposed  {JOB}  evict gpu-0003  97 %" in table[1]
+    assert second in [row["id"] for row in rows]
+    assert {node for row in rows for node in row["nodes"]} == {"gpu-0003"}
+    assert desk.told("remediations", "list", "--job", "nobody's") == []
+    assert desk.run("remediations", "list", "--status", "thought-of").returncode == 2
+
+
+def test_a_remediation_is_shown(desk: Desk) -> None:
+    """What it does with which effect, why, its incident, its course, and what keeps it from acting now."""
+    id = desk.proposed(why="rank 3 \x1b[2Jnever entered")
+    desk.run("holds", "add", "--node", "gpu-0002", "--for", "4h", "--reason", "its HBM is tested")
+
+    shown = desk.run("remediations", "show", id).stdout
+
+    assert shown.startswith(f"{id}: proposed\n  Drain gpu-0002 and restart {JOB} (attempt 1) on the other 3 nodes.\n")
+    assert "why: rank 3 ?[2Jnever entered" in shown
+    assert f"inc-{id[4:]}, version 2 of its verdict: hang, stopped, 97 % sure" in shown
+    assert "expected loss: 3.2 GPU hours" in shown
+    assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC  proposed by engine, propose", shown)
+    assert "cannot act now: node gpu-0002 is held by" in shown
+    assert desk.told("remediations", "show", id)["id"] == id
+
+
+def test_who_is_not_there_is_said(desk: Desk) -> None:
+    """An id that nobody knows is refused, of a remediation and of a hold, and nobody is asked anything about it."""
+    unknown = desk.run("remediations", "approve", "rem-ffffffffffff", "--yes")
+    hold = desk.run("holds", "expire", "hold-ffffffffffff", "--yes")
+
+    assert (unknown.returncode, "rem-ffffffffffff" in unknown.stderr) == (5, True)
+    assert (hold.returncode, "faulthound holds list" in hold.stderr) == (2, True)
+    assert command_line.faulthound("remediations", "list", "--service", "http://127.0.0.1:1").returncode == 4
+
+
+def test_a_decision_is_made(desk: Desk) -> None:
+    """Approve, reject and cancel come to the service with the reason, and what they lead to is said."""
+    approved, rejected, cancelled = desk.proposed(), desk.proposed("gpu-0003"), desk.proposed("gpu-0004")
+
+    done = desk.run("remediations", "approve", approved, "--reason", "seen it", "--yes")
+    told = desk.told("remediations", "reject", rejected, "--reason", "we test it", "--yes")
+    desk.told("remediations", "cancel", cancelled, "--reason", "it runs", "--yes")
+
+    assert f"{approved} is approved: seen it; a scheduler may claim it" in done.stderr
+    assert (told["status"], told["because"]) == ("rejected", "we test it")
+    assert [desk.status(id) for id in (approved, rejected, cancelled)] == ["approved", "rejected", "cancelled"]
+    again = desk.run("remediations", "approve", rejected, "--yes")
+    assert (again.returncode, "is rejected (we test it)" in again.stderr) == (5, True)
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject", "cancel", "undo"])
+def test_nobody_is_asked_without_a_terminal(desk: Desk, verb: str) -> None:
+    """Without --yes and without a terminal a decision is refused with 5, its effect is named, and nothing changes."""
+    id = desk.proposed()
+    before = desk.changes()
+    reason = () if verb == "approve" else ("--reason", "why not")
+
+    done = desk.run("remediations", verb, id, *reason)
+
+    assert done.returncode == 5
+    assert "gpu-0002" in done.stderr
+    assert "add --yes" in done.stderr
+    assert (desk.status(id), desk.changes()) == ("proposed", before)
+
+
+def on_terminal(
+    desk: Desk, answer: str, *arguments: str, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[int, str]:
+    """Run a command at a terminal, answer its question, and return its exit code and what stood on the terminal."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--service", desk.url],
+        cwd=REPOSITORY, stdin=slave, stderr=slave, stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "dumb"},
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        shown = read_until(master, "[y/N]")
+        meanwhile()
+        os.write(master, answer.encode())
+        code = process.wait(timeout=SECONDS)
+        return code, shown + read_until(master, None)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def read_until(master: int, end: str | None) -> str:
+    """Return what a terminal shows up to a text, or up to its end."""
+    shown, deadline = "", time.monotonic() + SECONDS
+    with suppress(OSError):  # the other side has closed
+        while time.monotonic() < deadline and (end is None or end not in shown):
+            if select.select([master], [], [], 0.2)[0]:
+                shown += os.read(master, 4_096).decode()
+    assert end is None or end in shown, shown
+    return shown
+
+
+def test_a_terminal_is_asked(desk: Desk) -> None:
+    """The question names object and effect; no is no, with 5 and no change, and yes is yes."""
+    id = desk.proposed()
+
+    refused, shown = on_terminal(desk, "n\n", "remediations", "approve", id)
+    between = desk.status(id)
+    agreed, _ = on_terminal(desk, "y\n", "remediations", "approve", id)
+
+    assert f"Drain gpu-0002 and restart {JOB} (attempt 1) on the other 3 nodes? [y/N]" in shown
+    assert (refused, "nothing was changed" in shown, between) == (5, True, "proposed")
+    assert (agreed, desk.status(id)) == (0, "approved")
+
+
+def test_what_changed_while_somebody_thought_is_refused(desk: Desk) -> None:
+    """A yes is for what was shown: when the plan is renewed by a newer verdict meanwhile, it is refused and says so."""
+    id = desk.proposed()
+
+    def renewed() -> None:
+        found = Remedies(desk.database, Policy).book(now(), id).remediations[id]
+        plan = Remediation(**{name: getattr(found, name) for name in found.__struct_fields__} | {"verdict_version": 3})
+        desk.happens(Proposed(incident=plan.incident, plan=plan))
+
+    code, shown = on_terminal(desk, "y\n", "remediations", "approve", id, meanwhile=renewed)
+
+    assert code == 5
+    assert f"nothing was changed: look again with `faulthound remediations show {id}`" in shown.replace("\r\n", "")
+    assert desk.status(id) == "proposed"
+
+
+def test_what_was_done_is_undone(desk: Desk) -> None:
+    """An undo names the node that comes back and is handed to a scheduler; what did nothing has nothing to undo."""
+    done, idle = desk.proposed(), desk.proposed("gpu-0003")
+    desk.run("remediations", "approve", done, "--yes")
+    desk.executed(done)
+
+    asked = desk.run("remediations", "undo", done, "--reason", "it is healthy", "--yes")
+    refused = desk.run("remediations", "undo", idle, "--reason", "why not", "--yes")
+
+    assert asked.returncode == 0, asked.stderr
+    assert refused.returncode == 5
+    shown = desk.run("remediations", "show", done).stdout
+    assert "gpu-0002: drained, it was idle" in shown
+    assert "wants it undone: it is healthy" in shown
+    assert desk.found(done)["task"] == "undo"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("remediations", "reject", "rem-0123456789ab"),
+        ("remediations", "cancel", "rem-0123456789ab"),
+        ("remediations", "undo", "rem-0123456789ab"),
+        ("holds", "add", "--node", "gpu-0001", "--for", "1h"),
+        ("freeze", "on"),
+        ("freeze", "off"),
+        ("breaker", "close"),
+    ],
+    ids=" ".join,
+)
+def test_what_stops_or_destroys_needs_a_reason(desk: Desk, arguments: tuple[str, ...]) -> None:
+    """Without --reason it is bad usage, whatever else is said, and the service hears nothing."""
+    before = desk.changes()
+
+    assert desk.run(*arguments, "--yes").returncode == 2
+    assert desk.changes() == before
+
+
+def test_a_dry_run_changes_nothing(desk: Desk) -> None:
+    """Every verb that changes something says under --dry-run what would be, asks nobody, and leaves no trace."""
+    waiting, done = desk.proposed(), desk.proposed("gpu-0003")
+    desk.run("remediations", "approve", done, "--yes")
+    desk.executed(done)
+    before = desk.changes()
+    tried = [
+        desk.run(*arguments, "--dry-run")
+        for arguments in (
+            ("remediations", "approve", waiting),
+            ("remediations", "reject", waiting, "--reason", "x"),
+            ("remediations", "cancel", waiting, "--reason", "x"),
+            ("remediations", "undo", done, "--reason", "x"),
+            ("holds", "add", "--node", "gpu-0002", "--for", "1h", "--reason", "x"),
+            ("freeze", "on", "--reason", "x"),
+        )
+    ]
+
+    assert [one.returncode for one in tried] == [0] * 6, [one.stderr for one in tried]
+    assert all("would" in one.stderr for one in tried)
+    assert f"{waiting} would be approved" in tried[0].stderr
+    assert f"would be kept from acting: {waiting}, proposed: evict gpu-0002 of {JOB}" in tried[4].stderr
+    assert (desk.status(waiting), desk.changes()) == ("proposed", before)
+    assert desk.told("holds", "list") == []
+    assert desk.told("freeze", "show")["frozen"] is False
+
+
+def test_nodes_are_held(desk: Desk) -> None:
+    """A hostlist is a hold a node, a job one of its own; they are listed, and ended by who agrees to that."""
+    made = desk.told("holds", "add", "--node", "gpu-[0002-0003]", "--for", "4h", "--reason", "HBM test")
+    desk.run("holds", "add", "--job", JOB, "--for", "30m", "--reason", "a copy")
+
+    listed = desk.run("holds", "list").stdout
+    silent = desk.run("holds", "expire", made[0]["id"])
+    ended = desk.run("holds", "expire", made[0]["id"], "--yes")
+
+    assert [one["node"] for one in made] == ["gpu-0002", "gpu-0003"]
+    assert 4 * 3_600 - 60 < made[0]["until"] - now() < 4 * 3_600 + 60
+    assert len(listed.splitlines()) == 4
+    assert f"job {JOB}" in listed
+    assert (silent.returncode, "End the hold of" in silent.stderr, "HBM test" in silent.stderr) == (5, True, True)
+    assert (ended.returncode, len(desk.told("holds", "list"))) == (0, 2)
+
+
+def test_a_misspelt_hold_is_noticed(desk: Desk) -> None:
+    """What nobody has seen is held all the same, and is said to be unknown; what is known is not."""
+    said = {}
+    for option, name in (("--node", "gpu-9413"), ("--job", "lama"), ("--job", JOB)):
+        done = desk.run("holds", "add", option, name, "--for", "1h", "--reason", "x")
+        assert done.returncode == 0, done.stderr
+        said[name] = "nobody has seen" in done.stderr
+
+    assert said == {"gpu-9413": True, "lama": True, JOB: False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (("--for", "1h"), "give --node or --job"),
+        (("--for", "1h", "--node", "gpu-1", "--job", "x"), "give --node or --job"),
+        (("--for", "an hour", "--node", "gpu-1"), "write 30m, 4h or 7d"),
+        (("--for", "1h", "--node", "gpu-[1-"), "write gpu-0413"),
+        (("--for", "1h", "--node", "gpu-[1-9999]"), "1 to 256 fit"),
+    ],
+)
+def test_a_hold_that_is_none_never_leaves_the_machine(desk: Desk, arguments: tuple[str, ...], advice: str) -> None:
+    """What no hold can be made of is bad usage, with what to write instead."""
+    before = desk.changes()
+
+    done = desk.run("holds", "add", "--reason", "x", *arguments)
+
+    assert (done.returncode, advice in done.stderr) == (2, True), done.stderr
+    assert desk.changes() == before
+
+
+def test_the_emergency_brake(desk: Desk) -> None:
+    """`freeze on` asks nobody; what is approved then says why it waits; `freeze off` names what it lets go and asks."""
+    id = desk.proposed()
+
+    on = desk.run("freeze", "on", "--reason", "power work")
+    approved = desk.run("remediations", "approve", id, "--yes")
+    again = desk.run("freeze", "on", "--reason", "twice")
+    silent = desk.run("freeze", "off", "--reason", "over")
+    off = desk.run("freeze", "off", "--reason", "over", "--yes")
+
+    assert (on.returncode, "frozen by" in on.stderr, "power work" in on.stderr) == (0, True, True)
+    assert "it cannot act now: everything is frozen by" in approved.stderr
+    assert (again.returncode, "frozen already" in again.stderr) == (5, True)
+    assert (silent.returncode, f"waits for it: {id}, approved: evict gpu-0002" in silent.stderr) == (5, True)
+    assert (off.returncode, desk.run("freeze", "show").stdout) == (0, "not frozen\n")
+
+
+def test_the_breaker_is_closed_by_a_person(desk: Desk) -> None:
+    """The second node within the hour opens it under this policy; it is shown with its count, and closed by who agrees."""
+    for node in ("gpu-0002", "gpu-0003"):
+        id = desk.proposed(node)
+        desk.run("remediations", "approve", id, "--yes")
+        desk.executed(id)
+        desk.happens(Verified(id=id, outcome="cured", why="it does steps again"))
+
+    shown = desk.run("breaker", "show").stdout.splitlines()
+    silent = desk.run("breaker", "close", "--reason", "seen")
+    rehearsed = desk.run("breaker", "close", "--reason", "seen", "--dry-run")
+    closed = desk.run("breaker", "close", "--reason", "a switch died", "--yes")
+
+    assert shown[0].startswith("the breaker is open since ")
+    assert "2 open the breaker" in shown[1]
+    assert (silent.returncode, rehearsed.returncode, "would: Close the breaker" in rehearsed.stderr) == (5, 0, True)
+    assert (closed.returncode, "the breaker is closed" in closed.stderr) == (0, True)
+    assert desk.told("breaker", "show")["open"] is False
+
+
+def test_the_policy_in_force_is_shown(desk: Desk) -> None:
+    """Each rule in order with what it fits, and of one that would act by itself what still locks it."""
+    shown = desk.run("policy", "show").stdout
+
+    automatic, rest = (
+        next(line for line in shown.splitlines() if line.startswith(name)) for name in ("gone", "the rest")
+    )
+    assert "automatic  fault_class=process_gone  ≥ 99 %" in automatic
+    assert "0 closed incidents were seen in shadow mode, 20 are needed" in automatic
+    assert "everything" in rest
+    assert "At most 100 nodes an hour" in shown
+    assert [rule["name"] for rule in desk.told("policy", "show")["rules"]] == ["gone", "the rest"]
+
+
+def test_a_policy_is_checked(tmp_path: Path) -> None:
+    """The example of the help is a policy; a wrong one leaves with 1 and says what is wrong, no file at all with 2."""
+    example = command_line.faulthound("policy", "check", "--help").stdout
+    lines = example.partition("unless it says more:")[2].partition("Examples:")[0]
+    right, wrong = tmp_path / "right.toml", tmp_path / "wrong.toml"
+    right.write_text(lines)
+    wrong.write_text('[[rules]]\nname = "x"\nmode = "sometimes"\n')
+
+    good, bad = command_line.faulthound("policy", "check", right), command_line.faulthound("policy", "check", wrong)
+    told = json.loads(command_line.faulthound("policy", "check", wrong, "--json").stdout)
+    none = command_line.faulthound("policy", "check", tmp_path / "none.toml")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+
+    assert good.returncode == 0, good.stderr
+    assert good.stdout.splitlines()[1].split()[:2] == ["stopped-process", "shadow"]
+    assert (bad.returncode, "sometimes" in bad.stderr, bad.stdout) == (1, True, "")
+    assert (told["policy"], "sometimes" in told["problem"]) == (None, True)
+    assert (none.returncode, "cannot be read" in none.stderr) == (2, True)
+    assert command_line.faulthound("policy", "check", binary).returncode == 2
+
+
+def test_the_page_says_what_opens_a_rule() -> None:
+    """docs/remediation.md has for each precision how many closed incidents open a rule, and what to do of each hindrance."""
+    page = (REPOSITORY / "docs" / "remediation.md").read_text(encoding="utf-8")
+    stated = re.findall(r"^\| (0\.\d+) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+
+    def least(precision: float, wrong: int) -> int:
+        rule = Rule(name="x", mode="automatic", least_precision=precision)
+        return next(seen for seen in range(1_000) if locked(rule, Tally(seen=seen, right=max(0, seen - wrong))) is None)
+
+    assert [tuple(map(int, row[1:])) for row in stated] == [
+        tuple(least(float(row[0]), wrong) for wrong in range(3)) for row in stated
+    ]
+    assert len(stated) == 4
+    assert [code for code in GUARDS if f"| `{code}` |" not in page] == []
+
+
+def test_what_is_left_to_a_person_is_so_for_any_number_of_nodes() -> None:
+    """A rule that proposes holds for a plan of two nodes as well: it does not pass by to a bolder rule below it."""
+    policy = parse(
+        '[[rules]]\nname = "release"\njob = "rc-*"\n'
+        '[[rules]]\nname = "bold"\nmode = "automatic"\nmost_nodes = 4\nleast_precision = 0.8\n'
+    )
+    plan = Remediation(
+        id="rem-1", incident="inc-1", verdict_version=1, job="rc-7", attempt=1, kind="evict", nodes=("n1", "n2"),
+        fault_class="stopped", symptom="hang", probability=0.97, why="", proposed_at=AT,
+    )  # fmt: skip
+
+    assert rule_for(policy, plan).name == "release"
+
+
+def test_no_policy_proposes(tmp_path: Path) -> None:
+    """An empty file is a policy: everything is proposed to a person."""
+    file = tmp_path / "policy.toml"
+    file.touch()
+
+    assert "proposed to a person" in command_line.faulthound("policy", "check", file).stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "line"),
+    [
+        ("remediation_approved", {"by": "ann"}, "rem-1 evict gpu-0002, by ann"),
+        ("remediation_proposed", {"by": "engine", "why": "it hangs"}, "rem-1 evict gpu-0002, by engine: it hangs"),
+        ("remediation_verified", {"by": "engine", "outcome": "not_cured"}, "rem-1 evict gpu-0002, by engine, not cured"),
+        ("remediation_would_act", {"by": "policy", "rule": "gone", "hindered": ["held", "budget"]},
+         "rem-1 evict gpu-0002, by policy, rule gone, kept from it: held, budget"),
+    ],
+)  # fmt: skip
+def test_what_was_done_is_a_line(kind: str, details: dict[str, Any], line: str) -> None:
+    """`watch` and the timeline say of a remediation what it does to whom, who did that, and why."""
+    about = {"remediation": "rem-1", "incident": "inc-1", "kind": "evict", "nodes": ["gpu-0002"]}
+
+    assert said(kind, about | details) == line
+
+
+def test_what_stops_all_is_a_line() -> None:
+    """`watch` says of a hold, the freeze and the breaker who did what, until when and why."""
+    held = {"hold": "hold-1", "node": "gpu-0002", "job": None, "until": AT, "reason": "HBM", "by": "ann"}
+
+    assert said("hold_added", held) == "node gpu-0002, by ann, until 2026-11-21 03:14:07 UTC: HBM"
+    assert said("frozen", {"by": "ann", "reason": "power work"}) == "by ann: power work"
+    assert said("breaker_tripped", {"by": "slurm", "why": "3 of 40 nodes"}) == "by slurm: 3 of 40 nodes"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "job_nodes", "sentence"),
+    [
+        ("evict", {}, 512, "Drain gpu-0413 and restart llama (attempt 3) on the other 511 nodes"),
+        ("evict", {}, 2, "Drain gpu-0413 and restart llama (attempt 3) on the other node"),
+        ("evict", {}, None, "Drain gpu-0413 and restart llama (attempt 3) without it"),
+        ("evict", {"attempt": None}, 1, "Drain gpu-0413 and restart llama without it"),
+        ("evict", {"nodes": [f"n{n}" for n in range(4)]}, 8,
+         "Drain n[0-3] (4 nodes) and restart llama (attempt 3) on the other 4 nodes"),
+        ("drain_after_job", {}, 512, "Let llama (attempt 3) go on, and drain gpu-0413 when it ends"),
+        ("reset_gpu", {}, 512, "Reset the GPUs of gpu-0413 and restart llama (attempt 3)"),
+        ("reboot_node", {}, 512, "Reboot gpu-0413 and restart llama (attempt 3)"),
+        ("restart_role", {"nodes": [], "role": "rollout"}, 512,
+         "Restart the role rollout of llama (attempt 3) and leave the others running"),
+        ("restart_job", {"nodes": []}, 512, "Restart llama (attempt 3) on the nodes that it has"),
+        ("reattempt", {"nodes": []}, 512, "Start llama (attempt 3) again as it is"),
+        ("rollback", {"nodes": [], "code_version": "a1b2c3"}, 512,
+         "Roll llama (attempt 3) back to code version a1b2c3 and restart it"),
+        ("new_in_2027", {}, 512, "New in 2027 gpu-0413"),
+    ],
+)  # fmt: skip
+def test_object_and_effect_are_named(kind: str, fields: dict[str, Any], job_nodes: int | None, sentence: str) -> None:
+    """Whoever is asked reads which node, which job and what becomes of it, for every kind of remediation."""
+    plan = {"id": "rem-1", "kind": kind, "nodes": ["gpu-0413"], "job": "llama", "attempt": 3} | fields
+
+    assert deed(plan, job_nodes) == sentence
+    assert "rem-1" in undoing(plan)

@@ -1,0 +1,114 @@
+"""What an incident cost its job, from what the engine sees of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzers.incidents.memory import observe
+from analyzers.incidents.state import State
+from analyzers.knowledge import Knowledge
+from analyzers.model.incident import Received
+from collectors.records import Members, Placement, ProcessState, Record
+from service.engine.ledger import Cost, grown
+from tests.support.watched_jobs import START, step_record
+
+DETECTED_AT = START + 100.0
+COST = Cost(incident="inc-1", job="run", attempt=1, detected_at=DETECTED_AT, last_step=1_003)
+
+
+class Seen:
+    """What the engine has seen of a job on one node."""
+
+    def __init__(self) -> None:
+        self.state = State(Knowledge())
+
+    def tell(self, at: float, *records: Record) -> None:
+        """Receive a batch, so many seconds after the start."""
+        received = Received(
+            sequence=self.state.sequence + 1, received_at=START + at, node="n0", records=records, sent_at=START + at
+        )
+        observe(self.state, received)
+
+    def steps(self, at: float, rows: Sequence[tuple[int, float]], attempt: int = 1) -> None:
+        """Receive steps: number, and seconds after the start."""
+        self.tell(at, step_record([(step, START + when) for step, when in rows], attempt=attempt))
+
+    def run(self, at: float, attempt: int = 1) -> None:
+        """Receive who runs."""
+        ranks = Members.of([0, 1])
+        self.tell(at, Placement(job="run", attempt=attempt, ranks=ranks, nodes=("n0",) * 2, pids=(7, 8), world_size=2))
+
+    def end(self, at: float, rank: int, attempt: int = 1) -> None:
+        """Receive that a rank's process was killed."""
+        self.tell(
+            at,
+            ProcessState(
+                job="run", attempt=attempt, rank=rank, node="n0", pid=7 + rank, state="X", signal=15, at=START + at
+            ),
+        )
+
+    def cost(self) -> Cost:
+        """Return what is known of the cost."""
+        return next(grown([COST], self.state), COST)
+
+
+def test_nothing_is_known_while_the_job_stands() -> None:
+    """Steps from before, and the one that was under way, are neither an act nor a good step."""
+    seen = Seen()
+    seen.run(0)
+    seen.steps(10, [(1_001, 4.0), (1_002, 6.0), (1_003, 8.0)])
+    seen.run(150)
+
+    assert seen.cost() == COST
+
+
+def test_a_restart_from_a_checkpoint_loses_steps() -> None:
+    """Attempt 2 begins anew at step 1,000 after the first ended: acted at the end, four steps are done twice."""
+    seen = Seen()
+    seen.run(0)
+    seen.steps(10, [(1_002, 6.0), (1_003, 8.0)])
+    seen.end(120, 0)
+    seen.end(130, 1)
+    seen.run(160, attempt=2)
+    seen.steps(200, [(1_000, 190.0), (1_001, 192.0), (1_002, 194.0)], attempt=2)
+
+    cost = seen.cost()
+
+    assert cost.acted_at == START + 130
+    assert cost.first_good_at == START + 190
+    assert (cost.resumed_step, cost.steps_lost) == (1_000, 4)
+
+
+def test_a_job_that_goes_on_by_itself_loses_time_and_no_step() -> None:
+    """Two steps of the same attempt after the detection: nobody acted, and nothing was done twice."""
+    seen = Seen()
+    seen.run(0)
+    seen.steps(10, [(1_002, 6.0), (1_003, 8.0)])
+    seen.steps(300, [(1_004, 290.0), (1_005, 292.0), (1_006, 294.0)])
+
+    cost = seen.cost()
+
+    assert cost.acted_at is None
+    assert cost.first_good_at == START + 290
+    assert (cost.resumed_step, cost.steps_lost) == (1_004, 0)
+
+
+def test_one_dead_rank_is_no_act() -> None:
+    """While the others of the attempt still hang nobody has acted; the end of the last is the act."""
+    seen = Seen()
+    seen.run(0)
+    seen.end(120, 1)
+    before = seen.cost().acted_at
+    seen.end(180, 0)
+
+    assert before is None
+    assert seen.cost().acted_at == START + 180
+
+
+def test_another_job_is_not_this_one() -> None:
+    """Steps of a job of another name change nothing."""
+    seen = Seen()
+    seen.run(0)
+    seen.tell(300, step_record([(5, START + 290.0)], attempt=2, job="other"))
+
+    assert seen.cost() == COST

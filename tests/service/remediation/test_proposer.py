@@ -1,0 +1,481 @@
+"""The engine's part in remediation: what verdicts come to, what time brings, what is learned when it is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import func, select
+
+from analyzers.incidents.memory import observe
+from analyzers.model.incident import Received
+from analyzers.remediation import policy, taking_up
+from analyzers.remediation.events import Approve, Cancel, Reject
+from analyzers.remediation.saving import LONGEST_SECONDS
+from analyzers.remediation.types import Policy, Rule
+from service.policy_file import PolicyFile
+from service.remediation import node_records, planning
+from service.remediation import proposer as caretaking
+from service.store import happenings
+from service.store.database import Database
+from service.store.leases import Lost
+from service.store.models import Cursor, Happening, Incident, Job
+from service.store.models import Lease as LeaseRow
+from tests.support.caretaking import Care
+from tests.support.incident_rows import AT, JOB, seed, verdict
+from tests.support.postgres import database, postgres, url
+from tests.support.remediation_fleet import INCIDENT, NODES, hung, let, place
+from tests.support.watched_jobs import ring_record
+
+__all__ = ["database", "postgres", "url"]  # fixtures
+
+
+@pytest.fixture
+def care(database: Database) -> Care:
+    """Return a caretaker that has begun before anything happened, and then a hang that was judged."""
+    care = Care(database)
+    care.turn(0.0)
+    hung(database)
+    return care
+
+
+def test_a_verdict_becomes_a_proposal_once(care: Care) -> None:
+    """The published verdict is proposed with its version and loss; a second look, and a new process, propose nothing more."""
+    care.turn()
+    first = care.only()
+    care.begin()
+    care.turn()
+
+    assert (first.status, first.kind, first.nodes) == ("proposed", "evict", ("gpu-0002",))
+    assert (first.verdict_version, first.job, first.attempt, first.symptom) == (2, JOB, 1, "hang")
+    assert first.expected_loss_gpu_hours is not None
+    assert first.alternatives
+    assert care.only() == first
+    assert care.numbers.proposals == 1
+    assert care.numbers.remedy_failures == 0
+
+
+def test_the_same_plan_of_a_later_version_is_the_same_remediation(care: Care) -> None:
+    """Version 3 names the same node: the proposal rests on it now. Version 4 only wants it looked at: it is cancelled."""
+    care.turn()
+    before = care.only()
+    care.publish(verdict())
+    care.turn()
+    after = care.only()
+
+    assert (after.id, after.status, after.verdict_version) == (before.id, "proposed", 3)
+    care.publish(verdict(action="probe"))
+    care.turn()
+    assert care.all() == []
+    assert "probe" in care.ended(before.id).because
+
+
+def test_a_job_that_goes_on_by_itself_needs_nothing(care: Care) -> None:
+    """The engine closes the incident because the very attempt moves: what was approved meanwhile is cancelled."""
+    care.turn()
+    id = care.only().id
+    let(care.remedies, Approve(id=id, by="ann"), now=care.now)
+    care.close("the job moves again: it has done step 101", recovered=True)
+    care.turn()
+
+    one = care.ended(id)
+    assert (one.status, one.because) == ("cancelled", "the job moves again: it has done step 101")
+
+
+def test_the_end_of_a_hung_job_does_not_withdraw_the_proposal(care: Care) -> None:
+    """All its processes were killed: the node is as bad as before, and the proposal stays until another attempt runs."""
+    care.turn()
+    care.close("all 6 processes have ended", recovered=False)
+    care.turn()
+    assert care.only().status == "proposed"
+
+    place(care.database, attempt=2, at=care.now)
+    care.turn()
+    assert care.all() == []
+
+
+def test_a_person_who_says_wrong_is_heard(care: Care) -> None:
+    """The proposal is cancelled, and a newer version that names the node again does not bring it back."""
+    care.turn()
+    id = care.only().id
+    care.say("wrong")
+    care.turn()
+    assert care.ended(id).status == "cancelled"
+    care.publish(verdict())
+    care.turn()
+    assert care.all() == []
+
+
+def test_a_person_is_heard_after_the_incident_was_closed(care: Care) -> None:
+    """Its processes have ended and the approved eviction waits: the word "right" leaves it, "wrong" cancels it."""
+    care.turn()
+    id = care.only().id
+    let(care.remedies, Approve(id=id, by="ann"), now=care.now)
+    care.close("all 6 processes have ended", recovered=False)
+    care.say("right")
+    care.turn()
+    assert care.only().status == "approved"
+    care.say("wrong")
+    care.turn()
+    assert care.ended(id).status == "cancelled"
+
+
+def test_what_a_person_cancelled_does_not_act_by_itself_for_another_incident(
+    care: Care, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule that acts by itself has approved it, ann cancels it, and a second incident of the attempt says the same."""
+    monkeypatch.setattr(taking_up, "locked", lambda *_: None)
+    monkeypatch.setattr(policy, "locked", lambda *_: None)
+    care.policy = Policy(rules=(Rule(name="all", mode="automatic"),))
+    care.turn()
+    first = care.only()
+    let(care.remedies, Cancel(id=first.id, by="ann", reason="not this machine"), now=care.now)
+    seed(care.database, "inc-000000000002", at=care.now, verdicts=(verdict(),))
+    care.turn()
+
+    assert (first.status, first.mode) == ("approved", "automatic")
+    assert care.all() == []
+
+
+def test_what_the_fleet_explains_is_not_acted_upon(care: Care) -> None:
+    """An incident of the infrastructure takes the job's in: nobody is evicted for it."""
+    care.turn()
+    with care.database.transaction() as session:
+        row = session.get(Incident, INCIDENT)
+        assert row is not None
+        row.merged_into = "inc-ffffffffffff"
+    care.tell("merged", into="inc-ffffffffffff")
+    care.turn()
+    assert care.all() == []
+
+
+def test_time_ends_what_nobody_answers(care: Care) -> None:
+    """Four hours without an answer: it has expired. The job still stands: it is proposed again, once for each expiry."""
+    care.turn()
+    id = care.only().id
+    care.turn(4 * 3_600.0)
+    assert care.ended(id).status == "expired"
+    for _ in range(3):
+        care.turn()
+
+    assert (care.only().id, care.only().status) == (id, "proposed")
+    assert care.numbers.proposals == 2
+
+
+def test_an_approval_that_nobody_carried_out_is_asked_for_again(care: Care) -> None:
+    """The scheduler's adapter was away for half an hour: what ann approved is proposed to her again."""
+    care.turn()
+    id = care.only().id
+    let(care.remedies, Approve(id=id, by="ann"), now=care.now)
+    care.turn(1_800.0)
+    assert care.ended(id).status == "expired"
+    care.turn()
+
+    assert (care.only().status, care.only().approved_by) == ("proposed", "")
+
+
+def test_what_expires_after_the_end_of_its_job_is_not_proposed_again(care: Care) -> None:
+    """All its processes have ended and nobody starts it again: who did not answer in four hours is not asked for ever."""
+    care.turn()
+    id = care.only().id
+    care.close("all 6 processes have ended", recovered=False)
+    care.turn()
+    assert care.only().status == "proposed"
+    care.turn(4 * 3_600.0)
+    care.turn()
+
+    assert care.ended(id).status == "expired"
+
+
+def test_steps_of_a_later_attempt_are_the_cure(care: Care) -> None:
+    """Nine steps, or sixty steps in half a minute, prove nothing; ten in over a minute do, and weigh against the node."""
+    id = care.completed()
+    care.steps(care.now + 1.0, 9)
+    care.turn(5.0)
+    assert care.only().status == "verifying"
+    care.steps(care.now + 10.0, 60, apart=0.5)
+    care.turn(5.0)
+    assert care.only().status == "verifying"
+    care.steps(care.now + 60.0, 12)
+    care.turn(150.0)
+
+    one = care.ended(id)
+    assert (one.status, one.outcome) == ("done", "cured")
+    care.turn()
+    with care.database.session() as session:
+        record = node_records.of(session, "gpu-0002")
+    assert len(record.evictions) == 1
+    assert record.burn_in == "out"
+
+
+def test_the_same_again_acquits_the_node(care: Care) -> None:
+    """Attempt 2 hangs as attempt 1 did: it was not the node, which is remembered as acquitted."""
+    id = care.completed()
+    place(care.database, ("gpu-0001", "gpu-0003"), attempt=2, at=care.now)
+    seed(care.database, "inc-000000000002", at=care.now + 30.0)
+    with care.database.transaction() as session:
+        session.get_one(Incident, "inc-000000000002").attempt = 2
+    care.turn(60.0)
+
+    one = care.ended(id)
+    assert (one.status, one.outcome) == ("done", "not_cured")
+    care.turn()
+    with care.database.session() as session:
+        assert node_records.of(session, "gpu-0002").acquittals == 1
+
+
+def test_the_same_again_is_seen_where_nothing_counts_attempts(database: Database) -> None:
+    """Agents tell attempt 0, before the eviction and after it: the younger hang is one of the restarted job."""
+    care = Care(database)
+    care.turn(0.0)
+    place(database, attempt=0)
+    for id in (INCIDENT, "inc-000000000002"):
+        seed(database, id, at=care.now + 5.0)
+        with database.transaction() as session:
+            session.get_one(Incident, id).attempt = 0
+        if id == INCIDENT:
+            done = care.completed()
+            care.close("all 6 processes have ended", recovered=False)
+    care.turn(60.0)
+
+    assert (care.ended(done).status, care.ended(done).outcome) == ("done", "not_cured")
+
+
+def test_a_node_that_the_job_is_still_on_is_neither_convicted_nor_acquitted(care: Care) -> None:
+    """Drained for after the job: its next steps prove nothing, and new trouble of the same attempt gets its own proposal."""
+    care.publish(verdict(action="drain_after_job"))
+    id = care.completed()
+    assert care.only().kind == "drain_after_job"
+    care.steps(care.now + 1.0, 12, attempt=1)
+    seed(care.database, "inc-000000000002", at=care.now + 30.0)
+    with care.database.transaction() as session:
+        happenings.add(session, care.now, "published", "inc-000000000002", JOB, {"version": 2})
+    care.turn(120.0)
+    care.turn()
+
+    assert care.ended(id).status == "verifying"
+    assert [one.incident for one in care.all() if one.status == "proposed"] == ["inc-000000000002"]
+
+
+def test_a_recovery_is_seen_whatever_else_was_said(care: Care) -> None:
+    """The job goes on, and a person says something of it before the caretaker looks: the proposal is cancelled."""
+    care.turn()
+    id = care.only().id
+    care.close("the job moves again", recovered=True)
+    care.say("unclear")
+    care.turn()
+    care.turn()
+
+    assert care.ended(id).status == "cancelled"
+    assert care.numbers.remediations == 0
+
+
+def test_the_old_attempts_own_end_is_no_relapse(care: Care) -> None:
+    """An incident of the attempt that was stopped, opened by its stopping, decides nothing and is not acted upon."""
+    care.completed()
+    seed(care.database, "inc-000000000002", at=care.now + 3.0)
+    care.turn(30.0)
+    care.turn()
+    assert care.only().status == "verifying"
+
+
+def test_without_news_nothing_is_learned(care: Care) -> None:
+    """Half an hour after its completion nothing was seen of the job: the outcome is unknown, and nobody is convicted."""
+    id = care.completed()
+    care.turn(1_801.0)
+    care.turn()
+    assert care.ended(id).outcome == "unknown"
+    with care.database.session() as session:
+        record = node_records.of(session, "gpu-0002")
+    assert (record.acquittals, record.burn_in) == (0, "out")
+
+
+# --- what goes wrong
+
+
+def test_a_verdict_that_breaks_the_plan_is_left_out_alone(care: Care, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried with the others, then alone, then passed by; the engine hears nothing of it but a count."""
+    real = planning.proposal
+
+    def broken(session: Any, incident: Incident, *rest: Any) -> Any:
+        if incident.verdict_version == 2:
+            raise RuntimeError("no plan for this one")
+        return real(session, incident, *rest)
+
+    monkeypatch.setattr(caretaking, "proposal", broken)
+    for _ in range(8):
+        care.turn()
+    failures = care.numbers.remedy_failures
+    care.publish(verdict())
+    care.turn()
+
+    assert failures >= 2
+    assert care.numbers.remedy_failures == failures
+    assert care.only().verdict_version == 3
+
+
+def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
+    care: Care, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A happening that breaks is followed by hundreds, and more come with each look: all are taken up within 20 looks."""
+    real = planning.proposal
+
+    def broken(session: Any, incident: Incident, *rest: Any) -> Any:
+        if incident.id == INCIDENT:
+            raise RuntimeError("no plan for this one")
+        return real(session, incident, *rest)
+
+    monkeypatch.setattr(caretaking, "proposal", broken)
+    for _ in range(600):
+        care.tell("noted")
+    for _ in range(20):
+        care.turn(0.6)
+        for _ in range(3):
+            care.tell("noted")
+    with care.database.session() as session:
+        newest = session.scalar(select(func.max(Happening.sequence))) or 0
+        behind = newest - session.get_one(Cursor, caretaking.READER).sequence
+
+    assert care.numbers.remedy_failures >= 2
+    assert behind <= 3
+
+
+def test_a_caretaker_whose_lease_was_taken_writes_nothing(care: Care) -> None:
+    """Another engine has taken over: the pass raises Lost and no proposal is there."""
+    with care.database.transaction() as session:
+        session.get_one(LeaseRow, "engine").token = 99
+    with pytest.raises(Lost):
+        care.turn()
+    assert care.all() == []
+
+
+def test_a_kill_before_the_commit_loses_nothing(care: Care, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass dies after its last write: neither proposal nor place is stored, and the next process proposes once."""
+
+    def killed(*_arguments: Any) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(happenings, "add", killed)
+        with pytest.raises(SystemExit):
+            care.turn()
+    assert care.all() == []
+    care.begin()
+    care.turn()
+    care.turn()
+    assert care.only().version == 1
+
+
+def test_what_was_before_the_first_engine_is_nobodys_plan(database: Database) -> None:
+    """A caretaker that begins beside an old incident proposes nothing for it."""
+    hung(database)
+    care = Care(database)
+    care.turn()
+    care.turn()
+    assert care.all() == []
+
+
+def test_a_save_is_noted_before_a_policy_can_act(care: Care) -> None:
+    """A rank's probe is in the phase "checkpoint": the job's row says since when, and at its end when it was made."""
+    care.ring("checkpoint")
+    care.turn()
+    with care.database.session() as session:
+        since = session.get_one(Job, JOB).saving_since
+    care.state.evidence.clear()
+    care.turn()
+    with care.database.session() as session:
+        row = session.get_one(Job, JOB)
+
+    assert since == pytest.approx(AT + 15.0)
+    assert (row.saving_since, row.last_checkpoint_at) == (None, care.now)
+
+
+def test_the_end_of_a_save_is_noted_when_it_ends(care: Care) -> None:
+    """Nothing waits for the job any more: the save's end is noted at that moment, and not when the next verdict comes."""
+    care.ring("checkpoint")
+    care.turn()
+    let(care.remedies, Reject(id=care.only().id, by="ann", reason="not now"), now=care.now)
+    care.state.evidence.clear()
+    care.turn()
+    ended_at = care.now
+    care.turn(3_600.0)
+    with care.database.session() as session:
+        row = session.get_one(Job, JOB)
+
+    assert (row.saving_since, row.last_checkpoint_at) == (None, ended_at)
+    assert row.save_seconds == pytest.approx(ended_at - AT - 15.0)
+
+
+def test_a_save_in_which_the_job_hangs_makes_no_checkpoint(care: Care) -> None:
+    """The hang began within the save: its end is noted, no checkpoint is, nor that saves take so long."""
+    care.ring("checkpoint")
+    care.turn()
+    with care.database.transaction() as session:
+        session.get_one(Incident, INCIDENT).onset_at = AT + 16.0
+    care.state.evidence.clear()
+    care.turn()
+    with care.database.session() as session:
+        row = session.get_one(Job, JOB)
+
+    assert (row.saving_since, row.last_checkpoint_at, row.save_seconds) == (None, None, None)
+
+
+def test_the_end_of_a_very_long_save_says_no_more_than_the_longest_wait(care: Care) -> None:
+    """A rank whose clock was wrong said that it saves for a day: how long saves take stays within what is waited for."""
+    care.ring("checkpoint")
+    care.turn()
+    with care.database.transaction() as session:
+        session.get_one(Job, JOB).saving_since = AT - 86_400.0
+    care.state.evidence.clear()
+    with care.database.transaction() as session:
+        session.get_one(Incident, INCIDENT).onset_at = AT - 90_000.0
+    care.turn()
+    with care.database.session() as session:
+        assert session.get_one(Job, JOB).save_seconds == LONGEST_SECONDS
+
+
+@pytest.mark.parametrize("ahead", [-4_000.0, 4_000.0])
+def test_a_save_is_dated_by_the_clock_of_its_node(care: Care, ahead: float) -> None:
+    """The node's clock is an hour wrong, and its batches show it: its save is seen, and since when by our clock."""
+    at = care.now
+    ring = ring_record(0, at + ahead, [("barrier", 1, at + ahead - 9.0, at + ahead - 8.0)], 2)
+    record = replace(ring, job=JOB, attempt=1, phase="checkpoint")
+    batch = Received(sequence=9, received_at=at, node="gpu-0001", records=(record,), sent_at=at + ahead)
+    observe(care.state, batch)
+    care.turn()
+    with care.database.session() as session:
+        assert session.get_one(Job, JOB).saving_since == pytest.approx(at - 8.0)
+
+
+def test_an_attempt_that_one_node_alone_tells_of_cancels_nothing(care: Care) -> None:
+    """What was approved stays, and is found where it runs, until a second of the job's three nodes tells of the attempt."""
+    care.turn()
+    let(care.remedies, Approve(id=care.only().id, by="ann"), now=care.now)
+    place(care.database, ("gpu-0003",), attempt=(1 << 31) - 1, at=care.now)
+    care.turn()
+    alone, book = care.only().status, care.remedies.book(care.now)
+    place(care.database, NODES[:2], attempt=2, at=care.now)
+    care.turn()
+
+    assert alone == "approved"
+    assert (book.facts.jobs[JOB].attempt, book.facts.jobs[JOB].nodes) == (1, NODES)
+    assert care.all() == []
+
+
+def test_a_policy_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    """A rule appears, a typo takes all rules away and leaves the limits, and its correction brings them back."""
+    path = tmp_path / "policy.toml"
+    path.write_text("[limits]\nevictions_an_hour = 2\n")
+    policy = PolicyFile(path)
+    assert (policy().rules, policy().limits.evictions_an_hour) == ((), 2)
+    path.write_text('[limits]\nevictions_an_hour = 1\n[[rules]]\nname = "hangs"\nmode = "shadow"\n')
+    assert [rule.name for rule in policy().rules] == ["hangs"]
+    path.write_text("[[rules]]\nmode = 7\n")
+    assert (policy().rules, policy().limits.evictions_an_hour) == ((), 1)
+    assert "mode" in (policy.problem or "")
+    path.write_text('[[rules]]\nname = "hangs"\n')
+    assert ([rule.name for rule in policy().rules], policy.problem) == (["hangs"], None)
+    path.unlink()
+    assert policy().rules == ()

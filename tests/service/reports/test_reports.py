@@ -1,0 +1,516 @@
+"""One verdict, three renderings: each must say who, why and what to do, and hurt nobody with what files contain."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from analyzers.model import verdict as document
+from analyzers.model.ranges import ranges
+from analyzers.model.topology import Topology
+from analyzers.model.verdict import Culprit, Verdict, to_json
+from analyzers.model.window import Window
+from collectors.records import KernelEvent, StackDump
+from service.reports import history, story, text
+from service.reports import html as report
+from service.reports.hostlists import fold_hosts, parse_ranks, ranks_for_people
+from service.reports.rank_map import rank_map
+from service.reports.rank_states import rank_states
+from service.reports.stack_groups import stack_groups
+from service.reports.timeline import timeline
+from service.reports.waits import most_missed, oldest_waits
+from tests.support.sample_verdicts import BEGAN_AT, hang, healthy, megatron, stack, two_ranks, undecided
+
+EVERY = (hang, two_ranks, undecided, healthy)
+NOBODY_KNOWN = (Window.build([]), Topology())
+ATTACK = "<script>alert(1)</script>"
+
+
+def changed(verdict: Verdict, **fields: object) -> Verdict:
+    """Return the verdict with some fields replaced."""
+    return msgspec.structs.replace(verdict, **fields)
+
+
+class Elements(html.parser.HTMLParser):
+    """Collects a page's elements, the text of its scripts, and tags left open."""
+
+    VOID = frozenset({"meta", "br", "rect", "line", "link", "input"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
+def test_text_leads_with_the_culprit() -> None:
+    """The first line says who, what, since when and how sure, in words and as a number."""
+    first = text.render(hang(), width=110).splitlines()[0]
+
+    assert first == "Node gpu-0413 (rank 3304) hangs the job since 2026-11-21 03:14:07 UTC: almost certain (97 %)"
+
+
+def test_text_keeps_its_order() -> None:
+    """Why comes before who waits, what was rejected, what is missing, what to do and what was seen."""
+    lines = text.render(hang()).splitlines()
+    titles = ["Why", "Who waits", "Rejected", "Missing", "What to do", "Seen"]
+
+    assert [line for line in lines if line in titles] == titles
+    assert "  7 → 15 → 3304   (each waits for the next)" in lines or any("7 → 15 → 3304" in line for line in lines)
+    assert any("Evict node gpu-0413" in line for line in lines)
+    assert any("1 file not read" in line for line in lines)
+
+
+def test_several_ranks_of_one_root_are_one_sentence() -> None:
+    """Two ranks that hang a job together are named together, in the plural."""
+    assert text.render(two_ranks()).startswith("Ranks 9 and 14 hang the job")
+
+
+def test_independent_roots_have_a_line_each() -> None:
+    """Two roots are two headlines, each with its own probability."""
+    first, second = two_ranks().culprits
+    verdict = changed(two_ranks(), culprits=(first, msgspec.structs.replace(second, root="r2", probability=0.5)))
+
+    assert [str(line).split(":")[-1] for line in story.headlines(verdict)] == [
+        " very likely (90 %)",
+        " possible (50 %)",
+    ]
+
+
+def test_many_roots_are_counted_and_not_all_shouted() -> None:
+    """Beyond the bound on headlines the rest is a number; at the bound each has its line."""
+    many = tuple(Culprit(root=f"r{n}", kind="rank", id=str(n), ranks=(n,), probability=0.9) for n in range(9))
+    at_the_bound = text.render(changed(hang(), culprits=many[: text.MOST_ROOTS]))
+    beyond = text.render(changed(hang(), culprits=many))
+
+    assert at_the_bound.count("hangs the job") == beyond.count("hangs the job") == text.MOST_ROOTS
+    assert "and 1 more" in beyond.split("Why")[0]
+    assert "and 5 more, independent" in report.page(changed(hang(), culprits=many), *NOBODY_KNOWN)
+
+
+def test_abstaining_names_nobody_and_says_what_to_collect() -> None:
+    """An abstention says so first, orders nobody about, and ends in commands that can be run."""
+    said = text.render(undecided())
+
+    assert said.startswith("Nothing is named.")
+    assert "py-spy dump" in said
+    assert "faulthound diagnose DIR" in said
+    assert "Evict" not in said
+    assert "! stacks of ranks 12-15 would split them" in said
+
+
+def test_a_set_is_told_as_one_or_more_of_its_ranks() -> None:
+    """A set is called after its ranks once, and after its group where it has one; how many are guilty is left open."""
+    loose = Culprit(root="r1", kind="group", id="ranks 9,14", ranks=(9, 14), probability=0.9)
+    group = msgspec.structs.replace(loose, id="42 (PIPELINE)")
+
+    assert story.who([loose]) == "One or more of ranks 9 and 14"
+    assert story.who([group]) == "One or more of ranks 9 and 14 (group 42 (PIPELINE))"
+    assert " hang the job" in text.render(changed(hang(), culprits=(loose,)))
+
+
+def test_an_action_names_what_the_verdict_names() -> None:
+    """Where neither node nor rank is known the object of the action is the culprit itself, as its log calls it."""
+    link = Culprit(root="r1", kind="link", id="vm-0/ib6", probability=0.7, why="ib6 went down")
+    verdict = changed(hang(), culprits=(link,), action=document.Action(kind="probe"))
+
+    assert story.advice(verdict) == "Probe link vm-0/ib6 before evicting anybody."
+    assert story.reason(link.why, [link], named=False) == "ib6 went down."
+
+
+def test_one_reason_rejects_several_in_one_line() -> None:
+    """Those rejected for the same reason are listed together, others by themselves."""
+    rejected = tuple(document.Rejected(kind="rank", id=str(n), why="it waits" if n else "it ran") for n in range(3))
+
+    assert story.rejections(changed(hang(), rejected=rejected)) == (
+        ("rank 0", "it ran"),
+        ("ranks 1 and 2, each", "it waits"),
+    )
+
+
+def test_files_not_read_are_counted_beyond_those_listed() -> None:
+    """The first are named with their reason; the number is that of all, though the document lists only some."""
+    unread = (*(f"f{n}: empty" for n in range(20)), "80 more")
+    said = text.render(changed(hang(), coverage=document.Coverage(unread=unread)))
+
+    assert "100 files not read:" in said
+    assert said.count(": empty") == text.MOST_UNREAD
+
+
+def test_where_agents_run_they_are_asked() -> None:
+    """A verdict from what agents sent leads to asking them, with a job's name that a shell takes as one word."""
+    seen = document.Coverage(sources={"coverage": 2, "ring": 1, "command_result": 1})
+    said = text.render(changed(undecided(), job="llama; reboot", coverage=seen))
+
+    assert "faulthound jobs collect 'llama; reboot'\n" in said
+    assert "py-spy dump" not in said
+    assert "2 accounts of agents" in said
+    assert "1 probe ring" in said
+
+
+def test_abstaining_with_an_action_only_offers_it() -> None:
+    """Where an abstaining verdict has an action, it is one way among others and not an order."""
+    said = " ".join(text.render(changed(undecided(), action=document.Action(kind="probe", ranks=(12, 13)))).split())
+
+    assert "If the job cannot wait for more evidence, one way is: probe the nodes of ranks 12-13" in said
+
+
+def test_what_several_nodes_show_is_told_as_such() -> None:
+    """Where nothing is named of a fleet's incident, the nodes are what was seen, and nobody is sent to look at stacks."""
+    verdict = changed(
+        undecided(), job=None, symptom="unknown", first_symptom=document.FirstSymptom(text="11 nodes fell silent together"),
+        suspects=(Culprit(root="r1", kind="unknown", id="unknown", probability=1.0),), culprits=(), victims=document.Victims(),
+        action=document.Action(kind="none", why="somebody must look at what they share"),
+        coverage=document.Coverage(sources={"agents": 22, "agents_affected": 11}),
+    )  # fmt: skip
+    said = text.render(verdict, width=110)
+
+    assert said.startswith("Nothing is named. 11 nodes fell silent together, and the evidence does not decide why.\n")
+    assert "Nothing that stops anybody. Somebody must look at what they share.\n" in said
+    assert "11 of 22 agents are affected." in said
+    assert "  - Unknown, almost certain" in said
+    assert not any(word in said for word in ("py-spy", "faulthound diagnose", "ranks seen"))
+
+
+def test_healthy_says_so() -> None:
+    """A healthy job gets one plain line and is left alone."""
+    said = text.render(healthy())
+
+    assert said.startswith("Healthy: ")
+    assert "leave the job alone" in said
+    assert "Why" not in said.splitlines()
+
+
+def test_a_pause_is_said() -> None:
+    """A job that waits for a checkpoint is told as one whose pause is nobody's fault, and is not called healthy."""
+    root = document.Root(root="r1", cause="none", fault_class="pause_checkpoint")
+    said = text.render(changed(hang(), cause="none", culprits=(), roots=(root,), action=document.Action(kind="none")))
+
+    assert said.startswith("Nobody is at fault: the job is in a pause\n")
+    assert "Evict nobody." in said
+
+
+@pytest.mark.parametrize("kind", ["code", "data", "library", "storage", "platform"])
+def test_not_a_machine_is_said(kind: str) -> None:
+    """What no eviction can cure is never told as if it were a machine."""
+    culprit = Culprit(root="r1", kind=kind, id=kind, ranks=(3,), probability=0.9)
+    line = str(story.headlines(changed(hang(), culprits=(culprit,), action=document.Action(kind="reattempt")))[0])
+
+    assert "not a machine" in line or kind == "platform"
+    assert "ode gpu" not in line
+
+
+@pytest.mark.parametrize(("ranks", "id", "whose"), [((3,), "rank 3", "rank 3"), ((3, 4), "rank 3-4", "ranks 3-4")])
+def test_whose_code_it_is(ranks: tuple[int, ...], id: str, whose: str) -> None:
+    """Code that is named by its ranks is theirs, in the headline and in the lines of versions; it is called so once."""
+    culprit = Culprit(root="r1", kind="code", id=id, ranks=ranks, probability=0.9)
+    verdict = changed(hang(), culprits=(culprit,), action=document.Action(kind="reattempt"))
+
+    assert str(story.headlines(verdict)[0]).startswith(f"The code of {whose} (not a machine) ")
+    assert history.of_verdict(verdict, 1, 0.0).named == f"code of {whose}"
+
+
+@pytest.mark.parametrize("sample", EVERY)
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_text_fits_its_width(sample: object, width: int) -> None:
+    """No line is wider than the terminal, except a command, which must stay in one piece."""
+    for line in text.render(sample(), width=width).splitlines():  # type: ignore[operator]
+        assert len(line) <= max(40, min(width, text.WIDEST)) or line.startswith("    ")
+
+
+@pytest.mark.parametrize("sample", EVERY)
+def test_ascii_terminals_get_ascii(sample: object) -> None:
+    """Without Unicode every character is ASCII, and an arrow is still an arrow."""
+    said = text.render(sample(), unicode=False)  # type: ignore[operator]
+
+    assert said.isascii()
+    assert "?" not in said.replace("? ", "")
+    if sample is hang:
+        assert "7 -> 15 -> 3304" in said
+
+
+def test_colour_only_where_it_is_wanted() -> None:
+    """Without colour there is no escape character; with it, the words stay the same."""
+    plain, colored = text.render(hang()), text.render(hang(), color=True)
+
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == plain
+
+
+def test_a_file_cannot_steer_the_terminal() -> None:
+    """Escape and direction characters in foreign text reach no terminal."""
+    evil = "\x1b]0;owned\x07\x9b31m\u202e"
+    verdict = changed(hang(), evidence=(document.EvidenceItem(id="e1", text=evil, source=evil),))
+
+    for color in (False, True):
+        said = re.sub(r"\x1b\[[0-9;]*m", "", text.render(verdict, color=color))
+        assert not set(said) & {"\x1b", "\x07", "\x9b", "\u202e"}
+
+
+def test_the_document_has_every_field_always() -> None:
+    """Even an empty verdict shows all fields, so that a reader needs no defaults; equal verdicts are equal bytes."""
+    told = json.loads(to_json(healthy()))
+
+    assert set(told) == set(Verdict.__struct_fields__)
+    assert to_json(hang()) == to_json(hang())
+
+
+def test_docs_name_every_field_of_the_document(repository: Path) -> None:
+    """docs/verdict.md has a table for every part of the document, with exactly its fields in its order."""
+    sections = re.split(r"^## ", (repository / "docs" / "verdict.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    described = {
+        part.partition("\n")[0].strip(): re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in sections
+    }
+    parts = [
+        value for value in vars(document).values() if isinstance(value, type) and issubclass(value, msgspec.Struct)
+    ]
+
+    for part in parts:
+        encoded = [field.encode_name for field in msgspec.structs.fields(part)]
+        assert sorted(described.get(part.__name__, [])) == sorted(encoded), f"docs/verdict.md, section {part.__name__}"
+
+
+def test_rank_ranges_come_back() -> None:
+    """Ranks folded into ranges unfold to the same ranks; people get a bounded number of them."""
+    ranks = (0, 1, 2, 5, 7, 8)
+
+    assert ranges(ranks) == "0-2,5,7-8"
+    assert parse_ranks("0-2,5, 7-8") == ranks
+    assert ranks_for_people(range(0, 100, 2), most=2) == "0, 2 and 48 more"
+    for wrong in ("5-2", "a", "0-999999999", "-1"):
+        with pytest.raises(ValueError, match=re.escape(wrong)):
+            parse_ranks(wrong)
+
+
+def test_hosts_are_folded_with_their_widths() -> None:
+    """Hosts are told in Slurm's notation, widths kept; a name without a number stays as it is."""
+    assert fold_hosts(("gpu-0001", "gpu-0007", "gpu-0002", "login")) == "gpu-[0001-0002,0007],login"
+
+
+def test_waits_name_who_is_missing() -> None:
+    """The wait that lacks the guilty rank comes first, with who entered it, of how many, and since when."""
+    window, topology = megatron(4, 2, 2, culprit=5)
+    waits = oldest_waits(window, topology)
+    reduce = next(wait for wait in waits if wait.operation == "all_reduce")
+
+    assert waits[0].missing == (5,)
+    assert (reduce.missing, reduce.waiting, reduce.size, reduce.sequence) == ((5,), (4, 6, 7), 4, 881)
+    assert reduce.since_ns == int((BEGAN_AT + 0.04) * 1e9)
+    assert most_missed(waits)[0] == (5, 2)
+
+
+def test_members_that_stand_at_different_operations_are_told_apart() -> None:
+    """Where a rank lost an old operation that its peers are past, both places show, and it is missing from the newer."""
+    window, topology = megatron(4, 1, 1, culprit=0)
+    lost = bytearray(window.dumps[0].columns["state"])
+    lost[-3:-1] = b"\0\0"  # its last two all-reduces, 879 and 880, never ended
+    sick = msgspec.structs.replace(
+        window.dumps[0], columns={**window.dumps[0].columns, "state": bytes(lost), "retired": bytes(lost)}
+    )
+    waits = oldest_waits(Window.build([sick, *window.dumps[1:]]), topology)
+
+    assert [(wait.sequence, wait.waiting, wait.missing) for wait in waits] == [(881, (1, 2, 3), (0,)), (879, (0,), ())]
+    assert most_missed(waits) == ((0, 1),)
+
+
+def test_nodes_are_named_on_the_map() -> None:
+    """Without parallel coordinates each node is a block under its own name."""
+    topology = Topology(tuple(range(4)), {0: "gpu-a", 1: "gpu-a", 2: "gpu-b", 3: "gpu-b"})
+    laid_out = rank_map(topology, topology.ranks)
+
+    assert [label.text for label in laid_out.labels] == ["gpu-a", "gpu-b"]
+    assert laid_out.cells[1][0] - laid_out.cells[0][0] == 10 < laid_out.cells[2][0] - laid_out.cells[1][0]
+
+
+def test_a_rank_without_a_dump_is_missing_and_silent() -> None:
+    """A rank that left no dump is told apart from one that is known not to have entered."""
+    window, topology = megatron(4, 2, 2, culprit=5, silent=(5,))
+    reduce = next(wait for wait in oldest_waits(window, topology) if wait.operation == "all_reduce")
+
+    assert reduce.missing == reduce.silent == (5,)
+
+
+def test_a_receive_names_its_peer() -> None:
+    """A pending receive waits for the peer of that pair, as a global rank."""
+    window, topology = megatron(1, 2, 2, culprit=0)
+    receives = [wait for wait in oldest_waits(window, topology) if wait.sequence is None]
+
+    assert [(wait.operation, wait.waiting, wait.missing) for wait in receives] == [("recv from 0", (2,), (0,))]
+
+
+def test_every_rank_is_in_exactly_one_state() -> None:
+    """The map's legend counts every rank once, the named ones as named though they wait or are silent."""
+    window, topology = megatron(2, 2, 4, culprit=5, silent=(5, 6))
+    verdict = changed(two_ranks(), culprits=(Culprit(root="r1", kind="rank", id="5", ranks=(5,)),))
+    states = rank_states(verdict, window, topology, oldest_waits(window, topology))
+
+    assert sorted(rank for state in states.states for rank in state.ranks) == list(range(16))
+    assert (states.states[0].style, states.states[0].ranks) == ("culprit", (5,))
+    assert states.silent == {5, 6}
+
+
+@pytest.mark.parametrize(("tp", "pp", "dp"), [(8, 4, 4), (4, 1, 3), (1, 4, 2), (2, 2, 64)])
+def test_no_two_ranks_share_a_place(tp: int, pp: int, dp: int) -> None:
+    """Cells do not overlap, a stage keeps its rows and a tensor-parallel group stays together."""
+    _, topology = megatron(tp, pp, dp, culprit=0)
+    for known in (topology, Topology(topology.ranks, topology.nodes), Topology(topology.ranks)):
+        laid_out = rank_map(known, known.ranks)
+        assert len(set(laid_out.cells.values())) == tp * pp * dp
+        assert all(0 <= x <= laid_out.width - 9 and 0 <= y <= laid_out.height - 9 for x, y in laid_out.cells.values())
+    laid_out = rank_map(topology, topology.ranks)
+    stage_of_row = {y: topology.coordinates[rank]["pp"] for rank, (_, y) in laid_out.cells.items()}
+    assert all(stage_of_row[y] == topology.coordinates[rank]["pp"] for rank, (_, y) in laid_out.cells.items())
+
+
+def test_stack_groups_put_the_outlier_first() -> None:
+    """Processes that stand in one place are one row, the fewest first; frames that all share are folded."""
+    window = Window.build([stack(rank, "wait" if rank != 3 else "__next__") for rank in range(6)])
+    first, second = stack_groups(window)
+
+    assert (first.ranks, first.holds_gil, first.common) == ((3,), 1, 2)
+    assert second.ranks == (0, 1, 2, 4, 5)
+
+
+def test_stack_groups_leave_out_a_ranks_own_children() -> None:
+    """A data-loader worker is no second opinion about its rank."""
+    parent = stack(1, "wait")
+    child = StackDump(source="c", rank=1, pid=77, parent_pid=parent.pid, threads=stack(1, "worker_loop").threads)
+
+    assert [group.frames[0] for group in stack_groups(Window.build([parent, child]))] == ["wait (data/dataloader.py)"]
+
+
+def test_timeline_keeps_to_the_incident() -> None:
+    """Events of other days are counted and left out; the first symptom is pinned where it happened."""
+    window, topology = megatron(2, 2, 2, culprit=5)
+    old = KernelEvent(source="kern.log:1", at=BEGAN_AT - 9 * 86400, event="aer", text="long ago")
+    lanes = timeline(hang(), Window.build([*window.records, old]), oldest_waits(window, topology))
+
+    assert lanes is not None
+    assert lanes.outside == 1
+    assert lanes.pinned is not None
+    assert lanes.begin + lanes.pinned * (lanes.end - lanes.begin) == pytest.approx(BEGAN_AT, abs=1e-3)
+    assert timeline(healthy(), Window.build([]), ()) is None
+
+
+@pytest.mark.parametrize("sample", EVERY)
+def test_pages_are_whole_and_self_contained(sample: object) -> None:
+    """Every page is well formed, loads nothing from anywhere, and allows no script but its own."""
+    verdict = sample()  # type: ignore[operator]
+    window, topology = megatron(2, 4, 2, culprit=14) if sample is not healthy else NOBODY_KNOWN
+    page = report.page(verdict, window, topology)
+    elements = Elements(page)
+
+    assert elements.open == []
+    assert not [tag for tag, attributes in elements.found if {"src", "onclick", "onload", "style"} & attributes.keys()]
+    assert all((attributes.get("href") or "#").startswith("#") for _, attributes in elements.found)
+    assert not re.search(r"https?://|@import|url\((?!#hatch)", page)
+    policy = next(
+        attributes["content"] for tag, attributes in elements.found if tag == "meta" and "http-equiv" in attributes
+    )
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_pages_allow_exactly_their_own_script() -> None:
+    """The policy's hash is that of the page's script, character for character."""
+    import base64
+    import hashlib
+
+    page = report.page(hang(), *NOBODY_KNOWN)
+    script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)[-1]
+
+    assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in page
+
+
+def test_pages_escape_what_files_contain() -> None:
+    """Markup in frames, file names, hosts, groups and sentences is shown, never obeyed."""
+    window, topology = megatron(2, 2, 2, culprit=5)
+    records = [
+        *window.records,
+        stack(3, ATTACK, ATTACK),
+        KernelEvent(source=ATTACK, at=BEGAN_AT, event="xid", text=ATTACK),
+    ]
+    evil = Culprit(root="r1", kind="node", id=ATTACK, ranks=(5,), probability=0.9, why=ATTACK, evidence=("e1",))
+    verdict = changed(
+        hang(),
+        job=ATTACK,
+        culprits=(evil,),
+        suspects=(evil,),
+        evidence=(document.EvidenceItem(id="e1", text=ATTACK, source=ATTACK),),
+        victims=document.Victims(count=1, ranks=ATTACK, chains=(f"{ATTACK} → 5",)),
+        missing=(document.Missing(what=ATTACK),),
+        rejected=(document.Rejected(kind="node", id=ATTACK, why=ATTACK),),
+        action=document.Action(kind="evict", nodes=(ATTACK,), why=ATTACK),
+        coverage=document.Coverage(unread=(ATTACK,), sources={ATTACK: 1}),
+        first_symptom=document.FirstSymptom(text=ATTACK, at=ATTACK),
+    )
+    topology = Topology(topology.ranks, dict.fromkeys(topology.ranks, ATTACK), topology.groups, topology.coordinates)
+    page = report.page(verdict, Window.build(records), topology)
+
+    assert ATTACK.lower() not in page.lower()
+    assert "alert(1)" in page
+    assert not any("alert(1)" in script for script in Elements(page).scripts[1:])
+    assert len([tag for tag, _ in Elements(page).found if tag == "script"]) == 2
+
+
+def test_pages_show_the_culprit_by_more_than_colour() -> None:
+    """On the map the named rank is outlined and marked, a silent one hatched, and a table says the same."""
+    window, topology = megatron(2, 4, 2, culprit=14, silent=(3,))
+    page = report.page(two_ranks(), window, topology)
+
+    assert page.count('class="ring" x=') >= 2
+    assert 'class="hatched"' in page
+    assert re.search(r"named by the verdict</td><td class=\"n\">2</td><td>9 and 14<", page)
+
+
+def test_pages_of_large_jobs_stay_small_and_quick() -> None:
+    """16,384 ranks make a page below 3 MB in under 3 s, drawn on a canvas with a table beside it."""
+    window, topology = megatron(8, 16, 128, culprit=3304, silent=(21, 22, 9000), entries=4)
+    _ = window.recorder
+    started = time.process_time()
+    page = report.page(hang(), window, topology)
+
+    assert time.process_time() - started < 3
+    assert len(page.encode()) < 3_000_000
+    assert "<canvas" in page
+    assert "named by the verdict" in page
+
+
+def test_more_ranks_than_any_job_has_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound on drawn ranks the page keeps its table and leaves the map out; at the bound it draws."""
+    window, topology = megatron(2, 2, 4, culprit=5)
+    monkeypatch.setattr(report, "MOST_MAP_RANKS", 16)
+    at_the_bound = report.page(two_ranks(), window, topology)
+    monkeypatch.setattr(report, "MOST_MAP_RANKS", 15)
+    beyond = report.page(two_ranks(), window, topology)
+
+    assert "mapframe" in at_the_bound.split("<script")[0]
+    assert "mapframe" not in beyond.split("<script")[0]
+    assert "named by the verdict" in beyond
+    assert Elements(beyond).open == []

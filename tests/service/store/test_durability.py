@@ -1,0 +1,24 @@
+"""Nothing acknowledged is lost and nothing is there twice, whatever is killed: real agents' spools, the real service.
+
+`python -m tests.acceptance.durability` does the same with 64 agents and more than a hundred kills.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.durability.matrix import SCENES, TEST, cannot, complaints
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", SCENES)
+def test_every_record_is_in_the_log_once(name: str, tmp_path: Path) -> None:
+    """What the agents had spooled is in the log, each record once; what a bound dropped is told to the record."""
+    if reason := cannot(name):
+        pytest.skip(reason)
+
+    outcome = SCENES[name](tmp_path, TEST)
+
+    assert complaints(name, outcome) == [], outcome.did

@@ -1,0 +1,410 @@
+"""The follower: what it derives from batches, and that each batch is derived once, whatever stops it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.exc import OperationalError
+
+from collectors.records import CollectorReport, CommandResult, Coverage, Device, Members, Placement, Record, block
+from service.store.commands import Commands
+from service.store.database import Database
+from service.store.follower import Follower
+from service.store.log import Incoming, Log, Stored
+from service.store.models import Attempt, Cursor, Event, Job, Node
+from service.store.models import Placement as PlacementRow
+from service.store.registry import is_newest, job_nodes
+from tests.support.postgres import database, postgres, url
+from tests.support.store_writer import follow_until_killed
+
+__all__ = ["database", "postgres", "url"]  # fixtures
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def send(log: Log, number: int, records: Sequence[Record], node: str = "gpu-0001", at: float = 1_000.0) -> None:
+    """Append one batch of these records."""
+    log.append([Incoming(node, f"b{number}", at - 0.5, at, len(records), block.encode(records, pack=True))])
+
+
+def placed(ranks: Sequence[int], node: str, job: str = "llama", at: float | None = None, **more: Any) -> Placement:
+    """Say where these ranks run, as an agent does."""
+    pids = tuple(100 + rank for rank in ranks)
+    return Placement(
+        job=job, at=at, node=node, ranks=Members.of(ranks), nodes=(node,) * len(ranks), pids=pids, world_size=8, **more
+    )
+
+
+class Heard:
+    """A consumer that keeps what it is given, and fails as it is told to."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.sequences: list[int] = []
+        self.resumed: list[tuple[int, float]] = []
+        self.failures = list(failures)
+
+    def add(self, stored: Stored, records: Sequence[Record]) -> None:
+        """Take up one batch, or fail."""
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sequences.append(stored.sequence)
+
+    def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
+        """Note from where."""
+        self.resumed.append((until_sequence, since))
+
+
+def drain(follower: Follower) -> None:
+    """Read the log to its end in this thread."""
+    while follower.turn():
+        pass
+
+
+def test_nodes_show_their_newest_account(database: Database) -> None:
+    """A node's row has its agent's version, its newest coverage, all its devices and how far its clock is off."""
+    log, follower = Log(database), Follower(database, Log(database))
+    coverage = Coverage(
+        at=990.0, agent_version="0.1.0", boot_id="boot-1", collectors=(CollectorReport(name="gpu", runs=3),)
+    )
+    send(log, 1, [coverage, Device(type="gpu", id="GPU-1", at=1.0)], at=1_000.0)
+    drain(follower)
+    older = Coverage(at=900.0, agent_version="0.0.9", boot_id="boot-0")
+    send(log, 2, [older, Device(type="gpu", id="GPU-2", at=2.0)], at=1_001.0)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        node = session.get_one(Node, "gpu-0001")
+
+    assert (node.first_seen_at, node.agent_version, node.boot_id) == (1_000.0, "0.1.0", "boot-1")
+    assert node.coverage["collectors"][0]["name"] == "gpu"
+    assert sorted(node.devices) == ["GPU-1", "GPU-2"]
+    assert node.clock_offset_seconds == pytest.approx(-0.5)
+
+
+def test_jobs_register_themselves(database: Database) -> None:
+    """A placement record alone makes the job, its attempt and each rank's placement."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0, 1], "gpu-0001", attempt=2, local_ranks=(0, 1), roles=("trainer", ""), devices=("GPU-1",))])
+    drain(follower)
+
+    with database.session() as session:
+        (job,) = session.scalars(select(Job)).all()
+        (attempt,) = session.scalars(select(Attempt)).all()
+        ranks = session.scalars(select(PlacementRow).order_by(PlacementRow.rank)).all()
+
+    assert (job.name, attempt.number, attempt.world_size) == ("llama", 2, 8)
+    assert [(row.rank, row.pid, row.local_rank, row.role, row.device) for row in ranks] == [
+        (0, 100, 0, "trainer", "GPU-1"),
+        (1, 101, 1, None, None),
+    ]
+
+
+def test_a_rank_that_moves_was_on_both_nodes(database: Database) -> None:
+    """Where a rank has moved, its newest sighting is where it is, and an export of before finds the node it was on."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([3], "gpu-0001")], "gpu-0001", at=1_000.0)
+    send(log, 2, [placed([3], "gpu-0002")], "gpu-0002", at=5_000.0)
+    drain(follower)
+
+    with database.session() as session:
+        now_on = session.scalars(select(PlacementRow.node).where(is_newest())).all()
+
+        assert now_on == ["gpu-0002"]
+        assert job_nodes(session, "llama", 900.0, 1_100.0) == ["gpu-0001"]
+        assert job_nodes(session, "llama", 4_900.0, 5_100.0) == ["gpu-0002"]
+        assert job_nodes(session, "llama", 0.0, 9_000.0) == ["gpu-0001", "gpu-0002"]
+
+
+def test_a_spool_does_not_turn_back_time(database: Database) -> None:
+    """A sighting that comes late counts for when it was made, by the service's clock, and replaces nothing newer."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001", at=1_999.5)], at=2_000.0)
+    send(log, 2, [placed([0], "gpu-0001", at=1_099.5)], at=2_001.0)
+    drain(follower)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        row = session.scalars(select(PlacementRow)).one()
+
+    assert row.last_seen_at == pytest.approx(2_000.0)
+
+
+def test_nothing_new_is_nearly_nothing_to_write(database: Database) -> None:
+    """A thousand repeated sightings within half a minute change no row but the cursor."""
+    log, follower = Log(database), Follower(database, Log(database))
+    for number in range(1_000):
+        send(log, number, [placed(range(8), "gpu-0001")], at=1_000.0 + number * 0.029)
+    drain(follower)
+
+    with database.session() as session:
+        seen = session.scalars(select(PlacementRow.last_seen_at)).all()
+        node = session.scalars(select(Node.last_seen_at)).one()
+        cursor = session.get_one(Cursor, "follower").sequence
+
+    assert max(seen) < 1_029.0
+    assert node < 1_029.0
+    assert cursor == 1_000
+
+
+def test_a_declaration_survives_sightings(database: Database) -> None:
+    """What a job's owner declared, and its version, stay when its ranks are seen."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    drain(follower)
+    with database.transaction() as session:
+        session.execute(update(Job).values(declared={"code_version": "abc"}, declared_at=5.0, version=7))
+    send(log, 2, [placed([1], "gpu-0001")], at=2_000.0)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        job = session.scalars(select(Job)).one()
+
+    assert (job.declared, job.version, job.last_seen_at) == ({"code_version": "abc"}, 7, 2_000.0)
+
+
+def test_a_run_has_the_code_version_that_was_declared(database: Database) -> None:
+    """A run that is new has the code declared for it or before it, keeps it, and hands it on where nothing is declared."""
+    log = Log(database)
+    declared = {"world_size": 8, "attempt": 1, "code_version": "abc"}
+    with database.transaction() as session:
+        session.add(Job(name="llama", first_seen_at=0.0, last_seen_at=0.0, declared=declared, declared_at=0.0))
+    for number in range(3):
+        send(log, number, [placed([0], "gpu-0001", attempt=number)], at=1_000.0 + number)
+    drain(Follower(database, log))
+    with database.transaction() as session:
+        session.execute(update(Job).values(declared={**declared, "attempt": 9, "code_version": "xyz"}))
+    send(log, 3, [placed([0], "gpu-0001", attempt=number) for number in (2, 3)], at=1_003.0)
+    drain(Follower(database, log))
+
+    with database.session() as session:
+        versions = session.scalars(select(Attempt.code_version).order_by(Attempt.number)).all()
+
+    assert versions == [None, "abc", "abc", "abc"]
+
+
+def test_results_end_commands(database: Database) -> None:
+    """A command ends with the outcome that its own node reports; another node's word counts for nothing."""
+    log, follower, commands = Log(database), Follower(database, Log(database)), Commands(database)
+    (command,) = commands.ask([("gpu-0001", {})], "stacks", "ops", 60.0)
+    send(log, 1, [CommandResult(command=command.id, outcome="failed", text="lies")], node="gpu-0666")
+    send(log, 2, [CommandResult(command=command.id, outcome="done", text="8 stacks")], node="gpu-0001")
+    drain(follower)
+
+    found = commands.get(command.id)
+
+    assert found is not None
+    assert (found.outcome, found.text) == ("done", "8 stacks")
+
+
+def test_poison_is_skipped_and_told(database: Database) -> None:
+    """A batch that cannot be decoded is passed over, counted and in the audit log; those around it are derived."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    log.append([Incoming("gpu-0001", "b2", None, 1_000.0, 1, b"FHBLOCK\x01 and then noise, noise, noise")])
+    send(log, 3, [placed([1], "gpu-0001")])
+    drain(follower)
+
+    with database.session() as session:
+        event = session.scalars(select(Event)).one()
+        ranks = session.scalar(select(func.count()).select_from(PlacementRow))
+
+    assert (event.kind, event.actor, event.details["sequence"]) == ("batch_undecodable", "agent@gpu-0001", 2)
+    assert (follower.counts.undecodable_batches, ranks, follower.sequence) == (1, 2, 3)
+
+
+def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database) -> None:
+    """A batch whose records break the derivation is left out alone, however many it came with."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    cut = Placement(job="llama", ranks=Members.intern(b"\x01\x00\x00\x00\x02"))
+    send(log, 2, [cut], node="gpu-0002")
+    send(log, 3, [placed([1], "gpu-0001")])
+    drain(follower)
+
+    with database.session() as session:
+        kinds = session.scalars(select(Event.kind)).all()
+        ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
+
+    assert (kinds, ranks, follower.counts.underivable_batches) == (["batch_underivable"], [0, 1], 1)
+
+
+def test_a_row_that_was_taken_away_is_written_again(database: Database) -> None:
+    """A job that retention deleted while the follower remembers it is there again with its next run, and nothing is left out."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [placed([0], "gpu-0001")])
+    drain(follower)
+    with database.transaction() as session:
+        session.execute(delete(Job))
+    send(log, 2, [placed([0], "gpu-0001", attempt=1)], at=1_001.0)
+    drain(follower)
+
+    with database.session() as session:
+        numbers = session.scalars(select(Attempt.number)).all()
+
+    assert (numbers, follower.counts.underivable_batches) == ([1], 0)
+
+
+def test_a_clock_that_was_ahead_is_forgiven(database: Database) -> None:
+    """An account dated a year ahead is replaced by the next one, and one that a spool brings late replaces none."""
+    log, follower = Log(database), Follower(database, Log(database))
+    for number, at in enumerate((1_000.0 + 3e7, 1_001.0, 990.0)):
+        send(log, number, [Coverage(at=at, spooled_batches=number)], at=1_000.0 + number)
+    drain(follower)
+
+    with database.session() as session:
+        assert session.scalars(select(Node)).one().coverage["at"] == 1_001.0
+
+
+def test_a_device_without_measure_is_left_out(database: Database) -> None:
+    """A device of more than 4 KiB is not kept: of a thousand such a node's row would be larger than a database takes."""
+    log, follower = Log(database), Follower(database, Log(database))
+    sizes = {"fits": 3_900, "endless": 4_100}
+    send(log, 1, [Device(type="gpu", id=id, attributes={"x": "y" * size}) for id, size in sizes.items()])
+    drain(follower)
+
+    with database.session() as session:
+        assert list(session.scalars(select(Node)).one().devices) == ["fits"]
+    assert follower.sightings.left_out == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Placement(job="a\x00b" * 200, attempt=-5, ranks=Members.of([-1, 2**31 - 1]), pids=(2**40, -1), world_size=2**62),
+        Placement(job="x", ranks=Members.of(range(100_000))),
+        Placement(job="x", ranks=Members.of([1]), roles=("r\x00" * 500,), devices=("d" * 5_000,), local_ranks=(2**33,)),
+        Coverage(agent_version="v" * 900, boot_id="\x00" * 90, collectors=(CollectorReport(name="n", seconds=float("nan")),)),
+        Coverage(at=float("nan"), collectors=(CollectorReport(name="x" * 1_000_000),)),
+        Device(type="gpu", id="i" * 100_000, attributes={"a\x00": "\x00"}),
+        CommandResult(command="c" * 5_000, text="\x00" * 9_000),
+        Placement(job="", ranks=Members.of([1])),
+        Placement(job="x", at=float("inf"), ranks=Members.of([1])),
+    ],
+)  # fmt: skip
+def test_hostile_values_fit_or_are_left_out(database: Database, record: Record) -> None:
+    """Numbers past a column, NUL, NaN and endless texts are derived or left out, and never stop the follower."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [record])
+    send(log, 2, [placed([0], "gpu-0001", job="after")], at=1_001.0)
+    drain(follower)
+
+    with database.session() as session:
+        assert session.get(Job, "after") is not None
+        assert follower.counts.underivable_batches == 0
+
+
+def test_a_consumer_that_cannot_resume_stops_nobody(database: Database) -> None:
+    """A consumer that breaks while it takes up its past is told of, and hears what comes."""
+
+    class Broken(Heard):
+        def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
+            raise ValueError("bug")
+
+    log, broken = Log(database), Broken()
+    follower = Follower(database, log, [broken])
+    follower.start()
+    send(log, 1, [placed([0], "gpu-0001")])
+    follower.wake()
+    ends_at = time.monotonic() + 10
+    while not broken.sequences and time.monotonic() < ends_at:
+        time.sleep(0.01)
+    follower.close()
+
+    assert (broken.sequences, follower.counts.consumer_failures) == ([1], 1)
+
+
+def test_consumers_hear_every_batch_once(database: Database) -> None:
+    """A consumer whose database failed gets the same batch again; one that raises anything else misses that batch."""
+    log = Log(database)
+    waits, breaks = Heard(OperationalError("", {}, Exception("gone"))), Heard(ValueError("bug"))
+    follower = Follower(database, log, [breaks, waits])
+    for number in range(3):
+        send(log, number, [])
+
+    with pytest.raises(OperationalError):
+        follower.turn()
+    drain(follower)
+
+    assert waits.sequences == [1, 2, 3]
+    assert follower.counts.consumer_failures == 1
+    assert breaks.sequences == [2, 3]
+
+
+def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> None:
+    """A follower that is killed ten times has derived every batch, and told of each poisonous one exactly once."""
+    log = Log(database)
+    for number in range(400):
+        if number % 10:
+            send(log, number, [placed([number], f"gpu-{number % 7:04}")], f"gpu-{number % 7:04}")
+        else:
+            log.append([Incoming("gpu-0001", f"b{number}", None, 1_000.0, 1, b"noise")])
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.store_writer", "sqlalchemy.dialects.sqlite", "psycopg"])
+    lots = random.Random(11)
+    kills = 0
+    while True:
+        hears, tells = context.Pipe(duplex=False)
+        process = context.Process(target=follow_until_killed, args=(url, tells), daemon=True)
+        process.start()
+        tells.close()
+        until = lots.randrange(1, 12) if kills < 10 else 10_000
+        try:
+            for _ in range(until):
+                hears.recv()
+        except EOFError:
+            break
+        process.kill()
+        process.join()
+        kills += 1
+
+    with database.session() as session:
+        told = session.scalars(select(Event)).all()
+        ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
+        cursor = session.get_one(Cursor, "follower").sequence
+    assert kills == 10
+    assert sorted(event.details["batch"] for event in told) == sorted(f"b{number}" for number in range(0, 400, 10))
+    assert ranks == [number for number in range(400) if number % 10]
+    assert cursor == log.read_from(399, 10)[-1].sequence
+
+
+def test_the_thread_outlives_its_database(url: str) -> None:
+    """A follower whose tables are not there yet waits, says how far behind it is, and goes on once they are."""
+    database = Database(url)
+    heard = Heard()
+    follower = Follower(database, Log(database), [heard], window_seconds=60.0, clock=lambda: 2_000.0)
+    follower.start()
+    time.sleep(0.3)
+    database.migrate()
+    send(Log(database), 1, [placed([0], "gpu-0001")], at=1_990.0)
+    follower.wake()
+    ends_at = time.monotonic() + 10
+    while not heard.sequences and time.monotonic() < ends_at:
+        time.sleep(0.01)
+    alive = follower.alive
+    time.sleep(0.3)
+    lag_seconds = follower.lag_seconds
+    follower.close()
+    database.close()
+
+    assert (alive, heard.sequences, heard.resumed, lag_seconds) == (True, [1], [(0, 1_940.0)], 0.0)
+    assert not follower.alive
+
+
+def test_memory_forgets_what_is_long_gone(database: Database) -> None:
+    """What was not seen for long leaves the memory, and comes back from the table when it is seen again."""
+    log, follower = Log(database), Follower(database, Log(database))
+    send(log, 1, [Device(type="gpu", id="GPU-1")], at=1_000.0)
+    drain(follower)
+    follower.sightings.forget(9_000.0)
+    send(log, 2, [Device(type="gpu", id="GPU-2")], at=9_000.0)
+    drain(follower)
+
+    with database.session() as session:
+        assert sorted(session.get_one(Node, "gpu-0001").devices) == ["GPU-1", "GPU-2"]

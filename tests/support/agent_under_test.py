@@ -1,0 +1,54 @@
+"""A real agent process with collectors of a test: ``python -m tests.support.agent_under_test STATE URL``.
+
+``counted`` reads a source that grows: numbers with a cursor. ``sampled`` samples a counter that it keeps in a file.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from collectors.agent.agent import serve
+from collectors.agent.settings import Settings
+from collectors.live import Asked, Collector, Cursor, Readings, Run
+from collectors.live.sources.host import Host
+from collectors.records import LogEvent
+
+A_RUN = 5
+
+
+def counted(host: Host) -> Run:
+    """Yield the next numbers of an endless source, a cursor behind every one but the last two of a run."""
+
+    def run(_asked: Asked | None) -> Iterator[LogEvent | Cursor]:
+        start = host.cursor("counted") or 0
+        for number in range(start, start + A_RUN):
+            yield LogEvent(event="x", sequence=number, text="y" * 200)
+            if number < start + A_RUN - 2:
+                yield Cursor(number + 1)
+        yield Cursor(start + A_RUN)
+
+    return run
+
+
+def sampled(host: Host) -> Run:
+    """Yield one reading a run."""
+
+    def run(_asked: Asked | None) -> Iterator[Readings]:
+        yield Readings("sampled", [""], ["nanoseconds_total"], [[int(host.clock.now() * 1e9)]], "<i8")
+
+    return run
+
+
+def main(state: str, url: str) -> None:
+    """Run the agent until it is told to stop, or killed."""
+    logging.basicConfig(level=logging.WARNING)
+    makes = {"counted": counted, "sampled": sampled}
+    collectors = {name: Collector(name, "a test", 0.05, 5.0, make) for name, make in makes.items()}
+    serve(Settings(service=url, node="gpu-0001", state=Path(state), ship_seconds=0.1), collectors)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
