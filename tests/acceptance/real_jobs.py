@@ -69,7 +69,9 @@ def files_of(scenario: Scenario) -> tuple[Path, float]:
 @cache
 def _fixture() -> str:
     """Return a digest of what starts, breaks and collects a job: files of another fixture are not reused."""
-    sources = sorted(path for path in (REPOSITORY / "tests" / "support" / "jobs").glob("*.py") if path.name != "judged.py")
+    sources = sorted(
+        path for path in (REPOSITORY / "tests" / "support" / "jobs").glob("*.py") if path.name != "judged.py"
+    )
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 

@@ -22,7 +22,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def start(tmp_path: Path, name: str, ranks: int = 1, **variables: str) -> list[subprocess.CompletedProcess[str]]:
     """Run a job of ``probed_jobs`` with the probe beside it, and return how its ranks ended."""
-    for source in (REPOSITORY / "collectors" / "faulthound_probe.py", REPOSITORY / "tests" / "support" / "probed_jobs.py"):
+    for source in (
+        REPOSITORY / "collectors" / "faulthound_probe.py",
+        REPOSITORY / "tests" / "support" / "probed_jobs.py",
+    ):
         shutil.copy(source, tmp_path)
     environment = {
         "PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
