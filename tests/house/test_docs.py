@@ -23,7 +23,7 @@ Installing faulthound[diagnose] into .venv (once; a minute or two) …
 .venv/bin/faulthound diagnose examples/hung_job --html out/report.html
 """
 REPORTED = "\nThe same as a page: …/out/report.html\n"
-A_MEASUREMENT = re.compile(r"\b\d[\d.,]*\s?(ms|s|seconds|MB|GB|%|×)(?![\w/])")
+A_MEASUREMENT = re.compile(r"\b\d[\d.,]*\s?(ms|s|seconds|MB|GB|%|×)(?![\w/]| p99)")
 A_SOURCE = re.compile(r"measured/|make bench|make acceptance|python -m tests\.")
 
 
