@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from service.endings import Forbidden, Refused, Unreachable
+from service.endings import CommandError, Forbidden, Unreachable
 
 if TYPE_CHECKING:
     import httpx
@@ -121,7 +121,7 @@ class Connection:
             reason = str(error) or type(error).__name__
             raise Unreachable(f"the service at {self.url} does not answer ({reason}): {_advice(reason)}") from None
         except httpx.InvalidURL as error:
-            raise Refused(f"{self.url!a} is no address of a service ({error}): write {DEFAULT_URL}") from None
+            raise CommandError(f"{self.url!a} is no address of a service ({error}): write {DEFAULT_URL}") from None
 
     def _check(self, answer: httpx.Response) -> None:
         if answer.is_success:
@@ -163,7 +163,7 @@ def connected(url: str, ca_file: Path | None, token_file: Path | None) -> Iterat
 
     token = token_in(token_file)
     if not re.match(r"https?://[^/]", url):
-        raise Refused(f"--service {url!a} is no address: write {DEFAULT_URL}")
+        raise CommandError(f"--service {url!a} is no address: write {DEFAULT_URL}")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(
         base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_SECONDS, verify=trusted(ca_file)
@@ -182,7 +182,7 @@ def trusted(ca_file: Path | None) -> Any:
         trusted.load_verify_locations(ca_file)
         return trusted
     except OSError as error:
-        raise Refused(
+        raise CommandError(
             f"--ca-file {ca_file} holds no certificate ({error.strerror or error}): give a PEM file"
         ) from None
 
@@ -192,9 +192,11 @@ def token_in(file: Path | None) -> str:
     try:
         token = file.read_text(encoding="ascii").strip() if file else os.environ.get("FAULTHOUND_TOKEN", "").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"the token file {file} cannot be read ({error}): give the file that holds the token") from None
+        raise CommandError(
+            f"the token file {file} cannot be read ({error}): give the file that holds the token"
+        ) from None
     if not token.isascii() or any(letter.isspace() for letter in token):
-        raise Refused("the token holds characters that no token has: copy it again")
+        raise CommandError("the token holds characters that no token has: copy it again")
     return token
 
 
@@ -217,5 +219,5 @@ def instant(option: str, text: str | None, now: float) -> float | None:
     except ValueError:
         seconds = -1.0
     if seconds < 0:
-        raise Refused(f"{option} {text!a} is no instant: write 10m, 2h ago, now or 2026-11-21T03:14:07Z")
+        raise CommandError(f"{option} {text!a} is no instant: write 10m, 2h ago, now or 2026-11-21T03:14:07Z")
     return seconds

@@ -12,19 +12,19 @@ INTERRUPTED = 130  # 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
-class Refused(Exception):
+class CommandError(Exception):
     """A command cannot go on: the message says the thing, the value, the bound and the next step."""
 
     code = USAGE
 
 
-class Unreachable(Refused):
+class Unreachable(CommandError):
     """The service does not answer."""
 
     code = UNREACHABLE
 
 
-class Forbidden(Refused):
+class Forbidden(CommandError):
     """The service answers, and will not do what is asked. ``status``: of its answer, where there was one."""
 
     code = REFUSED

@@ -19,7 +19,7 @@ _CODES = {"<f4": "f", "<i8": "q"}
 _ABSENT = {"<f4": float("nan"), "<i8": NOT_READ}
 
 
-class Tick(msgspec.Struct, frozen=True, array_like=True):
+class SampleTick(msgspec.Struct, frozen=True, array_like=True):
     """One ``Readings`` as it stands in a segment: ``values`` raw, device after device."""
 
     source: str  # the collector
@@ -33,7 +33,7 @@ class Tick(msgspec.Struct, frozen=True, array_like=True):
     values: bytes
 
 
-def tick_of(readings: Readings, source: str, at: float, monotonic_at: float, boot_id: str | None) -> Tick:
+def tick_of(readings: Readings, source: str, at: float, monotonic_at: float, boot_id: str | None) -> SampleTick:
     """Return the readings as raw bytes; raise ValueError where they are not what they claim to be."""
     devices, metrics = _names(readings.devices, "device"), _names(readings.metrics, "metric")
     if readings.type not in _CODES:
@@ -46,7 +46,7 @@ def tick_of(readings: Readings, source: str, at: float, monotonic_at: float, boo
         raise ValueError(f"readings of {readings.scope!r} are not {len(devices)} devices × {len(metrics)} metrics")
     one = _gauge if readings.type == "<f4" else _counter
     values: array[Any] = array(_CODES[readings.type], [one(value) for row in readings.values for value in row])
-    return Tick(
+    return SampleTick(
         source, str(readings.scope), readings.type, devices, metrics, at, monotonic_at, boot_id, values.tobytes()
     )
 
@@ -69,19 +69,19 @@ def _counter(value: float | None) -> int:
     return int(value)
 
 
-def samples_of(ticks: Iterable[Tick]) -> list[Samples]:
+def samples_of(ticks: Iterable[SampleTick]) -> list[Samples]:
     """Return the ticks packed: one record a source, scope, type, boot and list of metrics, in order of first coming.
 
     Where devices come and go so fast that the columns would be mostly empty, there are several.
     """
-    series: dict[tuple[Any, ...], list[Tick]] = {}
+    series: dict[tuple[Any, ...], list[SampleTick]] = {}
     for tick in ticks:
         series.setdefault((tick.source, tick.scope, tick.type, tick.boot_id, tick.metrics), []).append(tick)
     return [_packed(of_one) for of_all in series.values() for of_one in _dense(of_all)]
 
 
-def _dense(ticks: list[Tick]) -> Iterator[list[Tick]]:
-    taken, devices, told = list[Tick](), set[str](), 0
+def _dense(ticks: list[SampleTick]) -> Iterator[list[SampleTick]]:
+    taken, devices, told = list[SampleTick](), set[str](), 0
     for tick in ticks:
         told += len(tick.devices)
         if len(devices.union(tick.devices)) * (len(taken) + 1) > max(FEW_ROWS, EMPTY_SHARE * told):
@@ -92,7 +92,7 @@ def _dense(ticks: list[Tick]) -> Iterator[list[Tick]]:
     yield taken
 
 
-def _packed(ticks: list[Tick]) -> Samples:
+def _packed(ticks: list[SampleTick]) -> Samples:
     first = ticks[0]
     # A device that came or went in between has the absent value where it was not there.
     devices = tuple(dict.fromkeys(device for tick in ticks for device in tick.devices))

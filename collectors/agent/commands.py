@@ -65,7 +65,7 @@ class _UnderWay:
     outcomes: list[Outcome] = field(default_factory=list)
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """A command that cannot be done as it stands; the message says why."""
 
 
@@ -91,7 +91,7 @@ class Commands:
         else:
             try:
                 self._do(command)
-            except Refused as refused:
+            except CommandRefused as refused:
                 self._answer(command, "failed", str(refused))
 
     def look(self) -> None:
@@ -116,13 +116,13 @@ class Commands:
         else:
             runners = [runner for runner in self._runners.values() if command.verb in runner.collector.answers]
             if not runners:
-                raise Refused(f"no collector that runs here answers {command.verb!r}")
+                raise CommandRefused(f"no collector that runs here answers {command.verb!r}")
             self._ask(command, runners, Asked(command.verb, command.arguments))
 
     def _runner(self, command: Command) -> Runner:
         name = command.arguments.get("collector")
         if not isinstance(name, str) or name not in self._runners:
-            raise Refused(f"collector is {name!r} and must be one that runs here: {', '.join(self._runners)}")
+            raise CommandRefused(f"collector is {name!r} and must be one that runs here: {', '.join(self._runners)}")
         return self._runners[name]
 
     def _ask(self, command: Command, runners: list[Runner], asked: Asked | None) -> None:
@@ -132,7 +132,7 @@ class Commands:
         )
         with self._lock:
             if len(self._under_way) >= UNDER_WAY_MOST:
-                raise Refused(f"{UNDER_WAY_MOST} commands are under way: ask again when they are done")
+                raise CommandRefused(f"{UNDER_WAY_MOST} commands are under way: ask again when they are done")
             self._under_way.add(under_way)
 
         def done(outcome: Outcome) -> None:
@@ -191,7 +191,7 @@ class Commands:
 def _seconds(command: Command, name: str, least: float, most: float) -> float:
     value = command.arguments.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise Refused(f"{name} is {value!r} and must be a number from {least:g} to {most:g}")
+        raise CommandRefused(f"{name} is {value!r} and must be a number from {least:g} to {most:g}")
     return float(value)
 
 

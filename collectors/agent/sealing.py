@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.agent.columns import Tick, samples_of
+from collectors.agent.columns import SampleTick, samples_of
 from collectors.agent.segment import Entry
 from collectors.formats import Damaged
 from collectors.records import Record, block
@@ -28,7 +28,7 @@ class Sealed:
 
 def seal(entries: Iterable[Entry], node: str) -> Sealed:
     """Return the entries as one packed block."""
-    sealed, records, ticks = Sealed(), list[Record](), list[Tick]()
+    sealed, records, ticks = Sealed(), list[Record](), list[SampleTick]()
     for entry in entries:
         sealed.from_at = sealed.from_at or entry.at
         sealed.until_at = max(sealed.until_at, entry.at)

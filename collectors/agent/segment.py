@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.agent.columns import Tick
+from collectors.agent.columns import SampleTick
 
 MAGIC = b"FHSEGMT\x01"
 FRAME = struct.Struct("<II")
@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, array_like=True):
     records: list[
         bytes
     ] = []  # blocks of one record: encoded once, when the collector yields, which proves that it can be
-    ticks: list[Tick] = []
+    ticks: list[SampleTick] = []
     cursors: dict[str, Any] = {}
     at: float = 0.0  # UTC seconds of the appending
 

@@ -35,7 +35,7 @@ FOLDERS = "faulthound-"
 _KEPT = ("pid", "start_ticks", "rank", "job", "attempt", "role")
 
 
-class Refused(Exception):
+class RingRefused(Exception):
     """A file that is no ring of this process; the message says why."""
 
 
@@ -123,7 +123,13 @@ class RingCollector:
                 path = Path(kept["path"])
                 told = {"told": kept["told"], "step": kept.get("step", 0), "timing": kept.get("timing", 0)}
                 known = _Known(process, path, opened(path, None), kept["inner_pid"], **told)
-            except (OSError, Refused, KeyError, TypeError, AttributeError):  # gone since, or another version's cursor
+            except (
+                OSError,
+                RingRefused,
+                KeyError,
+                TypeError,
+                AttributeError,
+            ):  # gone since, or another version's cursor
                 continue
             self.known[known.name] = known
 
@@ -134,12 +140,12 @@ class RingCollector:
                 known = _Known(process, path, opened(path, user), pid)
             except FileNotFoundError:
                 continue
-            except (OSError, Refused) as error:
+            except (OSError, RingRefused) as error:
                 yield from self._refuse(path, process, error)
                 continue
             try:
                 self._image(known, 1)
-            except (OSError, Refused, Damaged) as error:
+            except (OSError, RingRefused, Damaged) as error:
                 known.file.close()
                 yield from self._refuse(path, process, error)
                 continue
@@ -167,18 +173,18 @@ class RingCollector:
     def _image(self, known: _Known, most: int | None) -> Image:
         image = parse(_content(known.file), most)
         if (image.pid, image.start_ticks) != (known.pid, known.process.start_ticks):
-            raise Refused(
+            raise RingRefused(
                 f"it names another process than {known.pid}, or another start of it: it was left by one before"
             )
         if image.swallowed >= MOST_FAILURES:  # what the rank has done since then would look like a rank that hangs
-            raise Refused(f"its probe has given up after {image.swallowed} failures of its own")
+            raise RingRefused(f"its probe has given up after {image.swallowed} failures of its own")
         return image
 
     def _read(self, known: _Known, *, whole: bool) -> Iterator[Yielded]:
         """Yield one ring, the steps and the device timings since the last look."""
         try:
             image = self._image(known, None if whole else NEWEST_ENTRIES)
-        except (OSError, Refused, Damaged) as error:
+        except (OSError, RingRefused, Damaged) as error:
             self._forget(known, remove=False)
             yield Unread(source=str(known.path), reason=str(error), outcome="damaged", rank=known.process.rank)
             return
@@ -207,20 +213,22 @@ class RingCollector:
 
 
 def opened(path: Path, user: int | None) -> BinaryIO:
-    """Open a ring for reading; raise ``Refused`` where anybody but its user could have put it there."""
+    """Open a ring for reading; raise ``RingRefused`` where anybody but its user could have put it there."""
     folder = path.parent.lstat()
     if not stat.S_ISDIR(folder.st_mode) or folder.st_mode & 0o022:
-        raise Refused(f"{path.parent} can be written by others: a probe makes a folder of its own user alone")
+        raise RingRefused(f"{path.parent} can be written by others: a probe makes a folder of its own user alone")
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
     found = os.fstat(file.fileno())
     try:
         if not stat.S_ISREG(found.st_mode):
-            raise Refused("it is no plain file")
+            raise RingRefused("it is no plain file")
         if found.st_uid != folder.st_uid or user not in (None, found.st_uid):
-            raise Refused(f"it belongs to user {found.st_uid}, its folder to {folder.st_uid}, its process to {user}")
+            raise RingRefused(
+                f"it belongs to user {found.st_uid}, its folder to {folder.st_uid}, its process to {user}"
+            )
         if found.st_size > LARGEST_RING_BYTES:
-            raise Refused(f"it has {found.st_size:,} bytes, more than {LARGEST_RING_BYTES:,}")
-    except Refused:
+            raise RingRefused(f"it has {found.st_size:,} bytes, more than {LARGEST_RING_BYTES:,}")
+    except RingRefused:
         file.close()
         raise
     return file

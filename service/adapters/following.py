@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from service.endings import Forbidden, Refused, Unreachable
+from service.endings import CommandError, Forbidden, Unreachable
 from service.speech import Speech
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class StateFile:
         self.path = path
 
     def load(self) -> State:
-        """Return the state, a new one where there is no file; raise ``Refused`` where it cannot be read or written."""
+        """Return the state, a new one where there is no file; raise ``CommandError`` where it cannot be read or written."""
         try:
             state = msgspec.json.decode(self.path.read_bytes(), type=State) if self.path.exists() else State()
         except (OSError, msgspec.DecodeError) as error:
-            raise Refused(
+            raise CommandError(
                 f"the state file {self.path} cannot be read ({error}): remove it, and the adapter begins with what comes"
             ) from None
         self.save(state)
@@ -72,7 +72,7 @@ class StateFile:
             beside.replace(self.path)
             _sync_folder(self.path.parent)
         except OSError as error:
-            raise Refused(
+            raise CommandError(
                 f"the state file {self.path} cannot be written ({error.strerror or error}): "
                 "name one in a folder that this user may write with --state"
             ) from None
@@ -91,7 +91,7 @@ class Patience:
             self._speech.note("the service answers again")
         self._wait_seconds, self._away = AGAIN_SECONDS, False
 
-    def away(self, problem: Refused) -> None:
+    def away(self, problem: CommandError) -> None:
         """Wait; raise the problem where waiting does not help."""
         if isinstance(problem, Forbidden) and problem.status not in PASSING:
             raise problem

@@ -26,7 +26,7 @@ AGAIN_SECONDS = 1.0
 Document = Mapping[str, Any]
 
 
-class Lost(Exception):
+class ClaimLost(Exception):
     """The claim is lost: somebody else may act now, and we must not."""
 
 
@@ -37,7 +37,7 @@ class Begun(NamedTuple):
     seconds_ago: float
 
 
-class Claim:
+class HeldClaim:
     """One claim of one remediation."""
 
     def __init__(self, connection: Connection, id: str, token: int, task: str) -> None:
@@ -45,7 +45,7 @@ class Claim:
         self._beat_at = self._until = 0.0  # of _clock: when the next heartbeat is due, when the lease runs out
 
     @classmethod
-    def of(cls, connection: Connection, id: str) -> Claim:
+    def of(cls, connection: Connection, id: str) -> HeldClaim:
         """Claim what can be claimed; raise ``Forbidden`` where another was faster, or something stands in the way."""
         asked_at = _clock()
         answer = _surely(connection, _path(id, "claim"), {"seconds": CLAIM_SECONDS}, asked_at + CLAIM_SECONDS / 2)
@@ -54,7 +54,7 @@ class Claim:
         return claim
 
     @classmethod
-    def again(cls, connection: Connection, found: Document) -> Claim | None:
+    def again(cls, connection: Connection, found: Document) -> HeldClaim | None:
         """Take up a claim of our own from before a restart; None where it is another's, or has run out."""
         held = found["claim"]
         claim = cls(connection, found["id"], held["token"], held["task"])
@@ -65,16 +65,16 @@ class Claim:
         return claim
 
     def keep(self) -> None:
-        """Keep it; raise ``Lost`` where it has too little time left, or is another's."""
+        """Keep it; raise ``ClaimLost`` where it has too little time left, or is another's."""
         if _clock() > self._beat_at:
             try:
                 self._beat()
             except (Forbidden, Unreachable) as problem:
                 if isinstance(problem, Forbidden) and problem.status not in PASSING:
-                    raise Lost(str(problem)) from None
+                    raise ClaimLost(str(problem)) from None
                 self._beat_at = _clock() + AGAIN_SECONDS  # the lease that we have still holds
         if _clock() > self._until - SURE_SECONDS:
-            raise Lost(
+            raise ClaimLost(
                 f"the claim is not sure to last for {SURE_SECONDS:.0f} s more: the service was not reached in time, "
                 "or its policy's claim_seconds are too few"
             )

@@ -19,7 +19,7 @@ import msgspec
 from service.adapters.following import AGAIN_SECONDS, AWAY, LONGEST_SECONDS, Happening, Patience, State, StateFile, read
 from service.adapters.sink import Sink
 from service.clock import now
-from service.endings import Forbidden, Refused
+from service.endings import CommandError, Forbidden
 from service.reports.instants import rfc3339
 from service.speech import Speech
 
@@ -78,7 +78,7 @@ def signer(key: Webhook, id: str, body: bytes, clock: Callable[[], float] = now)
 
 
 def key_in(file: Path) -> Webhook:
-    """Return the key in a file, ``whsec_`` and Base64; raise ``Refused``, without repeating it, where it is none."""
+    """Return the key in a file, ``whsec_`` and Base64; raise ``CommandError``, without repeating it, where it is none."""
     import base64
     import binascii
 
@@ -87,13 +87,13 @@ def key_in(file: Path) -> Webhook:
     try:
         data = base64.b64decode(file.read_text(encoding="ascii").strip().removeprefix("whsec_"), validate=True)
     except OSError as error:
-        raise Refused(
+        raise CommandError(
             f"the secret file {file} cannot be read ({error.strerror}): give one that this user may read"
         ) from None
     except (binascii.Error, ValueError):
         data = b""
     if not LEAST_SECRET_BYTES <= len(data) <= MOST_SECRET_BYTES:
-        raise Refused(
+        raise CommandError(
             f"the secret in {file} is not Base64 of {LEAST_SECRET_BYTES} to {MOST_SECRET_BYTES} bytes: make one with "
             "`echo whsec_$(openssl rand -base64 32)`"
         )

@@ -26,7 +26,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBasic, HTTPBearer
 
 from service.api.problems import Problem
 from service.api.state import Service, of
-from service.store.tokens import SCOPES, Refused
+from service.store.tokens import SCOPES, TokenRefused
 
 # Whoever approves does not execute by that, nor the other way round: a stolen scheduler's token approves nothing.
 IMPLIED = {
@@ -143,7 +143,7 @@ def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) 
         return _without_token(request, service)
     try:
         bearer = service.tokens.check(credentials.credentials)
-    except Refused as refused:
+    except TokenRefused as refused:
         service.audit.refused("token_refused", refused.actor or "an unknown token", _asked(request), refused.reason)
         raise _unauthenticated(f"{refused}: make another with `faulthound tokens create`") from None
     return Caller(bearer.actor, bearer.scopes, bearer.id, bearer.node)

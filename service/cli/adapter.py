@@ -11,7 +11,7 @@ import typer
 
 from service.cli.asking import to
 from service.client import DEFAULT_URL, CaFile, Connection, ServiceUrl, TokenFile
-from service.endings import Refused
+from service.endings import CommandError
 from service.speech import Speech
 
 if TYPE_CHECKING:
@@ -186,4 +186,4 @@ def _check_address(option: str, url: str) -> None:
     except httpx.InvalidURL:
         known = httpx.URL("")
     if known.scheme not in ("http", "https") or not known.host:
-        raise Refused(f"{option} is no address: write https://faulthound.example")
+        raise CommandError(f"{option} is no address: write https://faulthound.example")

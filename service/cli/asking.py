@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from service.client import Connection, connected
-from service.endings import Refused
+from service.endings import CommandError
 from service.speech import Speech
 
 
@@ -27,7 +27,7 @@ def refusing() -> Iterator[None]:
     """Say what is wrong and end with its exit code."""
     try:
         yield
-    except Refused as problem:
+    except CommandError as problem:
         Speech().error(str(problem))
         raise typer.Exit(problem.code) from None
 

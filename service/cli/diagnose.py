@@ -64,7 +64,7 @@ def diagnose(
         if html is not None:
             _write_page(html, speech, verdict, window, topology, asked.knowledge)
         raise typer.Exit(_ending(asked.expectation, verdict, speech))
-    except endings.Refused as problem:
+    except endings.CommandError as problem:
         speech.error(str(problem))
         raise typer.Exit(endings.USAGE) from None
 
@@ -88,15 +88,15 @@ def _options(
 
     for path in paths:
         if not path.exists() and not path.is_symlink():
-            raise endings.Refused(f"{path} does not exist: name the files or the folder that the job left")
+            raise endings.CommandError(f"{path} does not exist: name the files or the folder that the job left")
     if html is not None and not html.absolute().parent.is_dir():
-        raise endings.Refused(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
+        raise endings.CommandError(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
     try:
         return _Options(
             expectation.parse(expect), packaged_knowledge.load(knowledge), Hosts.given(hosts, ranks_per_node)
         )
     except ValueError as problem:
-        raise endings.Refused(str(problem)) from None
+        raise endings.CommandError(str(problem)) from None
 
 
 def _judged(
@@ -110,11 +110,13 @@ def _judged(
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
     if attempt is not None and attempt not in attempts:
         known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record says which attempt it is of"
-        raise endings.Refused(f"attempt {attempt} is not among what was read ({known}): choose another or leave it out")
+        raise endings.CommandError(
+            f"attempt {attempt} is not among what was read ({known}): choose another or leave it out"
+        )
     try:
         placement = asked.hosts.placement(records)
     except ValueError as problem:
-        raise endings.Refused(str(problem)) from None
+        raise endings.CommandError(str(problem)) from None
     window = Window.build([*records, *placement], attempt)
     shape = topology.infer(window)
     return incidents.judge(window, shape, asked.knowledge), window, shape
@@ -135,7 +137,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
         for line in _folded(unread):
             speech.note(line)
         named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
-        raise endings.Refused(_nothing(named, paths, read=not unread))
+        raise endings.CommandError(_nothing(named, paths, read=not unread))
     return records
 
 
@@ -186,7 +188,9 @@ def _write_page(
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as problem:
-        raise endings.Refused(f"--html {path} cannot be written ({problem.strerror}): choose another place") from None
+        raise endings.CommandError(
+            f"--html {path} cannot be written ({problem.strerror}): choose another place"
+        ) from None
     speech.note(f"report: {path}")
 
 

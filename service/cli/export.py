@@ -61,7 +61,7 @@ def export(
 def _span(since: str, until: str, at: float) -> tuple[float | None, float | None]:
     first, last = instant("--since", since, at), instant("--until", until, at)
     if first is not None and last is not None and first >= last:
-        raise endings.Refused(
+        raise endings.CommandError(
             f"--since {since} ({shown_instant(first)}) is not before --until {until} ({shown_instant(last)}): "
             "nothing is between them"
         )
@@ -71,11 +71,11 @@ def _span(since: str, until: str, at: float) -> tuple[float | None, float | None
 def check_place(file: Path, force: bool) -> None:
     """Refuse a place where no file can be written, before anything is asked for."""
     if not file.absolute().parent.is_dir():
-        raise endings.Refused(f"{file}: the folder {file.absolute().parent} does not exist: make it first")
+        raise endings.CommandError(f"{file}: the folder {file.absolute().parent} does not exist: make it first")
     if file.is_dir():
-        raise endings.Refused(f"{file} is a folder: name the file in it")
+        raise endings.CommandError(f"{file} is a folder: name the file in it")
     if file.exists() and not force:
-        raise endings.Refused(f"{file} exists already: choose another name, or --force")
+        raise endings.CommandError(f"{file} exists already: choose another name, or --force")
 
 
 def download(connection: Connection, path: str, file: Path, progress: Progress | None, **parameters: Any) -> None:
@@ -93,7 +93,7 @@ def download(connection: Connection, path: str, file: Path, progress: Progress |
                     progress(min(out.tell(), total), total)
         parts.replace(file)
     except OSError as error:
-        raise endings.Refused(f"{file} cannot be written ({error.strerror}): choose another place") from None
+        raise endings.CommandError(f"{file} cannot be written ({error.strerror}): choose another place") from None
     finally:
         parts.unlink(missing_ok=True)
 

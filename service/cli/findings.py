@@ -12,7 +12,7 @@ from service.cli.asking import to
 from service.cli.consent import DryRun, Yes
 from service.cli.decisions import Id, remediation_path
 from service.client import DEFAULT_URL, CaFile, ServiceUrl, TokenFile
-from service.endings import Refused
+from service.endings import CommandError
 from service.speech import Speech
 
 Failed = Annotated[list[str] | None, typer.Option("--failed", metavar="NODE", help="A node that failed its checks.")]
@@ -44,7 +44,7 @@ def found(
       faulthound remediations found rem-0123456789ab --failed gpu-0413 --others-passed
       faulthound remediations found rem-0123456789ab --bad H3 --bad V1 --yes
     """
-    from service.adapters.scheduler import Claim, Lost
+    from service.adapters.scheduler import ClaimLost, HeldClaim
 
     with to(service, ca_file, token_file) as connection:
         plan = connection.get(remediation_path(remediation))
@@ -53,7 +53,7 @@ def found(
         elif plan["kind"] == "replay":
             did = replayed(plan, bad or (), none_bad=none_bad)
         else:
-            raise Refused(
+            raise CommandError(
                 f"{remediation} is to {plan['kind'].replace('_', ' ')}: only checks and replays find something"
             )
         effect = _effect(plan, did)
@@ -61,40 +61,40 @@ def found(
         if dry_run:
             consent.would(effect)
             return
-        claim = Claim.of(connection, remediation)
+        claim = HeldClaim.of(connection, remediation)
         try:
             claim.begin()
             claim.complete(did)
-        except Lost as problem:
-            raise Refused(str(problem)) from None
+        except ClaimLost as problem:
+            raise CommandError(str(problem)) from None
     Speech().note(f"{remediation} is done: what it leads to is proposed within seconds")
 
 
 def checked(
     plan: Mapping[str, Any], failed: Sequence[str], passed: Sequence[str], *, others_passed: bool
 ) -> dict[str, Any]:
-    """Return what is said of each node; raise ``Refused`` where one is left out, or is none of them, or both."""
+    """Return what is said of each node; raise ``CommandError`` where one is left out, or is none of them, or both."""
     named = [*failed, *passed]
     nodes = list(plan["nodes"])
     if strangers := [node for node in named if node not in nodes]:
-        raise Refused(f"{strangers[0]} was not to be checked: {plan['id']} is about {', '.join(nodes[:8])}")
+        raise CommandError(f"{strangers[0]} was not to be checked: {plan['id']} is about {', '.join(nodes[:8])}")
     if twice := [node for node in failed if node in passed]:
-        raise Refused(f"{twice[0]} cannot have failed and passed: say one of both")
+        raise CommandError(f"{twice[0]} cannot have failed and passed: say one of both")
     left = [node for node in nodes if node not in named]
     if left and not others_passed:
-        raise Refused(
+        raise CommandError(
             f"nothing is said of {left[0]}: add --passed or --failed, or --others-passed for all that are left"
         )
     return {node: "failed" if node in failed else "passed" for node in nodes}
 
 
 def replayed(plan: Mapping[str, Any], bad: Sequence[str], *, none_bad: bool) -> dict[str, Any]:
-    """Return the nodes of the groups that showed the fault; raise ``Refused`` for a name that no group has."""
+    """Return the nodes of the groups that showed the fault; raise ``CommandError`` for a name that no group has."""
     if bool(bad) == none_bad:
-        raise Refused("say --bad with the name of each group that showed the fault, or --none-bad")
+        raise CommandError("say --bad with the name of each group that showed the fault, or --none-bad")
     groups = {group["name"]: group["nodes"] for phase in ("horizontal", "vertical") for group in plan["replay"][phase]}
     if unknown := [name for name in bad if name not in groups]:
-        raise Refused(f"{plan['id']} has no group {unknown[0]}: its groups are {', '.join(groups)}")
+        raise CommandError(f"{plan['id']} has no group {unknown[0]}: its groups are {', '.join(groups)}")
     return {"bad": [groups[name] for name in bad]}
 
 

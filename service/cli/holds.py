@@ -13,7 +13,7 @@ from service.cli.asking import print_json, shown_instant, to
 from service.cli.consent import DryRun, OptionalReason, Reason, Unasked, Yes
 from service.cli.waiting import concerning, keeps, waiting
 from service.client import DEFAULT_URL, CaFile, Connection, Json, ServiceUrl, TokenFile, seconds_of
-from service.endings import Refused
+from service.endings import CommandError
 from service.speech import Speech
 
 holds = typer.Typer(no_args_is_help=True, help="Leave nodes or a job alone for a time: nothing acts on what is held.")
@@ -124,7 +124,7 @@ def _of(hold: Mapping[str, Any]) -> str:
 def _wishes(node: str | None, job: str | None, reason: str, until: float) -> list[dict[str, Any]]:
     """Return one wish a node, or one for the job."""
     if (node is None) == (job is None):
-        raise Refused("a hold is of nodes or of a job: give --node or --job, one of them")
+        raise CommandError("a hold is of nodes or of a job: give --node or --job, one of them")
     if node is None:
         return [{"job": job, "reason": reason, "until": until}]
     return [{"node": name, "reason": reason, "until": until} for name in _unfolded(node)]
@@ -136,9 +136,9 @@ def _unfolded(hostlist: str) -> list[str]:
     try:
         names = list(dict.fromkeys(hosts.expand(hostlist)))
     except Damaged as problem:
-        raise Refused(f"--node {hostlist[:80]!a}: {problem}: write gpu-0413 or gpu-[0413-0415]") from None
+        raise CommandError(f"--node {hostlist[:80]!a}: {problem}: write gpu-0413 or gpu-[0413-0415]") from None
     if not 0 < len(names) <= MOST_NODES:
-        raise Refused(
+        raise CommandError(
             f"--node {hostlist[:80]!a} stands for {len(names):,} nodes, 1 to {MOST_NODES} fit: hold the job instead"
         )
     return names
@@ -146,7 +146,7 @@ def _unfolded(hostlist: str) -> list[str]:
 
 def _span(text: str) -> float:
     if not re.fullmatch(r"\d{1,9}[smhd]", text):
-        raise Refused(f"--for {text!a} is no span of time: write 30m, 4h or 7d")
+        raise CommandError(f"--for {text!a} is no span of time: write 30m, 4h or 7d")
     return seconds_of(text)
 
 
@@ -166,5 +166,5 @@ def _added(connection: Connection, wish: Mapping[str, Any], *, dry_run: bool) ->
 def _found(connection: Connection, hold: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] | None = next((row for row in connection.all("/v1/holds") if row["id"] == hold), None)
     if found is None:
-        raise Refused(f"no hold {hold!a} is in force: `faulthound holds list` shows those that are")
+        raise CommandError(f"no hold {hold!a} is in force: `faulthound holds list` shows those that are")
     return found

@@ -96,7 +96,7 @@ def show(
         if found["verdict"] is not None:
             document = connection.get(_path(incident, "verdict"), version=version)
         elif version is not None:
-            raise endings.Refused(f"incident {incident} has no version {version}: nothing was published yet")
+            raise endings.CommandError(f"incident {incident} has no version {version}: nothing was published yet")
     if json:
         print_json({"incident": found, "versions": versions, "verdict": document})
         return
@@ -191,7 +191,7 @@ def _real(culprit: str | None) -> dict[str, Any]:
         return {}
     kind, separator, id = culprit.partition(":")
     if not (kind and separator and id):
-        raise endings.Refused(f"--culprit {culprit!a} is not KIND:ID: write node:gpu-0413 or rank:14")
+        raise endings.CommandError(f"--culprit {culprit!a} is not KIND:ID: write node:gpu-0413 or rank:14")
     return {"culprit": {"kind": kind, "id": id}}
 
 

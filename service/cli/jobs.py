@@ -144,7 +144,7 @@ def _wish(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:
         try:
             arguments["ranks"] = list(parse_ranks(ranks))
         except ValueError as error:
-            raise endings.Refused(f"--ranks: {error}") from None
+            raise endings.CommandError(f"--ranks: {error}") from None
     return {"verb": verb.value, "arguments": arguments}
 
 

@@ -135,11 +135,13 @@ def _read(file: Path) -> str:
             data = opened.read(MOST_BYTES + 1)
         text = data.decode()
     except OSError as error:
-        raise endings.Refused(f"{file} cannot be read ({error.strerror}): name a policy in TOML") from None
+        raise endings.CommandError(f"{file} cannot be read ({error.strerror}): name a policy in TOML") from None
     except UnicodeDecodeError as error:
-        raise endings.Refused(f"{file} is no text in UTF-8 (byte {error.start:,}): name a policy in TOML") from None
+        raise endings.CommandError(
+            f"{file} is no text in UTF-8 (byte {error.start:,}): name a policy in TOML"
+        ) from None
     if len(data) > MOST_BYTES:
-        raise endings.Refused(f"{file} has more than {MOST_BYTES:,} bytes: it is no policy")
+        raise endings.CommandError(f"{file} has more than {MOST_BYTES:,} bytes: it is no policy")
     return text
 
 

@@ -11,7 +11,7 @@ import msgspec
 from analyzers.model.incident import Cut, Received
 from collectors.formats import Damaged
 from collectors.records import Record, block, bundle
-from service.endings import Refused
+from service.endings import CommandError
 from service.speech import Progress
 
 
@@ -29,12 +29,12 @@ class Recording:
 
     @classmethod
     def opened(cls, path: Path) -> Recording:
-        """Read all but the batches; raise ``Refused`` for what is no bundle."""
+        """Read all but the batches; raise ``CommandError`` for what is no bundle."""
         recording = cls(path)
         for entry in _entries(path):
             recording._take(entry)
         if recording.manifest is None and not recording.published and not recording.count:
-            raise Refused(
+            raise CommandError(
                 f"{path} holds nothing that can be read: {recording.damage[0] if recording.damage else 'it is empty'}"
             )
         return recording
@@ -95,8 +95,8 @@ def _entries(path: Path) -> Iterator[bundle.Entry]:
         with path.open("rb") as stream:
             yield from bundle.read(stream)
     except Damaged as error:
-        raise Refused(f"{path}: {error}; `faulthound diagnose {path}` reads other files") from None
+        raise CommandError(f"{path}: {error}; `faulthound diagnose {path}` reads other files") from None
     except OSError as error:
-        raise Refused(
+        raise CommandError(
             f"{path} cannot be read ({error.strerror or error}): name a bundle of `faulthound incidents export`"
         ) from None

@@ -78,7 +78,7 @@ def _options(expect: list[str], path: Path | None) -> tuple[Expectation, Knowled
     try:
         return expectation.parse(expect), packaged_knowledge.load(path)
     except ValueError as problem:
-        raise endings.Refused(str(problem)) from None
+        raise endings.CommandError(str(problem)) from None
 
 
 def _until(text: str | None, recording: Recording) -> float:
@@ -91,7 +91,7 @@ def _until(text: str | None, recording: Recording) -> float:
         return begin + seconds_of(text)
     if RFC_3339.match(text):
         return instant("--until", text, 0.0) or 0.0
-    raise endings.Refused(f"--until {text!a} is no instant: write 90s (after the opening) or 2026-11-21T03:14:07Z")
+    raise endings.CommandError(f"--until {text!a} is no instant: write 90s (after the opening) or 2026-11-21T03:14:07Z")
 
 
 def _judged_again(
@@ -106,7 +106,7 @@ def _judged_again(
         speech.note(f"damaged: {damage}")
     chosen = comparison.newest
     if chosen is None:
-        raise endings.Refused(_nothing(recording, version, until))
+        raise endings.CommandError(_nothing(recording, version, until))
     if json and version is not None:
         sys.stdout.buffer.write(chosen.document)
     elif json:
@@ -136,7 +136,9 @@ def _rerun(
     version: int | None, json: bool,
 ) -> int:  # fmt: skip
     if version is not None:
-        raise endings.Refused(f"{recording.path} is of no incident and has no version {version}: leave out --version")
+        raise endings.CommandError(
+            f"{recording.path} is of no incident and has no version {version}: leave out --version"
+        )
     from service.cli.reruns import Reruns
 
     with speech.progress("replaying") as progress:

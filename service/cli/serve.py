@@ -41,10 +41,10 @@ def serve(
         try:
             settings = load({"host": host, "port": port, "data": data})
         except ValueError as error:
-            raise endings.Refused(str(error)) from None
+            raise endings.CommandError(str(error)) from None
         from service.serving import run
 
         run(settings, announce=lambda text: print(text, flush=True))
-    except endings.Refused as problem:
+    except endings.CommandError as problem:
         speech.error(str(problem))
         raise typer.Exit(problem.code) from None

@@ -121,7 +121,7 @@ def _wish(name: str, scopes: list[str], node: str | None, expires: str | None) -
     at = None
     if expires is not None:
         if not re.fullmatch(r"\d{1,9}[smhd]", expires):
-            raise endings.Refused(f"--expires {expires!a} is no span of time: write 12h or 90d")
+            raise endings.CommandError(f"--expires {expires!a} is no span of time: write 12h or 90d")
         at = now() + seconds_of(expires)
     return {"name": name, "scopes": scopes, "node": node, "expires_at": at}
 
@@ -147,13 +147,13 @@ def _made_here(wish: dict[str, Any]) -> dict[str, Any]:
         database.close()
     except ValidationError as error:
         wrong = error.errors()[0]
-        raise endings.Refused(f"{wrong['loc'][-1]}: {wrong['msg']}") from None
+        raise endings.CommandError(f"{wrong['loc'][-1]}: {wrong['msg']}") from None
     except ValueError as error:  # of the settings
-        raise endings.Refused(str(error)) from None
+        raise endings.CommandError(str(error)) from None
     except Problem as problem:
-        raise endings.Refused(problem.detail) from None
+        raise endings.CommandError(problem.detail) from None
     except (SQLAlchemyError, WrongDatabase, OSError) as error:
-        raise endings.Refused(
+        raise endings.CommandError(
             f"the database cannot be written ({str(error).splitlines()[0]}): set FAULTHOUND_DATA or "
             "FAULTHOUND_DATABASE_URL as the service has it"
         ) from None

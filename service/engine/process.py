@@ -25,7 +25,7 @@ from service.remediation.proposer import Caretaker
 from service.settings import Settings
 from service.store.database import Database
 from service.store.failures import PASSING
-from service.store.leases import Lease, Lost
+from service.store.leases import Lease, LeaseLost
 
 LEASE = "engine"
 POLL_SECONDS = 0.5  # between two looks at the log
@@ -62,7 +62,7 @@ class Process:
                         self._work()
                     else:
                         self._stand_by(STANDBY_SECONDS)
-                except (Lost, ClockWentBack) as error:
+                except (LeaseLost, ClockWentBack) as error:
                     _log.warning("engine_lost reason=%s", error)
                 except PASSING as error:
                     _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])

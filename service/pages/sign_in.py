@@ -14,7 +14,7 @@ from service.pages import forms
 from service.pages.rendering import response
 from service.pages.visitors import COOKIE, SCOPE
 from service.store.page_sessions import SESSION_SECONDS, PageSessions
-from service.store.tokens import Bearer, Refused
+from service.store.tokens import Bearer, TokenRefused
 
 LONGEST_TOKEN = 255
 
@@ -57,7 +57,7 @@ def _checked(request: Request, secret: str) -> Bearer:
     service, asked = of(request), "POST /sign-in"
     try:
         bearer = service.tokens.check(secret)
-    except Refused as why:
+    except TokenRefused as why:
         service.audit.refused("token_refused", why.actor or "an unknown token", asked, why.reason)
         raise Problem("unauthenticated", f"{why}: make another with `faulthound tokens create`") from None
     if not Caller(bearer.actor, bearer.scopes).may(SCOPE):

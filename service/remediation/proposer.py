@@ -31,7 +31,7 @@ from service.remediation.verification import outcome
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.failures import PASSING
-from service.store.leases import Lease, Lost
+from service.store.leases import Lease, LeaseLost
 from service.store.models import Cursor, Feedback, Happening, Hold, Incident, Job
 from service.store.upserts import upsert
 
@@ -67,7 +67,7 @@ class Caretaker:
         self._still_ripe: set[str] = set()  # incidents that the database or the moment refused
 
     def turn(self, state: State, now: float) -> None:
-        """Do what there is to do. Raise ``Lost``; all else is told of and counted."""
+        """Do what there is to do. Raise ``LeaseLost``; all else is told of and counted."""
         if abs(now - self._looked_at) >= LOOK_SECONDS:
             self._looked_at = now
             if self._breaks(lambda: self._take_up(state, now)):
@@ -84,7 +84,7 @@ class Caretaker:
         """Return whether this broke by itself; what the database and the moment refuse is tried again later."""
         try:
             act()
-        except Lost:
+        except LeaseLost:
             raise
         except PASSING as error:
             _log.warning("remedies_wait reason=%s", str(error.__cause__ or error).partition("\n")[0])

@@ -24,7 +24,7 @@ RENEW_SECONDS = 3.0
 LEASE_LOCK = 0x46484E  # "FHN": the number of PostgreSQL's advisory lock for a row that is not there yet
 
 
-class Lost(Exception):
+class LeaseLost(Exception):
     """Somebody else holds the lease: what this process remembers may be out of date, and nothing of it may be written."""
 
 
@@ -52,14 +52,14 @@ class Lease:
         return True
 
     def prove(self, session: Session) -> None:
-        """Hold the lease for ten more seconds, as the first thing of a transaction; raise ``Lost`` where it was taken.
+        """Hold the lease for ten more seconds, as the first thing of a transaction; raise ``LeaseLost`` where it was taken.
 
         The row stays locked to the transaction's end: who takes the lease meanwhile waits for it, or this one has failed.
         """
         mine = (Row.name == self._name, Row.owner == self._owner, Row.token == self.token)
         held = session.execute(update(Row).where(*mine).values(until=self._until()).returning(Row.token))
         if held.first() is None:
-            raise Lost(f"the lease {self._name!r} is not {self._owner}'s with token {self.token} any more")
+            raise LeaseLost(f"the lease {self._name!r} is not {self._owner}'s with token {self.token} any more")
 
     def release(self) -> None:
         """Let somebody else take it at once, if it is still held."""

@@ -39,7 +39,7 @@ class Bearer:
         return f"{self.name} ({self.id})"
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """The token is not valid. ``actor`` names its holder, or is empty where nobody knows the token."""
 
     def __init__(self, reason: Literal["unknown", "expired", "revoked"], actor: str = "") -> None:
@@ -81,16 +81,16 @@ class Tokens:
         return token, secret
 
     def check(self, secret: str) -> Bearer:
-        """Return who holds this token, or raise ``Refused``. It asks the database once in five seconds for each."""
+        """Return who holds this token, or raise ``TokenRefused``. It asks the database once in five seconds for each."""
         token = self._find(_hash(secret))
         if token is None:
-            raise Refused("unknown")
+            raise TokenRefused("unknown")
         bearer = Bearer(token.id, token.name, frozenset(token.scopes), token.node)
         if token.revoked_at is not None:
-            raise Refused("revoked", bearer.actor)
+            raise TokenRefused("revoked", bearer.actor)
         at = self._clock()
         if token.expires_at is not None and token.expires_at <= at:
-            raise Refused("expired", bearer.actor)
+            raise TokenRefused("expired", bearer.actor)
         with self._lock:
             self._used[token.id] = at
         return bearer

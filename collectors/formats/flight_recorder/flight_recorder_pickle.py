@@ -34,12 +34,12 @@ BROKEN = (
 )
 
 
-class Refused(Exception):
+class PickleRefused(Exception):
     """The pickle asks for something that no dump holds; the message names it."""
 
 
 def _refuse(what: str) -> NoReturn:
-    raise Refused(f"it asks to load {what[:200]}, which no Flight Recorder dump does: nothing of it was run")
+    raise PickleRefused(f"it asks to load {what[:200]}, which no Flight Recorder dump does: nothing of it was run")
 
 
 class PlainUnpickler(pickle.Unpickler):
@@ -110,7 +110,7 @@ def read(input: Input) -> Iterator[FlightRecorderDump | Unread]:
     try:
         # From a stream that cannot be peeked into, the unpickler fetches every opcode by a call: half the speed.
         document = PlainUnpickler(io.BufferedReader(cast("io.RawIOBase", io.BytesIO(data)), PEEKED_BYTES)).load()
-    except Refused as error:
+    except PickleRefused as error:
         yield flight_recorder.unread(input, str(error), "refused")
     except BROKEN as error:
         yield from _salvage(data, input, str(error) or type(error).__name__)
@@ -123,7 +123,7 @@ def _salvage(data: bytes, input: Input, reason: str) -> Iterator[FlightRecorderD
     unpickler = SalvagingUnpickler(stream)
     try:
         unpickler.load()
-    except Refused as error:
+    except PickleRefused as error:
         yield flight_recorder.unread(input, str(error), "refused")
         return
     except BROKEN as error:

@@ -17,7 +17,7 @@ MOST_STUCK = 8  # threads given up, after which nothing further is read
 _Task = tuple[str, int, "queue.SimpleQueue[bytes | OSError]"]
 
 
-class Refused(TimeoutError):
+class ReadRefused(TimeoutError):
     """So many reads have not returned that no further one is begun."""
 
 
@@ -39,7 +39,7 @@ class BoundedReader:
         """Return the beginning of a file; raise OSError, TimeoutError (which is one) where it does not come in time."""
         if self._tasks is None or self._thread is None:
             if self.stuck >= MOST_STUCK:
-                raise Refused(f"{path} is not read: {MOST_STUCK} reads of such files have not returned")
+                raise ReadRefused(f"{path} is not read: {MOST_STUCK} reads of such files have not returned")
             self._tasks = queue.SimpleQueue()
             # A daemon: the agent's end does not wait for it either.
             self._thread = threading.Thread(target=_serve, args=(self._tasks,), name="reading", daemon=True)

@@ -47,7 +47,7 @@ _LOOPBACK = re.compile(r"localhost$|127\.|::1$")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RankIdentity:
     """What one environment says. ``elastic``: torchrun started this very process, or one above it, as a rank."""
 
     rank: int
@@ -62,7 +62,7 @@ class Claim:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def claim_of(environment: bytes, control_groups: bytes = b"", node: str = "") -> Claim | None:
+def read_rank_identity(environment: bytes, control_groups: bytes = b"", node: str = "") -> RankIdentity | None:
     """Return who the process is, None where its environment states no rank."""
     if not _SAID.search(environment):
         return None
@@ -79,7 +79,7 @@ def claim_of(environment: bytes, control_groups: bytes = b"", node: str = "") ->
     if pod:
         told.setdefault("POD_UID", pod[1].replace("_", "-"))
     launcher = _launcher(told, names[0])
-    return Claim(
+    return RankIdentity(
         rank=rank,
         job=_job(told, launcher, node),
         attempt=_attempt(told),

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, Refused
+from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, ReadRefused
 from collectors.live.sources.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, stat_of
-from collectors.live.sources.rank_variables import Claim, claim_of
+from collectors.live.sources.rank_variables import RankIdentity, read_rank_identity
 
 MOST_PROCESSES = 65_536  # of a node; those with the highest numbers are not looked at
 MOST_TRAINING = 4_096  # ranks on one node
@@ -70,7 +70,7 @@ class _Known:
     """What one process was found to be, as long as it lives and executes the same program."""
 
     stat: Stat
-    claim: Claim | None = None
+    claim: RankIdentity | None = None
     launches: bool = False  # its command is a launcher's
     looks: int = 0
     again_below: int = 0  # it could not be read: it is tried again once fewer reads than this are stuck
@@ -169,13 +169,13 @@ class Census:
                 self._unreadable.add(pid)
             return
         except TimeoutError as error:
-            process.again_below = MOST_STUCK if isinstance(error, Refused) else 1
+            process.again_below = MOST_STUCK if isinstance(error, ReadRefused) else 1
             return
         except OSError:
             return  # it ended meanwhile
-        if claim_of(environment) is None:
+        if read_rank_identity(environment) is None:
             return
-        process.claim = claim_of(environment, self._quietly(f"{proc}/{pid}/cgroup"), self._node)
+        process.claim = read_rank_identity(environment, self._quietly(f"{proc}/{pid}/cgroup"), self._node)
         process.launches = _LAUNCHER.search(_first_words(self._quietly(f"{proc}/{pid}/cmdline"))) is not None
 
     def _quietly(self, path: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from service.adapters.following import AWAY, Patience
-from service.adapters.scheduler import Claim, Lost
+from service.adapters.scheduler import ClaimLost, HeldClaim
 from service.adapters.slurm.slurm_actions import KINDS, Doing, Failed, Work, commands_of, patiently
 from service.adapters.slurm.slurm_commands import Slurm, SlurmAway, undrain
 from service.adapters.slurm.slurm_finding import Elsewhere, Placed, undoing, work_of
@@ -64,7 +64,7 @@ class Scheduler:
             for found in list(self._connection.all("/v1/remediations", status=status)):
                 if found["claim"] is None or found["claim"]["task"] != "do" or found["kind"] not in KINDS:
                     continue
-                if (claim := Claim.again(self._connection, found)) is not None:
+                if (claim := HeldClaim.again(self._connection, found)) is not None:
                     self._speech.note(f"{found['id']}: taken up again under token {claim.token}")
                     self._under(claim, found)
 
@@ -101,13 +101,13 @@ class Scheduler:
             self._once_said(f"{found['id']} is not claimed: {problem}")
             return
         try:
-            claim = Claim.of(self._connection, found["id"])
+            claim = HeldClaim.of(self._connection, found["id"])
         except Forbidden as refusal:  # somebody was faster, or something has come in the way
             self._once_said(f"{found['id']} is not claimed: {refusal}")
             return
         self._under(claim, found)
 
-    def _under(self, claim: Claim, found: Found) -> None:
+    def _under(self, claim: HeldClaim, found: Found) -> None:
         """Act under a claim, and say what came of it. Whatever goes wrong costs this remediation only."""
         did: Found = {}
         try:
@@ -121,10 +121,10 @@ class Scheduler:
                     self._not_before[claim.id] = time.monotonic() + UNDO_AGAIN_SECONDS
                 claim.fail(failed, did)
                 self._speech.note(f"{claim.id} failed: {failed}" + (f"; before that: {told}" if did else ""))
-        except (Lost, Forbidden, Unreachable) as problem:
+        except (ClaimLost, Forbidden, Unreachable) as problem:
             self._speech.note(f"{claim.id} is given up: {problem}; done so far: {did or 'nothing'}")
 
-    def _act(self, claim: Claim, found: Found, did: Found) -> str | None:
+    def _act(self, claim: HeldClaim, found: Found, did: Found) -> str | None:
         """Do or undo it; return why that failed, None where it is done."""
         try:
             work = patiently(lambda: self._work(found, claim.task), claim.keep)

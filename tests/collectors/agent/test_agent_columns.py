@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.agent.columns import Tick, samples_of, tick_of
+from collectors.agent.columns import SampleTick, samples_of, tick_of
 from collectors.live import Readings
 from collectors.records import NOT_READ, Samples
 
@@ -17,7 +17,7 @@ DEVICES = st.lists(st.sampled_from(["gpu0", "gpu1", "gpu2", "gpu3"]), unique=Tru
 METRICS = ("energy_millijoules_total", "pcie_replays_total", "ecc_errors_total")
 
 
-def counters(devices: list[str], values: list[list[int | None]], at: float) -> Tick:
+def counters(devices: list[str], values: list[list[int | None]], at: float) -> SampleTick:
     """One tick of counters."""
     return tick_of(Readings("gpu", devices, METRICS, values, "<i8", at), "gpu", at, at - 1000.0, "boot")
 

@@ -18,7 +18,14 @@ from collectors.live.placement import Placed
 from collectors.live.sources.bounded_reading import MOST_STUCK, WAIT_SECONDS
 from collectors.live.sources.host import Host, Roots
 from collectors.live.sources.proc_stat import parse
-from collectors.live.sources.rank_variables import ALLOWED, LABELS, LONGEST_VALUE, MOST_RANKS, Claim, claim_of
+from collectors.live.sources.rank_variables import (
+    ALLOWED,
+    LABELS,
+    LONGEST_VALUE,
+    MOST_RANKS,
+    RankIdentity,
+    read_rank_identity,
+)
 from collectors.live.sources.training import LOOKS_OF_THE_YOUNG, Census, TrainingProcess
 from collectors.records import Placement, Unread
 from collectors.records.block import encode
@@ -64,13 +71,13 @@ def pids(found: tuple[TrainingProcess, ...]) -> dict[int, int]:
     return {one.rank: one.pid for one in found}
 
 
-def claim(variables: Mapping[str, object], control_groups: str = "") -> Claim | None:
+def claim(variables: Mapping[str, object], control_groups: str = "") -> RankIdentity | None:
     """What an environment of these variables says."""
     data = b"\0".join(f"{name}={value}".encode() for name, value in variables.items())
-    return claim_of(data, control_groups.encode(), "gpu-7")
+    return read_rank_identity(data, control_groups.encode(), "gpu-7")
 
 
-def known(variables: Mapping[str, object], control_groups: str = "") -> Claim:
+def known(variables: Mapping[str, object], control_groups: str = "") -> RankIdentity:
     """What an environment says that does state a rank."""
     found = claim(variables, control_groups)
     assert found is not None
@@ -231,7 +238,7 @@ def test_no_secret_leaves_an_environment(tree: ProcessTree) -> None:
 def test_any_bytes_are_an_environment(noise: bytes, names: list[str], value: bytes) -> None:
     """Whatever stands in it, reading gives a bounded claim or none."""
     data = noise + b"".join(b"\0" + name.encode() + b"=" + value for name in names) + b"\0RANK=3\0"
-    found = claim_of(data, noise, "gpu-7")
+    found = read_rank_identity(data, noise, "gpu-7")
     assert found is None or (0 <= found.rank < MOST_RANKS and found.labels.keys() <= LABELS and found.job)
     assert found is None or all(len(text) <= LONGEST_VALUE for text in found.labels.values())
 

@@ -23,7 +23,7 @@ from service.adapters.following import State, StateFile
 from service.adapters.sink import Sink
 from service.client import Connection, connected
 from service.clock import now
-from service.endings import Refused
+from service.endings import CommandError
 from service.reports.instants import rfc3339
 from service.speech import Speech
 from service.store import happenings, incidents
@@ -513,7 +513,7 @@ def test_the_state_is_whole_after_any_crash(tmp_path: Path, monkeypatch: pytest.
         raise OSError("the power fails")
 
     monkeypatch.setattr(os, "fsync", crash)
-    with pytest.raises(Refused):
+    with pytest.raises(CommandError):
         file.save(State(after=2))
     monkeypatch.undo()
 

@@ -37,7 +37,7 @@ from service.adapters import webhook
 from service.adapters.following import Happening
 from service.adapters.webhook import key_in, message, signer
 from service.clock import now
-from service.endings import Refused
+from service.endings import CommandError
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, plan, propose, seeded
 from tests.support.served import Client, served
 from tests.support.sinks import adapter
@@ -220,12 +220,12 @@ def test_a_bad_secret_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "secret"
     file.write_text(text)
 
-    with pytest.raises(Refused, match="Base64 of 24 to 64 bytes") as refused:
+    with pytest.raises(CommandError, match="Base64 of 24 to 64 bytes") as refused:
         key_in(file)
     assert not text or text not in str(refused.value)
 
 
 def test_a_missing_secret_is_refused(tmp_path: Path) -> None:
     """A secret file that is not there is named."""
-    with pytest.raises(Refused, match="nothing"):
+    with pytest.raises(CommandError, match="nothing"):
         webhook.key_in(tmp_path / "nothing")

@@ -21,7 +21,7 @@ import pytest
 from collectors.records import CommandResult, KernelEvent, Members, Placement, block
 from service.cli import jobs
 from service.client import Connection, instant
-from service.endings import Refused, Unreachable
+from service.endings import CommandError, Unreachable
 from service.speech import Speech
 from tests.support.served import BLOCK_TYPE, serving
 
@@ -334,7 +334,7 @@ def test_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     time.tzset()
     for wrong in ("", "ten minutes", "10", "-5m", "10m 5s", "1969-01-01T00:00:00Z"):
-        with pytest.raises(Refused, match="is no instant"):
+        with pytest.raises(CommandError, match="is no instant"):
             instant("--since", wrong, NOW)
 
 

@@ -24,7 +24,7 @@ from service.engine.judges import Failure
 from service.engine.numbers import Numbers
 from service.store import incidents
 from service.store.database import Database
-from service.store.leases import Lease, Lost
+from service.store.leases import Lease, LeaseLost
 from service.store.models import (
     Alarm as AlarmRow,
 )
@@ -407,7 +407,7 @@ def test_an_engine_without_its_lease_writes_nothing(bench: Bench) -> None:
     bench.clock.at += 11
     bench.begin("b")
 
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         first.turn()
     assert bench.all(IncidentRow) == []
     bench.turns(2)

@@ -20,7 +20,7 @@ from service.remediation import node_records, planning
 from service.remediation import proposer as caretaking
 from service.store import happenings
 from service.store.database import Database
-from service.store.leases import Lost
+from service.store.leases import LeaseLost
 from service.store.models import Cursor, Happening, Incident, Job
 from service.store.models import Lease as LeaseRow
 from tests.support.caretaking import Care
@@ -346,7 +346,7 @@ def test_a_caretaker_whose_lease_was_taken_writes_nothing(care: Care) -> None:
     """Another engine has taken over: the pass raises Lost and no proposal is there."""
     with care.database.transaction() as session:
         session.get_one(LeaseRow, "engine").token = 99
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         care.turn()
     assert care.all() == []
 

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from service.store import leases
 from service.store.database import Database
-from service.store.leases import HELD_SECONDS, Lease, Lost
+from service.store.leases import HELD_SECONDS, Lease, LeaseLost
 from service.store.models import Cursor
 from tests.support.postgres import database, postgres, url
 
@@ -69,7 +69,7 @@ def test_what_was_lost_is_not_written(database: Database) -> None:
             session.flush()
             first.prove(session)
 
-    with pytest.raises(Lost, match="not a's with token 1"):
+    with pytest.raises(LeaseLost, match="not a's with token 1"):
         write()
     first.release()
 
@@ -88,7 +88,7 @@ def test_a_released_lease_is_free_at_once(database: Database) -> None:
     first.release()
 
     assert lease(database, "b", clock).take()
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         proved(database, first)
 
 
@@ -99,7 +99,7 @@ def test_a_restarted_owner_takes_its_own_lease(database: Database) -> None:
     assert dead.take()
 
     assert again.take()
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         proved(database, dead)
 
 

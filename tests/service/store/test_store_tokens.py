@@ -12,7 +12,7 @@ from service.store import events, tokens
 from service.store.commands import RESULT_SECONDS, Commands
 from service.store.database import Database
 from service.store.models import Command, Event
-from service.store.tokens import Refused, Tokens
+from service.store.tokens import TokenRefused, Tokens
 from tests.support.postgres import database, postgres, url
 
 __all__ = ["database", "postgres", "url"]  # fixtures
@@ -63,7 +63,7 @@ def test_an_unknown_token_is_refused(database: Database, secret: str) -> None:
     """What is no token of this store is refused, whatever it is made of."""
     Tokens(database).make("ops", ["read"])
 
-    with pytest.raises(Refused, match="unknown") as refused:
+    with pytest.raises(TokenRefused, match="unknown") as refused:
         Tokens(database).check(secret)
 
     assert (refused.value.reason, refused.value.actor) == ("unknown", "")
@@ -83,9 +83,9 @@ def test_a_token_ends(database: Database) -> None:
     assert not mine.revoke("no such token")
     clock.at = 1_010.0
 
-    with pytest.raises(Refused) as first:
+    with pytest.raises(TokenRefused) as first:
         mine.check(secret)
-    with pytest.raises(Refused) as second:
+    with pytest.raises(TokenRefused) as second:
         mine.check(expiring_secret)
     assert (first.value.reason, first.value.actor) == ("revoked", f"gone ({revoked.id})")
     assert (second.value.reason, second.value.actor) == ("expired", f"guest ({expiring.id})")
@@ -104,7 +104,7 @@ def test_another_process_s_revocation_is_honoured(database: Database, monkeypatc
     elapsed.at = tokens.CACHE_SECONDS + 0.01
 
     assert tokens.CACHE_SECONDS <= 5.0
-    with pytest.raises(Refused, match="revoked"):
+    with pytest.raises(TokenRefused, match="revoked"):
         mine.check(secret)
 
 
@@ -115,7 +115,7 @@ def test_a_guesser_fills_no_memory(database: Database, monkeypatch: pytest.Monke
     _, secret = mine.make("agent", ["ingest"])
 
     for number in range(200):
-        with pytest.raises(Refused):
+        with pytest.raises(TokenRefused):
             mine.check(f"fh_{number}")
 
     assert len(mine._seen) <= 50

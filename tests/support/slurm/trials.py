@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.adapters import scheduler
-from service.adapters.scheduler import Begun, Claim
+from service.adapters.scheduler import Begun, HeldClaim
 from service.adapters.slurm import slurm, slurm_actions
 from service.adapters.slurm.slurm import Scheduler
 from service.client import Connection, connected
@@ -68,13 +68,13 @@ def pretending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]
     for module in (scheduler, slurm, slurm_actions):
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(slurm_actions, "POLL_SECONDS", 2.5)
-    begin = Claim.begin
+    begin = HeldClaim.begin
 
-    def told(claim: Claim) -> Begun:
+    def told(claim: HeldClaim) -> Begun:
         """Let the service's clock pass as the pretended one does."""
         found = begin(claim).remediation
         return Begun(found, time.seconds - begun.setdefault(claim.id, time.seconds))
 
-    monkeypatch.setattr(Claim, "begin", told)
+    monkeypatch.setattr(HeldClaim, "begin", told)
     with served(folder, engine=False) as client, connected(client.url, None, None) as connection:
         yield Trial(Shop(None, client, folder), connection, time)  # type: ignore[arg-type]
