@@ -9,7 +9,7 @@ The agent asks over the child's stdin and reads what is yielded from its stdout,
 A run past its bound kills the child. A new one is started for a later run, after a wait that doubles, and never while the
 killed one still exists: a process in an uninterruptible call cannot die. The child dies with the agent.
 
-    python -m collectors.agent.worker MODULE NAME HOST      (HOST: JSON)
+    faulthound.child_command("collectors.agent.worker", MODULE, NAME, HOST)      (HOST: JSON)
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from collectors.agent.runner import Overran
 from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run, Yielded, registered
 from collectors.live.sources.host import Host, Roots
 from collectors.records import Record, block
+from faulthound import child_command
 
 LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
@@ -173,7 +174,7 @@ def _start(collector: Collector, host: Host) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "FAULTHOUND_TOKEN"}
     module = collector.make.__module__
     return subprocess.Popen(
-        [sys.executable, "-m", "collectors.agent.worker", module, collector.name, form],
+        child_command("collectors.agent.worker", module, collector.name, form),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""``python -m service.engine OWNER``: what ``faulthound serve`` starts; its settings are its environment."""
+"""What ``faulthound serve`` starts; its settings are its environment."""
 
 from __future__ import annotations
 

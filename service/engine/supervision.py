@@ -7,13 +7,13 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 
 import msgspec
 
+from faulthound import child_command
 from service.engine.numbers import Numbers
 from service.settings import Settings
 
@@ -85,7 +85,7 @@ class EngineProcess:
         """Run one process to its end."""
         try:
             self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "service.engine", self._owner],
+                child_command("service.engine", self._owner),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._environment,
             )  # fmt: skip
         except OSError as error:

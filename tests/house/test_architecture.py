@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGES = ("collectors", "analyzers", "service", "simulation")
+PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
 FILE_LINES_MAX = 400
 COPIED_LINES_MAX = {"collectors/faulthound_probe.py": 700}  # one file by its purpose: users copy it beside their script
 FUNCTION_LINES_MAX = 60

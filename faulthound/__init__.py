@@ -1,0 +1,50 @@
+"""The front door: starts the command line, the agent and their child processes, all with our own packages.
+
+A training job may have a ``service/`` or ``collectors/`` of its own in the current folder or on PYTHONPATH. Python would
+import that one. A finder put first serves our names from the folder that holds this package, and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+PACKAGES = frozenset({"analyzers", "collectors", "faulthound", "service", "simulation"})
+_HERE = Path(__file__).resolve()
+_ROOT = str(_HERE.parents[1])
+
+
+class _OurPackages:
+    """A meta path finder for our top-level names; their submodules are found by the packages' own paths."""
+
+    @staticmethod
+    def find_spec(name: str, _path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [_ROOT], target) if name in PACKAGES else None
+
+
+def child_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs one of our modules as a process of its own, in any folder and with any PYTHONPATH."""
+    return [sys.executable, "-P", str(_HERE), module, *arguments]
+
+
+def main() -> None:
+    """Run ``faulthound`` and leave the process with its exit code."""
+    import_module("service.cli").main()
+
+
+def agent() -> None:
+    """Run ``faulthound-agent`` and leave the process with its exit code."""
+    import_module("collectors.agent").main()
+
+
+sys.meta_path.insert(0, _OurPackages)
+
+if __name__ == "__main__":  # as child_command() starts it
+    from runpy import run_module
+
+    del sys.argv[0]
+    run_module(sys.argv[0], run_name="__main__", alter_sys=True)
