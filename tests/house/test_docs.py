@@ -18,6 +18,8 @@ PAGES = sorted(
 # Where claims about speed and accuracy stand; the other pages state rules, whose numbers are in the code.
 CLAIMING_PAGES = [page for page in PAGES if page.parent in (REPOSITORY, REPOSITORY / "docs" / "measured")]
 FIRST_SCREEN_LINES = 25
+ARCHITECTURE_LINES = 60
+ROOMED = ("collectors", "analyzers", "service")  # packages whose folders are rooms; elsewhere the top folder is one
 INSTALLING = """\
 Installing faulthound[diagnose] into .venv (once; a minute or two) …
 .venv/bin/faulthound diagnose examples/hung_job --html out/report.html
@@ -122,15 +124,15 @@ def test_the_first_screen_is_one_command() -> None:
 
 
 def test_every_command_is_described() -> None:
-    """docs/cli.md shows the help of every verb, and README names every verb and every exit code."""
+    """docs/cli.md shows the help of every verb, docs/README.md lists every verb, README every exit code."""
     from service.cli.application import command
 
-    readme, reference = text("README.md"), text("docs/cli.md")
+    index, reference = text("docs/README.md"), text("docs/cli.md")
 
     for verb in command().commands:
         assert f"$ faulthound {verb} --help" in reference
-        assert f"faulthound {verb}" in readme
-    assert {"0", "1", "2", "3"} <= set(re.findall(r"^\| *`(\d)` *\|", readme, re.MULTILINE))
+        assert f"`faulthound {verb}" in index
+    assert {"0", "1", "2", "3", "4", "5"} <= set(re.findall(r"^\| *`(\d)` *\|", text("README.md"), re.MULTILINE))
 
 
 def test_links_lead_somewhere() -> None:
@@ -146,10 +148,37 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_every_page_can_be_found() -> None:
-    """Every page of docs is linked from README or from ARCHITECTURE, not only from another page of docs."""
-    doors = text("README.md") + text("ARCHITECTURE.md")
+    """Every page of docs is linked from README or from docs/README.md, and that one from README."""
+    linked = re.findall(r"\]\(docs/([\w-]+\.md)[)#]", text("README.md"))
+    linked += re.findall(r"\]\(([\w-]+\.md)[)#]", text("docs/README.md"))
 
-    assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f"](docs/{page.name})" not in doors] == []
+    assert "](docs/README.md)" in text("README.md")
+    assert {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"README.md"} == set(linked) - {"README.md"}
+
+
+def test_architecture_shows_every_room() -> None:
+    """ARCHITECTURE.md is one short page with one picture, and its table has exactly the folders of the tree."""
+    page = text("ARCHITECTURE.md")
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    folders = {tuple(path.split("/")[:2]) for path in tracked if "/" in path}
+    rooms = {f"{top}/{room}" for top, room in folders if top in ROOMED and "." not in room}
+    rooms |= {top for top, _ in folders if top not in ROOMED and not top.startswith(".")}
+    table = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+
+    assert page.count("\n") <= ARCHITECTURE_LINES
+    assert page.count("```") == 2
+    assert sorted(re.findall(r"`([^`]+)`", " ".join(table))) == sorted(rooms)
+
+
+def test_architecture_shows_where_the_recipes_plug_in() -> None:
+    """Each recipe of CONTRIBUTING.md has its mark in the picture and in the table of ARCHITECTURE.md."""
+    _, picture, below = text("ARCHITECTURE.md").split("```")
+    recipes = re.findall(r"^### (\S) ", text("CONTRIBUTING.md"), re.MULTILINE)
+
+    assert recipes == sorted(set(recipes))
+    assert [mark for mark in recipes if mark not in picture or mark not in below] == []
 
 
 def test_the_changelog_speaks_of_this_version() -> None:

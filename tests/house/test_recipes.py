@@ -18,7 +18,7 @@ AGENT = "from collectors.agent import main; main()"
 
 def recipe(title: str) -> str:
     """Return the section of CONTRIBUTING.md under this heading."""
-    found = re.search(rf"^### {title}\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^### \S {title}\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
     assert found, f"CONTRIBUTING.md has no recipe {title!r}"
     return found[1]
 
