@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from analyzers.model.doc import doc
 
 SCHEMA = "faulthound.verdict/1"
 
@@ -10,112 +14,121 @@ SCHEMA = "faulthound.verdict/1"
 class Root(msgspec.Struct, frozen=True, kw_only=True):
     """One independent cause."""
 
-    root: str
-    cause: str
-    fault_class: str = msgspec.field(name="class", default="")
-    calibration: str = "none"  # on what the probabilities were calibrated: none, simulator, site
-    n: int = 0
+    root: Annotated[str, doc("Its id within the verdict, to which culprits and suspects refer.")]
+    cause: Annotated[str, doc("machine, network, code, data, imbalance, storage, platform or unknown.")]
+    fault_class: Annotated[str, doc("The fault class; empty: not known.")] = msgspec.field(name="class", default="")
+    calibration: Annotated[str, doc("What the probabilities were calibrated on: none, simulator or site.")] = "none"
+    n: Annotated[int, doc("How many incidents they were calibrated on.")] = 0
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``culprits`` or ``suspects``."""
 
-    root: str
-    kind: str
-    id: str
-    ranks: tuple[int, ...] = ()
-    devices: tuple[str, ...] = ()
-    role: str | None = None
-    probability: float = 0.0
-    why: str = ""
-    evidence: tuple[str, ...] = ()
+    root: Annotated[str, doc("The root that it belongs to.")]
+    kind: Annotated[str, doc("rank, device, node, link, switch, group, role, stage, code, data, library and so on.")]
+    id: Annotated[str, doc("Its name: a node's, a device's, a rank's number.")]
+    ranks: Annotated[
+        tuple[int, ...], doc("Its guilty ranks, not all ranks of its node; of `code`, the ranks to examine.")
+    ] = ()
+    devices: Annotated[tuple[str, ...], doc("Its devices, by PCI address or UUID.")] = ()
+    role: Annotated[str | None, doc("The role of its ranks; null: none is known.")] = None
+    probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
+    why: Annotated[str, doc("One sentence.")] = ""
+    evidence: Annotated[tuple[str, ...], doc("Ids of the evidence that it rests on.")] = ()
 
 
 class FirstSymptom(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing that went wrong, wherever it showed."""
+    """The first thing that went wrong, on whichever rank it showed."""
 
-    text: str
-    rank: int | None = None
-    at: str | None = None
+    text: Annotated[str, doc("One sentence.")]
+    rank: Annotated[int | None, doc("The rank that showed it; null: unknown.")] = None
+    at: Annotated[str | None, doc("When, as RFC 3339; null: unknown.")] = None
 
 
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that only wait, and the chains by which they wait for the culprit."""
 
-    count: int = 0
-    ranks: str = ""  # "0-3303,3305-4095"
-    chains: tuple[str, ...] = ()  # "7 → 15 → 3304"
+    count: Annotated[int, doc("How many ranks only wait.")] = 0
+    ranks: Annotated[str, doc("Their numbers as ranges, such as `0-3303,3305-4095`.")] = ""
+    chains: Annotated[tuple[str, ...], doc("Who waits for whom, such as `7 → 15 → 3304`.")] = ()
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    """A suspect that was considered, and the reason it lost."""
+    """A suspect that was considered, and the reason it was dismissed."""
 
-    kind: str
-    id: str
-    why: str
+    kind: Annotated[str, doc("As of a culprit.")]
+    id: Annotated[str, doc("Its name.")]
+    why: Annotated[str, doc("Why it was dismissed.")]
 
 
 class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence that a reader can check, and the record it rests on."""
 
-    id: str
-    text: str
-    source: str = ""
-    analyzer: str = ""
-    at: str | None = None
+    id: Annotated[str, doc("Its id within the verdict.")]
+    text: Annotated[str, doc("One sentence.")]
+    source: Annotated[str, doc("The file or collector of the record.")] = ""
+    analyzer: Annotated[str, doc("The analyzer that found it.")] = ""
+    at: Annotated[str | None, doc("When, as RFC 3339; null: unknown.")] = None
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """Evidence that was not there; ``matters``: it would have changed or sharpened the answer."""
+    """Evidence that was not available."""
 
-    what: str
-    matters: bool = True
+    what: Annotated[str, doc("What is missing, and how to get it.")]
+    matters: Annotated[bool, doc("Whether it would have changed or sharpened the answer.")] = True
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """``kind``: evict, drain_after_job, reset_gpu, reboot_node, restart_role, restart_job, reattempt, rollback, probe, none."""
+    """What to do about it."""
 
-    kind: str = "none"
-    nodes: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()  # where no node is known
-    role: str | None = None
-    why: str = ""
-    expected_loss_gpu_hours: float | None = None
+    kind: Annotated[
+        str,
+        doc(
+            "evict, drain_after_job, reset_gpu, reboot_node, restart_role, restart_job, reattempt, rollback, probe or none."
+        ),
+    ] = "none"
+    nodes: Annotated[tuple[str, ...], doc("The nodes that it is about.")] = ()
+    ranks: Annotated[tuple[int, ...], doc("The ranks that it is about, where no node is known.")] = ()
+    role: Annotated[str | None, doc("The role that it is about; null: none.")] = None
+    why: Annotated[str, doc("One sentence.")] = ""
+    expected_loss_gpu_hours: Annotated[float | None, doc("What it costs on average; null: unknown.")] = None
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the job was seen, and through what."""
 
-    ranks_expected: int | None = None
-    ranks_seen: int = 0
-    sources: dict[str, int] = {}
-    other_attempts: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    ranks_expected: Annotated[int | None, doc("Ranks of the job; null: unknown.")] = None
+    ranks_seen: Annotated[int, doc("Ranks that the evidence is of.")] = 0
+    sources: Annotated[dict[str, int], doc("Source → how many ranks it covers.")] = {}
+    other_attempts: Annotated[
+        tuple[str, ...], doc("Attempts that the evidence is also of, and that were left out.")
+    ] = ()
+    unread: Annotated[tuple[str, ...], doc("Files that no reader could read.")] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The one answer. ``abstained``: nothing is named, ``culprits`` is empty and ``missing`` says what would decide."""
+    """The one answer. ``abstained``: it names no culprit, and ``missing`` lists what would decide."""
 
-    symptom: str
-    cause: str
-    abstained: bool
-    schema: str = SCHEMA
-    version: str = ""
-    knowledge: str = ""
-    job: str | None = None
-    attempt: int | None = None
-    onset: str | None = None
-    dump_skew_seconds: float | None = None
-    roots: tuple[Root, ...] = ()
-    culprits: tuple[Culprit, ...] = ()
-    suspects: tuple[Culprit, ...] = ()
-    first_symptom: FirstSymptom | None = None
-    victims: Victims = Victims()
-    rejected: tuple[Rejected, ...] = ()
-    evidence: tuple[EvidenceItem, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    action: Action = Action()
-    coverage: Coverage = Coverage()
+    symptom: Annotated[str, doc("hang, slow, crash, numeric, hardware, healthy or unknown.")]
+    cause: Annotated[str, doc("machine, network, code, data, imbalance, storage, platform, unknown or none.")]
+    abstained: Annotated[bool, doc("Nothing is named: `culprits` is empty, and `missing` lists what would decide.")]
+    schema: Annotated[str, doc("`faulthound.verdict/1`.")] = SCHEMA
+    version: Annotated[str, doc("The version of the program.")] = ""
+    knowledge: Annotated[str, doc("The hash of the knowledge tables.")] = ""
+    job: Annotated[str | None, doc("The job; null: unknown.")] = None
+    attempt: Annotated[int | None, doc("The attempt; null: unknown.")] = None
+    onset: Annotated[str | None, doc("When the trouble began, as RFC 3339; null: unknown.")] = None
+    dump_skew_seconds: Annotated[float | None, doc("Between the first and the last dump; null: unknown.")] = None
+    roots: Annotated[tuple[Root, ...], doc("The independent causes, the most probable first.")] = ()
+    culprits: Annotated[tuple[Culprit, ...], doc("What the verdict names, the most probable first.")] = ()
+    suspects: Annotated[tuple[Culprit, ...], doc("All that were considered, the most probable first.")] = ()
+    first_symptom: Annotated[FirstSymptom | None, doc("The first thing that went wrong; null: unknown.")] = None
+    victims: Annotated[Victims, doc("The ranks that only wait.")] = Victims()
+    rejected: Annotated[tuple[Rejected, ...], doc("Suspects that were dismissed, and why.")] = ()
+    evidence: Annotated[tuple[EvidenceItem, ...], doc("The evidence that the verdict rests on.")] = ()
+    missing: Annotated[tuple[Missing, ...], doc("Evidence that was not available.")] = ()
+    action: Annotated[Action, doc("What to do.")] = Action()
+    coverage: Annotated[Coverage, doc("How much of the job was seen.")] = Coverage()
 
 
 def to_json(verdict: Verdict, *, indent: int = 2) -> bytes:

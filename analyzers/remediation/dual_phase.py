@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
+
+from analyzers.model.doc import doc
 
 MOST_REPEATS = 1_000
 
@@ -21,20 +24,20 @@ class Unsuited(ValueError):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Machines that one replay runs on."""
+    """Nodes that one run of a replay takes."""
 
-    name: str  # "H3", "V1"
-    nodes: tuple[str, ...]
+    name: Annotated[str, doc("`H` and a number in the first phase, `V` and a number in the second.")]
+    nodes: Annotated[tuple[str, ...], doc("The nodes of the group.")]
 
 
 class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Two phases of groups. The groups of one phase run at the same time; each runs ``repeats`` times."""
 
-    horizontal: tuple[Group, ...]
-    vertical: tuple[Group, ...]
-    group_nodes: int  # m
-    replicas: int  # k: data-parallel replicas within a group
-    repeats: int = 1
+    horizontal: Annotated[tuple[Group, ...], doc("The groups of the first phase.")]
+    vertical: Annotated[tuple[Group, ...], doc("The groups of the second phase.")]
+    group_nodes: Annotated[int, doc("Nodes of a horizontal group (m).")]
+    replicas: Annotated[int, doc("Data-parallel replicas within a group (k).")]
+    repeats: Annotated[int, doc("How often each group runs.")] = 1
 
 
 def plan(

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import Weights
+from analyzers.model.doc import doc
 
 Kind = Literal[
     "named", "recurred", "quiet", "cured", "not_cured", "probe_passed", "probe_failed", "burn_in_passed",
@@ -38,9 +39,9 @@ LEAST_CURED = 0.01
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a node's history."""
 
-    at: float
-    kind: str
-    note: str = ""  # a remediation's id, or who says it and why
+    at: Annotated[float, doc("When it happened, UTC seconds.")]
+    kind: Annotated[str, doc("As in docs/ladder.md: named, evicted, cured, not_cured, returned, trouble and so on.")]
+    note: Annotated[str, doc("The remediation or incident, or the caller and its reason.")] = ""
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,10 +5,11 @@ A remediation is a plan under execution; a scheduler does and undoes it under a 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from analyzers.model.doc import doc
 from analyzers.remediation.dual_phase import ReplayPlan
 
 Status = Literal[
@@ -39,100 +40,118 @@ ENDED: frozenset[str] = frozenset({"done", "rejected", "failed", "expired", "can
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Who acts, until when. ``token`` grows with every claim of the remediation: an older one is refused."""
+    """A lease on a remediation: the holder acts, and no other caller."""
 
-    by: str
-    token: int
-    until: float
-    task: Task = "do"
+    by: Annotated[str, doc("The holder, as the audit log names it.")]
+    token: Annotated[
+        int, doc("The fencing token. It grows with every claim of the remediation; an older one is refused.")
+    ]
+    until: Annotated[float, doc("The end of the lease, UTC seconds by the service's clock.")]
+    task: Annotated[Task, doc("What the holder is to do.")] = "do"
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """With what the holder of a claim has ended it. Said again, because the answer was lost, it is answered again."""
+    """How the holder of a claim has ended it. The same ending sent again gets the same answer again."""
 
-    by: str
-    token: int
-    word: Literal["complete", "fail"]
+    by: Annotated[str, doc("The holder of the claim.")]
+    token: Annotated[int, doc("The fencing token of the claim.")]
+    word: Annotated[Literal["complete", "fail"], doc("The request that ended it.")]
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True):
-    """That somebody wants it undone."""
+    """A request to undo a remediation."""
 
-    by: str
-    reason: str
-    at: float
+    by: Annotated[str, doc("The caller that asked for it.")]
+    reason: Annotated[str, doc("Why, in the caller's words.")]
+    at: Annotated[float, doc("When it was asked for, UTC seconds.")]
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """What else was weighed. ``why`` says what bars it, if anything does."""
+    """Another plan that was weighed, and its expected loss."""
 
-    kind: str
-    nodes: tuple[str, ...] = ()
-    role: str | None = None
-    expected_loss_gpu_hours: float | None = None
-    why: str = ""
+    kind: Annotated[str, doc("The kind of the plan.")]
+    nodes: Annotated[tuple[str, ...], doc("The nodes that it would take out or examine.")] = ()
+    role: Annotated[str | None, doc("The role that it would restart; null: none.")] = None
+    expected_loss_gpu_hours: Annotated[float | None, doc("What it would cost on average; null: unknown.")] = None
+    why: Annotated[str, doc("What bars it; empty: nothing.")] = ""
 
 
 class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     """One plan, from its proposal to its end. Instants are UTC seconds."""
 
-    id: str  # "rem-" and 12 hexadecimal digits
-    incident: str
-    verdict_version: int  # the one that it rests on
-    job: str
-    attempt: int | None
-    kind: Kind
-    nodes: tuple[str, ...]  # to be taken out, or to be looked at; empty where the kind is about none
-    fault_class: str
-    symptom: str
-    probability: float  # of what the verdict names: the least of them
-    why: str  # one sentence
-    proposed_at: float
-    role: str | None = None
-    code_version: str | None = None  # for a rollback: that of the newest attempt known to have run well
-    replay: ReplayPlan | None = None  # for a replay: the groups of nodes to run it on
-    expected_loss_gpu_hours: float | None = None
-    priced_tenants: tuple[str, ...] = ()  # other jobs on these nodes: what they lose is in the plan's loss
-    alternatives: tuple[Alternative, ...] = ()  # the least loss first
-    proposed_by: str = "engine"
-    mode: Mode = "propose"  # by which the policy took it up
-    rule: str = ""  # of the policy
-    status: Status = "proposed"
-    because: str = ""  # of the status, one sentence
-    changed_at: float = 0.0  # when the status began
-    approved_by: str = ""
-    approved_at: float | None = None
-    claim: Claim | None = None
-    claims: int = 0  # the highest token that was given
-    failed_claims: int = 0  # how many claims failed before anything was begun
-    again_at: float | None = None  # after such a failure: not to be claimed before
-    ending: Ending | None = None  # of the newest claim that its holder has ended
-    cancelled_by: str = ""  # who did: proposed again, only a person lets it act
-    began_at: float | None = None  # first execution: from here on it counts in budget and breaker
-    completed_at: float | None = None
-    did: dict[str, Any] = {}  # what the scheduler says it did, node → what: what an undo takes back
-    out: tuple[str, ...] = ()  # nodes that it has taken out, or, where nobody knows how far it came, may have
-    undo: Undo | None = None
-    give_back: tuple[str, ...] = ()  # by the undo: nodes that nobody else has taken out as well
-    outcome: Outcome | None = None
-    version: int = 1  # its ETag: of all but the end of its claim, which says nothing to who decides
+    id: Annotated[str, doc("`rem-` and 12 hexadecimal digits.")]
+    incident: Annotated[str, doc("The incident that it is for.")]
+    verdict_version: Annotated[int, doc("The version of the incident's verdict that it rests on.")]
+    job: Annotated[str, doc("The job that it is for.")]
+    attempt: Annotated[int | None, doc("The attempt that the incident is of; null: unknown.")]
+    kind: Annotated[Kind, doc("What is to be done.")]
+    nodes: Annotated[
+        tuple[str, ...], doc("The nodes to take out or to examine; empty where the kind concerns no node.")
+    ]
+    fault_class: Annotated[str, doc("The fault class of the verdict.")]
+    symptom: Annotated[str, doc("The symptom of the verdict.")]
+    probability: Annotated[float, doc("The lowest probability among the culprits of the verdict.")]
+    why: Annotated[str, doc("One sentence.")]
+    proposed_at: Annotated[float, doc("When it was proposed.")]
+    role: Annotated[str | None, doc("The role to restart; null: none.")] = None
+    code_version: Annotated[
+        str | None, doc("For a rollback: the version of the newest attempt that is known to have run well.")
+    ] = None
+    replay: Annotated[ReplayPlan | None, doc("For a replay: the groups of nodes to run it on.")] = None
+    expected_loss_gpu_hours: Annotated[float | None, doc("What it costs on average; null: unknown.")] = None
+    priced_tenants: Annotated[
+        tuple[str, ...], doc("Other jobs on these nodes; their loss is part of the expected loss.")
+    ] = ()
+    alternatives: Annotated[
+        tuple[Alternative, ...], doc("The other plans that were weighed, the least loss first.")
+    ] = ()
+    proposed_by: Annotated[str, doc("The proposer.")] = "engine"
+    mode: Annotated[Mode, doc("The mode of the rule that it was proposed under.")] = "propose"
+    rule: Annotated[str, doc("The rule of the policy that fits; empty: none.")] = ""
+    status: Annotated[Status, doc("How far it is.")] = "proposed"
+    because: Annotated[str, doc("The reason of the status, one sentence.")] = ""
+    changed_at: Annotated[float, doc("When the status began.")] = 0.0
+    approved_by: Annotated[str, doc("The caller that approved it; empty: none.")] = ""
+    approved_at: Annotated[float | None, doc("When it was approved; null: it was not.")] = None
+    claim: Annotated[Claim | None, doc("The current claim; null: none.")] = None
+    claims: Annotated[int, doc("The newest fencing token; an older one is refused.")] = 0
+    failed_claims: Annotated[int, doc("How many claims failed before anything began.")] = 0
+    again_at: Annotated[float | None, doc("After such a failure: the earliest next claim.")] = None
+    ending: Annotated[Ending | None, doc("How the holder of the newest ended claim has ended it.")] = None
+    cancelled_by: Annotated[
+        str, doc("The caller that cancelled it; empty: none. Proposed again, it needs a person's approval.")
+    ] = ""
+    began_at: Annotated[
+        float | None, doc("When it was first executed; from then on it counts in the budget and the breaker.")
+    ] = None
+    completed_at: Annotated[float | None, doc("When the scheduler reported it done.")] = None
+    did: Annotated[
+        dict[str, Any], doc("What the scheduler reports that it did, by node: what an undo takes back.")
+    ] = {}
+    out: Annotated[tuple[str, ...], doc("Nodes that it has taken out, or may have.")] = ()
+    undo: Annotated[Undo | None, doc("The request to undo it; null: none.")] = None
+    give_back: Annotated[
+        tuple[str, ...], doc("Nodes that its undo returns, or has: no other remediation has taken these out as well.")
+    ] = ()
+    outcome: Annotated[Outcome | None, doc("What the job did afterwards; null: not known yet.")] = None
+    version: Annotated[int, doc("Its ETag. A heartbeat of its claim leaves it as it is.")] = 1
 
     @property
     def may_have_taken(self) -> bool:
-        """Whether it may have taken nodes out: it has begun, or somebody who had not says what they did."""
+        """Whether it may have taken nodes out: it has begun, or a holder that had not begun reports what it did."""
         return self.kind in TAKES_NODES and (self.began_at is not None or bool(self.did))
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Leave a node or a job alone until then."""
+    """A node or a job that nothing acts on until an instant. Instants are UTC seconds."""
 
-    id: str
-    by: str
-    reason: str
-    made_at: float
-    until: float
-    node: str | None = None
-    job: str | None = None
+    id: Annotated[str, doc("`hold-` and 12 hexadecimal digits.")]
+    by: Annotated[str, doc("The caller that made it.")]
+    reason: Annotated[str, doc("Why, in the caller's words.")]
+    made_at: Annotated[float, doc("When it was made.")]
+    until: Annotated[float, doc("When it ends.")]
+    node: Annotated[str | None, doc("The node that is held; null: it is of a job.")] = None
+    job: Annotated[str | None, doc("The job that is held; null: it is of a node.")] = None
 
 
 class Freeze(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,37 +210,51 @@ def same_node(one: str, other: str) -> bool:
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why a remediation must not act now."""
+    """One blocker: a reason why a remediation must not act now."""
 
-    code: str  # frozen held expired breaker budget again policy minimum moved acting saving tenants shards superseded merged
-    text: str  # one sentence: the thing, the value, the bound, the next step
+    code: Annotated[
+        str,
+        doc(
+            "frozen, held, expired, breaker, budget, again, policy, minimum, moved, acting, saving, tenants, shards, "
+            "superseded or merged."
+        ),
+    ]
+    text: Annotated[str, doc("One sentence: the thing, its value, the bound, and the next step.")]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much may be done in how short a time."""
 
-    evictions_an_hour: int = 4  # nodes
-    breaker_share: float = 0.05  # of the fleet's nodes
-    breaker_least_nodes: int = 3  # below this many the share does not trip: of ten nodes 5 % is none
-    breaker_seconds: float = 3_600.0
-    proposal_seconds: float = 4 * 3_600.0  # a proposal that nobody answers expires
-    approval_seconds: float = 1_800.0  # an approved one that nobody claims expires
-    claim_seconds: float = 600.0  # the longest claim
-    verify_seconds: float = 1_800.0  # after this without news the outcome is unknown
+    evictions_an_hour: Annotated[int, doc("Most nodes taken out in an hour.")] = 4
+    breaker_share: Annotated[float, doc("The breaker opens when this share of the fleet's nodes was taken out …")] = (
+        0.05
+    )
+    breaker_least_nodes: Annotated[int, doc("… and at least so many nodes: of ten nodes, 5 % is none …")] = 3
+    breaker_seconds: Annotated[float, doc("… within this time.")] = 3_600.0
+    proposal_seconds: Annotated[float, doc("A proposal that no person answers expires after this time.")] = 4 * 3_600.0
+    approval_seconds: Annotated[float, doc("An approved remediation that no scheduler claims expires after this.")] = (
+        1_800.0
+    )
+    claim_seconds: Annotated[float, doc("The longest lease of a claim.")] = 600.0
+    verify_seconds: Annotated[float, doc("Without news for this time the outcome is unknown.")] = 1_800.0
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be done by itself about one class of faults. What is left out fits everything."""
+    """What may be done automatically about one class of faults. A condition that is null fits everything."""
 
-    name: str
-    mode: Mode = "propose"
-    kind: Kind | None = None
-    symptom: str | None = None
-    fault_class: str | None = None
-    job: str | None = None  # a pattern with * and ?
-    least_probability: float = 0.0
-    least_precision: float = 0.95  # what shadow mode must have shown, at its 95 % lower bound, before it may act
-    most_nodes: int = 1  # that one remediation may take by itself
+    name: Annotated[str, doc("The name of the rule.")]
+    mode: Annotated[Mode, doc("propose: a person decides; shadow: count only; automatic: act.")] = "propose"
+    kind: Annotated[Kind | None, doc("Condition: the kind of the remediation.")] = None
+    symptom: Annotated[str | None, doc("Condition: the symptom of the verdict.")] = None
+    fault_class: Annotated[str | None, doc("Condition: the fault class of the verdict.")] = None
+    job: Annotated[str | None, doc("Condition: the job's name, a pattern with `*` and `?`.")] = None
+    least_probability: Annotated[
+        float, doc("Condition: the lowest probability among the culprits is at least this.")
+    ] = 0.0
+    least_precision: Annotated[
+        float, doc("The 95 % lower bound of the precision that shadow mode must have shown before the rule may act.")
+    ] = 0.95
+    most_nodes: Annotated[int, doc("Most nodes that one remediation may take out automatically.")] = 1
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
