@@ -17,7 +17,7 @@ help: ## this list
 	@printf '\n%s\n' "BENCH=smallest and ACCEPTANCE=smallest shorten those two. PYTHON=… chooses the interpreter (3.11 or newer)."
 	@printf '%s\n' "PYTEST_ARGUMENTS='tests/house/test_docs.py -x' narrows the tests. FAULTHOUND_CORPUS=… names a folder of labelled real dumps."
 
-run: .venv/installed-diagnose ## diagnose the recorded incident in examples/hung_job
+run: .venv/installed ## diagnose the recorded incident in examples/hung_job
 	@mkdir -p out
 	.venv/bin/faulthound diagnose examples/hung_job --html out/report.html
 	@printf '\n%s\n' "The same as a page: $$PWD/out/report.html"
@@ -25,7 +25,7 @@ run: .venv/installed-diagnose ## diagnose the recorded incident in examples/hung
 serve: .venv/installed-service ## run the service for this machine, on http://127.0.0.1:4747, with its data in out/service
 	FAULTHOUND_DATA=out/service .venv/bin/faulthound serve
 
-agent: .venv/installed-agent ## run an agent on this machine that reports to it, with its spool in out/agent
+agent: .venv/installed ## run an agent on this machine that reports to it, with its spool in out/agent
 	.venv/bin/faulthound-agent run --service http://127.0.0.1:4747 --state out/agent
 
 test: .venv/installed-test ## run the test suite; prints what each part took
@@ -48,7 +48,7 @@ acceptance: .venv/installed-test ## the full matrices, resumable, into docs/meas
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))
 
 lock: .venv/made ## resolve every dependency anew and rewrite constraints.txt
-	$(PIP) install -qq --dry-run --ignore-installed --report .venv/resolved.json '.[diagnose,agent,service,test,lint]' 'setuptools>=80'
+	$(PIP) install -qq --dry-run --ignore-installed --report .venv/resolved.json '.[test,lint]' 'setuptools>=80'
 	.venv/bin/python .ci/lock.py .venv/resolved.json >.venv/constraints.txt
 	mv .venv/constraints.txt constraints.txt
 
@@ -58,11 +58,18 @@ clean: ## remove the environment, the caches and what was generated
 
 # One environment and one stamp an extra: a second call installs nothing and needs no network.
 # The build backend comes first and by its pin: an isolated build would fetch its own and obey no constraints.
+define installing
+@echo "Installing faulthound$(1) into .venv (once; a minute or two) …"
+@$(PIP) install -qq --constraint constraints.txt setuptools
+@$(PIP) install -qq --constraint constraints.txt --no-build-isolation --editable '.$(1)'
+@touch '$@'
+endef
+
+.venv/installed: .venv/made pyproject.toml constraints.txt
+	$(call installing)
+
 .venv/installed-%: .venv/made pyproject.toml constraints.txt
-	@echo "Installing faulthound[$*] into .venv (once; a minute or two) …"
-	@$(PIP) install -qq --constraint constraints.txt setuptools
-	@$(PIP) install -qq --constraint constraints.txt --no-build-isolation --editable '.[diagnose,$*]'
-	@touch '$@'
+	$(call installing,[$*])
 
 .venv/made:
 	@command -v $(PYTHON) >/dev/null || \

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HEADER = """\
-# Exact versions of everything that `pip install '.[diagnose,agent,service,test,lint]'` brings, made by `make lock`; do not edit.
+# Exact versions of everything that `pip install '.[test,lint]'` brings, made by `make lock`; do not edit.
 # torch is not here: only the `test` extra in pyproject.toml names it, at its exact version.
 """
 LEFT_OUT = {"faulthound", "torch"}

@@ -28,9 +28,7 @@ def expand(hostlist: str) -> list[str]:
     try:
         from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
     except ImportError as error:
-        raise Damaged(
-            f"{hostlist[:80]!r} is a hostlist: pip install 'faulthound[diagnose]', or write one host a line"
-        ) from error
+        raise Damaged(f"{hostlist[:80]!r} is a hostlist: pip install ClusterShell, or write one host a line") from error
     names: list[str] = []
     for part in re.split(
         r",(?![^\[]*\])", hostlist

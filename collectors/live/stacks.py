@@ -88,9 +88,7 @@ class Stacks:
     def __call__(self, asked: Asked | None) -> Iterable[Yielded]:
         """Yield the stacks that are due, or all of them when asked."""
         if not self._program:
-            raise NothingToCollect(
-                "py-spy is not installed: install faulthound[agent], or name it by the option `program`"
-            )
+            raise NothingToCollect("py-spy is not installed: pip install py-spy, or name it by the option `program`")
         targets = self._targets()
         if not targets:
             raise NothingToCollect("no training process runs here")

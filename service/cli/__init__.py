@@ -7,13 +7,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from faulthound import PACKAGES
 from service.endings import BROKEN_PIPE, INTERRUPTED, USAGE
 
-_EXTRAS = dict.fromkeys(("typer", "rich", "numpy", "jinja2", "ClusterShell"), "diagnose") | dict.fromkeys(
-    ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "sqlalchemy", "alembic", "psycopg", "pydantic",
-     "pydantic_core", "pydantic_settings", "structlog", "httpx_sse"),
-    "service",
-)  # fmt: skip
+_OF_THE_BASE = frozenset(
+    ("typer", "rich", "numpy", "jinja2", "ClusterShell", "httpx", "msgspec", "stamina", "prometheus_client")
+)
+_OF_THE_SERVICE = frozenset((
+    "fastapi", "starlette", "uvicorn", "uvloop", "httptools", "sqlalchemy", "alembic", "psycopg", "pydantic",
+    "pydantic_core", "pydantic_settings", "structlog", "httpx_sse", "standardwebhooks",
+))  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,10 +69,11 @@ def _closed_pipe() -> int:
 
 def _say_which_extra(missing: ModuleNotFoundError) -> int:
     package = (missing.name or "").partition(".")[0]
-    if package in ("collectors", "analyzers", "service") or not package:
+    if package in PACKAGES or not package:
         raise missing
-    extra = _EXTRAS.get(package)
-    what = f"'faulthound[{extra}]'" if extra else package
+    what = (
+        "faulthound" if package in _OF_THE_BASE else "'faulthound[service]'" if package in _OF_THE_SERVICE else package
+    )
     print(
         f"faulthound: this command needs the Python package {package}, which is not installed: pip install {what}",
         file=sys.stderr,

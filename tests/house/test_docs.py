@@ -21,7 +21,7 @@ FIRST_SCREEN_LINES = 25
 ARCHITECTURE_LINES = 60
 ROOMED = ("collectors", "analyzers", "service")  # packages whose folders are rooms; elsewhere the top folder is one
 INSTALLING = """\
-Installing faulthound[diagnose] into .venv (once; a minute or two) …
+Installing faulthound into .venv (once; a minute or two) …
 .venv/bin/faulthound diagnose examples/hung_job --html out/report.html
 """
 REPORTED = "\nThe same as a page: …/out/report.html\n"

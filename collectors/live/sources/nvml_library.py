@@ -38,7 +38,7 @@ class Nvml:
         try:
             self.api: Any = importlib.import_module("pynvml")
         except ImportError as error:
-            raise NothingToCollect("nvidia-ml-py is not installed: pip install 'faulthound[agent]'") from error
+            raise NothingToCollect("nvidia-ml-py is not installed: pip install nvidia-ml-py") from error
         if library is not None:
             _preload(library)
         try:

@@ -385,7 +385,7 @@ def test_a_missing_extra_is_named() -> None:
         done = faulthound(*arguments, before=f"import sys; sys.modules[{package!r}] = None")
         assert done.returncode == 2
         assert package in done.stderr
-        assert "pip install 'faulthound[diagnose]'" in done.stderr
+        assert "pip install faulthound\n" in done.stderr
         assert "Traceback" not in done.stderr
 
 
