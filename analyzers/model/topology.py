@@ -53,6 +53,7 @@ class Topology:
     nodes: Mapping[int, str] = field(default_factory=dict)
     groups: tuple[ProcessGroup, ...] = ()
     coordinates: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # rank → {"pp": 1, "dp": 0, "tp": 5}
+    sized: bool = False  # a record states how many ranks there are; otherwise there may be higher ones than were seen
 
     @cached_property
     def by_key(self) -> dict[str, ProcessGroup]:
@@ -94,7 +95,8 @@ def infer(window: Window) -> Topology:
     named = _named_groups(window)
     ranks = _expected_ranks(window, nodes, named)
     groups = _with_inferred_members(window, named, ranks)
-    return Topology(ranks, nodes, groups, _coordinates(groups))
+    sized = any(group.members is not None for group in named) or any(p.world_size for p in window.of(Placement))
+    return Topology(ranks, nodes, groups, _coordinates(groups), sized)
 
 
 def _nodes(window: Window) -> dict[int, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from analyzers.diagnosis.hang.coverage import DumpCoverage
 from analyzers.diagnosis.hang.desync import Mismatch
 from analyzers.diagnosis.hang.rhythm import Rhythm
 from analyzers.diagnosis.hang.roots import Ending, Paths, chains
@@ -15,6 +16,7 @@ from analyzers.diagnosis.hang.wording import (
     CIRCLE,
     OPAQUE,
     SHARED,
+    UNLISTED,
     UNRECORDED,
     UNTIMED,
     Words,
@@ -35,6 +37,8 @@ STRENGTH = {
     "device_stuck": 0.9,
     "desync": 0.9,
 }
+# Gloo's sends go unrecorded, and nothing says how many ranks there are: one that waits for nobody may wait for one unseen.
+UNSIZED = 0.8
 # More independent roots than this share a cause that is not any of them (a switch, a file system, the code).
 MOST_ROOT_RANKS, MOST_ROOT_NODES = 8, 4
 
@@ -50,16 +54,23 @@ class Claims:
     beat: Rhythm
     paths: Paths = field(init=False)
     words: Words = field(init=False)
+    coverage: DumpCoverage = field(init=False)
+    unlisted: bool = False  # a group waits for members that no dump lists
     explained: bool = False  # something else already explains the hang
 
     def __post_init__(self) -> None:
         """Index the graph backwards once."""
         self.paths = Paths(self.waits)
         self.words = Words(self.window, self.topology, self.situation, self.waits)
+        self.coverage = DumpCoverage(self.situation, self.topology)
 
     def desyncs(self, found: list[Mismatch]) -> Iterator[Finding]:
         """A rank that calls something else than its group is the code's doing; never a machine's."""
         for mismatch in found[:MOST_ROOT_RANKS]:
+            members = self.situation.members[mismatch.group]
+            if self.coverage.mostly_absent(members):  # the majority of those seen may be the minority of all
+                yield self._open("desync", tuple(mismatch.calls), self.coverage.absent.intersection(members))
+                continue
             why = self.words.disagreement(mismatch)
             row = mismatch.row
             evidence = self.words.evidence(why, int(self.situation.progress.table["rank"][row]), mismatch.created_ns)
@@ -83,7 +94,9 @@ class Claims:
         if not singles and not disagreements and not any(e.cyclic for e in left) and not self.waits.stuck:
             singles = sorted(self.situation.progress.lost_counts)
         self.explained = bool(disagreements) or any(e.cyclic or self.waits.stuck & set(e.operations) for e in left)
-        yield from self._stuck_operations([e for e in left if not e.ranks])
+        stuck = [e for e in left if not e.ranks]
+        self.unlisted = any(self.coverage.may_have_more_members(op) for e in stuck for op in e.operations[:1])
+        yield from self._stuck_operations(stuck)
         yield from (self._cycle(ending) for ending in left if ending.cyclic)
         yield from self._ranks(singles)
 
@@ -95,26 +108,41 @@ class Claims:
         absent = [rank for rank in singles if rank not in dumped]
         if opaque:
             yield self._finding("unknown", "outside", (), tuple(opaque), missing=(OPAQUE.format(ranks=opaque),))
-        if shown and len(singles) > 1 and self._unrecorded_waits():
+        unrecorded = bool(shown) and self._unrecorded_waits()
+        idle = self._idle() if unrecorded else []
+        unseen = self.coverage.absent.intersection(idle) - set(absent)
+        if unrecorded and not self.topology.sized and (unseen or self.unlisted):
+            # They may wait for ranks of which nothing is known, and those for ranks above the highest that was seen.
+            yield self._open("never_entered", tuple(shown), unseen)
+            return
+        if unrecorded and len(singles) > 1:
             # They may wait for each other where nothing is recorded: one set, unless something else explains it.
             if not self.explained:
-                idle = self._idle()
                 yield self._set(idle, "never_entered", UNRECORDED.format(ranks=listed(idle)))
             return
         if shown:
-            yield from self._shown(shown)
-        if absent:
+            most = UNSIZED if unrecorded and not self.topology.sized else 1.0
+            yield from self._shown(shown, beside=absent, most=most)
+        if absent and self.coverage.too_few_to_blame(absent):
+            yield self._open("no_dump", tuple(absent), absent)
+        elif absent:
             yield self._absent(absent, beside=bool(shown) or self.explained)
 
-    def _shown(self, ranks: list[int]) -> Iterator[Finding]:
-        if self._share_a_cause(ranks):
+    def _open(self, fault_class: str, ranks: tuple[int, ...], wanted: Collection[int]) -> Finding:
+        """What the dumps at hand cannot decide: no suspects, and whose dumps would decide."""
+        missing = (self.coverage.wanted(wanted),) if wanted else ()
+        return self._finding("unknown", fault_class, (), ranks, missing=missing)
+
+    def _shown(self, ranks: list[int], beside: list[int], most: float) -> Iterator[Finding]:
+        alike = [*ranks, *beside] if self.coverage.mostly_absent(self.topology.ranks) else ranks
+        if self._share_a_cause(alike):
             yield self._finding("unknown", "outside", (), tuple(ranks), missing=(SHARED.format(count=len(ranks)),))
         else:
             by_class: dict[str, list[int]] = {}
             for rank in ranks:
                 by_class.setdefault(self._class_of(rank), []).append(rank)
             for fault_class, members in by_class.items():
-                suspects = tuple(self._suspect(rank, fault_class) for rank in members)
+                suspects = tuple(self._suspect(rank, fault_class, most) for rank in members)
                 yield self._finding("machine", fault_class, suspects, tuple(members), together=True)
 
     def _class_of(self, rank: int) -> str:
@@ -149,6 +177,10 @@ class Claims:
             if operation not in self.waits.stuck:
                 continue
             ranks = tuple(sorted(self.waits.waiting[operation]))
+            if self.coverage.may_have_more_members(operation):
+                unlisted = UNLISTED.format(operation=self.words.named(operation))
+                yield self._finding("unknown", "device_or_network", (), ranks, missing=(unlisted,))
+                continue
             late = self._not_started(operation, ranks)
             if late:
                 suspects = tuple(self._late_device(rank, operation) for rank in late)
@@ -226,11 +258,13 @@ class Claims:
         return self._finding(cause, fault_class, suspects, tuple(ranks), missing=(missing,))
 
     def _undecided(self, rank: int, count: int) -> str:
+        if count == 1:
+            return f"rank {rank} alone is in it, and has not finished it"
         told = self.words.waited(rank)
         more = f": {self.words.told(told)}" if told else ""
         return f"rank {rank} is one of {count} that the dumps cannot tell apart{more}"
 
-    def _suspect(self, rank: int, fault_class: str) -> Suspect:
+    def _suspect(self, rank: int, fault_class: str, most: float) -> Suspect:
         waited = self.words.waited(rank)
         told = self.words.told(waited) if waited else "nobody else stands out"
         if fault_class == "completion_lost":
@@ -240,7 +274,7 @@ class Claims:
             why = f"rank {rank} waits for nobody and never launched what its peers wait in; {told}"
         return Suspect(
             kind="rank",
-            strength=STRENGTH[fault_class],
+            strength=min(STRENGTH[fault_class], most),
             why=why,
             ranks=(rank,),
             evidence=self.words.evidence_for(rank),
