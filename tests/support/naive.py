@@ -4,42 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzers.diagnosis.hang.roots import Ending
-from analyzers.diagnosis.hang.waits import Node, Operation
 from analyzers.model.recorder import RecorderTable
 
 SYNCHRONISING = ("all_reduce", "all_gather", "_all_gather_base", "_reduce_scatter_base", "all_to_all", "barrier")
-
-
-def reachable(after: dict[Node, set[Node]], start: Node) -> set[Node]:
-    """Return all that a node waits for, directly or not; itself only where it waits for itself."""
-    found: set[Node] = set()
-    agenda = list(after.get(start, set()))
-    while agenda:
-        node = agenda.pop()
-        if node not in found:
-            found.add(node)
-            agenda.extend(after.get(node, set()))
-    return found
-
-
-def endings(after: dict[Node, set[Node]]) -> list[Ending]:
-    """Return each set of nodes that wait for one another and for nobody else: every reachable node reaches back."""
-    nodes = set(after) | {target for targets in after.values() for target in targets}
-    reach = {node: reachable(after, node) for node in nodes}
-    parts = {
-        frozenset({node} | reach[node])
-        for node in nodes
-        if all(node in reach[other] or other == node for other in reach[node])
-    }
-    found = [
-        Ending(
-            tuple(sorted(node for node in part if isinstance(node, int))),
-            tuple(sorted(node for node in part if isinstance(node, Operation))),
-        )
-        for part in parts
-    ]
-    return sorted(found, key=lambda ending: (ending.ranks, ending.operations))
 
 
 def equal_keys(columns: Sequence[Sequence[int]]) -> list[int]:
