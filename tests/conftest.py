@@ -50,6 +50,21 @@ def corpus() -> Path:
     return folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what can be seen from a test itself: a PostgreSQL server, a real job, a bound in time."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if (
+            "postgres" in getattr(item, "fixturenames", ()) and "sqlite" not in parameters
+        ) or "postgresql" in parameters:
+            item.add_marker("system")
+        if item.path.is_relative_to(REPOSITORY / "tests" / "real_jobs"):
+            item.add_marker("alone")
+        function = getattr(item, "function", None)
+        if function is not None and "in_time" in function.__code__.co_names:
+            item.add_marker("bound")
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add a test's set-up, call and tear-down to its file's total."""
     part = report.nodeid.partition("::")[0]

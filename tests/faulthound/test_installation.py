@@ -14,7 +14,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLED_SECONDS = 600
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 
 Ran = subprocess.CompletedProcess[str]
 

@@ -64,7 +64,7 @@ class AgentService:
             blocks = list(self.batches.values())
         return [one for data in blocks for one in block.decode(data) if not kinds or isinstance(one, kinds)]
 
-    def wait(self, wanted: Callable[[], bool], seconds: float = 15.0) -> bool:
+    def wait(self, wanted: Callable[[], bool], seconds: float = 60.0) -> bool:
         """Wait until something is so; False if it never was."""
         until = time.monotonic() + seconds
         while not wanted():

@@ -47,11 +47,11 @@ def alertmanager(folder: Path, webhook: str) -> Iterator[str]:
         yield url
     finally:
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 def _wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             if httpx.get(f"{url}/-/ready").is_success:

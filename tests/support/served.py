@@ -25,7 +25,7 @@ from service.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BLOCK_TYPE = "application/vnd.faulthound.block"
-FOLLOWED_SECONDS = 10.0
+FOLLOWED_SECONDS = 60.0
 
 
 class Client(httpx.Client):
@@ -33,7 +33,7 @@ class Client(httpx.Client):
 
     def __init__(self, app: FastAPI, url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        super().__init__(base_url=url, headers=headers, timeout=30)
+        super().__init__(base_url=url, headers=headers, timeout=60)
         self.app, self.url = app, url
         self._others: dict[str, Client] = {}
 
@@ -108,7 +108,7 @@ def served(folder: Path, **settings: Any) -> Iterator[Client]:
             yield client
         app.state.service.waiting._loop.call_soon_threadsafe(app.state.service.let_go)
         server.should_exit = True
-        thread.join(timeout=30)
+        thread.join(timeout=60)
 
 
 @contextmanager
@@ -132,17 +132,17 @@ def serving(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=60)
         finally:
             process.kill()
             process.stdout.close()  # type: ignore[union-attr]
 
 
 def _wait_ready(url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
-            httpx.get(f"{url}/healthz", timeout=2, verify=False)
+            httpx.get(f"{url}/healthz", timeout=10, verify=False)
             return
         except httpx.TransportError:
             time.sleep(0.05)

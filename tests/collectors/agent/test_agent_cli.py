@@ -21,6 +21,7 @@ from collectors.agent.settings import KEYS, Misconfigured, Settings, load
 from collectors.live import registry
 from collectors.records import NOT_READ, Samples, Unread, block
 from tests.support.agent_service import AgentService, agent_service
+from tests.support.bounds import in_time
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 VERBS = ("run", "once", "check", "status", "probe")
@@ -140,12 +141,12 @@ def running(tmp_path: Path, service: AgentService) -> Iterator[list[str]]:
     """A running agent; its flags."""
     flags = ["--service", service.url, "--state", str(tmp_path / "state"), "--node", "gpu-0001", "--collectors", "host"]
     with subprocess.Popen([sys.executable, "-m", "collectors.agent", "run", *flags], cwd=REPOSITORY) as process:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not (tmp_path / "state/status.json").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         yield flags
         process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
+        assert process.wait(60) == 0
 
 
 def test_check_of_a_healthy_node(running: list[str], service: AgentService) -> None:
@@ -153,7 +154,7 @@ def test_check_of_a_healthy_node(running: list[str], service: AgentService) -> N
     began_at = time.monotonic()
     done = faulthound_agent("check", *running)
 
-    assert time.monotonic() - began_at < 5
+    assert in_time(time.monotonic() - began_at, 5)
     assert (done.returncode, done.stdout) == (0, "OK: gpu-0001: the agent runs and the service takes its records\n")
     assert not [key for key in service.batches if key[1] == "check"]
 
@@ -200,7 +201,7 @@ def test_check_of_a_service_that_hangs(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         done = faulthound_agent("check", "--service", url, "--state", str(tmp_path))
 
-    assert time.monotonic() - began_at < 5
+    assert in_time(time.monotonic() - began_at, 5)
     assert done.returncode == 2
     assert f"{url} cannot be reached (ReadTimeout" in done.stdout
 

@@ -65,7 +65,7 @@ class Node:
         """Give one command and return its result."""
         before = len(self.results())
         self.commands.take(Command(f"c{before}", verb, arguments, time.time() + 60))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while len(self.results()) == before and time.monotonic() < deadline:
             time.sleep(0.02)
         result = self.results()[-1]

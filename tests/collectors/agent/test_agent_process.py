@@ -43,7 +43,7 @@ def agent(state: Path, service: AgentService) -> Iterator[subprocess.Popen[bytes
             assert service.wait(lambda: status_of(state) == process.pid)
             yield process
             process.send_signal(signal.SIGTERM)
-            assert process.wait(15) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -78,7 +78,7 @@ def test_sigterm_ships_what_there_is(tmp_path: Path) -> None:
         assert service.wait(lambda: len(service.batches) >= 2 and status_of(tmp_path) == process.pid)
         began_at = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        code = process.wait(10)
+        code = process.wait(60)
         seconds = time.monotonic() - began_at
         (coverage,) = service.records(Coverage)
 

@@ -22,6 +22,7 @@ from collectors.agent.spool import Batch, Spool
 from collectors.live.sources.clock import NodeClock
 from collectors.records import LogEvent, block
 from tests.support.agent_service import AgentService, Reply, agent_service
+from tests.support.bounds import in_time
 
 CLOCK = NodeClock()
 
@@ -88,7 +89,7 @@ def test_an_absent_service_loses_nothing(tmp_path: Path) -> None:
         port = service.port
     spool = spool_with(tmp_path, 1)
     with shipping(spool, settings_of(f"http://127.0.0.1:{port}")) as shipper:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not shipper.shipped.trouble and time.monotonic() < deadline:
             time.sleep(0.02)
         assert "refused" in shipper.shipped.trouble
@@ -135,7 +136,8 @@ def test_retry_after_is_obeyed(tmp_path: Path, status: int) -> None:
             assert service.wait(lambda: len(service.batches) == 1)
         waited_seconds = time.monotonic() - began_at
 
-    assert 1.0 <= waited_seconds < 4.0
+    assert waited_seconds >= 1.0
+    assert in_time(waited_seconds, 4.0)
     assert spool.state.refused_batches == 0
 
 

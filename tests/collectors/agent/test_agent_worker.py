@@ -19,6 +19,7 @@ from collectors.agent.worker import Failed, Worker
 from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run
 from collectors.live.sources.host import Host
 from collectors.records import LogEvent
+from tests.support.bounds import in_time
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -113,7 +114,7 @@ def test_a_hang_is_killed_at_the_bound(obedient: Worker, script: Path) -> None:
     script.write_text("record")
     time.sleep(1.0)
 
-    assert time.monotonic() - began_at < 6
+    assert in_time(time.monotonic() - began_at, 6)
     assert len(came) == 1
     assert not psutil.pid_exists(before)
     assert pid(obedient) != before
@@ -164,7 +165,7 @@ def test_the_child_dies_with_the_agent(script: Path, tmp_path: Path) -> None:
     agent.send_signal(signal.SIGKILL)
     agent.wait()
 
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)

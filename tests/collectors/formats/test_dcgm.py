@@ -23,6 +23,7 @@ from collectors.live import NothingToCollect, Readings, registry
 from collectors.live import dcgm as live
 from collectors.live.sources.host import Host
 from collectors.records import NOT_READ, Device, KernelEvent, Record, Samples, Unread
+from tests.support.bounds import in_time
 
 AT = 1_790_000_000.0
 
@@ -289,7 +290,7 @@ def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     with exporter(drip) as url, pytest.raises(TimeoutError, match="timeout_seconds"):
         collect(url, timeout_seconds=0.4)()
-    assert time.monotonic() - began < 5
+    assert in_time(time.monotonic() - began, 5)
 
 
 def test_a_wrong_address_says_what_a_right_one_is() -> None:

@@ -25,6 +25,7 @@ from collectors.files.opening import Limits
 from collectors.files.reading import read_file, read_paths
 from collectors.formats import Input, Sniff, _formats, reader, registry
 from collectors.records import FlightRecorderDump, Record, Unread
+from tests.support.bounds import in_time
 
 MOST_MEMORY_MB = 300
 GOOD = pickle.dumps({"version": "2.9", "pg_config": {}, "pg_status": {}, "entries": []}, 2)
@@ -229,7 +230,7 @@ def test_a_hundred_thousand_empty_files_are_a_message(tmp_path: Path) -> None:
     found = measured(tmp_path)
     assert found["kinds"] == {"FlightRecorderDump": 1, "Unread": 1001}
     assert found["mb"] < MOST_MEMORY_MB
-    assert found["seconds"] < 60
+    assert in_time(found["seconds"], 60)
 
 
 def test_bytes_that_are_no_text_cost_a_message(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_a_fifo_a_socket_and_a_device_are_not_waited_for(tmp_path: Path) -> None
         listening.bind(str(tmp_path / "socket"))
     start = time.monotonic()
     records = [*read_paths([tmp_path]), *read_file("/dev/zero")]
-    assert time.monotonic() - start < 30
+    assert in_time(time.monotonic() - start, 30)
     assert [(outcome, reason.split(" is not")[0]) for outcome, reason in unread(records)] == [
         ("refused", "a FIFO"),
         ("refused", "a socket"),

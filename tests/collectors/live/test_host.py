@@ -20,6 +20,7 @@ from collectors.live.host_load import HostLoad
 from collectors.live.sources.host import Host, Roots
 from collectors.live.sources.mounts import Mount, RemoteMounts, mounts
 from collectors.records import Device, DeviceState, ProcessState, Unread
+from tests.support.bounds import in_time
 
 STAT = """cpu  100 2 30 4000 5 6 7 8 0 0
 cpu0 100 2 30 4000 5 6 7 8 0 0
@@ -284,7 +285,8 @@ def test_a_remote_mount_that_answers_is_timed_and_measured(tmp_path: Path) -> No
 
     found = run(HostLoad(node(tmp_path, {"proc/1/mountinfo": MOUNTINFO})))
 
-    assert 0 < rows(found, "mount")["/data sets"]["answer_seconds"] < 3
+    assert rows(found, "mount")["/data sets"]["answer_seconds"] > 0
+    assert in_time(rows(found, "mount")["/data sets"]["answer_seconds"], 3)
     asked = os.statvfs(tmp_path)
     assert rows(found, "filesystem")["/data sets"]["total_bytes"] == asked.f_blocks * asked.f_frsize
     device = next(one for one in found if isinstance(one, Device) and one.type == "mount")
@@ -339,7 +341,7 @@ def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, su
 
     began = time.monotonic()
     found = look(collector)
-    assert time.monotonic() - began < 5
+    assert in_time(time.monotonic() - began, 5)
     assert rows(found, "mount")[point]["answer_seconds"] == math.inf
     assert [(one.device, one.state) for one in found if isinstance(one, DeviceState)] == [(point, "no_answer")]
     assert rows(found, "cpu")
@@ -347,7 +349,7 @@ def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, su
     began = time.monotonic()
     for _ in range(5):
         assert rows(look(collector), "mount")[point]["answer_seconds"] == math.inf
-    assert time.monotonic() - began < 2.5  # nobody is sent, so nobody is waited for
+    assert in_time(time.monotonic() - began, 2.5)  # nobody is sent, so nobody is waited for
     assert collector._remote.out == 1
 
     real = HostLoad(Host("gpu-0001"))
@@ -356,7 +358,7 @@ def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, su
 
     holder.kill()
     holder.wait()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while collector._remote.out and time.monotonic() < until:
         look(collector)
         time.sleep(0.05)
@@ -376,7 +378,7 @@ def test_a_slow_mount_does_not_delay_the_others(tmp_path: Path, monkeypatch: pyt
 
     assert (found["/slow"].state, found["/slow"].seconds) == ("no_answer", math.inf)
     assert found["/fast"].state == "ok"
-    assert found["/fast"].seconds < 0.9
+    assert in_time(found["/fast"].seconds, 0.9)
     assert found["/fast"].sizes["total_bytes"] == 2
     for sent in remote._sent.values():
         sent.child.kill()

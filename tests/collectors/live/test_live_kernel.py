@@ -16,6 +16,7 @@ from collectors.live import Cursor, NothingToCollect, Readings, Yielded, kernel
 from collectors.live.kernel import METRICS, Kernel
 from collectors.live.sources.host import Host, Roots
 from collectors.records import KernelEvent, Unread
+from tests.support.bounds import in_time
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 XID = "NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -246,7 +247,7 @@ def test_the_worst_flood_costs_little(tmp_path: Path, log: Log) -> None:
     before = time.process_time()
 
     assert counted(run(collector))["records_read_total"] == kernel.RECORDS_PER_RUN == 10_000
-    assert time.process_time() - before < 1.0
+    assert in_time(time.process_time() - before, 1.0)
 
 
 def test_a_blocked_task_is_sent_with_what_it_waits_for(tmp_path: Path, log: Log) -> None:
@@ -350,7 +351,7 @@ def entry(number: int, message: str, seconds: float) -> str:
 def patiently(collector: Kernel, count: int) -> list[Yielded]:
     """Runs until so many events have come, ten seconds at most."""
     found: list[Yielded] = []
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while len(events(found)) < count and time.monotonic() < until:
         found += run(collector)
         time.sleep(0.01)
@@ -373,7 +374,7 @@ def test_journald_is_followed_where_kmsg_cannot_be_opened(tmp_path: Path) -> Non
 
     again = Kernel(node(tmp_path, journalctl=program, cursor=kept))
     run(again)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (called := (tmp_path / "called").read_text().splitlines())[1:] == [] and time.monotonic() < until:
         time.sleep(0.01)
     assert "--after-cursor=s=1;i=2" in called[1]

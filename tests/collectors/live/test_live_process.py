@@ -104,7 +104,7 @@ def states(found: list[Yielded]) -> list[ProcessState]:
 def ends(collect: Callable[[None], object], count: int) -> list[ProcessState]:
     """Run until so many ends have been told."""
     told: list[ProcessState] = []
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while len(told) < count and time.monotonic() < until:
         try:
             told += [one for one in states(list(collect(None))) if one.state == "X"]  # type: ignore[call-overload]
@@ -230,7 +230,7 @@ def test_a_stopped_rank_is_told_within_a_run_and_again_when_it_goes_on(ranks: Ra
     assert os.geteuid() != 0 or "stop" in (stopped.wait_channel or "")
     assert states(list(collect(None))) == []
     process.send_signal(signal.SIGCONT)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while not (again := states(list(collect(None)))) and time.monotonic() < until:
         time.sleep(0.02)
     assert again[0].state in {"S", "R"}
@@ -241,7 +241,7 @@ def test_a_child_that_is_killed_is_a_child_of_its_rank(ranks: Ranks) -> None:
     program = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(p.pid, flush=True); p.wait(); import time; time.sleep(60)"  # noqa: E501
     process = ranks.start(0, program=program)
     collect = follower(ranks)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while not (below := collect._host.census.below(process.pid)) and time.monotonic() < until:
         list(collect(None))
         time.sleep(0.02)

@@ -26,6 +26,7 @@ from collectors.live.recorder import ASKING_SECONDS, Recorders
 from collectors.live.sources.asking import Budget, NoAnswer
 from collectors.live.sources.recorder_endpoints import doors
 from collectors.records import FlightRecorderDump, Unread
+from tests.support.bounds import in_time
 from tests.support.tailed_jobs import Node, of
 
 ASKED = Asked("recorders")
@@ -67,7 +68,7 @@ def serving(behave: Behaviour, path: Path | None = None) -> Iterator[str]:
     finally:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
-        thread.join(10)
+        thread.join(60)
 
 
 def http(answers: dict[str, object]) -> Behaviour:
@@ -183,7 +184,7 @@ def test_a_stopped_rank_is_told(node: Node, trainer: tuple[subprocess.Popen[str]
     assert [dump.rank for dump in of(found, FlightRecorderDump)] == [1]
     (told,) = of(found, Unread)
     assert (told.rank, told.outcome, "no answer in time" in told.reason) == (0, "limit", True)
-    assert took < ASKING_SECONDS
+    assert in_time(took, ASKING_SECONDS)
 
 
 def test_an_ordinary_run_only_looks(node: Node, tmp_path: Path) -> None:
@@ -246,7 +247,7 @@ def test_a_server_that_misbehaves_is_told(node: Node, behave: Behaviour, reason:
         begun = time.monotonic()
         found = node.run(Recorders(node.host), "recorder", ASKED)
 
-    assert time.monotonic() - begun < ASKING_SECONDS + 1
+    assert in_time(time.monotonic() - begun, ASKING_SECONDS + 1)
     assert [(told.rank, reason in told.reason) for told in of(found, Unread)] == [(0, True)]
     assert of(found, FlightRecorderDump) == []
 
@@ -297,7 +298,7 @@ def test_the_debug_pipe_is_written_to(node: Node, tmp_path: Path) -> None:
     time.sleep(0.1)
 
     (dump,) = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
-    monitor.join(5)
+    monitor.join(60)
 
     assert (dump.rank, dump.version, dump.count, dump.at) == (5, "2.10", 1, node.clock.at)
 
@@ -351,7 +352,7 @@ def test_dumps_are_found_where_pytorch_writes_by_itself(node: Node) -> None:
     time.sleep(0.1)
 
     found = of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)
-    monitor.join(5)
+    monitor.join(60)
 
     assert sorted(dump.rank or 0 for dump in found) == [0, 1, 2]
 
@@ -455,7 +456,7 @@ def test_many_ranks_answer_within_the_bound(node: Node, tmp_path: Path) -> None:
 
         assert sorted(dump.rank or 0 for dump in of(found, FlightRecorderDump)) == list(range(0, 16, 2))
         assert sorted(told.rank or 0 for told in of(found, Unread)) == list(range(1, 16, 2))
-        assert took < ASKING_SECONDS
+        assert in_time(took, ASKING_SECONDS)
 
 
 def test_no_training_process_is_nothing_to_collect(node: Node) -> None:

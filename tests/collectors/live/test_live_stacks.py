@@ -18,6 +18,7 @@ from collectors.live.sources.host import Host, Roots
 from collectors.live.sources.training import TrainingProcess
 from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks
 from collectors.records import Record, StackDump, Unread
+from tests.support.bounds import in_time
 from tests.support.process_tree import BOOTED_AT, ProcessTree
 
 PROGRAM = """
@@ -228,11 +229,12 @@ def test_a_pyspy_that_hangs_or_floods_is_ended(tmp_path: Path) -> None:
     began_at = time.monotonic()
     ran = pyspy.run([script(tmp_path / "hang", "exec sleep 60")], 0.3)
     assert (ran.code, ran.stuck) == (None, None)
-    assert time.monotonic() - began_at < 2.0
+    assert in_time(time.monotonic() - began_at, 2.0)
     ran = pyspy.run([script(tmp_path / "flood", "exec cat /dev/zero")], 10.0)
     assert ran.code is None
     assert pyspy.MOST_OUTPUT_BYTES < len(ran.output) < pyspy.MOST_OUTPUT_BYTES + (1 << 20)
-    assert 0.0 < ran.cpu_seconds < 10.0
+    assert ran.cpu_seconds > 0.0
+    assert in_time(ran.cpu_seconds, 10.0)
 
 
 def test_a_hanging_pyspy_is_told_of_every_rank(tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:

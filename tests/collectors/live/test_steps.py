@@ -15,6 +15,7 @@ from collectors.formats.job_log.step_lines import Step, read_step
 from collectors.live import NothingToCollect
 from collectors.live.steps import FILE_BYTES, MOST_EVENTS, JobLogs
 from collectors.records import STEP_COLUMNS, LogEvent, Steps, Unread
+from tests.support.bounds import in_time
 from tests.support.tailed_jobs import Node, column, of
 
 MEGATRON = (
@@ -439,7 +440,7 @@ def test_no_line_is_slow(node: Node, tmp_path: Path, begin: str, repeated: str) 
 
     node.run(JobLogs(node.host), "steps")
 
-    assert time.process_time() - begun < 1
+    assert in_time(time.process_time() - begun, 1)
 
 
 def test_a_lying_cursor_is_survived(node: Node, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from collectors.live.sources.rank_variables import (
 from collectors.live.sources.training import LOOKS_OF_THE_YOUNG, Census, TrainingProcess
 from collectors.records import Placement, Unread
 from collectors.records.block import encode
+from tests.support.bounds import in_time
 from tests.support.process_tree import BOOTED_AT, ProcessTree
 
 POD = "11112222-3333-4444-5555-666677778888"
@@ -328,7 +329,7 @@ def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
         began_at = time.perf_counter()
         assert len(census.look()) == 64
         seconds.append(time.perf_counter() - began_at)
-    assert min(seconds) < 0.05
+    assert in_time(min(seconds), 0.05)
 
 
 def test_two_jobs_on_a_node_are_two_placements(tree: ProcessTree) -> None:
@@ -383,7 +384,7 @@ def test_a_process_that_is_stuck_is_given_up_and_hides_nobody(tree: ProcessTree)
     assert pids(census.look()) == {0: 10}
     began_at = time.monotonic()
     assert pids(census.look()) == {0: 10}
-    assert time.monotonic() - began_at < WAIT_SECONDS
+    assert in_time(time.monotonic() - began_at, WAIT_SECONDS)
     tree.add(11, 1, torchrun(1))
     assert pids(census.look()) == {0: 10}, "no further read is begun while so many have not returned"
     for number in range(MOST_STUCK):
@@ -392,7 +393,7 @@ def test_a_process_that_is_stuck_is_given_up_and_hides_nobody(tree: ProcessTree)
         (tree.root / str(20 + number) / "environ").write_bytes(b"RANK=7" if number == 0 else b"")
     for number in range(MOST_STUCK, MOST_STUCK + 2):
         (tree.root / str(20 + number) / "environ").unlink()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while (found := pids(census.look())) != {0: 10, 1: 11, 7: 20} and time.monotonic() < until:
         time.sleep(0.05)
     assert found == {0: 10, 1: 11, 7: 20}
@@ -455,7 +456,7 @@ def test_real_processes_are_found_with_their_children() -> None:
     ]
     try:
         census = Census(Path("/proc"))
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         found: tuple[TrainingProcess, ...] = ()
         while time.monotonic() < until and not all(len(census.below(rank.pid)) == 1 for rank in ranks):
             found = tuple(one for one in census.look() if one.job == environment["FAULTHOUND_JOB"])

@@ -31,6 +31,7 @@ from service.store.database import Database
 from service.store.models import Alarm, Incident
 from tests.service.cli.test_incident_commands import database_of
 from tests.support import alertmanagers, command_line
+from tests.support.bounds import in_time
 from tests.support.incident_rows import AT, JOB, seed, verdict
 from tests.support.served import Client, served, serving
 from tests.support.sinks import Receiver, adapter, check_alerts, check_cloud_event, receiving, said
@@ -76,7 +77,7 @@ def numbers(events: list[Any]) -> list[int]:
 
 def begun(state: Path) -> None:
     """Wait until an adapter knows where it is."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not state.exists() or json.loads(state.read_text())["after"] is None:
         assert time.monotonic() < deadline, "the adapter did not begin"
         time.sleep(0.02)
@@ -125,7 +126,7 @@ def test_a_new_adapter_begins_with_what_comes(client: Client, sink: Receiver, tm
         began = time.monotonic()
         sink.until(bool)
 
-    assert time.monotonic() - began < 2
+    assert in_time(time.monotonic() - began, 2)
     assert numbers(sink.taken) == [2]
 
 
@@ -446,7 +447,7 @@ def test_a_killed_process_resolves_what_it_fired(client: Client, sink: Receiver,
         seed(client.service.database)
         began = time.monotonic()
         sink.until(bool)
-        assert time.monotonic() - began < 3
+        assert in_time(time.monotonic() - began, 3)
         time.sleep(0.5)  # it has stored what it has told
         process.send_signal(signal.SIGKILL)
     close(client.service.database, AT + 900)
@@ -467,7 +468,8 @@ def test_alerts_are_told_again(client: Client, sink: Receiver, pager: Pager, mon
     began = time.monotonic()
     pager._teller.wait()
 
-    assert 0.5 < time.monotonic() - began < 2.5
+    assert time.monotonic() - began > 0.5
+    assert in_time(time.monotonic() - began, 2.5)
 
 
 def test_a_real_alertmanager_rings_and_stops(client: Client, sink: Receiver, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from service.api import spans
 from service.settings import Settings
 from service.store.models import Batch, Cursor
 from service.store.retention import Retention
+from tests.support.bounds import in_time
 from tests.support.served import Client, an_event, served
 
 JOB = "llama-405b"
@@ -187,15 +188,15 @@ def test_a_poll_is_woken_by_a_command(client: Client) -> None:
 
     thread = threading.Thread(target=poll)
     thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not client.service.waiting.count and time.monotonic() < deadline:
         time.sleep(0.01)
     asked_at = time.monotonic()
     client.post("/v1/nodes/gpu-0001/commands", json={"verb": "read", "arguments": {"collector": "kernel"}})
-    thread.join(timeout=30)
+    thread.join(timeout=60)
 
     assert [one["verb"] for one in got[0][1]] == ["read"]
-    assert got[0][0] - asked_at < 5
+    assert in_time(got[0][0] - asked_at, 5)
     assert client.get("/v1/nodes/gpu-0001/commands?wait_seconds=0.2").json() == {"commands": []}
 
 
@@ -209,14 +210,14 @@ def test_polls_are_bounded(client: Client) -> None:
     threads = [threading.Thread(target=poll) for _ in range(4)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while client.service.waiting.count < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
 
     assert client.get("/v1/nodes/gpu-0001/commands?wait_seconds=20").status_code == 429
     client.service.waiting._loop.call_soon_threadsafe(client.service.waiting.let_go)
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert answers == [200] * 4
 
 
@@ -261,7 +262,7 @@ def test_ranks_of_a_large_job_are_asked_in_no_time(client: Client, monkeypatch: 
     asked = client.post(f"/v1/jobs/{JOB}/commands", json={"verb": "stacks", "arguments": {"ranks": list(ranks[::2])}})
 
     assert len(asked.json()["items"]) == 4_096
-    assert time.process_time() - began < 5
+    assert in_time(time.process_time() - began, 5)
 
 
 def test_a_key_acts_once(client: Client) -> None:

@@ -18,6 +18,7 @@ import pytest
 from service.api import streams
 from service.store import happenings
 from service.store.database import Database
+from tests.support.bounds import in_time
 from tests.support.incident_rows import AT, JOB, seed
 from tests.support.postgres import Server, postgres  # noqa: F401 - a fixture
 from tests.support.served import Client, served
@@ -86,7 +87,7 @@ def test_what_happens_arrives(client: Client) -> None:
         began = time.monotonic()
         first = next(events)
 
-    assert time.monotonic() - began < 2.3
+    assert in_time(time.monotonic() - began, 2.3)
     assert (first["event"], first["kind"], first["incident"]) == ("opened", "opened", "inc-0123456789ab")
     assert first["id"] == str(first["sequence"]) == "2"
 
@@ -98,7 +99,7 @@ def test_a_lost_connection_loses_nothing(client: Client) -> None:
     writer.start()
     seen: list[int] = []
     last_id = "0"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(seen) < 120 and time.monotonic() < deadline:
         with streaming(client, wait_seconds=2, headers={"Last-Event-ID": last_id}) as reader:
             for event in islice(reader.events(), 7):
@@ -159,7 +160,7 @@ def test_a_quiet_stream_is_kept_alive(client: Client, monkeypatch: pytest.Monkey
 
 def open_streams(client: Client, count: int) -> None:
     """Wait until so many streams are open."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while client.service.streams.count != count:
         assert time.monotonic() < deadline, f"{client.service.streams.count} streams are open, and not {count}"
         time.sleep(0.02)
@@ -210,14 +211,14 @@ def test_a_revoked_token_ends_its_streams(client: Client, monkeypatch: pytest.Mo
     tokens = client.service.tokens
     (row, secret), (_, other) = tokens.make("gone", ["read"]), tokens.make("stays", ["read"])
     with (
-        streaming(client.as_(secret), wait_seconds=20) as reader,
-        streaming(client.as_(other), wait_seconds=20) as kept,
+        streaming(client.as_(secret), wait_seconds=100) as reader,
+        streaming(client.as_(other), wait_seconds=100) as kept,
     ):
         open_streams(client, 2)
         tokens.revoke(row.id)
         began = time.monotonic()
         assert list(reader.events()) == []
-        assert time.monotonic() - began < 5
+        assert in_time(time.monotonic() - began, 5)
         happen(client.service.database)
 
         assert next(kept.events())["kind"] == "alarm"
@@ -245,7 +246,7 @@ def test_a_stopping_service_ends_its_streams(client: Client) -> None:
         began = time.monotonic()
 
         assert list(reader.events()) == []
-    assert time.monotonic() - began < 2
+    assert in_time(time.monotonic() - began, 2)
 
 
 def test_a_database_that_is_away_ends_the_stream(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

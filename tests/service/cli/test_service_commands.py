@@ -23,6 +23,7 @@ from service.cli import jobs
 from service.client import Connection, instant
 from service.endings import CommandError, Unreachable
 from service.speech import Speech
+from tests.support.bounds import in_time
 from tests.support.served import BLOCK_TYPE, serving
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -57,7 +58,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             )
             ship(url, node, [placement])
         ship(url, "gpu-0002", [KernelEvent(event="xid", code=79, node="gpu-0002", at=NOW)], "b2")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(httpx.get(f"{url}/v1/nodes").json()["items"]) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         yield url
@@ -167,7 +168,7 @@ def test_a_service_that_is_not_there() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         strange = faulthound("jobs", "list", "--service", f"http://127.0.0.1:{other.getsockname()[1]}")
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
     assert (absent.returncode, strange.returncode) == (4, 4)
     assert f"127.0.0.1:{port} does not answer" in absent.stderr
@@ -214,10 +215,10 @@ def test_sigterm_drains(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         code = process.wait(timeout=20)
         took = time.monotonic() - began
-        thread.join(timeout=20)
+        thread.join(timeout=60)
 
     assert (code, answers) == (0, [200])
-    assert took < 10
+    assert in_time(took, 10)
     with serving(tmp_path) as (url, _process):
         assert [one["name"] for one in httpx.get(f"{url}/v1/nodes").json()["items"]] == ["gpu-0001"]
 

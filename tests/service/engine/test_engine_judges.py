@@ -28,7 +28,7 @@ from service.engine.judges import Failure, Judges
 from tests.support.hand_made import call, calls, dump, group
 
 KNOWLEDGE = Knowledge()
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 MEGABYTE = 1 << 20
 
 
@@ -230,6 +230,6 @@ def test_a_child_dies_with_its_engine(repository: Path) -> None:
     engine.kill()
     engine.wait()
 
-    psutil.wait_procs([child], timeout=5)
+    psutil.wait_procs([child], timeout=60)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     engine.stdout.close()

@@ -26,6 +26,7 @@ from service.store.database import Database
 from service.store.models import Happening, Lease
 from service.store.models import Incident as IncidentRow
 from service.store.models import Verdict as VerdictRow
+from tests.support.bounds import in_time
 from tests.support.postgres import Server, database, postgres, url
 from tests.support.scripted_engine import REPOSITORY, Fleet
 from tests.support.served import serving
@@ -33,7 +34,7 @@ from tests.support.served import serving
 __all__ = ["database", "postgres", "url"]  # fixtures
 
 HELD_SECONDS = 3.0
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 Process = subprocess.Popen[bytes]
 
 
@@ -135,7 +136,7 @@ def test_a_second_engine_takes_over(postgres: Server, tmp_path: Path) -> None:
         took_seconds = time.monotonic() - killed_at
         until(lambda: len(published(database)) == 2, "the second job was not judged")
 
-    assert took_seconds < HELD_SECONDS + 5
+    assert in_time(took_seconds, HELD_SECONDS + 5)
     check_once(database, ["hung-1", "hung-2"])
     database.close()
 
@@ -214,7 +215,7 @@ def test_the_service_keeps_an_engine_running(tmp_path: Path) -> None:
         (second,) = children()
         service.kill()
         service.wait()
-        gone, _alive = psutil.wait_procs([second], timeout=8)
+        gone, _alive = psutil.wait_procs([second], timeout=60)
 
     assert "faulthound_engine_starts_total 2.0" in metrics
     assert "faulthound_engine_working 1.0" in metrics

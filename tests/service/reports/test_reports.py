@@ -25,6 +25,7 @@ from service.reports.rank_states import rank_states
 from service.reports.stack_groups import stack_groups
 from service.reports.timeline import timeline
 from service.reports.waits import most_missed, oldest_waits
+from tests.support.bounds import in_time
 from tests.support.sample_verdicts import BEGAN_AT, hang, healthy, megatron, stack, two_ranks, undecided
 
 EVERY = (hang, two_ranks, undecided, healthy)
@@ -496,7 +497,7 @@ def test_pages_of_large_jobs_stay_small_and_quick() -> None:
     started = time.process_time()
     page = report.page(hang(), window, topology)
 
-    assert time.process_time() - started < 3
+    assert in_time(time.process_time() - started, 3)
     assert len(page.encode()) < 3_000_000
     assert "<canvas" in page
     assert "named by the verdict" in page

@@ -99,7 +99,7 @@ def test_nothing_promised_is_lost_to_kills(database: Database, url: str) -> None
         for writer in writers:
             writer.kill()
         for ear in ears:
-            ear.join(10)
+            ear.join(60)
 
     witness.check()
     assert len(witness.kept) > 10 * KILLS
