@@ -406,7 +406,7 @@ def test_interruption_is_quiet(
 def test_a_closed_pipe_is_quiet() -> None:
     """When the reader of a pipe goes away there is no traceback."""
     many = (
-        "from collectors import reading\nfrom collectors.records import KernelEvent\n"
+        "from collectors.files import reading\nfrom collectors.records import KernelEvent\n"
         "reading.read_paths = lambda files: (KernelEvent(event='xid', text='x' * 500) for _ in range(100_000))"
     )
     command = [sys.executable, "-c", f"{many}\nfrom service.cli import main\nmain()", "read", "--json", "."]
