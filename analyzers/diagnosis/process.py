@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect, analyzer
+from analyzers.model.owners import Owners
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
+from collectors.records import ProcessState
 
 STOPPED = 0.95
 TRACED = 0.5  # py-spy and gdb stop a process for the moment that they look at it
@@ -38,80 +38,6 @@ _STORAGE = re.compile(
     r"mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access|request_wait_answer"
 )  # functions a thread sleeps in while a file system or block device answers (Linux 5.x and 6.x; mount.nfs, Lustre, FUSE)
 _DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem_down")
-
-
-@dataclass(frozen=True)
-class Owners:
-    """Which rank a process is, from every record that ties a pid to a rank."""
-
-    by_node: Mapping[tuple[str, int], int]
-    by_pid: Mapping[int, frozenset[int]]
-    nodes: frozenset[str]
-    by_rank: Mapping[int, frozenset[int]]
-
-    @classmethod
-    def of(cls, window: Window, topology: Topology) -> Owners:
-        """Collect the pids of stack dumps, flight recorders, logs and placements."""
-        by_node: dict[tuple[str, int], int] = {}
-        by_pid: dict[int, set[int]] = defaultdict(set)
-        for rank, pid, node in _known_pids(window, topology):
-            where = node or topology.nodes.get(rank)
-            by_pid[pid].add(rank)
-            if where:
-                by_node[short(where), pid] = min(rank, by_node.get((short(where), pid), rank))
-        by_rank: dict[int, set[int]] = defaultdict(set)
-        for pid, ranks in by_pid.items():
-            for rank in ranks:
-                by_rank[rank].add(pid)
-        nodes = frozenset(short(node) for node in topology.nodes.values())
-        return cls(by_node, _frozen(by_pid), nodes, _frozen(by_rank))
-
-    def rank(self, pid: int | None, node: str | None) -> int | None:
-        """Return the rank of a process, None where it is unknown or two ranks share its pid."""
-        if pid is None:
-            return None
-        if node and (short(node), pid) in self.by_node:
-            return self.by_node[short(node), pid]
-        if node and short(node) in self.nodes:
-            return None
-        ranks = self.by_pid.get(pid, frozenset())
-        return next(iter(ranks)) if len(ranks) == 1 else None
-
-    def pids_of(self, rank: int) -> frozenset[int]:
-        """Return the pids that a rank is known to have had."""
-        return self.by_rank.get(rank, frozenset())
-
-
-def _frozen(sets: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
-    return {key: frozenset(values) for key, values in sets.items()}
-
-
-def short(node: str) -> str:
-    """Return a node's name without its domain; an address stays whole."""
-    return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
-
-
-def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
-    """Yield (rank, pid, node): the trainers' pids; helpers that a stack dump shows as children are left out."""
-    for record in window.records:
-        if isinstance(record, StackDump) and record.parent_pid is not None:
-            continue
-        if isinstance(record, FlightRecorderDump | StackDump | LogEvent) and record.rank is not None and record.pid:
-            yield record.rank, record.pid, record.node
-        elif isinstance(record, Placement) and record.ranks is not None:
-            pairs = zip(record.ranks.ranks(), record.pids, strict=False)
-            for index, (rank, pid) in enumerate(pairs):
-                yield rank, pid, record.nodes[index] if index < len(record.nodes) else None
-        elif isinstance(record, RasCommunicator):
-            yield from _ras_pids(record, topology)
-
-
-def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
-    """Yield the pids of a communicator of all the job's ranks: its numbering is the job's."""
-    if topology.ranks == tuple(range(record.size)):
-        for one in record.ranks:
-            if one.pid:
-                yield one.rank, one.pid, one.host or None
 
 
 def in_files(row: ProcessState) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from analyzers.diagnosis.process import Owners, short
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect, analyzer
+from analyzers.model.owners import Owners, short
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import RasCommunicator, RasPeerDead, RasRank

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from analyzers.diagnosis.process import Owners
 from analyzers.model.frames import Duty, Rules, normal, shown, training_thread
+from analyzers.model.owners import Owners
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, StackDump, Thread

@@ -10,8 +10,8 @@ import msgspec
 
 from collectors.agent.columns import SampleTick, samples_of
 from collectors.agent.segment import Entry
-from collectors.formats import Damaged
 from collectors.records import Record, block
+from collectors.records.record import Damaged
 
 
 @dataclass(slots=True)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import BinaryIO
 
-from collectors.records import Record
+from collectors.records import Damaged, Record
+
+__all__ = ["Damaged", "Format", "Input", "Read", "Sniff", "reader", "recognise", "registry"]
 
 Sniff = Callable[[bytes, str], int]
 Read = Callable[["Input"], Iterator[Record]]
@@ -44,10 +46,6 @@ class Format:
     gives: str  # what it tells, one line
     sniff: Sniff
     read: Read = field(compare=False)
-
-
-class Damaged(ValueError):
-    """The content is not what it began as; the message names the offset. Records already yielded stand."""
 
 
 _formats: dict[str, Format] = {}

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 import msgspec
 
 from collectors.faulthound_probe import MOST_FAILURES
-from collectors.formats import Damaged
 from collectors.formats.probe_ring import LARGEST_RING_BYTES, Image, parse
 from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
 from collectors.live.sources.host import Host
@@ -26,6 +25,7 @@ from collectors.live.sources.proc_stat import stat_of
 from collectors.live.sources.small_files import names
 from collectors.live.sources.training import TrainingProcess
 from collectors.records import Unread
+from collectors.records.record import Damaged
 
 NEWEST_ENTRIES = 64  # of an ordinary look
 KEPT_SECONDS = 3600.0  # a dead process's file is removed after that

@@ -20,7 +20,7 @@ from collectors.records.flight_recorder import (
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
-from collectors.records.record import Members, Record, Unread
+from collectors.records.record import Damaged, Members, Record, Unread
 
 AnyRecord = (
     FlightRecorderDump
@@ -56,6 +56,7 @@ __all__ = [
     "CollectorReport",
     "CommandResult",
     "Coverage",
+    "Damaged",
     "Device",
     "DeviceState",
     "FlightRecorderDump",

@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
-from collectors.formats import Damaged
 from collectors.records import AnyRecord, Members, Record
+from collectors.records.record import Damaged
 
 MAGIC = b"FHBLOCK\x01"
 HEADER = struct.Struct("<8sBIQ")

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
-from collectors.formats import Damaged
+from collectors.records.record import Damaged
 
 MAGIC = b"FHBNDLE\x01"
 ENTRY = struct.Struct("<4sQdQ")

@@ -55,6 +55,10 @@ class Members:
         return f"Members({list(self.ranks()[:8])}{'…' if len(self) > 8 else ''})"
 
 
+class Damaged(ValueError):
+    """The content is not what it began as; the message names the offset. Records already yielded stand."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
     """What every record has. ``at`` and ``received_at`` are UTC seconds since 1970, ``monotonic_at`` since boot."""
 

@@ -13,8 +13,8 @@ from typing import get_args
 
 import msgspec
 
-from collectors.formats import Damaged
 from collectors.records import AnyRecord, block
+from collectors.records.record import Damaged
 
 KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord))
 SMALL_BYTES = 1 << 20  # unpacked: so much can hold no more objects than a process has room for

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from analyzers.model.incident import Cut, Received
-from collectors.formats import Damaged
 from collectors.records import Record, block, bundle
+from collectors.records.record import Damaged
 from service.endings import CommandError
 from service.speech import Progress
 

@@ -18,8 +18,8 @@ from analyzers.incidents.detectors import symptoms
 from analyzers.incidents.step import TICK_SECONDS, due, step
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Close, Event, Incident, Judge, Judged, Open, Tick, Withdrawn
-from collectors.formats import Damaged
 from collectors.records import block
+from collectors.records.record import Damaged
 from service.clock import now
 from service.engine import ledger
 from service.engine.applying import Done, Happened, Saved, Writer

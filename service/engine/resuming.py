@@ -21,8 +21,8 @@ from analyzers.incidents.state import State
 from analyzers.incidents.step import observe, restored
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Alarm, Received
-from collectors.formats import Damaged
 from collectors.records import Record, block
+from collectors.records.record import Damaged
 from service.engine import ledger
 from service.store import incidents
 from service.store.database import Database

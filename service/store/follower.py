@@ -16,8 +16,8 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from collectors.formats import Damaged
 from collectors.records import CommandResult, Record, block
+from collectors.records.record import Damaged
 from service.clock import now
 from service.store import events
 from service.store.commands import Commands

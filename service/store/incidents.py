@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from analyzers.model.incident import Incident, Open, Publish
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.remediation.types import TAKES_NODES
-from collectors.formats import Damaged
 from collectors.records import Record, block
+from collectors.records.record import Damaged
 from service.store.models import Batch, Cursor, Downtime, Feedback, Pin, UnfitNode
 from service.store.models import Incident as Row
 from service.store.models import Verdict as VerdictRow

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from sqlalchemy import select
 
-from collectors.formats import Damaged
 from collectors.records import Record, Samples, block
+from collectors.records.record import Damaged
 from service.store.database import Database
 from service.store.models import Batch, Cursor
 from service.store.window.compaction import PLACE, blocks

@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from collectors.formats import Damaged
 from collectors.records import Record, Samples, block
+from collectors.records.record import Damaged
 from service.store.database import Database
 from service.store.models import Block, Cursor
 from service.store.upserts import upsert

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collectors.formats import Damaged
 from collectors.records import Record, block
+from collectors.records.record import Damaged
 from service.store.log import Log, Stored
 from service.store.window.compaction import Compaction, blocks
 from service.store.window.tail import Tail

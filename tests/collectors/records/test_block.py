@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.formats import Damaged
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     FlightRecorderDump,
@@ -31,6 +30,7 @@ from collectors.records import (
     Unread,
     block,
 )
+from collectors.records.record import Damaged
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "block_v1.fhb"
 
