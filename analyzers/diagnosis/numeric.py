@@ -1,99 +1,161 @@
-"""A loss or a gradient norm that is not a number, or many times what it was: from which step on, told by whom. It names nobody.
+"""A loss or a gradient norm that is not a number, or many times its usual value: since which step, and on which ranks.
 
-A reduction hands one rank's value to all: where every rank tells the same, nothing says where it came from. Only ranks that
-disagree at the first such step show whose it was, and that is told as evidence; what would decide is missing by nature.
+It names no machine. A reduction hands one rank's value to all: where every rank reports the same, nothing shows where it
+came from. Ranks that disagree at the first such step show it; that is told as evidence, because a batch of bad data on
+one rank looks the same as a faulty device. What would decide is in ``missing``.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from math import isfinite, nan
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, analyzer
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import STEP_COLUMNS, Steps
+from collectors.records import STEP_COLUMNS, LogEvent, Steps
 
 MOST_RECORDS = 32_768
 TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps before, of which 20 must be known
-BROKEN = "the loss or the gradient norm is not a number"
+WITHIN = (
+    3  # an odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step
+)
+TAIL = 64  # of one record, the rows that are looked at
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to look at"
-_NAMES = ("step", "at", "loss", "gradient_norm", "skipped", "nan")
 
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """One step as one record tells it."""
-
-    step: int
-    at: float
-    loss: float
-    gradient_norm: float
-    broken: bool
-    rank: int | None
-    source: str
+LOSS, NORM = 1, 2  # as in the column ``nan``
+_ROW = np.dtype([
+    ("step", "<i8"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"), ("rank", "<i8"), ("record", "<i8"),
+])  # fmt: skip
+_COLUMNS = ("step", "at", "loss", "gradient_norm", "skipped", "nan")
+Rows = NDArray[np.void]
 
 
 @analyzer("numeric")
 def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
-    """Tell from which step on the job's numbers are wrong, if it has not found back: one that passed is history."""
-    told = [one for record in window.of(Steps)[:MOST_RECORDS] for one in _steps(record)]
-    told.sort(key=lambda one: (one.step, one.at, -1 if one.rank is None else one.rank, one.source))
-    if not told:
+    """Report since which step the job's numbers are wrong, unless they came back: what passed is history."""
+    records = window.of(Steps)[:MOST_RECORDS]
+    every = [rows for number, record in enumerate(records) if len(rows := _rows(record, number))]
+    if not every:
+        yield from (_finding("not_a_number", line) for line in _lines(window))
         return
-    newest = [one for one in told if one.step == told[-1].step]
-    if any(one.broken for one in newest):
-        onset = next(one for one in told if one.broken)
-        at_onset = [one for one in told if one.step == onset.step]
-        yield _finding("not_a_number", onset, (_said(onset, BROKEN), *_apart(onset, at_onset)))
+    rows = np.concatenate([_tail(each) for each in every])
+    rows = rows[np.lexsort((rows["record"], rows["rank"], rows["at"], rows["step"]))]
+    onset = _onset(rows)
+    if onset is not None:
+        at_onset = np.concatenate([each[each["step"] == onset] for each in every])
+        yield _finding("not_a_number", _not_a_number(records, at_onset), *_lines(window))
     else:
-        yield from (_finding("spike", newest[0], (said,)) for said in _spikes(told, newest[0]))
+        yield from _spikes(records, rows)
 
 
-def _finding(fault_class: str, onset: _Told, evidence: tuple[Evidence, ...]) -> Finding:
-    return Finding(
-        analyzer="numeric", family="log", symptom="numeric", cause="unknown", fault_class=fault_class, onset=onset.at,
-        evidence=evidence, missing=(MISSING,),
-    )  # fmt: skip
+def _rows(record: Steps, number: int) -> Rows:
+    """Return the steps that report a loss or a norm, in the log's order, but those that the optimizer skipped.
 
-
-def _said(one: _Told, what: str) -> Evidence:
-    return Evidence(text=f"step {one.step}: {what}", source=one.source, at=one.at, rank=one.rank)
-
-
-def _apart(onset: _Told, at_onset: Iterable[_Told]) -> Iterator[Evidence]:
-    """Yield which ranks had lost their numbers at the first such step, where others had not."""
-    broken = sorted({one.rank for one in at_onset if one.broken and one.rank is not None})
-    sound = sorted({one.rank for one in at_onset if not one.broken and one.rank is not None} - set(broken))
-    if broken and sound:
-        yield _said(onset, f"on rank {ranges(broken)} it is none, on rank {ranges(sound)} it is one")
-
-
-def _spikes(told: list[_Told], newest: _Told) -> Iterator[Evidence]:
-    """Yield what is many times its usual value at the newest step."""
-    for name, value in (("loss", newest.loss), ("gradient norm", newest.gradient_norm)):
-        field = name.replace(" ", "_")
-        by_step = {one.step: float(getattr(one, field)) for one in told if one.step < newest.step}
-        before = [each for each in list(by_step.values())[-BEFORE:] if isfinite(each)]
-        usual = statistics.median(map(abs, before)) if len(before) >= FEWEST else nan
-        if isfinite(value) and abs(value) > TIMES * usual > 0:
-            yield _said(newest, f"the {name} is {value:.4g}, {abs(value) / usual:.1f} times the median before")
-
-
-def _steps(record: Steps) -> Iterator[_Told]:
-    """Yield a record's steps, but those that the optimizer left out (ordinary with fp16); of a damaged record none."""
+    Steps without a number are numbered as they come. A number that comes again later means a restart from a checkpoint:
+    what was reported between is history. A record with damaged columns has no rows.
+    """
     if not record.columns:
-        return
-    columns = {name: record.columns.get(name, b"") for name in _NAMES}
+        return np.zeros(0, _ROW)
+    columns = {name: record.columns.get(name, b"") for name in _COLUMNS}
     if any(len(data) != record.count * np.dtype(STEP_COLUMNS[name]).itemsize for name, data in columns.items()):
-        return
-    values = (np.frombuffer(data, STEP_COLUMNS[name]).tolist() for name, data in columns.items())
-    for step, at, loss, norm, skipped, broken in zip(*values, strict=True):
-        if not skipped:
-            yield _Told(step, at, loss, norm, broken > 0, record.rank, record.source)
+        return np.zeros(0, _ROW)
+    rows = np.zeros(record.count, _ROW)
+    values = {name: np.frombuffer(data, STEP_COLUMNS[name]) for name, data in columns.items()}
+    for name in ("step", "at", "loss", "gradient_norm"):
+        rows[name] = values[name]
+    rows["odd"] = (
+        (values["nan"] & (LOSS | NORM)) | np.isinf(rows["loss"]) * LOSS | np.isinf(rows["gradient_norm"]) * NORM
+    )
+    rows["rank"] = -1 if record.rank is None else record.rank
+    rows["record"] = number
+    unnumbered = rows["step"] < 0
+    rows["step"][unnumbered] = np.flatnonzero(unnumbered) + 1
+    reports = (rows["odd"] > 0) | np.isfinite(rows["loss"]) | np.isfinite(rows["gradient_norm"])
+    rows = rows[reports & (values["skipped"] == 0)]
+    newest_after = np.minimum.accumulate(rows["step"][::-1])[::-1]
+    kept: Rows = rows[rows["step"] - 1 <= newest_after]
+    return kept
+
+
+def _tail(rows: Rows) -> Rows:
+    """Return the newest rows, and the first of the odd ones that last until now."""
+    if len(rows) <= TAIL:
+        return rows
+    sound = np.flatnonzero(rows["odd"] == 0)
+    first = min(int(sound[-1]) + 1 if len(sound) else 0, len(rows) - TAIL)
+    return np.concatenate([rows[first : first + 1], rows[-TAIL:]])
+
+
+def _onset(rows: Rows) -> int | None:
+    """Return the first of the steps that are odd without a break until the newest; None where it is sound, or noise."""
+    steps, first = np.unique(rows["step"], return_index=True)
+    odd = np.bitwise_or.reduceat(rows["odd"], first)
+    sound = np.flatnonzero(odd == 0)
+    run = odd[int(sound[-1]) + 1 if len(sound) else 0 :]
+    if not len(run):
+        return None
+    newest = odd[-WITHIN:]
+    of_norm_alone = not (run & LOSS).any()
+    # fp16 training begins with a loss scale that overflows until it is small enough.
+    if of_norm_alone and (np.count_nonzero(newest) < 2 or (not len(sound) and len(steps) < FEWEST)):
+        return None
+    return int(steps[len(steps) - len(run)])
+
+
+def _not_a_number(records: Sequence[Steps], at_onset: Rows) -> Evidence:
+    """``at_onset``: what every record reports of the first odd step."""
+    odd = at_onset[at_onset["odd"] > 0]
+    first = odd[0]
+    what = "loss" if (odd["odd"] & LOSS).any() else "gradient norm"
+    value = float(first["loss" if what == "loss" else "gradient_norm"])
+    broken = sorted({int(rank) for rank in odd["rank"] if rank >= 0})
+    sound = sorted({int(rank) for rank in at_onset["rank"][at_onset["odd"] == 0] if rank >= 0} - set(broken))
+    text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} at step {first['step']}"
+    if broken and sound:
+        alone = " alone" if len(broken) == 1 else ""
+        text += f" on rank {ranges(broken)}{alone}, while rank {ranges(sound)} still reports a number"
+    elif len(broken) > 1:
+        text += f" on all {len(broken)} ranks that report it"
+    return _evidence(records, first, text)
+
+
+def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
+    """Yield what is many times its usual value at the newest step."""
+    last = np.append(rows["step"][1:] != rows["step"][:-1], True)
+    newest = rows[rows["step"] == rows["step"][-1]][0]
+    for field in ("loss", "gradient_norm"):
+        before = rows[last][:-1][field][-BEFORE:]
+        before = np.abs(before[np.isfinite(before)])
+        usual = float(np.median(before)) if len(before) >= FEWEST else np.nan
+        value = float(newest[field])
+        if np.isfinite(value) and abs(value) > TIMES * usual > 0:
+            size = f"{abs(value) / usual:.1f} times the median of the steps before"
+            text = f"the {field.replace('_', ' ')} is {value:.4g} at step {newest['step']}, {size}"
+            yield _finding("spike", _evidence(records, newest, text))
+
+
+def _lines(window: Window) -> Iterator[Evidence]:
+    """Yield the first line that prints a loss that is not a number."""
+    lines = [event for event in window.of(LogEvent) if event.event == "nan"]
+    if lines:
+        first = min(lines, key=lambda event: (event.at is None, event.at or 0.0))
+        text = f"the loss is not a number: {first.text}"
+        yield Evidence(text=text, source=first.source, at=first.at, rank=first.rank)
+
+
+def _evidence(records: Sequence[Steps], row: np.void, text: str) -> Evidence:
+    record = records[int(row["record"])]
+    at = float(row["at"])
+    return Evidence(text=text, source=record.source, at=at if np.isfinite(at) else None, rank=record.rank)
+
+
+def _finding(fault_class: str, said: Evidence, *more: Evidence) -> Finding:
+    return Finding(
+        analyzer="numeric", family="log", symptom="numeric", cause="unknown", fault_class=fault_class, onset=said.at,
+        first_symptom=said, evidence=(said, *more), missing=(MISSING,),
+    )  # fmt: skip

@@ -255,9 +255,11 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
         return ("crash", "unknown")
     if decision.excused and not decision.roots:
         return (decision.excused[0].root.finding.symptom, decision.excused[0].cause)
+    seen = {finding.symptom for finding in decision.findings}
+    if "numeric" in seen:  # a job that runs on broken numbers is not healthy
+        seen.discard("healthy")
     for symptom in ("healthy", "hang", "crash", "numeric", "hardware"):
-        found = next((f for f in decision.findings if f.symptom == symptom), None)
-        if found is not None:
+        if symptom in seen:
             return (symptom, "none" if symptom == "healthy" else "unknown")
     return ("unknown", "unknown")
 

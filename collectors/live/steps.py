@@ -17,18 +17,16 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from collectors.files.path_owner import whose
-from collectors.files.streams import lines
 from collectors.formats import Input
-from collectors.formats.job_log import job_log
-from collectors.formats.job_log.job_lines import Line, is_numbered, peel
-from collectors.formats.job_log.step_lines import Step, columns, may_tell, read_step
+from collectors.formats.job_log.job_log import JobLog, scan
+from collectors.formats.job_log.step_series import MAX_STEPS
 from collectors.formats.job_log.tracebacks import HEADER
 from collectors.live import Asked, Cursor, NothingToCollect, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.tailing import Chunk, Tails, key_of
 from collectors.live.sources.training import TrainingProcess
-from collectors.records import LogEvent, Record, Steps, Unread
+from collectors.records import LogEvent, Record, Unread
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB a second costs what one of 100 kB a second does
 RUN_BYTES = 1 << 20
@@ -139,15 +137,29 @@ class JobLogs:
         chunk = self._whole(chunk)
         if chunk.left_out_bytes:
             yield self._placed(_left_out(chunk), owner)
-        told = list(_steps(chunk, owner))
-        events, elsewhere, over = self._events(chunk, owner)
+        log = self._scan(chunk, owner)
+        events, elsewhere, over = self._events(log, chunk, owner)
         if elsewhere or over:
             yield self._placed(_not_sent(chunk, elsewhere, over), owner)
-        shift = self._shift(chunk, [step.at for step in told] + [event.at for event in events if event.at is not None])
-        yield from self._step_records(chunk, owner, told, shift)
+        shift = self._shift(chunk, [*log.steps.instants(), *(event.at for event in events if event.at is not None)])
+        ranks = {process.rank for process in owner.processes}
+        # A task number is a rank where a process of that rank writes the file: srun started one a rank.
+        for steps in log.steps.records(
+            chunk.path,
+            lambda task: task if task in ranks else owner.rank,
+            shift_seconds=shift,
+            written_at=chunk.written_at,
+        ):
+            if steps.step is not None:
+                yield self._placed(msgspec.structs.replace(steps, at=chunk.written_at), owner)
         for event in events:
             at = chunk.written_at if event.at is None else event.at + shift
             yield self._placed(msgspec.structs.replace(event, at=at), owner)
+
+    def _scan(self, chunk: Chunk, owner: _Whose) -> JobLog:
+        head = chunk.data[: 1 << 16]
+        input = Input(chunk.path, io.BytesIO(chunk.data), head, owner.rank, self.host.node, chunk.written_at)
+        return scan(input, MAX_STEPS)  # a chunk is small: every step in it is reported
 
     def _shift(self, chunk: Chunk, stamps: list[float]) -> float:
         """Return the seconds to add to a log's stamps, learned from what came while we watched and kept for the rest."""
@@ -168,16 +180,13 @@ class JobLogs:
         self.tails.hold(chunk, offset)
         return replace(chunk, data=chunk.data[:offset])
 
-    def _events(self, chunk: Chunk, owner: _Whose) -> tuple[list[LogEvent], int, int]:
+    def _events(self, log: JobLog, chunk: Chunk, owner: _Whose) -> tuple[list[LogEvent], int, int]:
         """Return the events, and how many are not sent: a launcher's on other nodes, and those beyond the bound.
 
         What a launcher says of a process elsewhere would accuse this node, unless the process's rank is known.
         """
-        input = Input(
-            chunk.path, io.BytesIO(chunk.data), chunk.data[: 1 << 16], owner.rank, self.host.node, chunk.written_at
-        )
         found, elsewhere = [], 0
-        for event in [record for record in job_log.read(input) if isinstance(record, LogEvent)]:
+        for event in log.events():
             rank = self._rank(event, owner)
             if rank is None and self._is_elsewhere(event, owner):
                 elsewhere += 1
@@ -216,17 +225,6 @@ class JobLogs:
         role = process.role if process.rank == record.rank else None
         return msgspec.structs.replace(record, job=process.job, attempt=process.attempt, role=role)
 
-    def _step_records(self, chunk: Chunk, owner: _Whose, told: list[Step], shift: float) -> Iterator[Record]:
-        groups: dict[tuple[str, int | None], dict[int, Step]] = {}
-        for step in told:
-            groups.setdefault((step.told_by, step.rank), {})[step.step] = step
-        for (told_by, rank), steps in groups.items():
-            built = columns(steps.values(), shift, chunk.written_at)
-            newest = next(reversed(steps))
-            record = Steps(source=chunk.path, at=chunk.written_at, rank=rank, step=newest, told_by=told_by,
-                           count=len(steps), columns=built)  # fmt: skip
-            yield self._placed(record, owner)
-
 
 def _astray(path: str) -> bool:
     """Say whether a log is a link that its maker has set to a file of somebody else's: root could read any."""
@@ -234,23 +232,6 @@ def _astray(path: str) -> bool:
         link = os.lstat(path)
         return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 - as key_of
     return False
-
-
-def _steps(chunk: Chunk, owner: _Whose) -> Iterator[Step]:
-    numbered = is_numbered(chunk.data[: 1 << 16].decode(errors="replace"))
-    ranks = {process.rank for process in owner.processes}
-    for number, text in lines(io.BytesIO(chunk.data)):
-        if not may_tell(text):
-            continue
-        line = peel(number, text, numbered=numbered, seen_at=chunk.written_at)
-        found = read_step(line)
-        if found is not None:
-            yield found if found.rank is not None else found.of(_rank_of(line, ranks, owner))
-
-
-def _rank_of(line: Line, ranks: set[int], owner: _Whose) -> int | None:
-    """A task number is a rank where a process of that rank writes the file: srun started one a rank."""
-    return line.task if line.task in ranks else owner.rank
 
 
 def _left_out(chunk: Chunk) -> Unread:

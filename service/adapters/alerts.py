@@ -106,7 +106,7 @@ def _judged(verdict: Verdict) -> list[str]:
         story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
         for why, culprits in text.reasons(verdict)[:MOST_REASONS]
     ]
-    return [*reasons, story.waiting(verdict), story.advice(verdict)]
+    return [*reasons, story.waiting(verdict), *(story.numeric_advice(verdict) or [story.advice(verdict)])]
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

@@ -106,6 +106,7 @@ def _judged(
     from analyzers import incidents
     from analyzers.model import topology
     from analyzers.model.window import Window
+    from collectors.records import Steps, Unread
 
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
     if attempt is not None and attempt not in attempts:
@@ -119,7 +120,10 @@ def _judged(
         raise endings.CommandError(str(problem)) from None
     window = Window.build([*records, *placement], attempt)
     shape = topology.infer(window)
-    return incidents.judge(window, shape, asked.knowledge), window, shape
+    verdict = incidents.judge(window, shape, asked.knowledge)
+    if verdict.symptom == "unknown" and all(isinstance(record, Steps | Unread) for record in records):
+        raise endings.CommandError(_nothing(paths, read=True))  # steps alone, and sound: they show no hang
+    return verdict, window, shape
 
 
 def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Record]:
@@ -136,12 +140,12 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     if len(unread) == len(records):
         for line in _folded(unread):
             speech.note(line)
-        named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
-        raise endings.CommandError(_nothing(named, paths, read=not unread))
+        raise endings.CommandError(_nothing(paths, read=not unread))
     return records
 
 
-def _nothing(named: str, paths: Sequence[Path], *, read: bool) -> str:
+def _nothing(paths: Sequence[Path], *, read: bool) -> str:
+    named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     if read:

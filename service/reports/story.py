@@ -107,6 +107,9 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
                     "",
                 ),
             )
+        if verdict.symptom == "numeric" and verdict.first_symptom is not None:
+            first = verdict.first_symptom.text
+            return (Headline(f"{first[:1].upper()}{first[1:]}:", "no machine is named", "", ""),)
         seen = {
             "unknown": "The evidence does not decide what happened.",
             "healthy": "It cannot be told whether this job is well.",
@@ -249,6 +252,23 @@ def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = Fa
     if abstained and action.kind != "none":
         return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
     return sentence
+
+
+def numeric_advice(verdict: Verdict) -> tuple[str, ...]:
+    """Return what a person can do about a loss or gradient norm that went wrong; empty for another symptom."""
+    if verdict.symptom != "numeric" or verdict.first_symptom is None:
+        return ()
+    alone = " alone, while " in verdict.first_symptom.text
+    whose = (
+        "Give that rank's batch to another rank, and its machine another batch: what is NaN again is at fault."
+        if alone
+        else "Log each rank's loss and gradient norm before the reduction: it spreads one rank's value to all."
+    )
+    return (
+        "If it lasts, stop the job and restart it from the last checkpoint before that step.",
+        "Look at what changed by then: the data of that step, the learning rate, the last change of the code.",
+        whose,
+    )
 
 
 def coverage(verdict: Verdict) -> str:

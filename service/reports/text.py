@@ -154,7 +154,9 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    if verdict.abstained:
+    if verdict.abstained and (advice := story.numeric_advice(verdict)):
+        yield from (("-", sentence) for sentence in advice)
+    elif verdict.abstained:
         steps = story.next_steps(verdict)
         first = "More evidence first:" if steps else sentence(verdict.action.why)
         yield "", f"Nothing that stops anybody. {first}"

@@ -65,7 +65,6 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
     found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.told, scene.failures, scene.expected, topology)
-    yield from _numbers(scene)
 
 
 def _order(event: LogEvent) -> tuple[Any, ...]:
@@ -281,13 +280,3 @@ def _rejected(victims: Sequence[Failure]) -> tuple[Suspect, ...]:
         for failure in spoke[:MAX_REJECTED]
         if failure.rank is not None
     )  # fmt: skip
-
-
-def _numbers(scene: Scene) -> Iterator[Finding]:
-    """A loss that is not finite is mentioned, with nobody named: a reduction spreads one rank's value to all."""
-    if lines := scene.events("numeric_line"):
-        yield Finding(
-            analyzer="crash", family="log", symptom="numeric", cause="unknown", fault_class="not_a_number", narrows=True,
-            scope=scene.expected, onset=lines[0].at, evidence=tuple(evidence_of(event) for event in lines[:3]),
-            missing=("each rank's loss or gradient norm before the reduction",),
-        )  # fmt: skip

@@ -1,8 +1,9 @@
 """A job's log: what the ranks and their launcher printed, one file a rank or all interleaved.
 
 Every line is peeled of its prefixes (``job_lines``), then offered to the launcher's shapes (``launchers``), to the
-traceback that its stream may be printing (``tracebacks``), and to the marks of trouble (``log_marks``). At the end the
-streams whose rank only became known later get it, and repeats are folded: an error that a loop prints is one event.
+traceback that its stream may be printing (``tracebacks``), to the marks of trouble (``log_marks``) and to the trainers'
+reports of steps (``step_lines``). At the end the streams whose rank only became known later get it, and repeats are
+folded: an error that a loop prints is one event. Files and the logs that an agent follows are read by the same ``scan``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
@@ -19,11 +21,15 @@ from collectors.formats import Input, reader
 from collectors.formats.job_log import log_marks
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher, event
+from collectors.formats.job_log.step_lines import may_report, read_step
+from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
 from collectors.records import LogEvent, Record, Unread
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
+BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
+SNIFFED_LINES = 20
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
 _STRONG = (
@@ -36,7 +42,7 @@ _LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)
 
 
 def sniff(head: bytes, source: str) -> int:
-    """Claim text with a job's marks at 40, any text under a log's name at 20: a crash is at the end, not in the head."""
+    """Claim text with a job's marks at 40, with steps at 30, any text under a log's name at 20: crashes are not in the head."""
     if b"\0" in head[:4096]:
         return 0
     text = head.decode(errors="replace")
@@ -45,6 +51,9 @@ def sniff(head: bytes, source: str) -> int:
         return 0
     if any(mark in text for mark in _STRONG) or _RANKED.search(text):
         return 40
+    reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
+    if any(read_step(peel(0, line)) is not None for line in reports):
+        return 30
     return 20 if text.strip() and _LOG_NAME.search(source) else 0
 
 
@@ -61,41 +70,82 @@ class _Stream:
 @reader(
     "job_log",
     made_by="python, torchrun, srun or mpirun with their output kept",
-    gives="exceptions, NCCL watchdog timeouts, CUDA errors and exits, by rank",
+    gives="steps with loss and time, exceptions, NCCL watchdog timeouts, CUDA errors and exits, by rank",
     sniff=sniff,
 )
 def read(input: Input) -> Iterator[Record]:
-    """Yield the events of a log in the order of its lines, at most MAX_EVENTS."""
-    collected = _Collected(input)
-    for number, text in lines(input.stream):
-        for segment in text.split("\r")[-MAX_SEGMENTS:]:
-            collected.take(number, segment)
-        if collected.full:
-            break
-    yield from collected.finish()
+    """Yield the events of a log in the order of its lines, at most MAX_EVENTS, then its steps."""
+    log = scan(input)
+    yield from log.events()
+    for steps in log.steps.records(input.source, log.rank_of_task):
+        yield msgspec.structs.replace(steps, node=input.node)
+    if log.full:
+        reason = f"more than {MAX_EVENTS:,} events: what follows line {log.last_number} was not read; split the log"
+        yield Unread(source=input.source, reason=reason, outcome="limit")
 
 
-class _Collected:
-    """The events of one file so far, bounded; ranks that only later lines reveal are filled in by ``finish``."""
+def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
+    """Read a log's lines up to MAX_EVENTS events; of each series of steps, the newest ``most_steps`` are kept."""
+    log = JobLog(input, StepSeries(most_steps))
+    for batch in _batches(lines(input.stream)):
+        # Nearly all words of trouble are absent from nearly all batches: only those present are looked for in each line.
+        whole = "\n".join([text for _, text in batch])
+        words = tuple(word for word in log_marks.TROUBLE if word in whole)
+        for number, text in batch:
+            *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
+            for segment in before:
+                log.take(number, segment, words)
+            log.take(number, last, words, "".join(before))
+            if log.full:
+                return log
+    return log
 
-    def __init__(self, input: Input) -> None:
+
+def _batches(numbered: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    batch: list[tuple[int, str]] = []
+    characters = 0
+    for number, text in numbered:
+        batch.append((number, text))
+        characters += len(text)
+        if characters > BATCH_CHARACTERS or len(batch) >= BATCH_LINES:
+            yield batch
+            batch, characters = [], 0
+    yield batch
+
+
+def _has(text: str, words: tuple[str, ...]) -> bool:
+    for word in words:  # half the cost of any() with a generator, and most of the cost of a log  # noqa: SIM110
+        if word in text:
+            return True
+    return False
+
+
+class JobLog:
+    """What one log holds so far, bounded; ranks that only later lines reveal are filled in by ``events``."""
+
+    def __init__(self, input: Input, steps: StepSeries) -> None:
         self.input = input
+        self.steps = steps
         self.numbered = is_numbered(input.head.decode(errors="replace"))
         self.streams: OrderedDict[str, _Stream] = OrderedDict()
-        self.events: list[tuple[str, LogEvent]] = []
+        self.found: list[tuple[str, LogEvent]] = []
         self.seen: set[tuple[object, ...]] = set()
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
         self.full = False
 
-    def take(self, number: int, text: str) -> None:
-        """Read one line."""
+    def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
+        """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
         self.last_number = number
-        trouble = log_marks.may_matter(text)
-        if not trouble and not self.open:
+        trouble = bool(words) and _has(text, words)
+        begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
+        if not begins and not reports and not self.open:
             return
         line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
-        if not trouble and line.stream not in self.open:
+        if reports and (step := read_step(line, before)) is not None:
+            self.steps.add(step, line.task)
+            begins = trouble or step.loss_is_none
+        if not begins and line.stream not in self.open:
             return
         stream = self._stream(line.stream)
         self._read(line, stream)
@@ -121,17 +171,16 @@ class _Collected:
         self._finished(line.stream, stream)
         self._add(line.stream, log_marks.events_of(line))
 
-    def finish(self) -> Iterator[Record]:
-        """Close what is open, give each stream its rank, and yield everything."""
+    def events(self) -> list[LogEvent]:
+        """Close what is open, give each stream its rank, and return the events by their lines."""
         for name, stream in list(self.streams.items()):
             self._close(name, stream)
-        for found in sorted(_resolved(self.events, is_torchrun=self._is_torchrun()), key=lambda each: int(each.source)):
-            yield self._placed(found)
-        if self.full:
-            reason = (
-                f"more than {MAX_EVENTS:,} events: what follows line {self.last_number} was not read; split the log"
-            )
-            yield Unread(source=self.input.source, reason=reason, outcome="limit")
+        resolved = _resolved(self.found, is_torchrun=self._is_torchrun())
+        return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
+
+    def rank_of_task(self, task: int | None) -> int | None:
+        """Return the rank of a line that names none: srun's task, unless srun started torchrun, or the file's."""
+        return self.input.rank if task is None or self._is_torchrun() else task
 
     def _stream(self, name: str) -> _Stream:
         stream = self.streams.get(name)
@@ -159,11 +208,11 @@ class _Collected:
         for each in found:
             if (key := _identity(name, each)) in self.seen:
                 continue
-            if len(self.events) >= MAX_EVENTS:
+            if len(self.found) >= MAX_EVENTS:
                 self.full = True
                 return
             self.seen.add(key)
-            self.events.append((name, each))
+            self.found.append((name, each))
 
     def _is_torchrun(self) -> bool:
         return any(stream.launcher.is_torchrun for stream in self.streams.values())

@@ -33,9 +33,8 @@ _PEER = re.compile(
     r"[:\s]+\[?(?P<host>[0-9A-Za-z_.:-]+?)\]?(?:<(?P<a>\d+)>|[:|](?P<b>\d+))(?![\d:])"
 )
 _GLOO_TIMEOUT = re.compile(r"Timed out waiting (\d+)ms for (\w+) operation")
-_NUMERIC = re.compile(
-    r"(?i)\b(?:loss|grad(?:ient)?[ _]norm)\b[^\n]{0,30}?[\s:=|](nan|[-+]?inf)\b|\b(nan|inf) (?:loss|grad)"
-)
+_NUMERIC = re.compile(r"(?i)\bloss\b[^\n]{0,30}?[\s:=|](nan|[-+]?inf)\b|\b(nan|inf) loss")
+"""A loss that is none. A gradient norm alone is not: fp16 training overflows now and then, and skips the step."""
 
 DEFAULT_GROUP = "default_pg"
 
@@ -142,15 +141,16 @@ _MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 """Words of a line → event, first match wins. ``NCCL WARN`` alone is chatter unless it names a peer or a CUDA failure."""
 
 
-_WORDS = tuple(dict.fromkeys((
-    HEADER, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", "nan", "NaN", "inf ", *WORDS,
-    *(words for words, _, _ in _MARKS),
-)))  # fmt: skip
+def _shortest(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out each word that contains another: the other finds its lines too."""
+    return tuple(word for word in dict.fromkeys(words) if not any(other in word for other in words if other != word))
 
 
-def may_matter(text: str) -> bool:
-    """Tell quickly whether a line can begin anything: nearly all lines of a log cannot."""
-    return any(word in text for word in _WORDS)
+TROUBLE = _shortest((
+    HEADER, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS, *(words for words, _, _ in _MARKS),
+))  # fmt: skip
+"""A line with none of these begins no event, unless it reports a loss that is none."""
+NO_NUMBER = ("nan", "NaN", "inf ")
 
 
 def events_of(line: Line) -> Iterator[LogEvent]:

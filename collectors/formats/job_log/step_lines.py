@@ -1,7 +1,7 @@
-"""A line of a training log that tells of a step: Megatron-LM's, TorchTitan's, verl's, a JSON line, or a plain one.
+"""A line of a training log that reports a step: Megatron-LM's, TorchTitan's, verl's, transformers', JSON, or a plain print.
 
 Layouts are those that the trainers print today and printed in earlier releases. Units are made one: seconds, tokens a
-second as the trainer counts them (a GPU's in all three), teraFLOP a second of a GPU.
+second as the trainer counts them (a GPU's in Megatron-LM, TorchTitan and verl), teraFLOP a second of a GPU.
 """
 
 from __future__ import annotations
@@ -9,57 +9,38 @@ from __future__ import annotations
 import json
 import math
 import re
-from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from sys import byteorder
+from dataclasses import dataclass
 from typing import Any
 
 from collectors.formats.job_log.job_lines import Line, instant
-from collectors.records import STEP_COLUMNS
 
-NOT_TOLD = math.nan
-MOST_STEP = 1 << 62
-MOST_INSTANT = 1e11  # UTC seconds; later than this is no instant, or is one in milliseconds
-CODES = {"<i8": "q", "<f8": "d", "<i1": "b"}
+NOT_REPORTED = math.nan
+NO_NUMBER = -1
+MAX_STEP = 1 << 62
+MAX_INSTANT = 1e11  # UTC seconds; a later one is in milliseconds, or none
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
-    """What one line tells of one step; NaN: it does not. ``nan``: 1 the loss is NaN, 2 the gradient norm, 3 both."""
+    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the gradient norm, 3 both."""
 
-    told_by: str
-    step: int
-    at: float = NOT_TOLD
-    seconds: float = NOT_TOLD
-    loss: float = NOT_TOLD
-    gradient_norm: float = NOT_TOLD
-    tokens_per_second: float = NOT_TOLD
-    tflops: float = NOT_TOLD
+    layout: str
+    step: int  # NO_NUMBER where the line gives none
+    at: float = NOT_REPORTED
+    seconds: float = NOT_REPORTED
+    loss: float = NOT_REPORTED
+    gradient_norm: float = NOT_REPORTED
+    tokens_per_second: float = NOT_REPORTED
+    tflops: float = NOT_REPORTED
     skipped: int = 0
     nan: int = 0
     rank: int | None = None  # that the line itself names
 
-    def of(self, rank: int | None) -> Step:
-        """Return the same step of this rank."""
-        return replace(self, rank=rank)
-
-
-def columns(steps: Iterable[Step], shift_seconds: float = 0.0, written_at: float = NOT_TOLD) -> dict[str, bytes]:
-    """Return the steps as the columns of a ``Steps`` record, their stamps shifted.
-
-    ``written_at`` is when the log was last written to: the newest step's instant where its line gives none.
-    """
-    rows = [replace(step, at=step.at + shift_seconds) for step in steps]
-    if rows and math.isnan(rows[-1].at):
-        rows[-1] = replace(rows[-1], at=written_at)
-    built = {}
-    for name, type_code in STEP_COLUMNS.items():
-        column = array(CODES[type_code], [getattr(row, name) for row in rows])
-        if byteorder == "big":
-            column.byteswap()
-        built[name] = column.tobytes()
-    return built
+    @property
+    def loss_is_none(self) -> bool:
+        """Whether the loss is NaN or infinite."""
+        return bool(self.nan & 1) or math.isinf(self.loss)
 
 
 _NUMBER = r"(?:np\.\w+\()?([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\)?"
@@ -68,56 +49,70 @@ _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
-_PLAIN = re.compile(r"\b(?:global[_ ]?)?(?:step|iter|iteration)\b\]?[ :=]*\[?(\d{1,18}+)(?!\d|\.\d|%)", re.IGNORECASE)
+_PLAIN = re.compile(r"\b(?:global[_ ]?)?(?:steps?|iter|iteration)\b\]?[ :=]*\[?(\d{1,18}+)(?!\d|\.\d|%)", re.IGNORECASE)
 _PLAIN_FIELD = re.compile(
-    r"\b(?:train(?:ing)?[/_ ])?(loss|grad(?:ient)?[_ ]?norm|(?:step[_ ])?time|dt)\b[ :=]+" + _NUMBER + r" ?(ms|s)?\b",
+    r"(?:\b(val\w*|eval\w*|test)[/_ ])?\b(?:train(?:ing)?[/_ ])?(loss|grad(?:ient)?[_ ]?norm|(?:(?:step|iter)[_ ])?time|dt)\b"
+    r"(?: \((ms|s)\))?[ :=]+" + _NUMBER + r" ?(ms|s)?\b",
     re.IGNORECASE,
 )
+_NOT_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|evaluating|test)\b", re.IGNORECASE)
+_DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
+_PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
-def may_tell(text: str) -> bool:
-    """Tell quickly whether a line can speak of a step: nearly all lines of a log cannot."""
-    return "step" in text or "iter" in text or "Step" in text or "Iter" in text
+def may_report(text: str) -> bool:
+    """Whether a line can report a step, quickly: nearly all lines of a log cannot."""
+    return "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
 
 
-def read_step(line: Line) -> Step | None:
-    """Return the step that a line tells of, None for any other line."""
+def read_step(line: Line, before: str = "") -> Step | None:
+    """Return the step that a line reports, None for any other line. ``before``: what a progress bar wrote on it earlier."""
     text = line.text
-    if not may_tell(text):
+    if not may_report(text):
         return None
     for read in (_json, _megatron, _torchtitan, _verl, _plain):
         if (found := read(text)) is not None:
             return _dated(found, line)
-    return None
+    found = _transformers(text, before)
+    return None if found is None else _dated(found, line)
 
 
 def _dated(found: Step, line: Line) -> Step:
-    at = found.at if not math.isnan(found.at) else line.at
-    rank = found.rank if found.rank is not None else line.rank
-    return replace(found, at=NOT_TOLD if at is None else at, rank=rank)
+    if math.isnan(found.at) and (at := line.at) is not None:
+        found.at = at
+    if found.rank is None:
+        found.rank = line.rank
+    return found
 
 
 def _number(text: str) -> float:
     try:
         return float(text.replace(",", ""))
     except ValueError:
-        return NOT_TOLD
+        return NOT_REPORTED
 
 
-def _step(told_by: str, number: str | int, values: Mapping[str, float], *, skipped: bool = False) -> Step:
-    """Build a step; a loss or norm that the line gives as NaN is told by ``nan``, which an absent one is not."""
+def _step(layout: str, number: str | int, values: Mapping[str, float], *, skipped: bool = False) -> Step:
+    """Build a step; ``nan`` tells a loss or norm that the line gives as NaN from one that it does not give."""
     nan = sum(bit for name, bit in (("loss", 1), ("gradient_norm", 2)) if math.isnan(values.get(name, 0.0)))
     return Step(
-        told_by,
+        layout,
         int(number),
-        seconds=values.get("seconds", NOT_TOLD),
-        loss=values.get("loss", NOT_TOLD),
-        gradient_norm=values.get("gradient_norm", NOT_TOLD),
-        tokens_per_second=values.get("tokens_per_second", NOT_TOLD),
-        tflops=values.get("tflops", NOT_TOLD),
+        seconds=values.get("seconds", NOT_REPORTED),
+        loss=values.get("loss", NOT_REPORTED),
+        gradient_norm=values.get("gradient_norm", NOT_REPORTED),
+        tokens_per_second=values.get("tokens_per_second", NOT_REPORTED),
+        tflops=values.get("tflops", NOT_REPORTED),
         skipped=int(skipped),
         nan=nan,
     )
+
+
+_MEGATRON_NAMES = {
+    "lm loss": "loss", "grad norm": "gradient_norm", "grad_norm": "gradient_norm", "train_step_timing in s": "seconds",
+    "elapsed time per iteration (ms)": "milliseconds", "number of skipped iterations": "skipped",
+}  # fmt: skip
+"""Megatron-LM's names of what it prints, and NeMo's."""
 
 
 def _megatron(text: str) -> Step | None:
@@ -125,26 +120,24 @@ def _megatron(text: str) -> Step | None:
     if found is None:
         return None
     values: dict[str, float] = {}
-    skipped = False
     for part in text[found.end() :].split("|"):
-        name, _, told = part.strip().rpartition(" ")
+        name, _, given = part.strip().rpartition(" ")
         name = name.rstrip(" :").lower()
-        if _WHOLE_NUMBER.match(told) is None:
+        target = _MEGATRON_NAMES.get(name) or _megatron_name(name)
+        if target is None or _WHOLE_NUMBER.match(given) is None or (target == "loss" != name[3:] and "loss" in values):
             continue
-        value = _number(told)
-        if name == "elapsed time per iteration (ms)":
-            values["seconds"] = value / 1000
-        elif name == "grad norm":
-            values["gradient_norm"] = value
-        elif "flop/s" in name or "flop/sec" in name:
-            values["tflops"] = value
-        elif "token" in name and "sec" in name:
-            values["tokens_per_second"] = value
-        elif name == "number of skipped iterations":
-            skipped = value > 0
-        elif name == "lm loss" or (name.endswith("loss") and "loss" not in values):
-            values["loss"] = value
-    return _step("megatron", found[1], values, skipped=skipped)
+        values[target] = _number(given)
+    if "milliseconds" in values:
+        values["seconds"] = values["milliseconds"] / 1000
+    return _step("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
+
+
+def _megatron_name(name: str) -> str | None:
+    if name.endswith("loss"):
+        return "loss"
+    if "flop/s" in name or "flop/sec" in name:
+        return "tflops"
+    return "tokens_per_second" if "token" in name and "sec" in name else None
 
 
 _TITAN_NAMES = {"loss": "loss", "grad_norm": "gradient_norm", "tps": "tokens_per_second", "tflops": "tflops",
@@ -185,18 +178,36 @@ def _verl(text: str) -> Step | None:
 
 def _plain(text: str) -> Step | None:
     found = _PLAIN.search(text) if "oss" in text or "OSS" in text else None
-    if found is None:
+    if found is None or _NOT_TRAINING.search(text, 0, found.start()):
         return None
     values: dict[str, float] = {}
-    for name, value, unit in _PLAIN_FIELD.findall(text):
+    for other, name, unit, value, unit_after in _PLAIN_FIELD.findall(text):
         word = name.lower()
+        if other:
+            continue
         if word == "loss":
             values.setdefault("loss", _number(value))
         elif word.startswith("grad"):
             values.setdefault("gradient_norm", _number(value))
-        elif unit:
-            values.setdefault("seconds", _number(value) / (1000 if unit.lower() == "ms" else 1))
+        elif unit or unit_after:
+            values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
     return _step("plain", found[1], values) if "loss" in values else None
+
+
+def _transformers(text: str, before: str) -> Step | None:
+    """Read the dict that transformers' Trainer prints; its step is in the dict, in the progress bar before it, or unknown."""
+    begin = text.find("{'")
+    if begin < 0 or "'loss'" not in text:
+        return None
+    given = {name: _number(value) for name, value in _DICT_FIELD.findall(text, begin)}
+    if "loss" not in given or not given.keys() & {"learning_rate", "epoch", "step", "global_step", "iteration"}:
+        return None
+    number = next((given[name] for name in _JSON_STEPS if name in given), None)
+    if number is None or not 0 <= number < MAX_STEP:
+        bars = _PROGRESS_BAR.findall(before + text[:begin])
+        number = int(bars[-1]) if bars else NO_NUMBER
+    values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
+    return _step("transformers", int(number), values)
 
 
 _JSON_NAMES = {
@@ -218,21 +229,23 @@ def _json(text: str) -> Step | None:
     except (ValueError, RecursionError):
         return None
     number = next((given[name] for name in _JSON_STEPS if name in given), None) if isinstance(given, dict) else None
-    if type(number) is not int or not 0 <= number < MOST_STEP:
+    if type(number) is not int or not 0 <= number < MAX_STEP:
         return None
     inner = given.get("data")  # verl's file logger keeps the metrics one level down
-    told = {**inner, **given} if isinstance(inner, dict) else given
-    values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(told, keys)) is not None}
+    given = {**inner, **given} if isinstance(inner, dict) else given
+    values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
     if not values:
         return None  # it mentions a step but tells nothing of it
-    step = _step("jsonl", number, values, skipped=told.get("skipped") is True)
-    rank = told.get("rank")
-    return replace(step, at=_instant(told), rank=rank if type(rank) is int and 0 <= rank < 1 << 30 else None)
+    step = _step("jsonl", number, values, skipped=given.get("skipped") is True)
+    rank = given.get("rank")
+    step.at = _instant(given)
+    step.rank = rank if type(rank) is int and 0 <= rank < 1 << 30 else None
+    return step
 
 
-def _first(told: Mapping[str, Any], keys: Iterable[str]) -> float | None:
+def _first(given: Mapping[str, Any], keys: Iterable[str]) -> float | None:
     for key in keys:
-        value = told.get(key)
+        value = given.get(key)
         if isinstance(value, str) and value.lower() in {"nan", "inf", "-inf", "infinity", "-infinity"}:
             return float(value)  # JSON has no such numbers: some trainers write words
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -243,10 +256,10 @@ def _first(told: Mapping[str, Any], keys: Iterable[str]) -> float | None:
     return None
 
 
-def _instant(told: Mapping[str, Any]) -> float:
-    value = told.get("at", told.get("timestamp", told.get("time")))
+def _instant(given: Mapping[str, Any]) -> float:
+    value = given.get("at", given.get("timestamp", given.get("time")))
     if isinstance(value, str):
         found = instant(value)
-        return NOT_TOLD if found is None else found
-    told_so = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST_INSTANT
-    return float(value) if told_so else NOT_TOLD
+        return NOT_REPORTED if found is None else found
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MAX_INSTANT
+    return float(value) if known else NOT_REPORTED

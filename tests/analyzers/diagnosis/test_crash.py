@@ -348,13 +348,6 @@ def test_an_exit_code_without_words_is_named_weakly() -> None:
     assert finding.suspects[0].strength <= 0.4
 
 
-def test_a_loss_that_is_no_number_is_mentioned_only() -> None:
-    """A NaN line gives a numeric finding without a suspect."""
-    finding = only([said("nan", 0, text="loss: nan")])
-
-    assert (finding.symptom, finding.suspects, finding.narrows) == ("numeric", (), True)
-
-
 def test_peers_of_lost_connections_support_the_suspect_on_that_host() -> None:
     """The address that the victims lost is told as evidence, and as the suspect's own where it is."""
     nodes = {0: "10.0.0.1", 1: "10.0.0.7", 2: "10.0.0.2", 3: "10.0.0.3"}

@@ -42,7 +42,7 @@ def test_a_loss_that_is_no_number_is_told_from_its_first_step() -> None:
     assert (finding.symptom, finding.fault_class, finding.suspects, finding.onset) == (
         "numeric", "not_a_number", (), AT + 2,
     )  # fmt: skip
-    assert finding.evidence[0].text == "step 3: the loss or the gradient norm is not a number"
+    assert finding.evidence[0].text == "the loss becomes NaN at step 3"
     judged = verdict([steps([2.0, 1.9, nan, nan])])
     assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
     assert any("before the reduction" in missing.what for missing in judged.missing)
@@ -51,7 +51,9 @@ def test_a_loss_that_is_no_number_is_told_from_its_first_step() -> None:
 def test_ranks_that_disagree_at_the_first_step_are_told() -> None:
     """Rank 1 lost its number a step before the others."""
     (finding,) = found(steps([2.0, 1.9, 1.8], 0), steps([2.0, nan, nan], 1), steps([2.0, 1.9, nan], 2))
-    assert finding.evidence[1].text == "step 2: on rank 1 it is none, on rank 0,2 it is one"
+    assert finding.evidence[0].text == (
+        "the loss becomes NaN at step 2 on rank 1 alone, while rank 0,2 still reports a number"
+    )
     assert finding.suspects == ()
 
 
@@ -69,7 +71,7 @@ def test_a_spike_at_the_newest_step_is_told_with_its_size() -> None:
     """Eleven where it was two for forty steps."""
     (finding,) = found(steps([2.0] * 40 + [11.0]))
     assert finding.fault_class == "spike"
-    assert finding.evidence[0].text == "step 41: the loss is 11, 5.5 times the median before"
+    assert finding.evidence[0].text == "the loss is 11 at step 41, 5.5 times the median of the steps before"
 
 
 def test_a_step_that_the_optimizer_left_out_is_ordinary() -> None:

@@ -52,15 +52,15 @@ LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "told_by", "values"), LINES, ids=[f"{line[1]}-{n}" for n, line in enumerate(LINES)])
-def test_a_line_tells_of_a_step(text: str, told_by: str, values: dict[str, float]) -> None:
+@pytest.mark.parametrize(("text", "layout", "values"), LINES, ids=[f"{line[1]}-{n}" for n, line in enumerate(LINES)])
+def test_a_line_reports_a_step(text: str, layout: str, values: dict[str, float]) -> None:
     """Each trainer's line gives its step with every value in the one unit; what it does not say stays untold."""
     found = read_step(peel(1, text))
 
     assert found is not None
-    assert (found.told_by, found.step) == (told_by, 41)
+    assert (found.layout, found.step) == (layout, 41)
     told = {
-        name: getattr(found, name) for name in Step.__slots__ if name not in {"told_by", "step", "at"} or name in values
+        name: getattr(found, name) for name in Step.__slots__ if name not in {"layout", "step", "at"} or name in values
     }
     assert {name: value for name, value in told.items() if value not in {0, None} and not math.isnan(value)} == values
 
@@ -74,7 +74,7 @@ def test_a_line_tells_of_a_step(text: str, told_by: str, values: dict[str, float
         "step " + "9" * 4000 + " loss 1", "",
     ],
 )  # fmt: skip
-def test_other_lines_tell_of_none(text: str) -> None:
+def test_other_lines_report_none(text: str) -> None:
     """A line that only mentions a step, or is built to break a parser, is no step."""
     assert read_step(peel(1, text)) is None
 

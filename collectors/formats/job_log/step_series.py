@@ -1,0 +1,96 @@
+"""The steps that one log reports: bounded, a series for each rank and layout, written as columns."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from sys import byteorder
+
+from collectors.formats.job_log.step_lines import Step
+from collectors.records import STEP_COLUMNS, Steps
+
+MAX_STEPS_OF_SERIES = 4096  # of a file; the newest, and the step at which a NaN began that they do not reach back to
+MAX_SERIES = 20_000
+MAX_STEPS = 200_000  # of one file, all series together
+TYPE_CODES = {"<i8": "q", "<f8": "d", "<i1": "b"}
+
+Key = tuple[str, int | None, int | None]  # layout, rank, srun's task where the line names no rank
+
+
+@dataclass(slots=True)
+class StepSeries:
+    """Collects steps in the order of their lines. A step that comes again, as after a restart, replaces the earlier one."""
+
+    most_of_series: int = MAX_STEPS_OF_SERIES
+    series: dict[Key, OrderedDict[int, Step]] = field(default_factory=dict)
+    onsets: dict[Key, Step] = field(default_factory=dict)  # where a NaN began, in what a series no longer holds
+    count: int = 0
+
+    def add(self, step: Step, task: int | None) -> None:
+        """Take one step in; ``task``: the number that srun's label gives, which may be a rank."""
+        key = (step.layout, step.rank, None if step.rank is not None else task)
+        if key not in self.series and len(self.series) >= MAX_SERIES:
+            return
+        steps = self.series.setdefault(key, OrderedDict())
+        number = step.step
+        if number < 0:  # without a number each is a step of its own
+            number = min(next(reversed(steps), 0), 0) - 1
+        self.count += steps.pop(number, None) is None
+        steps[number] = step
+        if len(steps) > self.most_of_series or self.count > MAX_STEPS:
+            self._drop_oldest(key, steps)
+
+    def _drop_oldest(self, key: Key, steps: OrderedDict[int, Step]) -> None:
+        _, oldest = steps.popitem(last=False)
+        self.count -= 1
+        if oldest.nan or oldest.loss_is_none:
+            self.onsets.setdefault(key, oldest)
+        elif not oldest.skipped:
+            self.onsets.pop(key, None)
+
+    def instants(self) -> Iterator[float]:
+        """Yield the stamps of the lines."""
+        return (step.at for steps in self.series.values() for step in steps.values() if not math.isnan(step.at))
+
+    def records(
+        self,
+        source: str,
+        rank_of: Callable[[int | None], int | None],
+        *,
+        shift_seconds: float = 0.0,
+        written_at: float = math.nan,
+    ) -> Iterator[Steps]:
+        """Yield a record for each series, without an instant of its own.
+
+        ``rank_of``: the rank of a line that names none, by its task. ``shift_seconds`` is added to the stamps;
+        ``written_at`` stands for the newest step's where its line has none.
+        """
+        for key, steps in self.series.items():
+            layout, rank, task = key
+            rows = [*([self.onsets[key]] if key in self.onsets else []), *steps.values()]
+            if not rows:
+                continue
+            rows = [replace(row, at=row.at + shift_seconds) for row in rows]
+            if math.isnan(rows[-1].at):
+                rows[-1] = replace(rows[-1], at=written_at)
+            yield Steps(
+                source=source,
+                rank=rank if rank is not None else rank_of(task),
+                step=rows[-1].step if rows[-1].step >= 0 else None,
+                told_by=layout,
+                count=len(rows),
+                columns=_columns(rows),
+            )
+
+
+def _columns(rows: list[Step]) -> dict[str, bytes]:
+    built = {}
+    for name, kind in STEP_COLUMNS.items():
+        column = array(TYPE_CODES[kind], [getattr(row, name) for row in rows])
+        if byteorder == "big":
+            column.byteswap()
+        built[name] = column.tobytes()
+    return built

@@ -1,0 +1,233 @@
+"""Steps in a log that lies on disk: every trainer's layout, by rank, bounded, and what the verdict makes of a NaN."""
+
+from __future__ import annotations
+
+import io
+import math
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from collectors.files.reading import read_paths
+from collectors.formats import Input, recognise
+from collectors.formats.job_log import job_log
+from collectors.formats.job_log.step_series import MAX_SERIES, MAX_STEPS_OF_SERIES
+from collectors.records import LogEvent, Record, Steps
+from tests.support.live_hangs import verdict
+
+CODES = {"step": "q", "nan": "b", "skipped": "b"}
+
+
+def read(text: str, source: str = "train.log", rank: int | None = None) -> list[Record]:
+    """Read a text as one file."""
+    data = text.encode()
+    return list(job_log.read(Input(source, io.BytesIO(data), data[: 1 << 16], rank=rank)))
+
+
+def steps(records: Iterable[Record]) -> list[Steps]:
+    """Keep the steps."""
+    return [record for record in records if isinstance(record, Steps)]
+
+
+def column(record: Steps, name: str) -> list[float]:
+    """Return a column's values."""
+    return list(array(CODES.get(name, "d"), record.columns[name]))
+
+
+def megatron(step: int, loss: str = "2.5E+00", norm: str = "1.1", skipped: int = 0, scale: str = "1.0") -> str:
+    """A line as Megatron-LM prints it."""
+    return (
+        f" [2026-11-20 10:{step // 60 % 60:02d}:{step % 60:02d}] iteration {step:8d}/  500000 | consumed samples: {step:12d}"
+        f" | elapsed time per iteration (ms): 1010.5 | throughput per GPU (TFLOP/s/GPU): 420.1 | learning rate: 1.0E-04 |"
+        f" global batch size:   512 | lm loss: {loss} | loss scale: {scale} | grad norm: {norm} |"
+        f" number of skipped iterations:  {skipped:2d} | number of nan iterations:   0 |\n"
+    )
+
+
+def titan(step: int, loss: str = " 2.5", norm: str = " 1.1") -> str:
+    """A line as TorchTitan prints it."""
+    return f"[titan] 2026-11-20 10:00:{step % 60:02d},500 - root - INFO - step: {step:2}  loss: {loss}  grad_norm: {norm}\n"
+
+
+def transformers(step: int, loss: str = "2.5", norm: str = "1.1") -> str:
+    """What transformers' Trainer prints at a step: its dict, after the progress bar that it wipes off."""
+    bar = f"\r {step // 10}%|#     | {step}/1000 [01:00<09:00,  8.2it/s]"
+    return (
+        f"{bar}\r{' ' * 60}\r{{'loss': {loss}, 'grad_norm': {norm}, 'learning_rate': 5e-05, 'epoch': {step / 500}}}\n"
+    )
+
+
+def verl(step: int, loss: str = "0.1", norm: str = "1.1") -> str:
+    """A line as verl's console logger prints it."""
+    return f"(TaskRunner pid=977) step:{step} - actor/pg_loss:{loss} - actor/grad_norm:{norm} - timing_s/step:12.25\n"
+
+
+def pipeline(step: int, loss: str = "2.5", norm: str = "") -> str:
+    """A line as DeepSpeed's pipeline engine prints it."""
+    del norm
+    return f"steps: {step} loss: {loss} iter time (s): 0.523 samples/sec: 16.1\n"
+
+
+def plain(step: int, loss: str = "2.5", norm: str = "1.1") -> str:
+    """A line of a script started by torchrun."""
+    return f"[rank0]: step {step}: loss {loss}, grad_norm {norm}, time 523.1ms\n"
+
+
+LAYOUTS = {"megatron": megatron, "torchtitan": titan, "transformers": transformers, "verl": verl, "deepspeed": pipeline,
+           "plain": plain}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_loss_that_becomes_nan_is_a_numeric_verdict_that_names_nobody(layout: str) -> None:
+    """From step 31 on the loss is NaN: that step is named, no machine is, and the line is cited."""
+    text = "".join(LAYOUTS[layout](step, *(["nan", "nan"] if step > 30 else [])) for step in range(1, 36))
+
+    judged = verdict(read(text))
+
+    assert (judged.symptom, judged.cause, judged.culprits) == ("numeric", "unknown", ())
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == "the loss becomes NaN at step 31"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_healthy_log_has_steps_and_no_symptom(layout: str) -> None:
+    """Forty sound steps are steps, and nothing else."""
+    records = read("".join(LAYOUTS[layout](step) for step in range(1, 41)))
+
+    (found,) = records
+
+    assert isinstance(found, Steps)
+    assert column(found, "step") == list(range(1, 41))
+    assert all(value > 0 for value in column(found, "loss"))
+    assert verdict(records).symptom == "unknown"
+
+
+def test_overflows_that_the_optimizer_skips_are_no_symptom() -> None:
+    """A loss scale that begins too high, and one that overflows at the newest step, are fp16 as it is."""
+    warm_up = "".join(megatron(step, "2.5E+00", "inf", 1, f"{2**32 >> step}.0") for step in range(1, 12))
+    sound = "".join(megatron(step) for step in range(12, 60))
+
+    assert verdict(read(warm_up)).symptom == "unknown"
+    assert verdict(read(warm_up + sound + megatron(60, "nan", "nan", 1, "1024.0"))).symptom == "unknown"
+
+
+def test_one_odd_gradient_norm_is_no_symptom_and_a_lasting_one_is() -> None:
+    """transformers prints the norm of a step that fp16 skipped, and not that it did."""
+    sound = "".join(transformers(step) for step in range(1, 41))
+
+    assert verdict(read(sound + transformers(41, norm="nan"))).symptom == "unknown"
+    judged = verdict(read(sound + "".join(transformers(step, norm="nan") for step in (41, 42, 43))))
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == "the gradient norm becomes NaN at step 41"
+
+
+def test_reports_without_a_number_are_counted() -> None:
+    """Where the progress bar went elsewhere, the dicts keep their order; the step has no number."""
+    text = "".join(
+        f"{{'loss': {'nan' if n > 25 else 2.5}, 'learning_rate': 5e-05, 'epoch': 0.{n:02}}}\n" for n in range(1, 31)
+    )
+
+    records = read(text)
+
+    assert column(steps(records)[0], "step") == [-1] * 30
+    assert verdict(records).symptom == "numeric"
+
+
+def test_a_restart_from_a_checkpoint_makes_the_nan_history() -> None:
+    """The second run passes step 26 again, sound: what the first printed beyond it no longer counts."""
+    first = "".join(plain(step, *(["nan"] if step > 25 else [])) for step in range(1, 41))
+    second = "".join(plain(step) for step in range(21, 31))
+
+    assert verdict(read(first)).symptom == "numeric"
+    assert verdict(read(first + second)).symptom == "unknown"
+
+
+def test_ranks_are_those_of_the_prefix_the_label_or_the_file() -> None:
+    """One record a rank; a task that started torchrun is no rank."""
+    torch = "".join(f"[rank{rank}]: step {step} loss 0.5\n" for step in range(3) for rank in (4, 5))
+    srun = "".join(f"{task}: step {step} loss 0.5\n" for step in range(3) for task in (6, 7))
+
+    assert [record.rank for record in steps(read(torch))] == [4, 5]
+    assert [record.rank for record in steps(read(srun))] == [6, 7]
+    assert [record.rank for record in steps(read("step 1 loss 0.5\n", rank=3))] == [3]
+    started = "0: W1120 10:00:00.0 torch/distributed/run.py:792] ***\n" + srun.replace("7: ", "1: ").replace(
+        "6: ", "0: "
+    )
+    assert {record.rank for record in steps(read(started))} == {None}
+
+
+def test_the_rank_that_breaks_first_alone_is_evidence() -> None:
+    """Rank 2 has its NaN a step before the others: it is told, and not convicted."""
+    text = "".join(
+        f"[rank{rank}]: step {step} loss {'nan' if step > 30 or (step == 30 and rank == 2) else 0.5}\n"
+        for step in range(1, 35) for rank in range(4)
+    )  # fmt: skip
+
+    judged = verdict(read(text))
+
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == (
+        "the loss becomes NaN at step 30 on rank 2 alone, while rank 0-1,3 still reports a number"
+    )
+    assert (judged.first_symptom.rank, judged.culprits, judged.cause) == (2, (), "unknown")
+
+
+def test_every_rank_at_once_is_said() -> None:
+    """All four ranks print the NaN that a reduction gave them."""
+    text = "".join(
+        f"[rank{rank}]: step {step} loss {'nan' if step > 30 else 0.5}\n" for step in range(1, 35) for rank in range(4)
+    )
+
+    judged = verdict(read(text))
+
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == "the loss becomes NaN at step 31 on all 4 ranks that report it"
+
+
+def test_a_long_log_keeps_its_newest_steps_and_where_the_nan_began() -> None:
+    """Of 10,000 steps the newest are kept; step 812, where the loss broke, is one more."""
+    text = "".join(plain(step, *(["nan"] if step >= 812 else [])) for step in range(10_000))
+
+    records = read(text)
+
+    (found,) = steps(records)
+    assert found.count == MAX_STEPS_OF_SERIES + 1
+    assert column(found, "step")[:2] == [812, 10_000 - MAX_STEPS_OF_SERIES]
+    judged = verdict(records)
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == "the loss becomes NaN at step 812"
+    assert [record.source for record in records if isinstance(record, LogEvent)] == ["train.log:813"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "validation step 12 loss: nan", "eval iter 3 loss nan", "step 12 val_loss nan", "step 500: val loss nan",
+        "{'eval_loss': nan, 'epoch': 1.0}", "[Rank 0] step=10, skipped=1, lr=[0.0001], mom=[[0.9, 0.95]]",
+        "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+    ],
+)  # fmt: skip
+def test_what_is_no_training_step_is_none(line: str) -> None:
+    """Evaluation, and DeepSpeed's account of its scaler, are no steps."""
+    assert steps(read(f"{line}\n")) == []
+
+
+def test_a_log_is_known_by_its_steps(tmp_path: Path) -> None:
+    """No name and no error marks it: the steps do."""
+    path = tmp_path / "metrics"
+    path.write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": NaN}\n')
+
+    (found,) = steps(read_paths([path]))
+
+    assert column(found, "nan") == [0, 1]
+    assert math.isnan(column(found, "loss")[1])
+    assert recognise(b"a letter about steps\nand nothing else\n", "letter.txt") is None
+
+
+def test_a_hostile_log_stays_bounded() -> None:
+    """A series for each of many ranks, and numbers that jump about, cost no more than the bound."""
+    text = "".join(f"[rank{rank}]: step {rank * 7919 % 1000} loss 0.5\n" for rank in range(MAX_SERIES + 500))
+
+    assert len(steps(read(text))) == MAX_SERIES
