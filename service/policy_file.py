@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from analyzers.remediation.policy import MOST_BYTES, PolicyError, parse
+from analyzers.remediation.policy import MOST_BYTES, PolicyError, parse_policy
 from analyzers.remediation.types import Policy
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class PolicyFile:
             return file.read(MOST_BYTES + 1).decode()
 
     def _take(self, text: str) -> None:
-        self._policy = parse(text)
+        self._policy = parse_policy(text)
         self.problem = None
         _log.info("policy_read path=%s rules=%d", self._path, len(self._policy.rules))
 

@@ -1,5 +1,1 @@
-"""The engine: ``step(state, event, now)`` decides what is asked, judged, published and closed; ``judge`` names the culprit."""
-
-from analyzers.verdict.judge import decide, every_analyzer, failed, findings, judge, told
-
-__all__ = ["decide", "every_analyzer", "failed", "findings", "judge", "told"]
+"""The pure engine: ``step`` decides what is asked, judged, published and closed. No I/O, no clock, no judging of its own."""

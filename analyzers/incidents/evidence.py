@@ -108,7 +108,7 @@ class Evidence:
                 del self._kept[key]
 
 
-def selected(
+def select_records(
     kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], cut: Cut, job: str | None,
     attempt: int | None,
 ) -> tuple[Record, ...]:  # fmt: skip

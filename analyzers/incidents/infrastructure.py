@@ -11,18 +11,19 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from analyzers.incidents.fleet import Shared, key_of
-from analyzers.incidents.memory import leave, remember
-from analyzers.incidents.state import LOOKBACK_SECONDS, State
-from analyzers.model.incident import Close, Cut, Incident, Instruction, Open, Publish
+from analyzers.incidents.fleet import SharedIncident, incident_key
+from analyzers.incidents.memory import drop_incident, remember_incident
+from analyzers.incidents.messages import Close, EngineInstruction, Open, Publish
+from analyzers.incidents.state import LOOKBACK_SECONDS, EngineState
+from analyzers.model.incident import Cut, Incident
 from analyzers.verdict.digest import digest
 
 
-def look(state: State, now: float) -> Iterator[Instruction]:
+def watch_fleet(state: EngineState, now: float) -> Iterator[EngineInstruction]:
     """Look at all jobs and nodes at once; open, publish, merge and close what is of the fleet."""
     report = state.fleet.look(state.jobs, state.nodes, now)
     yield from report.alarms
-    open_by_key = {key_of(one): one for one in state.incidents.values() if one.kind == "infrastructure"}
+    open_by_key = {incident_key(one): one for one in state.incidents.values() if one.kind == "infrastructure"}
     for key, because in report.over.items():
         if (incident := open_by_key.pop(key, None)) is not None:
             yield from _close(state, incident, now, because)
@@ -33,10 +34,10 @@ def look(state: State, now: float) -> Iterator[Instruction]:
             yield Open(incident=incident)
         yield from _told(state, incident, shared, now)
     state.report = report
-    merge(state)
+    merge_incidents(state)
 
 
-def _opened(state: State, shared: Shared, now: float) -> Incident:
+def _opened(state: EngineState, shared: SharedIncident, now: float) -> Incident:
     name = hashlib.sha256(f"{shared.key}\x00{state.sequence}".encode()).hexdigest()[:12]
     nodes = tuple(sorted(shared.nodes))
     return Incident(
@@ -45,7 +46,7 @@ def _opened(state: State, shared: Shared, now: float) -> Incident:
     )  # fmt: skip
 
 
-def _told(state: State, incident: Incident, shared: Shared, now: float) -> Iterator[Instruction]:
+def _told(state: EngineState, incident: Incident, shared: SharedIncident, now: float) -> Iterator[EngineInstruction]:
     """Publish the verdict where it says something new, as when one more node is affected by something else."""
     joined = sorted(shared.nodes - set(incident.nodes))
     if joined:
@@ -58,13 +59,13 @@ def _told(state: State, incident: Incident, shared: Shared, now: float) -> Itera
         )
         yield Publish(incident=incident.id, version=incident.published, cut=cut, verdict=shared.verdict)
     if incident is not state.incidents.get(incident.id):
-        remember(state, incident)
+        remember_incident(state, incident)
 
 
-def merge(state: State) -> None:
+def merge_incidents(state: EngineState) -> None:
     """Let job incidents wait that an infrastructure incident explains, and those go on that none does any more."""
     report = state.report
-    ids = {key_of(one): one.id for one in state.incidents.values() if one.kind == "infrastructure"}
+    ids = {incident_key(one): one.id for one in state.incidents.values() if one.kind == "infrastructure"}
     unseen = {id for key, id in ids.items() if all(one.key != key for one in report.shared)}
     for incident in list(state.incidents.values()):
         if incident.job is None or incident.merged_into in unseen:
@@ -74,9 +75,9 @@ def merge(state: State) -> None:
             continue
         # What was seen during the outage is no ground for a judgement after it: it is looked at again first.
         changed = replace(incident, merged_into=into, judge_at=None, asked_at=None, next_look_at=state.now)
-        remember(state, changed if into is None else replace(incident, merged_into=into))
+        remember_incident(state, changed if into is None else replace(incident, merged_into=into))
 
 
-def _close(state: State, incident: Incident, now: float, because: str) -> Iterator[Instruction]:
-    leave(state, incident.id)
+def _close(state: EngineState, incident: Incident, now: float, because: str) -> Iterator[EngineInstruction]:
+    drop_incident(state, incident.id)
     yield Close(incident=incident.id, at=now, because=because, recovered=True)

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from analyzers.incidents.evidence import Evidence, concerns_job
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, NodeSeen, State
-from analyzers.model.incident import Incident, Received
+from analyzers.incidents.messages import Received
+from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey, NodeActivity
+from analyzers.model.incident import Incident
 from collectors.records import Record
 
 MARK_SECONDS = 10.0
@@ -17,14 +18,14 @@ MOST_JOBS_ON_A_NODE = 64  # attempts: a new one takes the place of one that has 
 ENDED_SECONDS = 60.0  # agents tell of what runs every ten
 
 
-def observe(state: State, event: Received) -> None:
+def observe_batch(state: EngineState, event: Received) -> None:
     """Take up a batch into the memory, deciding nothing."""
     if event.sequence and event.sequence <= state.sequence:
         return  # it was seen: the log is read again from somewhat before
     _mark(state, event)
     seen = state.nodes.get(event.node)
     if seen is None:
-        seen = state.nodes[event.node] = NodeSeen(event.received_at, event.received_at)
+        seen = state.nodes[event.node] = NodeActivity(event.received_at, event.received_at)
     seen.see(event)
     state.fleet.take(event)
     state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
@@ -40,7 +41,7 @@ def observe(state: State, event: Received) -> None:
         state.changed.add(key)
 
 
-def _mark(state: State, event: Received) -> None:
+def _mark(state: EngineState, event: Received) -> None:
     """Remember how far the log had come: an incident's records begin some minutes before its opening."""
     if not state.marks or event.received_at - state.marks[-1][0] >= MARK_SECONDS:
         state.marks.append((event.received_at, state.sequence))
@@ -49,7 +50,7 @@ def _mark(state: State, event: Received) -> None:
     state.sequence = max(state.sequence, event.sequence)
 
 
-def _place(state: State, key: JobKey, node: str, at: float) -> None:
+def _place(state: EngineState, key: JobKey, node: str, at: float) -> None:
     here = state.jobs_on.setdefault(node, set())
     if key in here:
         return
@@ -63,12 +64,12 @@ def _place(state: State, key: JobKey, node: str, at: float) -> None:
         state.jobs[key] = JobView(*key, state.knowledge)
 
 
-def remember(state: State, incident: Incident) -> None:
+def remember_incident(state: EngineState, incident: Incident) -> None:
     """Replace what is known of an open incident."""
     state.incidents[incident.id] = incident
 
 
-def context(state: State, incident: Incident) -> tuple[Record, ...]:
+def context_records(state: EngineState, incident: Incident) -> tuple[Record, ...]:
     """Return what was told before an incident's records begin, and still holds."""
     found = [
         record
@@ -80,7 +81,7 @@ def context(state: State, incident: Incident) -> tuple[Record, ...]:
     return tuple(found)
 
 
-def leave(state: State, id: str, settled_at: float | None = None) -> None:
+def drop_incident(state: EngineState, id: str, settled_at: float | None = None) -> None:
     """Drop an incident that is over; what showed until then, by default until now, is not a new one."""
     incident = state.incidents.pop(id, None)
     if incident is not None and incident.job is not None:
@@ -93,7 +94,7 @@ def leave(state: State, id: str, settled_at: float | None = None) -> None:
     state.unanswered.pop(id, None)
 
 
-def restored(state: State, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:
+def restore_incidents(state: EngineState, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:
     """Take up the incidents that a store has, with their contexts; the closed ones say what is settled."""
     incidents = list(incidents)
     state.fleet.restore(incident for incident, _ in incidents)
@@ -109,7 +110,7 @@ def restored(state: State, incidents: Iterable[tuple[Incident, tuple[Record, ...
         state.contexts[incident.id] = told_before
 
 
-def forget(state: State, now: float) -> None:
+def forget_old(state: EngineState, now: float) -> None:
     """Let go of evidence that no incident needs, and of jobs and nodes that nobody tells of any more."""
     needed: dict[str, int] = {}
     for incident in state.incidents.values():
@@ -134,5 +135,5 @@ def forget(state: State, now: float) -> None:
         del state.settled[key]
 
 
-def _forgotten(state: State, key: JobKey, running: set[JobKey], now: float) -> bool:
+def _forgotten(state: EngineState, key: JobKey, running: set[JobKey], now: float) -> bool:
     return key not in running or now - state.told_at.get(key, 0.0) > FORGOTTEN_SECONDS

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from analyzers.incidents.evidence import Evidence
 from analyzers.incidents.fleet import Fleet, FleetReport
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Incident, Received
+from analyzers.model.incident import Incident
 from collectors.records import Record
 
 LOOKBACK_SECONDS = 180.0  # of records before an opening that a judgement sees: placements and stacks come once a minute
@@ -22,7 +23,7 @@ JobKey = tuple[str, int | None]
 
 
 @dataclass(slots=True)
-class NodeSeen:
+class NodeActivity:
     """When a node was heard of, by the receipt clock, and how far its own clock is ahead."""
 
     first_received_at: float
@@ -47,13 +48,13 @@ class NodeSeen:
 
 
 @dataclass(slots=True)
-class State:
+class EngineState:
     """The engine's memory; ``step`` changes it, and nobody else does."""
 
     knowledge: Knowledge
     sequence: int = 0  # of the newest batch
     now: float = 0.0  # of the newest event
-    nodes: dict[str, NodeSeen] = field(default_factory=dict)
+    nodes: dict[str, NodeActivity] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     jobs: dict[JobKey, JobView] = field(default_factory=dict)
     told_at: dict[JobKey, float] = field(default_factory=dict)  # when something of the job itself came

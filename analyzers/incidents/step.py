@@ -10,7 +10,7 @@ An incident of a job:
     same again: merged, judged again
                                        the job moves, a new attempt does, or it has ended ──► closed
 
-Time is the receipt clock: ``now`` is given, records tell theirs. What an event means for the memory (``observe``) is apart
+Time is the receipt clock: ``now`` is given, records tell theirs. What an event means for the memory (``observe_batch``) is apart
 from what is decided (``step``): after a restart the log is observed again and nothing is decided twice.
 """
 
@@ -23,27 +23,32 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from analyzers.incidents import infrastructure
-from analyzers.incidents.detectors import symptoms
-from analyzers.incidents.evidence import selected
-from analyzers.incidents.job_views import JobView, moved, moves_again, restarted
-from analyzers.incidents.memory import context, forget, leave, observe, remember, restored
-from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, JobKey, State
-from analyzers.model.incident import (
+from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.evidence import select_records
+from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because
+from analyzers.incidents.memory import (
+    context_records,
+    drop_incident,
+    forget_old,
+    observe_batch,
+    remember_incident,
+    restore_incidents,
+)
+from analyzers.incidents.messages import (
     Ask,
     Close,
-    Cut,
-    Event,
-    Incident,
-    Instruction,
+    EngineEvent,
+    EngineInstruction,
+    EngineTick,
     Judge,
     Judged,
     Merge,
     Open,
     Publish,
     Received,
-    Symptom,
-    Tick,
 )
+from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
+from analyzers.model.incident import Cut, Incident, Symptom
 from analyzers.model.verdict import Verdict
 from analyzers.verdict.digest import digest
 from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
@@ -61,21 +66,21 @@ AWAITED = tuple(verb for verb, _ in ASKED)
 MOST_SYMPTOMS = 64  # of one incident
 
 
-def step(state: State, event: Event, now: float) -> tuple[State, list[Instruction]]:
+def step(state: EngineState, event: EngineEvent, now: float) -> tuple[EngineState, list[EngineInstruction]]:
     """Take up an event; return the state, which is the same object, and what is to be done."""
     state.now = max(state.now, now)
     if isinstance(event, Received):
-        observe(state, event)
+        observe_batch(state, event)
         return state, list(_answered(state, event))
-    if isinstance(event, Tick):
+    if isinstance(event, EngineTick):
         return state, list(_tick(state, now))
     if isinstance(event, Judged):
         return state, list(_judged(state, event, now))
-    leave(state, event.incident)
+    drop_incident(state, event.incident)
     return state, []
 
 
-def due(state: State) -> float | None:
+def next_due_at(state: EngineState) -> float | None:
     """Return when the next Tick is worth something, before the ordinary one; None: it can wait for that."""
     instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
     for incident in state.incidents.values():
@@ -90,7 +95,7 @@ def due(state: State) -> float | None:
     return min(instants, default=None)
 
 
-def _answered(state: State, event: Received) -> Iterator[Instruction]:
+def _answered(state: EngineState, event: Received) -> Iterator[EngineInstruction]:
     """Judge as soon as everybody who was asked has answered, and again when one answers later."""
     results = {record.verb for record in event.records if isinstance(record, CommandResult)}
     if not results:
@@ -103,15 +108,15 @@ def _answered(state: State, event: Received) -> Iterator[Instruction]:
         incident = state.incidents[id]
         if incident.asked_at is None:
             state.unanswered[id] = len(waiting)
-            remember(state, replace(incident, judge_at=incident.judge_at or state.now + SETTLE_SECONDS))
+            remember_incident(state, replace(incident, judge_at=incident.judge_at or state.now + SETTLE_SECONDS))
         elif not waiting:
             state.unanswered[id] = 0
-            remember(state, replace(incident, asked_at=None, answered=incident.looks))
+            remember_incident(state, replace(incident, asked_at=None, answered=incident.looks))
             if incident.merged_into is None and not _settling(incident):
                 yield from _judge(state, id)
 
 
-def _waits_until(state: State, incident: Incident, asked_at: float) -> float:
+def _waits_until(state: EngineState, incident: Incident, asked_at: float) -> float:
     """Return how long a look's answers are waited for; what comes later is judged when it comes."""
     asked = len(incident.nodes) * len(AWAITED)
     if state.now >= asked_at + ANSWER_SECONDS and 2 * len(state.waiting.get(incident.id, ())) > asked:
@@ -131,7 +136,7 @@ def _crashed(incident: Incident) -> bool:
 # --- what is decided as time passes
 
 
-def _tick(state: State, now: float) -> Iterator[Instruction]:
+def _tick(state: EngineState, now: float) -> Iterator[EngineInstruction]:
     whole = now - state.ticked_at >= TICK_SECONDS
     if whole or now - state.looked_at >= CHANGED_SECONDS:
         keys = list(state.jobs) if whole else [key for key in state.changed if key in state.jobs]
@@ -145,10 +150,10 @@ def _tick(state: State, now: float) -> Iterator[Instruction]:
             yield from _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
     if whole:
         state.ticked_at = now
-        yield from infrastructure.look(state, now)
-        forget(state, now)
+        yield from infrastructure.watch_fleet(state, now)
+        forget_old(state, now)
     else:
-        infrastructure.merge(state)
+        infrastructure.merge_incidents(state)
     for id, incident in list(state.incidents.items()):
         if incident.job is None:
             continue
@@ -158,15 +163,15 @@ def _tick(state: State, now: float) -> Iterator[Instruction]:
             yield from _go_on(state, id, now)
 
 
-def _unseen(state: State, incident: Incident, now: float) -> bool:
+def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
     """Whether nobody tells of the job any more: its nodes are gone, or were while the engine was away."""
     told_at = state.told_at.get((incident.job or "", incident.attempt), 0.0)
     return now > max(incident.opened_at, told_at) + FORGOTTEN_SECONDS
 
 
 def _look_at(
-    state: State, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
-) -> Iterator[Instruction]:
+    state: EngineState, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
+) -> Iterator[EngineInstruction]:
     """Ask the detectors about a job: open, merge, or see that it is over. ``attempts``: all of the same job."""
     key = (view.job, view.attempt)
     later = [one for one in attempts if _number(one) > _number(view)]
@@ -174,9 +179,9 @@ def _look_at(
     if incident is None and any(one.first_at > view.first_at or view.attempt is None for one in later):
         return
     since = state.settled.get(key, 0.0)
-    shown = [symptom for symptom in symptoms(view, now) if symptom.at > since]
+    shown = [symptom for symptom in find_symptoms(view, now) if symptom.at > since]
     if incident is not None and (because := _over(view, incident, later, shown, now)):
-        recovered = moves_again(view, incident, now) is not None and not restarted(view, incident)
+        recovered = recovered_because(view, incident, now) is not None and not has_restarted(view, incident)
         yield from _close(state, incident, now, because, recovered=recovered)
         return
     for symptom in shown:
@@ -211,10 +216,10 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
     if running:
         newest = max(running, key=lambda one: one.attempt or 0)
         return f"attempt {newest.attempt} is at step {newest.newest_step}"
-    return moved(view, incident, now)
+    return ended_because(view, incident, now)
 
 
-def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[Instruction]:
+def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iterator[EngineInstruction]:
     view = state.jobs[key]
     after = state.mark_before(now - LOOKBACK_SECONDS)
     nodes = tuple(sorted(view.nodes))
@@ -223,28 +228,28 @@ def _open(state: State, key: JobKey, symptom: Symptom, now: float) -> Iterator[I
         onset_at=min(symptom.at, now), symptoms=(symptom,), after=after, nodes=nodes, next_look_at=now,
         offsets=state.offsets(nodes), last_step=view.newest_step,
     )  # fmt: skip
-    state.contexts[incident.id] = context(state, incident)
-    remember(state, incident)
+    state.contexts[incident.id] = context_records(state, incident)
+    remember_incident(state, incident)
     yield Open(incident=incident, context=state.contexts[incident.id])
     yield from _go_on(state, incident.id, now)
 
 
-def _merge(state: State, incident: Incident, symptom: Symptom, now: float) -> Iterator[Instruction]:
+def _merge(state: EngineState, incident: Incident, symptom: Symptom, now: float) -> Iterator[EngineInstruction]:
     if len(incident.symptoms) >= MOST_SYMPTOMS:
         return
     settle = CRASH_SETTLE_SECONDS if symptom.kind == "crash" else SETTLE_SECONDS
     changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle)
-    remember(state, changed)
+    remember_incident(state, changed)
     yield Merge(incident=incident.id, symptom=symptom)
 
 
-def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
+def _go_on(state: EngineState, id: str, now: float) -> Iterator[EngineInstruction]:
     """Do what an open incident's own clock says: ask again, stop waiting, judge."""
     incident = state.incidents[id]
     if incident.asked_at is not None and now >= _waits_until(state, incident, incident.asked_at):
         state.unanswered[id] = len(state.waiting.get(id, ()))
         incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
-        remember(state, incident)
+        remember_incident(state, incident)
     if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
         yield from _ask(state, incident, now)
         incident = state.incidents[id]
@@ -252,7 +257,7 @@ def _go_on(state: State, id: str, now: float) -> Iterator[Instruction]:
         yield from _judge(state, id)
 
 
-def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
+def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineInstruction]:
     """Begin a look: ask every node of the job at once, before a collective's timeout kills the victims."""
     if incident.job is None:
         return
@@ -269,39 +274,39 @@ def _ask(state: State, incident: Incident, now: float) -> Iterator[Instruction]:
     )  # fmt: skip
     if _crashed(incident) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
-    remember(state, changed)
+    remember_incident(state, changed)
     state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
     for verb, arguments in ASKED:
         told = arguments if verb == "read" else {"job": incident.job}
         yield Ask(incident=incident.id, nodes=nodes, verb=verb, arguments=told)
 
 
-def _judge(state: State, id: str) -> Iterator[Instruction]:
+def _judge(state: EngineState, id: str) -> Iterator[EngineInstruction]:
     incident = state.incidents[id]
     if incident.cut is not None:  # one judgement at a time: the next sees what has come in the meantime
-        remember(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
+        remember_incident(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
         return
     cut = Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
         joined=incident.joined, offsets=incident.offsets,
     )  # fmt: skip
-    remember(state, replace(incident, cut=cut, judge_at=None))
-    yield judgement(state, state.incidents[id])
+    remember_incident(state, replace(incident, cut=cut, judge_at=None))
+    yield request_judgement(state, state.incidents[id])
 
 
-def judgement(state: State, incident: Incident) -> Judge:
+def request_judgement(state: EngineState, incident: Incident) -> Judge:
     """Return the judgement that an incident's cut stands for; after a restart, once more."""
     cut = incident.cut
     if cut is None:
         raise ValueError(f"incident {incident.id} is not being judged")
-    records = selected(
+    records = select_records(
         state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut, incident.job,
         incident.attempt,
     )  # fmt: skip
     return Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
 
 
-def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
+def _judged(state: EngineState, event: Judged, now: float) -> Iterator[EngineInstruction]:
     """Publish what a judgement says, where it says something new."""
     incident = state.incidents.get(event.incident)
     if incident is None:  # it was closed in the meantime
@@ -315,7 +320,7 @@ def _judged(state: State, event: Judged, now: float) -> Iterator[Instruction]:
         yield Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
         )
-    remember(state, incident)
+    remember_incident(state, incident)
     if incident.merged_into is None:
         yield from _go_on(state, incident.id, now)
 
@@ -327,12 +332,12 @@ def _is_early(verdict: Verdict, unanswered: int) -> bool:
 
 
 def _close(
-    state: State, incident: Incident, now: float, because: str, *, recovered: bool = False
-) -> Iterator[Instruction]:
+    state: EngineState, incident: Incident, now: float, because: str, *, recovered: bool = False
+) -> Iterator[EngineInstruction]:
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
     # Agents tell of steps some seconds late: a job that moved again may have stopped once more before we knew of it.
     moved_until = view.settled_until if view is not None else 0.0
-    leave(state, incident.id, moved_until if moved_until > incident.opened_at else None)
+    drop_incident(state, incident.id, moved_until if moved_until > incident.opened_at else None)
     yield Close(incident=incident.id, at=now, because=because, recovered=recovered)
 
 
@@ -341,4 +346,4 @@ def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
     return "inc-" + hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
-__all__ = ["due", "judgement", "observe", "restored", "step"]
+__all__ = ["next_due_at", "observe_batch", "request_judgement", "restore_incidents", "step"]

@@ -1,24 +1,21 @@
-"""The engine's words: what it is told (events), what it wants done (instructions), and what it remembers of an incident.
+"""An incident, its symptoms, and the cut of records that a judgement sees.
 
-Everything here is a value. What an incident remembers is stored as JSON with it, so that an engine that was killed goes on.
+The engine's whole state of an incident is stored as JSON with it, so a restarted engine continues where the last one stopped.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from analyzers.model.verdict import Verdict
-from collectors.records import Record
-
-Kind = Literal["hang", "slow", "crash", "numeric", "hardware", "silence", "infrastructure"]
+IncidentKind = Literal["hang", "slow", "crash", "numeric", "hardware", "silence", "infrastructure"]
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a detector saw. Two with the same ``kind`` and ``detector`` in one incident are the same symptom again."""
 
-    kind: Kind
+    kind: IncidentKind
     detector: str  # no_progress outstanding zero_traffic rank_dead rank_silent hardware_event nan spike …
     at: float  # UTC seconds of the first sign, by the service's clock
     text: str  # one sentence with the numbers and the bound
@@ -46,7 +43,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A symptom from its opening to its closing, as the engine remembers it between two events."""
 
     id: str
-    kind: Kind
+    kind: IncidentKind
     job: str | None  # None: of the fleet
     attempt: int | None
     opened_at: float  # by the receipt clock
@@ -68,106 +65,3 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     merged_into: str | None = None  # an infrastructure incident that explains it
     closed_at: float | None = None
     closed_because: str = ""
-
-
-# --- what the engine is told
-
-
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch of the log. ``offset``: the node's clock less ours when it was sent, where known."""
-
-    sequence: int
-    received_at: float
-    node: str
-    records: tuple[Record, ...]
-    sent_at: float | None = None
-
-
-class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """Time has passed: every ten seconds, and whenever ``due`` says so."""
-
-
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A judgement has ended. ``cut.unfinished`` names the analyzers that are not in it."""
-
-    incident: str
-    cut: Cut
-    verdict: Verdict
-    claims: tuple[dict[str, Any], ...] = ()  # each analyzer's findings, as plain values (``judging.told``)
-
-
-class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody else has closed the incident."""
-
-    incident: str
-
-
-Event = Received | Tick | Judged | Withdrawn
-
-
-# --- what the engine wants done
-
-
-class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """Store a new incident. ``context``: what was told before ``after`` and still holds (placements, devices)."""
-
-    incident: Incident
-    context: tuple[Record, ...] = ()
-
-
-class Merge(msgspec.Struct, frozen=True, kw_only=True):
-    """The incident has one more symptom."""
-
-    incident: str
-    symptom: Symptom
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask these nodes' agents."""
-
-    incident: str
-    nodes: tuple[str, ...]
-    verb: str  # stacks recorders read
-    arguments: dict[str, str] = {}
-    seconds: float = 30.0
-
-
-class Judge(msgspec.Struct, frozen=True, kw_only=True):
-    """Judge these records and tell the engine: ``Judged``. ``records`` are the evidence that the cut selects."""
-
-    incident: str
-    cut: Cut
-    records: tuple[Record, ...]
-    attempt: int | None = None
-
-
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict has a new version."""
-
-    incident: str
-    version: int
-    cut: Cut
-    verdict: Verdict
-    claims: tuple[dict[str, Any], ...] = ()
-
-
-class Close(msgspec.Struct, frozen=True, kw_only=True):
-    """The incident has ended."""
-
-    incident: str
-    at: float
-    because: str  # one sentence
-    recovered: bool = False  # nothing was done, and the very attempt goes on: who was named may stay
-
-
-class Alarm(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about our own sight that a person should know: coverage below its bound, clocks apart."""
-
-    kind: str  # coverage clock
-    text: str
-    raised: bool = True  # False: it is over
-    nodes: tuple[str, ...] = ()
-    job: str | None = None
-
-
-Instruction = Open | Merge | Ask | Judge | Publish | Close | Alarm

@@ -7,7 +7,7 @@ that counts none, and numbers that a new submission began again stay below that 
 
 from __future__ import annotations
 
-from analyzers.remediation.types import CHECKS, STOPS_NOTHING, Book, Remediation
+from analyzers.remediation.types import CHECKS, STOPS_NOTHING, Remediation, RemediationState
 
 UNSETTLED = frozenset({"executing", "verifying", "failed"})
 """Nodes may be out, and nobody has seen the job run without them."""
@@ -20,7 +20,7 @@ def is_unsettled(one: Remediation) -> bool:
     return one.status in UNSETTLED or (one.status == "done" and one.outcome == "unknown")
 
 
-def unanswered(book: Book, one: Remediation, now: float) -> str | None:
+def explain_wait(book: RemediationState, one: Remediation, now: float) -> str | None:
     """Say what is waited for before another may act on its job; None: nothing."""
     if one.kind in STOPS_NOTHING | CHECKS or one.began_at is None or not is_unsettled(one):
         return None

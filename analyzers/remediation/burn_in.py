@@ -11,10 +11,10 @@ import math
 from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import Weights
-from analyzers.remediation.node_history import HOUR_SECONDS, Happened, NodeRecord, noted, offends, updated
+from analyzers.remediation.node_history import HOUR_SECONDS, NodeEvent, NodeRecord, add_line, is_offender, update_record
 
 
-def fit(record: NodeRecord, now: float, weights: Weights) -> str | None:
+def explain_unfit(record: NodeRecord, now: float, weights: Weights) -> str | None:
     """Say why the node does not count as healthy yet; None: it does."""
     if record.burn_in == "healthy" or record.since is None:
         return None
@@ -22,7 +22,7 @@ def fit(record: NodeRecord, now: float, weights: Weights) -> str | None:
         return (
             f"{record.node} was taken out, or failed a check, and has not come back: check it, then let it serve again"
         )
-    if offends(record, now, weights):
+    if is_offender(record, now, weights):
         return (
             f"{record.node} was evicted {len(record.evictions)} times in {weights.offender.days:g} days: "
             "good hours do not clear it, a passed check does"
@@ -40,22 +40,22 @@ def left_seconds(record: NodeRecord, weights: Weights) -> float:
     return max(0.0, weights.burn_in.hours * HOUR_SECONDS - record.stood_seconds)
 
 
-def stood(record: NodeRecord, seconds: float, until: float, weights: Weights) -> NodeRecord:
+def add_good_seconds(record: NodeRecord, seconds: float, until: float, weights: Weights) -> NodeRecord:
     """Count that jobs ran well on it for so long, up to an instant; enough of it ends the burn-in."""
     if record.burn_in != "burning_in" or not (0.0 <= seconds < math.inf and until >= counted_from(record)):
         return record
     record = replace(record, stood_seconds=record.stood_seconds + seconds, stood_until=until)
-    if left_seconds(record, weights) or offends(record, until, weights):
+    if left_seconds(record, weights) or is_offender(record, until, weights):
         return record
     note = f"{record.stood_seconds / HOUR_SECONDS:.1f} h"
-    return updated(record, Happened(kind="burn_in_passed", note=note), until, weights)
+    return update_record(record, NodeEvent(kind="burn_in_passed", note=note), until, weights)
 
 
-def troubled(record: NodeRecord, at: float, note: str) -> NodeRecord:
+def restart_hours(record: NodeRecord, at: float, note: str) -> NodeRecord:
     """Let the hours of a node under burn-in begin anew; trouble from before they began changes nothing."""
     if record.burn_in != "burning_in" or record.since is None or not at > record.since:
         return record
-    return replace(noted(record, at, "trouble", note), since=at, stood_seconds=0.0, stood_until=at)
+    return replace(add_line(record, at, "trouble", note), since=at, stood_seconds=0.0, stood_until=at)
 
 
 def counted_from(record: NodeRecord) -> float:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyzers.remediation.dual_phase import Group, intersect
+from analyzers.remediation.dual_phase import Group, intersect_groups
 from analyzers.remediation.types import Remediation
 
 PASSED, FAILED, BAD = "passed", "failed", "bad"
 
 
-def problem(one: Remediation, did: Mapping[str, Any]) -> str | None:
+def explain_problem(one: Remediation, did: Mapping[str, Any]) -> str | None:
     """Say why what was found cannot be understood, and what to send; None: it can."""
     if one.kind == "probe":
         return _of_probe(one, did)
@@ -26,14 +26,14 @@ def problem(one: Remediation, did: Mapping[str, Any]) -> str | None:
     return None
 
 
-def found(one: Remediation) -> tuple[str, ...]:
+def find_failed_nodes(one: Remediation) -> tuple[str, ...]:
     """Return the nodes that failed their checks, or that lie in bad groups of both phases."""
-    if one.status != "done" or problem(one, one.did) is not None:
+    if one.status != "done" or explain_problem(one, one.did) is not None:
         return ()
     if one.kind == "probe":
         return tuple(node for node in one.nodes if one.did[node] == FAILED)
     if one.kind == "replay" and one.replay is not None:
-        return intersect(one.replay, [group.name for groups in _bad(one, one.did) for group in groups])
+        return intersect_groups(one.replay, [group.name for groups in _bad(one, one.did) for group in groups])
     return ()
 
 

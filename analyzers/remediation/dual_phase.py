@@ -19,7 +19,7 @@ from analyzers.model.doc import doc
 MOST_REPEATS = 1_000
 
 
-class Unsuited(ValueError):
+class ReplayUnsuited(ValueError):
     """No replay of two phases finds one machine here; the sentence says why, and what would."""
 
 
@@ -40,7 +40,7 @@ class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     repeats: Annotated[int, doc("How often each group runs.")] = 1
 
 
-def plan(
+def plan_replay(
     machines: Sequence[str], pipeline_nodes: int, data_parallel: int, *, shows: float = 1.0, wished: float = 0.99
 ) -> ReplayPlan:
     """Return the replay of a job of ``data_parallel`` pipelines, each over ``pipeline_nodes`` machines; raise Unsuited.
@@ -58,18 +58,18 @@ def plan(
         vertical=tuple(vertical),
         group_nodes=size,
         replicas=replicas,
-        repeats=repeats(shows, wished),
+        repeats=count_repeats(shows, wished),
     )
 
 
 def _check(machines: Sequence[str], pipeline_nodes: int, data_parallel: int) -> None:
     if pipeline_nodes < 1 or data_parallel < 1 or pipeline_nodes * data_parallel != len(machines):
-        raise Unsuited(
+        raise ReplayUnsuited(
             f"{len(machines)} machines are not {data_parallel} replicas of {pipeline_nodes} nodes: "
             "a replay keeps whole pipelines together, give the nodes of one whole job"
         )
     if len(set(machines)) < len(machines):
-        raise Unsuited(
+        raise ReplayUnsuited(
             f"of {len(machines)} machines {len(machines) - len(set(machines))} are named twice: name each once"
         )
 
@@ -80,7 +80,7 @@ def _split(pipeline_nodes: int, data_parallel: int) -> tuple[int, int]:
         k for k in range(1, data_parallel + 1) if data_parallel % k == 0 and k * pipeline_nodes <= data_parallel // k
     ]
     if not fitting:
-        raise Unsuited(
+        raise ReplayUnsuited(
             f"groups of {pipeline_nodes} nodes, {data_parallel} of them, leave up to {math.ceil(pipeline_nodes / data_parallel)} "
             f"machines in one intersection: {pipeline_nodes} nodes a pipeline need as many replicas, and there are "
             f"{data_parallel}; check the machines one by one, or replay with shorter pipelines"
@@ -88,22 +88,24 @@ def _split(pipeline_nodes: int, data_parallel: int) -> tuple[int, int]:
     return max(fitting), data_parallel // max(fitting)
 
 
-def repeats(shows: float, wished: float = 0.99) -> int:
+def count_repeats(shows: float, wished: float = 0.99) -> int:
     """Return how often each group is to run, so that a fault that shows in one run of ``1/shows`` shows in both phases."""
     if not 0.0 < shows <= 1.0 or not 0.0 < wished < 1.0:
-        raise Unsuited(f"shows = {shows} and wished = {wished} are to be probabilities above 0, and wished below 1")
+        raise ReplayUnsuited(
+            f"shows = {shows} and wished = {wished} are to be probabilities above 0, and wished below 1"
+        )
     if shows == 1.0:
         return 1
     needed = math.ceil(math.log1p(-math.sqrt(wished)) / math.log1p(-shows))
     if needed > MOST_REPEATS:
-        raise Unsuited(
+        raise ReplayUnsuited(
             f"a fault that shows in {shows:.2g} of the runs takes {needed:,} runs a group, more than {MOST_REPEATS:,}: "
             "make the runs longer, or check the machines by themselves"
         )
     return max(1, needed)
 
 
-def intersect(plan: ReplayPlan, bad: Iterable[str]) -> tuple[str, ...]:
+def intersect_groups(plan: ReplayPlan, bad: Iterable[str]) -> tuple[str, ...]:
     """Return the machines that lie in a bad group of either phase, in the job's order.
 
     None: a phase showed nothing. Several: more than one is faulty, or a run failed for another reason; they are to be

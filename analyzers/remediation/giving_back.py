@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analyzers.remediation.types import Book, Remediation
+from analyzers.remediation.types import Remediation, RemediationState
 
 
-def nodes(book: Book, one: Remediation) -> tuple[str, ...]:
+def nodes(book: RemediationState, one: Remediation) -> tuple[str, ...]:
     """Return the nodes of a remediation that no other has taken out as well, and keeps out."""
     return tuple(node for node in one.nodes if not set(book.facts.taken.get(node, ())) - {one.id})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from analyzers.remediation import attempts, breaker
-from analyzers.remediation.policy import revoked
+from analyzers.remediation.policy import explain_revoked
 from analyzers.remediation.types import (
     CLAIMED,
     STOPS_NOTHING,
     TAKES_NODES,
-    Book,
-    Hindrance,
+    Blocker,
     Hold,
     JobFacts,
     Limits,
     Remediation,
+    RemediationState,
     same_node,
 )
 
@@ -25,26 +25,26 @@ SAVING_LEAST_SECONDS = 600.0  # one in which the job seems to hang may be slow, 
 SAVING_USUAL_TIMES = 2.0
 
 
-def hindrances(book: Book, remediation: Remediation, now: float) -> list[Hindrance]:
+def find_blockers(book: RemediationState, remediation: Remediation, now: float) -> list[Blocker]:
     """Return every reason, the most general first; empty: it may act."""
     return [
-        Hindrance(code=code, text=text)
+        Blocker(code=code, text=text)
         for code, guard in GUARDS.items()
         if (text := guard(book, remediation, now)) is not None
     ]
 
 
-def _frozen(book: Book, _remediation: Remediation, _now: float) -> str | None:
+def _frozen(book: RemediationState, _remediation: Remediation, _now: float) -> str | None:
     if book.freeze is None:
         return None
     return f"everything is frozen by {book.freeze.by}: {book.freeze.reason}; `faulthound freeze off` lets it go on"
 
 
-def _held(book: Book, remediation: Remediation, now: float) -> str | None:
+def _held(book: RemediationState, remediation: Remediation, now: float) -> str | None:
     return next((_told(hold) for hold in _holds(book, remediation, now)), None)
 
 
-def _holds(book: Book, remediation: Remediation, now: float) -> Iterator[Hold]:
+def _holds(book: RemediationState, remediation: Remediation, now: float) -> Iterator[Hold]:
     for hold in sorted(book.holds.values(), key=lambda one: (one.until, one.id)):
         if hold.until > now and (hold.job == remediation.job or _is_of(hold, remediation.nodes)):
             yield hold
@@ -69,7 +69,7 @@ def expires_at(limits: Limits, one: Remediation) -> float | None:
     return (one.changed_at if one.approved_at is None else one.approved_at) + limits.approval_seconds + claimed_seconds
 
 
-def expired(book: Book, one: Remediation, now: float) -> str | None:
+def explain_expiry(book: RemediationState, one: Remediation, now: float) -> str | None:
     """Time is asked for here: nobody may have been there to end it."""
     until = expires_at(book.limits, one)
     if until is None or now < until:
@@ -80,19 +80,19 @@ def expired(book: Book, one: Remediation, now: float) -> str | None:
     return f"it was approved {seconds:,.0f} s ago, and nobody has begun: a newer verdict has to propose it again"
 
 
-def _breaker(book: Book, remediation: Remediation, now: float) -> str | None:
+def _breaker(book: RemediationState, remediation: Remediation, now: float) -> str | None:
     if remediation.kind not in TAKES_NODES:
         return None
-    return breaker.open_because(book, len(remediation.nodes), now, remediation.id)
+    return breaker.explain_open(book, len(remediation.nodes), now, remediation.id)
 
 
-def _budget(book: Book, remediation: Remediation, now: float) -> str | None:
+def _budget(book: RemediationState, remediation: Remediation, now: float) -> str | None:
     if remediation.kind not in TAKES_NODES:
         return None
-    return breaker.over_budget(book, len(remediation.nodes), now, remediation.id)
+    return breaker.explain_over_budget(book, len(remediation.nodes), now, remediation.id)
 
 
-def _again(_book: Book, remediation: Remediation, now: float) -> str | None:
+def _again(_book: RemediationState, remediation: Remediation, now: float) -> str | None:
     """What kept a scheduler from beginning is often over in a while, and never at once."""
     if remediation.again_at is None or now >= remediation.again_at:
         return None
@@ -100,25 +100,25 @@ def _again(_book: Book, remediation: Remediation, now: float) -> str | None:
     return f"{told}: it can be claimed again in {remediation.again_at - now:.0f} s"
 
 
-def _policy(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _policy(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """A rule's approval is as good as the rule is now."""
-    why = revoked(book.policy, book.tallies, remediation)
+    why = explain_revoked(book.policy, book.tallies, remediation)
     return None if why is None else f"{why}: a person may approve it"
 
 
-def _merged(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _merged(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     into = book.facts.merged.get(remediation.incident)
     return None if into is None else f"incident {into} of the fleet explains it: no node of the job is at fault"
 
 
-def _superseded(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _superseded(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     newest = book.facts.newest_verdicts.get(remediation.incident, 0)
     if newest <= remediation.verdict_version:
         return None
     return f"it rests on version {remediation.verdict_version} of the verdict, and {newest} is the newest: wait for its plan"
 
 
-def _moved(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _moved(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     job = book.facts.jobs.get(remediation.job)
     if job is None:
         return f"nothing is known of job {remediation.job}: wait until an agent has reported it"
@@ -128,13 +128,13 @@ def _moved(book: Book, remediation: Remediation, _now: float) -> str | None:
     return f"{remediation.job} does not run on {_some(elsewhere)}" if elsewhere else None
 
 
-def _acting(book: Book, remediation: Remediation, now: float) -> str | None:
+def _acting(book: RemediationState, remediation: Remediation, now: float) -> str | None:
     for other in book.remediations.values():
         if other.id == remediation.id:
             continue
         if other.job == remediation.job and other.status in CLAIMED:
             return f"{other.id} is {other.status} on {remediation.job}: one at a time"
-        if other.job == remediation.job and (wait := attempts.unanswered(book, other, now)) is not None:
+        if other.job == remediation.job and (wait := attempts.explain_wait(book, other, now)) is not None:
             return f"{other.id} has acted on {remediation.job}, and is {other.status}: {wait}"
         undoes = other.claim is not None and other.claim.task == "undo"
         if undoes and (shared := sorted(set(other.give_back) & set(remediation.nodes))):
@@ -142,7 +142,7 @@ def _acting(book: Book, remediation: Remediation, now: float) -> str | None:
     return None
 
 
-def _minimum(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _minimum(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """The job keeps its declared minimum, and at least one node; a spare takes an evicted node's place."""
     job = book.facts.jobs.get(remediation.job)
     if job is None or remediation.kind not in TAKES_NODES:
@@ -152,7 +152,7 @@ def _minimum(book: Book, remediation: Remediation, _now: float) -> str | None:
     return f"{left} nodes would be left of {remediation.job}, whose minimum is {least}" if left < least else None
 
 
-def _gone(book: Book, remediation: Remediation, job: JobFacts) -> set[str]:
+def _gone(book: RemediationState, remediation: Remediation, job: JobFacts) -> set[str]:
     """Nodes that others have taken out of the job while its placements, and what it declared, are of before that."""
     return {
         node
@@ -169,7 +169,7 @@ def is_unseen(other: Remediation, attempt: int | None) -> bool:
     return attempt is None or other.attempt is None or attempt <= other.attempt
 
 
-def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
+def _saving(book: RemediationState, remediation: Remediation, now: float) -> str | None:
     job = book.facts.jobs.get(remediation.job, JobFacts())
     if job.saving_since is None or now - job.saving_since > _longest_save(book, remediation, job.saving_since):
         return None
@@ -178,7 +178,7 @@ def _saving(book: Book, remediation: Remediation, now: float) -> str | None:
     )
 
 
-def _longest_save(book: Book, remediation: Remediation, since: float) -> float:
+def _longest_save(book: RemediationState, remediation: Remediation, since: float) -> float:
     """Return how long a save is waited for. One in which the job hangs does not end, and a slow one looks like it."""
     onset = book.facts.onsets.get(remediation.incident)
     if remediation.symptom != "hang" or onset is None or onset < since:
@@ -187,7 +187,7 @@ def _longest_save(book: Book, remediation: Remediation, since: float) -> float:
     return min(SAVING_SECONDS, max(SAVING_LEAST_SECONDS, SAVING_USUAL_TIMES * usual))
 
 
-def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _tenants(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """What others lose must be in the plan's loss before their nodes are touched; nobody loses by a drain that waits."""
     if remediation.kind not in TAKES_NODES - STOPS_NOTHING:
         return None
@@ -197,7 +197,7 @@ def _tenants(book: Book, remediation: Remediation, _now: float) -> str | None:
     return f"other jobs run there, and the plan does not count their loss: {_some(told)}" if told else None
 
 
-def _shards(book: Book, remediation: Remediation, _now: float) -> str | None:
+def _shards(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """A copy on a node that is out already is no copy, until the job runs well again and has made others."""
     if remediation.kind not in TAKES_NODES:
         return None
@@ -214,8 +214,8 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-GUARDS: dict[str, Callable[[Book, Remediation, float], str | None]] = {
-    "frozen": _frozen, "held": _held, "expired": expired, "breaker": _breaker, "budget": _budget, "again": _again,
+GUARDS: dict[str, Callable[[RemediationState, Remediation, float], str | None]] = {
+    "frozen": _frozen, "held": _held, "expired": explain_expiry, "breaker": _breaker, "budget": _budget, "again": _again,
     "policy": _policy, "merged": _merged, "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum,
     "saving": _saving, "tenants": _tenants, "shards": _shards,
 }  # fmt: skip

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from analyzers.knowledge.convictions import Weights
 from analyzers.model.doc import doc
 
-Kind = Literal[
+NodeEventKind = Literal[
     "named", "recurred", "quiet", "cured", "not_cured", "probe_passed", "probe_failed", "burn_in_passed",
     "burn_in_failed", "evicted", "returned",
 ]  # fmt: skip
@@ -36,7 +36,7 @@ LEAST_CURED = 0.01
 """No fault is so lasting that a job which runs after an eviction would prove the machine's guilt."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a node's history."""
 
     at: Annotated[float, doc("When it happened, UTC seconds.")]
@@ -60,7 +60,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None  # of the burn-in's state
     stood_seconds: float = 0.0  # since then, in which jobs ran well on it
     stood_until: float | None = None  # what jobs did up to here is counted
-    history: tuple[Line, ...] = ()  # the newest, oldest first
+    history: tuple[HistoryLine, ...] = ()  # the newest, oldest first
     version: int = 0  # its ETag: of what people decide by, so good hours leave it
 
     def is_out(self) -> bool:
@@ -76,7 +76,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_back_since(at) and not self.is_out() and self.burn_in == "healthy"
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
+class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened to a node.
 
     named           a verdict of another trouble than before names it, with ``probability``
@@ -93,14 +93,14 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     returned        it serves again
     """
 
-    kind: Kind
+    kind: NodeEventKind
     probability: float = 0.0
     cures: float | None = None
     others: float = 0.0
     note: str = ""  # for the history
 
 
-def likelihoods(happened: Happened, weights: Weights) -> tuple[float, float]:
+def likelihoods(happened: NodeEvent, weights: Weights) -> tuple[float, float]:
     """Return how probable this is of a faulty node and of a healthy one, up to a factor."""
     match happened.kind:
         case "named":
@@ -126,7 +126,7 @@ def _seen(faulty: float, healthy: float, *, yes: bool) -> tuple[float, float]:
     return (faulty, healthy) if yes else (1.0 - faulty, 1.0 - healthy)
 
 
-def updated(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
+def update_record(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights) -> NodeRecord:
     """Return the record after this. What is told late counts as if it had been told in time."""
     newest = at if record.at is None else max(record.at, at)
     faulty, healthy = likelihoods(happened, weights)
@@ -138,11 +138,13 @@ def updated(record: NodeRecord, happened: Happened, at: float, weights: Weights)
         named = max(named, weight)
     else:
         other += weight
-    record = replace(noted(record, at, happened.kind, happened.note), at=newest, named_log_odds=named, log_odds=other)
+    record = replace(
+        add_line(record, at, happened.kind, happened.note), at=newest, named_log_odds=named, log_odds=other
+    )
     return _state(_counted(record, happened, at, weights), happened, at, weights)
 
 
-def probability(record: NodeRecord, now: float, weights: Weights) -> float:
+def fault_probability(record: NodeRecord, now: float, weights: Weights) -> float:
     """Return the probability that the node is faulty; in time it goes back to the prior."""
     kept = _kept(now - record.at, weights) if record.at is not None else 1.0
     prior = weights.prior.faulty
@@ -150,13 +152,13 @@ def probability(record: NodeRecord, now: float, weights: Weights) -> float:
     return 1.0 / (1.0 + math.exp(-min(max(odds, -700.0), 700.0)))
 
 
-def noted(record: NodeRecord, at: float, kind: str, note: str) -> NodeRecord:
+def add_line(record: NodeRecord, at: float, kind: str, note: str) -> NodeRecord:
     """Write a line into the node's history; the oldest of too many goes."""
-    lines = sorted((*record.history, Line(at=at, kind=kind, note=note)), key=lambda line: line.at)
+    lines = sorted((*record.history, HistoryLine(at=at, kind=kind, note=note)), key=lambda line: line.at)
     return replace(record, history=tuple(lines[-MOST_LINES:]))
 
 
-def remembered(record: NodeRecord, now: float, weights: Weights) -> float:
+def log_odds_shift(record: NodeRecord, now: float, weights: Weights) -> float:
     """Return how far its past moves the log odds of a verdict that names it now: up by what convicts it, down by what acquits.
 
     Earlier verdicts are no part of it: they come of one family of evidence with the new one, and count once. It is bounded,
@@ -172,7 +174,7 @@ def _kept(seconds: float, weights: Weights) -> float:
     return math.exp2(-max(seconds, 0.0) / (weights.memory.half_life_days * DAY_SECONDS))
 
 
-def _counted(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
+def _counted(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights) -> NodeRecord:
     """Count evictions, of which an acquittal takes the newest before it back, and returns."""
     since = max(at, record.at or at) - weights.offender.days * DAY_SECONDS
     if happened.kind == "returned":
@@ -189,7 +191,7 @@ def _counted(record: NodeRecord, happened: Happened, at: float, weights: Weights
     return replace(record, evictions=tuple(evictions), acquittals=acquittals)
 
 
-def _state(record: NodeRecord, happened: Happened, at: float, weights: Weights) -> NodeRecord:
+def _state(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights) -> NodeRecord:
     """Move the burn-in; what is older than its state moves nothing."""
     if record.since is not None and at < record.since:
         return record
@@ -199,7 +201,7 @@ def _state(record: NodeRecord, happened: Happened, at: float, weights: Weights) 
             after = "out"
         case "probe_passed" | "burn_in_passed":
             after = "healthy"
-        case "not_cured" if probability(record, at, weights) < weights.burn_in.acquitted_below:
+        case "not_cured" if fault_probability(record, at, weights) < weights.burn_in.acquitted_below:
             after = "healthy"
         case "returned" if record.burn_in == "out":
             after = "burning_in"
@@ -222,21 +224,21 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""  # for the history
 
 
-def tried(record: NodeRecord, trial: Trial, weights: Weights) -> NodeRecord:
+def record_trial(record: NodeRecord, trial: Trial, weights: Weights) -> NodeRecord:
     """Take one eviction down, from the verdict to its outcome; a node that was named lately has recurred."""
     lately = trial.began_at - weights.offender.days * DAY_SECONDS
     again = record.named_at is not None and record.named_at >= lately
-    named = Happened(kind="named", probability=trial.probability, note=trial.note)
-    happened = [named, Happened(kind="recurred", note=trial.note)] if again else [named]
-    for one in (*happened, Happened(kind="evicted", note=trial.note)):
-        record = updated(record, one, trial.began_at, weights)
+    named = NodeEvent(kind="named", probability=trial.probability, note=trial.note)
+    happened = [named, NodeEvent(kind="recurred", note=trial.note)] if again else [named]
+    for one in (*happened, NodeEvent(kind="evicted", note=trial.note)):
+        record = update_record(record, one, trial.began_at, weights)
     if trial.outcome == "unknown":
         return record
-    followed = Happened(kind=trial.outcome, cures=trial.cures, others=trial.others, note=trial.note)
-    return updated(record, followed, trial.ended_at, weights)
+    followed = NodeEvent(kind=trial.outcome, cures=trial.cures, others=trial.others, note=trial.note)
+    return update_record(record, followed, trial.ended_at, weights)
 
 
-def offends(record: NodeRecord, now: float, weights: Weights) -> bool:
+def is_offender(record: NodeRecord, now: float, weights: Weights) -> bool:
     """Whether the node was evicted too often lately; an eviction that was taken back by an acquittal does not count."""
     since = now - weights.offender.days * DAY_SECONDS
     return sum(since <= at <= now for at in record.evictions) >= weights.offender.evictions
@@ -244,5 +246,5 @@ def offends(record: NodeRecord, now: float, weights: Weights) -> bool:
 
 def offenders(records: Iterable[NodeRecord], now: float, weights: Weights) -> tuple[NodeRecord, ...]:
     """Return the repeat offenders, the most probably faulty first."""
-    found = [record for record in records if offends(record, now, weights)]
-    return tuple(sorted(found, key=lambda record: (-probability(record, now, weights), record.node)))
+    found = [record for record in records if is_offender(record, now, weights)]
+    return tuple(sorted(found, key=lambda record: (-fault_probability(record, now, weights), record.node)))

@@ -36,7 +36,7 @@ class PolicyError(ValueError):
     """The text is no policy; the message says where, and what to write."""
 
 
-def parse(text: str) -> Policy:
+def parse_policy(text: str) -> Policy:
     """Return the policy that a TOML text states; raise ``PolicyError``."""
     if len(text) > MOST_BYTES:
         raise PolicyError(f"the policy has {len(text):,} characters, more than {MOST_BYTES:,}: it is no policy")
@@ -58,7 +58,7 @@ def rule_for(policy: Policy, remediation: Remediation) -> Rule:
     return next((rule for rule in policy.rules if _fits(rule, remediation)), PROPOSE)
 
 
-def locked(rule: Rule, tally: Tally) -> str | None:
+def explain_lock(rule: Rule, tally: Tally) -> str | None:
     """Say why an automatic rule must not act by itself yet; None: shadow mode has shown that it may.
 
     A rule for checks alone need show nothing: they touch no job, and are neither right nor wrong.
@@ -84,7 +84,7 @@ def is_by_rule(one: Remediation) -> bool:
     return bool(one.rule) and one.approved_by == approver(one.rule)
 
 
-def revoked(policy: Policy, tallies: Mapping[str, Tally], one: Remediation) -> str | None:
+def explain_revoked(policy: Policy, tallies: Mapping[str, Tally], one: Remediation) -> str | None:
     """Say why the rule that has approved it would not do so now; None: it would, or a person has approved it."""
     if not is_by_rule(one):
         return None
@@ -93,7 +93,7 @@ def revoked(policy: Policy, tallies: Mapping[str, Tally], one: Remediation) -> s
         return f"rule {one.rule}, which approved it, does not decide about it any more"
     if rule.mode != "automatic":
         return f"rule {one.rule}, which approved it, is in mode {rule.mode} now"
-    return locked(rule, tallies.get(rule.name, Tally()))
+    return explain_lock(rule, tallies.get(rule.name, Tally()))
 
 
 def lower_bound(tally: Tally) -> float:

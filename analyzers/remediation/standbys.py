@@ -27,7 +27,7 @@ class FleetRate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-def fleet_rate(failures: int, node_days: float, prior: Rate) -> FleetRate:
+def estimate_rate(failures: int, node_days: float, prior: Rate) -> FleetRate:
     """Return the rate that a history tells: failures that took a node out, and the node-days in which they were counted."""
     if not 0 <= failures <= MOST_FAILURES:
         raise ValueError(f"failures = {failures} is not between 0 and {MOST_FAILURES:,}: count them again")
@@ -42,7 +42,7 @@ def fleet_rate(failures: int, node_days: float, prior: Rate) -> FleetRate:
     )
 
 
-def standbys(nodes: int, failures_a_node_day: float, quantile: float = 0.99) -> int:
+def count_standbys(nodes: int, failures_a_node_day: float, quantile: float = 0.99) -> int:
     """Return the least number of nodes that the failures of one day exceed with a probability of 1 − ``quantile``."""
     if not 0 <= nodes <= MOST_NODES:
         raise ValueError(f"nodes = {nodes} is not between 0 and {MOST_NODES:,}: give the nodes of the job")

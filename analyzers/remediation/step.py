@@ -23,8 +23,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analyzers.remediation import breaker, checks, giving_back, taking_up
-from analyzers.remediation.events import (
+from analyzers.remediation import approval, breaker, checks, giving_back
+from analyzers.remediation.guards import expires_at, explain_expiry, find_blockers
+from analyzers.remediation.messages import (
     AddHold,
     Approve,
     AskUndo,
@@ -32,32 +33,31 @@ from analyzers.remediation.events import (
     Cancel,
     CloseBreaker,
     Complete,
-    Event,
     ExpireHold,
     Fail,
     Heartbeat,
-    Instruction,
     Proposed,
-    Refused,
     Reject,
+    RemediationEvent,
+    RemediationInstruction,
+    RemediationRefused,
+    RemediationTick,
     SetFreeze,
     Take,
-    Tick,
     Verified,
 )
-from analyzers.remediation.guards import expired, expires_at, hindrances
-from analyzers.remediation.turn import Turn
+from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
     CHECKS,
     TAKES_NODES,
     UNDOABLE,
     WAITING,
-    Book,
+    BreakerTrip,
     Claim,
     Ending,
     Execution,
     Remediation,
-    Trip,
+    RemediationState,
     Undo,
 )
 
@@ -72,12 +72,14 @@ NOT_IN_TIME = {
 }
 
 
-def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
-    """Return the book after an event and what is to be done; raise ``Refused``, and then nothing has changed."""
-    turn = Turn(book, now)
+def step(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, list[RemediationInstruction]]:
+    """Return the book after an event and what is to be done; raise ``RemediationRefused``, and then nothing has changed."""
+    turn = Transition(book, now)
     match event:
         case Proposed():
-            taking_up.proposed(turn, event)
+            approval.accept_proposal(turn, event)
         case Approve():
             _approve(turn, event)
         case Reject() | Cancel():
@@ -96,7 +98,7 @@ def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]
             _ask_undo(turn, event)
         case Verified():
             _verified(turn, event)
-        case Tick():
+        case RemediationTick():
             _tick(turn)
         case AddHold() | ExpireHold() | SetFreeze() | CloseBreaker():
             _order(turn, event)
@@ -106,18 +108,18 @@ def step(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]
 # --- what people say
 
 
-def _approve(turn: Turn, event: Approve) -> None:
+def _approve(turn: Transition, event: Approve) -> None:
     one = turn.find(event.id)
     turn.must(one.status == "proposed", one, "approved")
-    if (why := expired(turn.book, one, turn.now)) is not None:
-        raise Refused("conflict", f"{one.id} cannot be approved any more: {why}")
+    if (why := explain_expiry(turn.book, one, turn.now)) is not None:
+        raise RemediationRefused("conflict", f"{one.id} cannot be approved any more: {why}")
     turn.change(
         one, "approved", event.by, _reason(event.reason), status="approved", because=_short(event.reason), approved_by=event.by,
         approved_at=turn.now,
     )  # fmt: skip
 
 
-def _withdraw(turn: Turn, event: Reject | Cancel) -> None:
+def _withdraw(turn: Transition, event: Reject | Cancel) -> None:
     one, rejected = turn.find(event.id), isinstance(event, Reject)
     status = "rejected" if rejected else "cancelled"
     turn.must(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
@@ -127,13 +129,15 @@ def _withdraw(turn: Turn, event: Reject | Cancel) -> None:
     )
 
 
-def _ask_undo(turn: Turn, event: AskUndo) -> None:
+def _ask_undo(turn: Transition, event: AskUndo) -> None:
     one = turn.find(event.id)
     turn.must(one.status in UNDOABLE, one, "undone")
     if not one.may_have_taken:
-        raise Refused("conflict", f"{one.id} took no node out: there is nothing to undo")
+        raise RemediationRefused("conflict", f"{one.id} took no node out: there is nothing to undo")
     if one.undo is not None:
-        raise Refused("conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it")
+        raise RemediationRefused(
+            "conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it"
+        )
     turn.change(
         one,
         "undo_asked",
@@ -146,15 +150,15 @@ def _ask_undo(turn: Turn, event: AskUndo) -> None:
 # --- what a scheduler says
 
 
-def _take(turn: Turn, event: Take) -> None:
+def _take(turn: Transition, event: Take) -> None:
     one = turn.find(event.id)
     if one.claim is not None and one.claim.until > turn.now:
-        raise Refused(
+        raise RemediationRefused(
             "conflict", f"{one.id} is claimed by {one.claim.by}: it is free again when that claim has run out"
         )
-    task = taking_up.task_of(one)
+    task = approval.claimable_task(one)
     if task is None:
-        raise Refused(
+        raise RemediationRefused(
             "conflict", f"{one.id} is {one.status}: only what is approved, or is to be undone, can be claimed"
         )
     _unhindered(turn, one, task)
@@ -164,14 +168,14 @@ def _take(turn: Turn, event: Take) -> None:
     turn.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **to)
 
 
-def _heartbeat(turn: Turn, event: Heartbeat) -> None:
+def _heartbeat(turn: Transition, event: Heartbeat) -> None:
     one = turn.find(event.id)
     claim = _held(turn, one, event)
     seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
     turn.keep(replace(one, claim=replace(claim, until=max(claim.until, turn.now + seconds))))
 
 
-def _begin(turn: Turn, event: Begin) -> None:
+def _begin(turn: Transition, event: Begin) -> None:
     one = turn.find(event.id)
     claim = _held(turn, one, event)
     if claim.task == "undo":
@@ -187,15 +191,15 @@ def _begin(turn: Turn, event: Begin) -> None:
         _count(turn, one, one.nodes, event.by)
 
 
-def _count(turn: Turn, one: Remediation, nodes: tuple[str, ...], by: str) -> None:
+def _count(turn: Transition, one: Remediation, nodes: tuple[str, ...], by: str) -> None:
     """Count nodes that are taken out, in budget and breaker."""
     turn.book.executions = [*turn.book.executions, Execution(remediation=one.id, at=turn.now, nodes=nodes)]
-    if why := breaker.trips(turn.book, turn.now):
-        turn.book.trip = Trip(at=turn.now, reason=why)
+    if why := breaker.explain_trip(turn.book, turn.now):
+        turn.book.trip = BreakerTrip(at=turn.now, reason=why)
         turn.tell("breaker_tripped", by, one, {"why": why})
 
 
-def _begin_undo(turn: Turn, one: Remediation) -> None:
+def _begin_undo(turn: Transition, one: Remediation) -> None:
     """Say which nodes are given back, as of now: another may have taken one of them out since the claim."""
     _unhindered(turn, one, "undo")
     give_back = giving_back.nodes(turn.book, one)
@@ -203,7 +207,7 @@ def _begin_undo(turn: Turn, one: Remediation) -> None:
         turn.keep(replace(one, give_back=give_back, version=one.version + 1))
 
 
-def _complete(turn: Turn, event: Complete) -> None:
+def _complete(turn: Transition, event: Complete) -> None:
     one = turn.find(event.id)
     if _said_before(one, event):
         return
@@ -213,8 +217,8 @@ def _complete(turn: Turn, event: Complete) -> None:
         turn.change(one, "undone", event.by, told, status="undone", out=(), **ended)
         return
     turn.must(one.status == "executing", one, "completed")
-    if (why := checks.problem(one, event.did)) is not None:
-        raise Refused("conflict", f"{one.id} is not completed: {why}")
+    if (why := checks.explain_problem(one, event.did)) is not None:
+        raise RemediationRefused("conflict", f"{one.id} is not completed: {why}")
     status = "done" if one.kind in CHECKS else "verifying"
     turn.change(
         one, "completed", event.by, {"did": event.did}, status=status, did=one.did | event.did,
@@ -231,7 +235,7 @@ def _ending(event: Complete | Fail) -> Ending:
     return Ending(by=event.by, token=event.token, word="complete" if isinstance(event, Complete) else "fail")
 
 
-def _fail(turn: Turn, event: Fail) -> None:
+def _fail(turn: Transition, event: Fail) -> None:
     one = turn.find(event.id)
     if _said_before(one, event):
         return
@@ -257,44 +261,50 @@ def _fail(turn: Turn, event: Fail) -> None:
         _count(turn, one, out, event.by)
 
 
-def _held(turn: Turn, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
+def _held(turn: Transition, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
     """Return the claim that the event comes under; nobody acts under another's, an older one, or one that has run out."""
     claim = one.claim
     if claim is None or claim.token != event.token or claim.by != event.by:
         newest = f"the newest is {one.claims}" if claim is not None else f"it is {one.status}, and nobody holds it"
-        raise Refused("fenced", f"{one.id} is not held under token {event.token} by {event.by}: {newest}; do not act")
+        raise RemediationRefused(
+            "fenced", f"{one.id} is not held under token {event.token} by {event.by}: {newest}; do not act"
+        )
     if claim.until <= turn.now:
         late = turn.now - claim.until
-        raise Refused("fenced", f"the claim of {one.id} under token {event.token} ran out {late:.1f} s ago: do not act")
+        raise RemediationRefused(
+            "fenced", f"the claim of {one.id} under token {event.token} ran out {late:.1f} s ago: do not act"
+        )
     return claim
 
 
-def _unhindered(turn: Turn, one: Remediation, task: str) -> None:
+def _unhindered(turn: Transition, one: Remediation, task: str) -> None:
     """Refuse what is hindered. Taking back is bounded by nothing but a freeze."""
-    found = hindrances(turn.book, one, turn.now)
+    found = find_blockers(turn.book, one, turn.now)
     found = [hindrance for hindrance in found if task == "do" or hindrance.code == "frozen"]
     if found:
-        raise Refused("hindered", f"{one.id} must not act now: " + "; ".join(hindrance.text for hindrance in found))
+        raise RemediationRefused(
+            "hindered", f"{one.id} must not act now: " + "; ".join(hindrance.text for hindrance in found)
+        )
 
 
 # --- what time brings
 
 
-def _verified(turn: Turn, event: Verified) -> None:
+def _verified(turn: Transition, event: Verified) -> None:
     one = turn.find(event.id)
     turn.must(one.status == "verifying", one, "verified")
     _end(turn, one, event.outcome, event.why)
 
 
-def _end(turn: Turn, one: Remediation, outcome: str, why: str) -> None:
+def _end(turn: Transition, one: Remediation, outcome: str, why: str) -> None:
     told = {"outcome": outcome, "why": why}
     turn.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
 
 
-def _tick(turn: Turn) -> None:
+def _tick(turn: Transition) -> None:
     book, limits = turn.book, turn.book.limits
     for known in list(book.remediations.values()):
-        one = taking_up.reconsider(turn, known)
+        one = approval.recheck_approval(turn, known)
         if one.claim is not None and one.claim.until <= turn.now:
             _run_out(turn, one)
         elif (until := expires_at(limits, one)) is not None and turn.now >= until:
@@ -302,8 +312,8 @@ def _tick(turn: Turn) -> None:
         elif one.status == "verifying" and turn.now >= (one.completed_at or one.changed_at) + limits.verify_seconds:
             _end(turn, one, "unknown", f"nothing was seen of {one.job} for {limits.verify_seconds:,.0f} s")
         elif one.status == "proposed":
-            taking_up.take_up(turn, one)
-    after = breaker.kept_after(limits, turn.now)
+            approval.apply_policy(turn, one)
+    after = breaker.counted_after(limits, turn.now)
     book.executions = [one for one in book.executions if one.at > after]
     for hold in sorted(
         (one for one in book.holds.values() if one.until <= turn.now), key=lambda one: (one.until, one.id)
@@ -312,7 +322,7 @@ def _tick(turn: Turn) -> None:
         turn.tell("hold_expired", "engine", None, {"hold": hold.id, "node": hold.node, "job": hold.job})
 
 
-def _run_out(turn: Turn, one: Remediation) -> None:
+def _run_out(turn: Transition, one: Remediation) -> None:
     assert one.claim is not None
     told = {"token": one.claim.token, "claimed_by": one.claim.by}
     if one.claim.task == "undo":
@@ -325,7 +335,7 @@ def _run_out(turn: Turn, one: Remediation) -> None:
         turn.change(one, "failed", "engine", told | {"why": why}, **ended)
 
 
-def _expire(turn: Turn, one: Remediation) -> None:
+def _expire(turn: Transition, one: Remediation) -> None:
     why = NOT_IN_TIME[one.status]
     turn.change(one, "expired", "engine", {"why": why}, status="expired", because=why, claim=None)
 
@@ -333,7 +343,7 @@ def _expire(turn: Turn, one: Remediation) -> None:
 # --- what people order for all
 
 
-def _order(turn: Turn, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:
+def _order(turn: Transition, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:
     book = turn.book
     match event:
         case AddHold(hold=hold):
@@ -342,7 +352,7 @@ def _order(turn: Turn, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -
             turn.tell("hold_added", hold.by, None, named)
         case ExpireHold():
             if event.id not in book.holds:
-                raise Refused(
+                raise RemediationRefused(
                     "not_found", f"there is no hold {event.id}: `faulthound holds list` names those there are"
                 )
             hold = book.holds.pop(event.id)
@@ -350,12 +360,12 @@ def _order(turn: Turn, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -
             turn.tell("hold_expired", event.by, None, named)
         case SetFreeze():
             if (book.freeze is None) == (event.freeze is None):
-                raise Refused("conflict", "it is frozen already" if book.freeze else "nothing is frozen")
+                raise RemediationRefused("conflict", "it is frozen already" if book.freeze else "nothing is frozen")
             book.freeze = event.freeze
             turn.tell("frozen" if event.freeze else "thawed", event.by, None, {"reason": event.reason})
         case CloseBreaker():
             if book.trip is None:
-                raise Refused("conflict", "the breaker is closed already")
+                raise RemediationRefused("conflict", "the breaker is closed already")
             book.trip, book.breaker_closed_at = None, turn.now
             turn.tell("breaker_closed", event.by, None, {"reason": event.reason})
 

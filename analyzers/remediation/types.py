@@ -16,7 +16,7 @@ Status = Literal[
     "proposed", "approved", "claimed", "executing", "verifying", "done",
     "rejected", "failed", "expired", "cancelled", "undone",
 ]  # fmt: skip
-Kind = Literal[
+RemediationKind = Literal[
     "evict", "drain_after_job", "reset_gpu", "reboot_node", "restart_role", "restart_job", "reattempt", "rollback",
     "probe", "replay",
 ]  # fmt: skip
@@ -84,7 +84,7 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     verdict_version: Annotated[int, doc("The version of the incident's verdict that it rests on.")]
     job: Annotated[str, doc("The job that it is for.")]
     attempt: Annotated[int | None, doc("The attempt that the incident is of; null: unknown.")]
-    kind: Annotated[Kind, doc("What is to be done.")]
+    kind: Annotated[RemediationKind, doc("What is to be done.")]
     nodes: Annotated[
         tuple[str, ...], doc("The nodes to take out or to examine; empty where the kind concerns no node.")
     ]
@@ -162,7 +162,7 @@ class Freeze(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class Trip(msgspec.Struct, frozen=True, kw_only=True):
+class BreakerTrip(msgspec.Struct, frozen=True, kw_only=True):
     """The breaker is open: too large a share of the nodes was taken out in too short a time. Only a person closes it."""
 
     at: float
@@ -191,7 +191,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     last_checkpoint_at: float | None = None
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet as it is now. Loaded fresh for every step."""
 
     fleet_nodes: int = 0  # that have reported within a day
@@ -209,7 +209,7 @@ def same_node(one: str, other: str) -> bool:
     return one == other or (bare and one.partition(".")[0] == other.partition(".")[0])
 
 
-class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
+class Blocker(msgspec.Struct, frozen=True, kw_only=True):
     """One blocker: a reason why a remediation must not act now."""
 
     code: Annotated[
@@ -244,7 +244,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: Annotated[str, doc("The name of the rule.")]
     mode: Annotated[Mode, doc("propose: a person decides; shadow: count only; automatic: act.")] = "propose"
-    kind: Annotated[Kind | None, doc("Condition: the kind of the remediation.")] = None
+    kind: Annotated[RemediationKind | None, doc("Condition: the kind of the remediation.")] = None
     symptom: Annotated[str | None, doc("Condition: the symptom of the verdict.")] = None
     fault_class: Annotated[str | None, doc("Condition: the fault class of the verdict.")] = None
     job: Annotated[str | None, doc("Condition: the job's name, a pattern with `*` and `?`.")] = None
@@ -271,18 +271,18 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     right: int = 0
 
 
-class Book(msgspec.Struct, kw_only=True):
+class RemediationState(msgspec.Struct, kw_only=True):
     """All that a step needs to know. ``remediations``: those that have not ended, and those that could still be undone."""
 
     remediations: dict[str, Remediation] = {}
     executions: list[Execution] = []  # of the longer of the budget's hour and the breaker's time
     holds: dict[str, Hold] = {}
     freeze: Freeze | None = None
-    trip: Trip | None = None
+    trip: BreakerTrip | None = None
     breaker_closed_at: float | None = None  # what was executed before counts no more
     policy: Policy = Policy()
     tallies: dict[str, Tally] = {}  # rule → what shadow mode has shown of it
-    facts: Facts = Facts()
+    facts: FleetFacts = FleetFacts()
 
     @property
     def limits(self) -> Limits:

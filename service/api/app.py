@@ -57,7 +57,7 @@ from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
 from service.pages import routes as page_routes
 from service.policy_file import PolicyFile
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.settings import Settings
 from service.store.appender import Appender
 from service.store.commands import Commands
@@ -138,7 +138,7 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), policy=policy,
-        remedies=Remedies(database, policy), engine=engine,
+        remedies=RemediationRepository(database, policy), engine=engine,
         weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from analyzers.remediation import breaker
-from analyzers.remediation.events import CloseBreaker
-from analyzers.remediation.types import Book
+from analyzers.remediation.messages import CloseBreaker
+from analyzers.remediation.types import RemediationState
 from service.api import auth, fields, tags
 from service.api.auth import Caller
 from service.api.problems import documented
@@ -74,7 +74,7 @@ def close_breaker(
     """Close the breaker, once it is plain why so many nodes were taken out: as it was seen, and not one that opened since."""
     service = of(request)
 
-    def check(session: Session, _book: Book) -> None:
+    def check(session: Session, _book: RemediationState) -> None:
         tags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
 
     book, _ = take(
@@ -85,7 +85,7 @@ def close_breaker(
     return _document(after, at)
 
 
-def _document(book: Book, at: float) -> BreakerDocument:
+def _document(book: RemediationState, at: float) -> BreakerDocument:
     limits, trip = book.limits, book.trip
     counted_after = max(at - limits.breaker_seconds, book.breaker_closed_at or 0.0)
     return BreakerDocument(
@@ -94,12 +94,12 @@ def _document(book: Book, at: float) -> BreakerDocument:
         reason=trip.reason if trip else "",
         closed_at=book.breaker_closed_at,
         breaker=Count(
-            nodes=breaker.taken(book.executions, counted_after),
-            most=breaker.nodes_bound(limits, book.facts.fleet_nodes),
+            nodes=breaker.count_taken(book.executions, counted_after),
+            most=breaker.most_nodes(limits, book.facts.fleet_nodes),
             seconds=limits.breaker_seconds,
         ),
         budget=Count(
-            nodes=breaker.taken(book.executions, at - breaker.BUDGET_SECONDS),
+            nodes=breaker.count_taken(book.executions, at - breaker.BUDGET_SECONDS),
             most=limits.evictions_an_hour,
             seconds=breaker.BUDGET_SECONDS,
         ),

@@ -14,7 +14,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field, JsonValue
 
-from analyzers.remediation.events import Begin, Complete, Fail, Heartbeat, Take
+from analyzers.remediation.messages import Begin, Complete, Fail, Heartbeat, Take
 from analyzers.remediation.types import Remediation
 from service.api import answers, auth, fields
 from service.api.auth import Caller

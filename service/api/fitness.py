@@ -129,7 +129,7 @@ class Fitness:
         at, looked_at = now(), monotonic()
         recent = select(Node.name).where(Node.last_seen_at >= at - SILENT_SECONDS)
         with self._database.session() as session:
-            unfit = {row.node: (row.incident, row.why) for row in session.execute(node_standing.unfit(at))}
+            unfit = {row.node: (row.incident, row.why) for row in session.execute(node_standing.unfit_query(at))}
             reporting = frozenset(session.scalars(recent))
             return _Seen(at, looked_at, unfit, reporting, incidents.lag(session, at).seconds)
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
-from analyzers.remediation.events import SetFreeze
-from analyzers.remediation.types import Book, Freeze
+from analyzers.remediation.messages import SetFreeze
+from analyzers.remediation.types import Freeze, RemediationState
 from service.api import auth, fields, tags
 from service.api.auth import Caller
 from service.api.problems import documented
@@ -42,7 +42,7 @@ def get_freeze(request: Request, response: Response) -> FreezeDocument:
     """Say whether everything is frozen. Its ETag is what a change needs."""
     with of(request).database.session() as session:
         response.headers["ETag"] = tags.etag(rows.version_of(session, rows.FREEZE))
-        return _document(rows.freeze(session))
+        return _document(rows.read_freeze(session))
 
 
 @router.put(
@@ -61,7 +61,7 @@ def put_freeze(
     freeze = Freeze(by=caller.actor, reason=wish.reason, at=now()) if wish.frozen else None
     version = 0
 
-    def check(session: Session, _book: Book) -> None:
+    def check(session: Session, _book: RemediationState) -> None:
         nonlocal version
         version = rows.version_of(session, rows.FREEZE)
         tags.check(if_match, version, "the freeze")

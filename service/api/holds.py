@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from analyzers.remediation.events import AddHold, ExpireHold
-from analyzers.remediation.types import Book, Hold, same_node
+from analyzers.remediation.messages import AddHold, ExpireHold
+from analyzers.remediation.types import Hold, RemediationState, same_node
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
@@ -123,7 +123,7 @@ def expire_hold(
     """End a hold before its time: what was approved meanwhile can act at once."""
     event = ExpireHold(id=id, by=caller.actor, reason=wish.reason if wish else "")
 
-    def check(_session: Session, book: Book) -> None:
+    def check(_session: Session, book: RemediationState) -> None:
         if id in book.holds:  # if there is none, the step says so
             tags.check(if_match, VERSION, f"hold {id}")
 
@@ -147,6 +147,6 @@ def _documents(session: Session, holds: Sequence[Hold]) -> list[HoldDocument]:
     return [HoldDocument(**msgspec.to_builtins(hold), known=known(hold)) for hold in holds]
 
 
-def _room(_session: Session, book: Book) -> None:
+def _room(_session: Session, book: RemediationState) -> None:
     if len(book.holds) >= MOST_HOLDS:
         raise Problem("conflict", f"there are {MOST_HOLDS:,} holds already: end some first")

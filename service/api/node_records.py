@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Weights
-from analyzers.remediation.node_history import HOUR_SECONDS, Happened, updated
+from analyzers.remediation.node_history import HOUR_SECONDS, NodeEvent, update_record
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
@@ -117,7 +117,7 @@ def not_fit(service: Service, at: float) -> list[NodeRecordDocument]:
     """Return how all nodes stand that are not fit, by name."""
     weights = service.weights()
     with service.database.session() as session:
-        found = node_standing.standings(session, at, weights).values()
+        found = node_standing.read_standings(session, at, weights).values()
     return [document(one, weights) for one in found if one.state != "fit"]
 
 
@@ -133,7 +133,7 @@ def document(one: Standing, weights: Weights) -> NodeRecordDocument:
 
 
 def _known(session: Session, service: Service, node: str, at: float) -> Standing:
-    found = node_standing.standings(session, at, service.weights(), [node])[node]
+    found = node_standing.read_standings(session, at, service.weights(), [node])[node]
     if found.state == "fit" and not found.record.version and session.get(Node, node) is None:
         raise not_found("node", node, "/v1/nodes lists those that have reported")
     return found
@@ -144,19 +144,19 @@ def _returned(
 ) -> NodeRecordDocument:
     at, weights = now(), service.weights()
     with service.database.transaction() as session:
-        node_records.of(session, node, to_change=True)  # held to the commit
+        node_records.read_record(session, node, to_change=True)  # held to the commit
         found = _known(session, service, node, at)
         tags.check(if_match, found.record.version, f"the record of node {node}")
         if why_not := _refusal(found, checked=wish.checked):
             raise Problem("conflict", why_not)
         record = found.record
         for kind in ("returned", "probe_passed") if wish.checked else ("returned",):
-            record = updated(record, Happened(kind=kind, note=f"{caller.actor}: {wish.reason}"), at, weights)
+            record = update_record(record, NodeEvent(kind=kind, note=f"{caller.actor}: {wish.reason}"), at, weights)
         if not dry_run:
-            record = node_records.write(session, record, at)
+            record = node_records.write_record(session, record, at)
             details = {"reason": wish.reason, "checked": wish.checked}
             events.record(session, at, "node_returned", caller.actor, node, details)
-        return document(node_standing.standing(session, record, at, weights), weights)
+        return document(node_standing.read_standing(session, record, at, weights), weights)
 
 
 def _refusal(found: Standing, *, checked: bool) -> str:

@@ -13,7 +13,7 @@ from service.api import auth, fields, pages
 from service.api.problems import documented, not_found
 from service.api.state import of
 from service.clock import now
-from service.remediation.node_standing import Standing, State, standings
+from service.remediation.node_standing import Standing, State, read_standings
 from service.store.models import Node
 
 router = APIRouter(tags=["nodes"])
@@ -71,7 +71,7 @@ def get_node(request: Request, node: fields.NodePath) -> NodeDocument:
 
 
 def _standings(request: Request, session: Session, names: list[str]) -> dict[str, Standing]:
-    return standings(session, now(), of(request).weights(), names)
+    return read_standings(session, now(), of(request).weights(), names)
 
 
 def _summary(node: Node, standing: Standing) -> dict[str, Any]:

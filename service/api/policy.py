@@ -8,8 +8,8 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from analyzers.remediation.policy import MOST_BYTES, PolicyError, locked, lower_bound, parse
-from analyzers.remediation.types import Kind, Mode, Policy, Rule, Tally
+from analyzers.remediation.policy import MOST_BYTES, PolicyError, explain_lock, lower_bound, parse_policy
+from analyzers.remediation.types import Mode, Policy, RemediationKind, Rule, Tally
 from service.api import auth
 from service.api.problems import documented
 from service.api.state import of
@@ -48,7 +48,7 @@ class RuleDocument(BaseModel):
 
     name: str
     mode: Mode
-    kind: Kind | None
+    kind: RemediationKind | None
     symptom: str | None
     fault_class: str | None
     job: str | None
@@ -97,7 +97,7 @@ def get_policy(request: Request) -> PolicyInForce:
 def check_policy(wish: PolicyWish) -> PolicyChecked:
     """Say what is wrong with a policy before it is put into its file. Nothing is changed."""
     try:
-        return PolicyChecked(problem=None, policy=_document(parse(wish.text)))
+        return PolicyChecked(problem=None, policy=_document(parse_policy(wish.text)))
     except PolicyError as error:
         return PolicyChecked(problem=str(error), policy=None)
 
@@ -113,5 +113,5 @@ def _rule(rule: Rule, tally: Tally | None) -> RuleDocument:
     shown = RuleDocument.model_validate(msgspec.to_builtins(rule))
     if tally is not None and rule.mode != "propose":
         precision = tally.right / tally.seen if tally.seen else 0.0
-        shown.lock = Lock(n=tally.seen, precision=precision, bound=lower_bound(tally), why=locked(rule, tally))
+        shown.lock = Lock(n=tally.seen, precision=precision, bound=lower_bound(tally), why=explain_lock(rule, tally))
     return shown

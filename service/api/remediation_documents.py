@@ -8,18 +8,18 @@ import msgspec
 from pydantic import BaseModel, Field
 
 from analyzers.remediation import giving_back
-from analyzers.remediation.guards import hindrances
-from analyzers.remediation.taking_up import task_of
+from analyzers.remediation.approval import claimable_task
+from analyzers.remediation.guards import find_blockers
 from analyzers.remediation.types import (
     CLAIMED,
     UNDOABLE,
     WAITING,
-    Book,
-    Hindrance,
-    Kind,
+    Blocker,
     Mode,
     Outcome,
     Remediation,
+    RemediationKind,
+    RemediationState,
     Status,
     Task,
 )
@@ -86,7 +86,7 @@ class RemediationDocument(BaseModel):
     verdict_version: int = Field(description="Of the incident's verdict: the one that it rests on.")
     job: str
     attempt: int | None
-    kind: Kind
+    kind: RemediationKind
     nodes: list[str] = Field(description="To be taken out, or to be looked at; empty where the kind is about none.")
     role: str | None
     code_version: str | None = Field(description="For a rollback: where to.")
@@ -139,7 +139,7 @@ class Claimed(BaseModel):
     remediation: RemediationDocument
 
 
-def document(one: Remediation, book: Book, now: float) -> RemediationDocument:
+def document(one: Remediation, book: RemediationState, now: float) -> RemediationDocument:
     """Return a remediation as the API shows it."""
     told = msgspec.to_builtins(one) | {"task": claimable(one, now), "hindrances": _shown(in_the_way(one, book, now))}
     if one.status in UNDOABLE and one.may_have_taken and one.claim is None:
@@ -149,16 +149,16 @@ def document(one: Remediation, book: Book, now: float) -> RemediationDocument:
 
 def claimable(one: Remediation, now: float) -> Task | None:
     """Return what a scheduler can claim of it; what somebody holds is not to be claimed."""
-    return None if one.claim is not None and one.claim.until > now else task_of(one)
+    return None if one.claim is not None and one.claim.until > now else claimable_task(one)
 
 
-def in_the_way(one: Remediation, book: Book, now: float) -> list[Hindrance]:
+def in_the_way(one: Remediation, book: RemediationState, now: float) -> list[Blocker]:
     """Return what keeps it from acting, or from being undone; nothing stands in the way of what has begun or is over."""
-    if task_of(one) == "undo":
-        return [found for found in hindrances(book, one, now) if found.code == "frozen"]
+    if claimable_task(one) == "undo":
+        return [found for found in find_blockers(book, one, now) if found.code == "frozen"]
     begun = one.status in CLAIMED and one.began_at is not None
-    return hindrances(book, one, now) if one.status in WAITING | CLAIMED and not begun else []
+    return find_blockers(book, one, now) if one.status in WAITING | CLAIMED and not begun else []
 
 
-def _shown(found: list[Hindrance]) -> list[dict[str, str]]:
+def _shown(found: list[Blocker]) -> list[dict[str, str]]:
     return [{"code": one.code, "text": one.text} for one in found]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import StringConstraints
 from sqlalchemy import String, cast, select, tuple_
 
-from analyzers.remediation.events import Approve, AskUndo, Cancel, Reject
+from analyzers.remediation.messages import Approve, AskUndo, Cancel, Reject
 from analyzers.remediation.types import Status
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller

@@ -89,9 +89,9 @@ def document(service: Service, nodes: int | None = None) -> StandbysDocument:
     at, prior = now(), service.weights().rate
     since = at - min(DAYS, service.settings.incident_days) * DAY_SECONDS
     with service.database.session() as session:
-        seen = fleet_history.history(session, since, at)
+        seen = fleet_history.read_failures(session, since, at)
         fleet = session.scalar(select(func.count()).select_from(Node).where(Node.last_seen_at >= at - DAY_SECONDS)) or 0
-        rate = standbys.fleet_rate(min(seen.failures, standbys.MOST_FAILURES), seen.node_days, prior)
+        rate = standbys.estimate_rate(min(seen.failures, standbys.MOST_FAILURES), seen.node_days, prior)
         jobs = _jobs(session, at, rate)
     size = _size(fleet if nodes is None else nodes, rate)
     shown = RateDocument(
@@ -108,7 +108,7 @@ def document(service: Service, nodes: int | None = None) -> StandbysDocument:
 def _size(nodes: int, rate: FleetRate) -> SizeDocument:
     nodes = min(nodes, MOST_NODES)
     usual, low, high = (
-        standbys.standbys(nodes, min(1.0, one), QUANTILE) for one in (rate.per_node_day, rate.low, rate.high)
+        standbys.count_standbys(nodes, min(1.0, one), QUANTILE) for one in (rate.per_node_day, rate.low, rate.high)
     )
     return SizeDocument(nodes=nodes, standbys=usual, standbys_low=low, standbys_high=high)
 
@@ -117,7 +117,7 @@ def _jobs(session: Session, at: float, rate: FleetRate) -> list[JobStandbys]:
     recent = select(Job.name).where(Job.last_seen_at >= at - DAY_SECONDS).order_by(Job.name).limit(MOST_JOBS)
     found = []
     for name in session.scalars(recent).all():
-        known = fleet_facts.job(session, name)
+        known = fleet_facts.load_job_facts(session, name)
         if known is not None and known.nodes:
             size = _size(len(known.nodes), rate)
             missing = None if known.spares is None else max(0, size.standbys - known.spares)

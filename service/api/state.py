@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
     from service.policy_file import PolicyFile
-    from service.remediation.repository import Remedies
+    from service.remediation.repository import RemediationRepository
     from service.settings import Settings
     from service.store.appender import Appender
     from service.store.commands import Commands
@@ -51,7 +51,7 @@ class Service:
     metrics: Metrics
     door: Door
     policy: PolicyFile
-    remedies: Remedies
+    remedies: RemediationRepository
     weights: Callable[[], Weights]  # of evidence about nodes; read at the first call
     engine: EngineProcess | None = None  # None: this service runs none
 

@@ -11,8 +11,8 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
-from analyzers.remediation.events import Event, Instruction, Refused, Store
-from analyzers.remediation.types import Book, Remediation
+from analyzers.remediation.messages import RemediationEvent, RemediationInstruction, RemediationRefused, Store
+from analyzers.remediation.types import Remediation, RemediationState
 from service.api import tags
 from service.api.auth import Caller
 from service.api.problems import HindranceDocument, Problem
@@ -41,12 +41,18 @@ class Strict(BaseModel):
 
 
 def take(
-    service: Service, caller: Caller, event: Event, subject: str, check: Check | None = None, *, dry_run: bool = False
-) -> tuple[Book, list[Instruction]]:
+    service: Service,
+    caller: Caller,
+    event: RemediationEvent,
+    subject: str,
+    check: Check | None = None,
+    *,
+    dry_run: bool = False,
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """Let an event happen; return the book that it met, and what was done. ``subject`` is what it is about."""
-    at, met = now(), Book()
+    at, met = now(), RemediationState()
 
-    def meets(session: Session, book: Book) -> None:
+    def meets(session: Session, book: RemediationState) -> None:
         nonlocal met
         met = book
         if check is not None:
@@ -54,7 +60,7 @@ def take(
 
     try:
         done = service.remedies.rehearse(event, at, meets)[1] if dry_run else service.remedies.handle(event, at, meets)
-    except Refused as refused:
+    except RemediationRefused as refused:
         problem = Problem(KINDS[refused.code], str(refused), hindrances=_hindrances(refused, met, subject, at))
         _note(service, caller, event, subject, problem)
         raise problem from None
@@ -65,7 +71,13 @@ def take(
 
 
 def take_of_one(
-    service: Service, caller: Caller, event: Event, id: str, check: Check | None = None, *, dry_run: bool = False
+    service: Service,
+    caller: Caller,
+    event: RemediationEvent,
+    id: str,
+    check: Check | None = None,
+    *,
+    dry_run: bool = False,
 ) -> tuple[Remediation, RemediationDocument]:
     """Let an event of one remediation happen; return it as this event left it, and as the API shows it."""
     book, done = take(service, caller, event, id, check, dry_run=dry_run)
@@ -77,19 +89,19 @@ def take_of_one(
 def unchanged(if_match: str | None, id: str) -> Check:
     """Return the check that a remediation is still as it was when the client read it."""
 
-    def check(_session: Session, book: Book) -> None:
+    def check(_session: Session, book: RemediationState) -> None:
         if (one := book.remediations.get(id)) is not None:  # if there is none, the step says so
             tags.check(if_match, one.version, f"remediation {id}")
 
     return check
 
 
-def _note(service: Service, caller: Caller, event: Event, subject: str, problem: Problem) -> None:
+def _note(service: Service, caller: Caller, event: RemediationEvent, subject: str, problem: Problem) -> None:
     if (kind := NOTED.get(problem.kind)) is not None:
         service.audit.refused(kind, caller.actor, subject, f"{type(event).__name__}: {problem.detail}")
 
 
-def _hindrances(refused: Refused, book: Book, id: str, now: float) -> list[HindranceDocument]:
+def _hindrances(refused: RemediationRefused, book: RemediationState, id: str, now: float) -> list[HindranceDocument]:
     if refused.code != "hindered":
         return []
     return [HindranceDocument(code=one.code, text=one.text) for one in in_the_way(book.remediations[id], book, now)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from analyzers.incidents.replaying import Case, judged_again
+from analyzers.incidents.replay import ReplayCase, rejudge_cuts
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
@@ -146,11 +146,11 @@ def _again(
     incident = recording.manifest.incident if recording.manifest is not None else None
     if incident is None or incident.job is None:  # of the fleet: judged by looking at all jobs, which no bundle holds
         return {}
-    case = Case(incident.id, incident.job, incident.attempt, incident.nodes, tuple(recording.context))
+    case = ReplayCase(incident.id, incident.job, incident.attempt, incident.nodes, tuple(recording.context))
     # One that names every analyzer stands for a judgement that never came about.
     judged = {number: cut for number, cut in cuts.items() if not set(every_analyzer()) <= set(cut.unfinished)}
     in_order = sorted(judged, key=lambda number: (judged[number].through, judged[number].at))
-    found = judged_again(case, [judged[number] for number in in_order], recording.batches(progress), knowledge)
+    found = rejudge_cuts(case, [judged[number] for number in in_order], recording.batches(progress), knowledge)
     return {number: one.verdict for number, one in zip(in_order, found, strict=True)}
 
 

@@ -103,9 +103,9 @@ def _judged(
     asked: _Options, paths: Sequence[Path], attempt: int | None, workers: int | None, speech: Speech
 ) -> tuple[Verdict, Window, Topology]:
     records = _read(paths, workers, speech)
-    from analyzers import incidents
     from analyzers.model import topology
     from analyzers.model.window import Window
+    from analyzers.verdict import judge
     from collectors.records import Steps, Unread
 
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
@@ -120,7 +120,7 @@ def _judged(
         raise endings.CommandError(str(problem)) from None
     window = Window.build([*records, *placement], attempt)
     shape = topology.infer(window)
-    verdict = incidents.judge(window, shape, asked.knowledge)
+    verdict = judge.judge(window, shape, asked.knowledge)
     if verdict.symptom == "unknown" and all(isinstance(record, Steps | Unread) for record in records):
         raise endings.CommandError(_nothing(paths, read=True))  # steps alone, and sound: they show no hang
     return verdict, window, shape
@@ -155,9 +155,9 @@ def _nothing(paths: Sequence[Path], *, read: bool) -> str:
 
 def _prepare_to_judge() -> None:
     """Import what judges while the children read: a fifth of a second that nobody waits for, and no child inherits."""
-    from analyzers import incidents
+    from analyzers.verdict import judge
 
-    incidents.every_analyzer()
+    judge.every_analyzer()
 
 
 def _folded(unread: Sequence[Unread]) -> Iterator[str]:

@@ -146,9 +146,9 @@ def _read(file: Path) -> str:
 
 
 def _checked(text: str) -> tuple[Policy | None, str]:
-    from analyzers.remediation.policy import PolicyError, parse
+    from analyzers.remediation.policy import PolicyError, parse_policy
 
     try:
-        return parse(text), ""
+        return parse_policy(text), ""
     except PolicyError as problem:
         return None, str(problem)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.model.incident import Cut, Received
+from analyzers.incidents.messages import Received
+from analyzers.model.incident import Cut
 from collectors.records import Record, block, bundle
 from collectors.records.record import Damaged
 from service.endings import CommandError

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from analyzers.incidents.rerunning import rerun
+from analyzers.incidents.messages import Alarm, Close, EngineInstruction, Merge, Open, Publish, Received
+from analyzers.incidents.rerunning import rerun_engine
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Alarm, Close, Incident, Instruction, Merge, Open, Publish, Received, Symptom
+from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Verdict, to_json
 from service.cli.asking import shown_instant
 from service.cli.recording import Recording
@@ -46,11 +47,11 @@ class Reruns:
         found = cls()
         job = recording.manifest.job if recording.manifest is not None else ""
         batches = (_of_job(batch, job) for batch in recording.batches(progress, until))
-        for at, instruction in rerun(batches, knowledge):
+        for at, instruction in rerun_engine(batches, knowledge):
             found._take(at, instruction)
         return found
 
-    def _take(self, at: float, instruction: Instruction) -> None:
+    def _take(self, at: float, instruction: EngineInstruction) -> None:
         if isinstance(instruction, Open):
             self.stories[instruction.incident.id] = Story(instruction.incident, list(instruction.incident.symptoms))
         elif isinstance(instruction, Merge):

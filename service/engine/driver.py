@@ -14,18 +14,19 @@ from typing import Any
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.detectors import symptoms
-from analyzers.incidents.step import TICK_SECONDS, due, step
+from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.messages import Close, EngineEvent, EngineTick, Judge, Judged, Open, Withdrawn
+from analyzers.incidents.step import TICK_SECONDS, next_due_at, step
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Close, Event, Incident, Judge, Judged, Open, Tick, Withdrawn
+from analyzers.model.incident import Incident
 from collectors.records import block
 from collectors.records.record import Damaged
 from service.clock import now
 from service.engine import ledger
-from service.engine.applying import Done, Happened, Saved, Writer
-from service.engine.judges import Failure, Judges
+from service.engine.judge_processes import JudgeFailure, JudgeProcesses
 from service.engine.numbers import Numbers
-from service.engine.resuming import received, resume
+from service.engine.resume import received_event, resume_engine
+from service.engine.writer import Decision, IncidentUpdate, TimelineNote, Writer
 from service.store import incidents
 from service.store.database import Database
 from service.store.leases import RENEW_SECONDS, Lease
@@ -51,16 +52,16 @@ class Driver:
     """One engine under one lease, from its resuming until the lease is lost."""
 
     def __init__(
-        self, database: Database, lease: Lease, knowledge: Knowledge, judges: Judges, numbers: Numbers,
+        self, database: Database, lease: Lease, knowledge: Knowledge, judges: JudgeProcesses, numbers: Numbers,
         clock: Callable[[], float] = now,
     ) -> None:  # fmt: skip
         self._database, self._lease, self._judges, self._clock = database, lease, judges, clock
         self._log = Log(database)
         self.numbers = numbers
         self._proved_at = self._looked_at = clock()
-        self._todo: list[Done] = []  # decided and not yet written
+        self._todo: list[Decision] = []  # decided and not yet written
         self._asked: list[Judge] = []  # to be judged once that is written
-        taken_up = resume(database, knowledge, clock(), self._stay)
+        taken_up = resume_engine(database, knowledge, clock(), self._stay)
         self.state, self.sequence, self._costs = taken_up.state, taken_up.sequence, taken_up.costs
         self._changed_costs: dict[str, ledger.Cost] = {}
         with database.session() as session:
@@ -104,20 +105,20 @@ class Driver:
         except Damaged:  # the follower has told of it
             self.numbers.undecodable_batches += 1
         else:
-            self._step(received(stored, records), stored.received_at)
+            self._step(received_event(stored, records), stored.received_at)
         self.numbers.batches += 1
         self.sequence = stored.sequence
         if not self._caught_up:
             self._tick(stored.received_at)
 
     def _tick(self, at: float) -> None:
-        next_due = due(self.state)
+        next_due = next_due_at(self.state)
         whole = at - self.state.ticked_at >= TICK_SECONDS
         early = next_due is not None and next_due <= at and at - self._ticked_at >= LEAST_TICK_SECONDS
         if not whole and not early:
             return
         began = time.perf_counter()
-        self._step(Tick(), at)
+        self._step(EngineTick(), at)
         if whole:
             # A tick that fails must not be due again at once, for ever.
             self.state.ticked_at = max(self.state.ticked_at, at)
@@ -128,22 +129,22 @@ class Driver:
         self.numbers.tick_seconds += seconds
         self.numbers.longest_tick_seconds = max(self.numbers.longest_tick_seconds, seconds)
 
-    def _conclude(self, ended: Judged | Failure) -> None:
+    def _conclude(self, ended: Judged | JudgeFailure) -> None:
         """Take up what came of a judgement. While the log is behind, it is as late as the log."""
         at = self._clock() if self._caught_up else self.state.now
         incident = self.state.incidents.get(ended.incident)
         if incident is None:  # it was closed meanwhile
             return
-        if isinstance(ended, Failure):
+        if isinstance(ended, JudgeFailure):
             told: dict[str, Any] = {"analyzer": ended.analyzer, "why": ended.why[:MOST_DETAIL]}
-            self._todo.append(Done(at, Happened("judge_failed", ended.incident, incident.job, told)))
+            self._todo.append(Decision(at, TimelineNote("judge_failed", ended.incident, incident.job, told)))
             self.numbers.judge_failures += 1
             return
         told = {"looks": ended.cut.looks, "through": ended.cut.through, "unfinished": list(ended.cut.unfinished)}
-        self._todo.append(Done(at, Happened("judged", ended.incident, incident.job, told)))
+        self._todo.append(Decision(at, TimelineNote("judged", ended.incident, incident.job, told)))
         self._step(ended, at)
 
-    def _step(self, event: Event, at: float) -> None:
+    def _step(self, event: EngineEvent, at: float) -> None:
         """Let the engine decide; an event that it cannot take is left out, told of and counted."""
         incidents_before, contexts_before = dict(self.state.incidents), dict(self.state.contexts)
         try:
@@ -153,20 +154,20 @@ class Driver:
             self.numbers.step_failures += 1
             # What was decided before it broke is lost, and so must not be remembered as done.
             self.state.incidents, self.state.contexts = incidents_before, contexts_before
-            if isinstance(event, Tick):
+            if isinstance(event, EngineTick):
                 self._drop_broken(at)
             if isinstance(event, Judged):  # or it would be waited for, and nothing judged any more
                 incident = self.state.incidents[event.incident]
                 self.state.incidents[event.incident] = replace(incident, cut=None)
             return
-        self._todo += [Done(at, instruction) for instruction in decided]
+        self._todo += [Decision(at, instruction) for instruction in decided]
         self._asked += [instruction for instruction in decided if isinstance(instruction, Judge)]
 
     def _drop_broken(self, at: float) -> None:
         """Forget what is known of the jobs that break a detector: one of them would keep all others from being looked at."""
         for key, view in list(self.state.jobs.items()):
             try:
-                symptoms(view, at)
+                find_symptoms(view, at)
             except Exception:  # noqa: BLE001 - its traceback has been told
                 _log.error("job_dropped job=%r attempt=%s", *key)
                 del self.state.jobs[key]
@@ -205,7 +206,7 @@ class Driver:
         for incident in withdrawn:
             self._step(Withdrawn(incident=incident), self.state.now)
 
-    def _saves(self) -> Iterator[Done]:
+    def _saves(self) -> Iterator[Decision]:
         """Yield the incidents that the table does not have as they are, and what their readers should be told."""
         opened = {done.what.incident.id for done in self._todo if isinstance(done.what, Open)}
         for id, incident in self.state.incidents.items():
@@ -213,15 +214,17 @@ class Driver:
             if before is incident:
                 continue
             yield from self._seen(before, incident)
-            yield Done(self.state.now, Saved(incident, changed=id not in opened and _shows(before, incident)))
+            yield Decision(
+                self.state.now, IncidentUpdate(incident, changed=id not in opened and _shows(before, incident))
+            )
 
-    def _seen(self, before: Incident | None, incident: Incident) -> Iterator[Done]:
+    def _seen(self, before: Incident | None, incident: Incident) -> Iterator[Decision]:
         at = self.state.now
         if incident.answered > (before.answered if before is not None else 0):
             told = {"look": incident.answered, "waits_for": self.state.unanswered.get(incident.id, 0)}
-            yield Done(at, Happened("answered", incident.id, incident.job, told))
+            yield Decision(at, TimelineNote("answered", incident.id, incident.job, told))
         if incident.merged_into is not None and (before is None or before.merged_into != incident.merged_into):
-            yield Done(at, Happened("merged", incident.id, incident.job, {"into": incident.merged_into}))
+            yield Decision(at, TimelineNote("merged", incident.id, incident.job, {"into": incident.merged_into}))
 
     def _stands(self) -> bool:
         """Return whether what broke off had been committed: where the database goes away just then, nobody is told."""

@@ -16,8 +16,8 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.job_views.rhythm import Row
-from analyzers.incidents.state import State
+from analyzers.incidents.job_views.step_rhythm import StepRow
+from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Incident
 from service.store import incidents
 from service.store.models import Downtime
@@ -61,7 +61,7 @@ def watched(session: Session, now: float) -> list[Cost]:
     ]  # fmt: skip
 
 
-def grown(costs: Iterable[Cost], state: State) -> Iterator[Cost]:
+def grown(costs: Iterable[Cost], state: EngineState) -> Iterator[Cost]:
     """Yield the costs of which more is known now."""
     views: dict[str, list[JobView]] = {}
     for view in state.jobs.values():
@@ -96,12 +96,12 @@ def _known(cost: Cost, views: list[JobView]) -> Cost:
     return cost
 
 
-def _moved(cost: Cost, row: Row) -> Cost:
+def _moved(cost: Cost, row: StepRow) -> Cost:
     lost = None if cost.last_step is None else max(0, cost.last_step - row.step + 1)
     return replace(cost, first_good_at=row.at, resumed_step=row.step, steps_lost=lost)
 
 
-def _first_step(view: JobView, after: float) -> Row | None:
+def _first_step(view: JobView, after: float) -> StepRow | None:
     """Return the first step that ended after an instant, as far back as steps are remembered."""
     return next((row for row in view.rhythm.rows if row.at > after), None)
 

@@ -17,11 +17,11 @@ import msgspec
 from service import packaged_knowledge
 from service.clock import now
 from service.engine.driver import ClockWentBack, Driver
-from service.engine.judges import Judges
+from service.engine.judge_processes import JudgeProcesses
 from service.engine.numbers import Numbers
 from service.engine.parent import die_with_parent
 from service.policy_file import PolicyFile
-from service.remediation.proposer import Caretaker
+from service.remediation.proposer import Proposer
 from service.settings import Settings
 from service.store.database import Database
 from service.store.failures import PASSING
@@ -38,7 +38,7 @@ ENDING_SECONDS = 5  # that an engine whose service has ended may take to give it
 _log = logging.getLogger(__name__)
 
 
-class Process:
+class EngineLoop:
     """The loop. ``stdin`` is the service's: at its end the service has ended, or wants this to end."""
 
     def __init__(self, settings: Settings, owner: str, stdin: int = 0, stdout: int = 1) -> None:
@@ -46,7 +46,7 @@ class Process:
         self._lease = Lease(self._database, LEASE, owner)
         self._knowledge = packaged_knowledge.load(settings.knowledge)
         self._policy = PolicyFile(settings.policy)
-        self._judges = Judges(self._knowledge, settings.judge_seconds, settings.judge_bytes)
+        self._judges = JudgeProcesses(self._knowledge, settings.judge_seconds, settings.judge_bytes)
         self._numbers = Numbers()
         self._stdin, self._stdout = stdin, stdout
         self._told_at = 0.0
@@ -80,7 +80,7 @@ class Process:
         self._numbers.takeovers += 1
         try:
             driver = Driver(self._database, self._lease, self._knowledge, self._judges, self._numbers)
-            caretaker = Caretaker(self._database, self._lease, self._knowledge, self._policy, self._numbers)
+            caretaker = Proposer(self._database, self._lease, self._knowledge, self._policy, self._numbers)
             _log.info("engine_works sequence=%d incidents=%d", driver.sequence, len(driver.state.incidents))
             while not self._ending:
                 self._turn(driver, caretaker)
@@ -89,7 +89,7 @@ class Process:
             self._numbers.working = False
         self._lease.release()
 
-    def _turn(self, driver: Driver, caretaker: Caretaker) -> None:
+    def _turn(self, driver: Driver, caretaker: Proposer) -> None:
         try:
             more = driver.turn()
             caretaker.turn(driver.state, now())
@@ -124,7 +124,7 @@ def run(settings: Settings, owner: str) -> None:
     """Be the engine of a service, whose process is this one's parent."""
     parent = os.getppid()
     faulthandler.enable()  # an analyzer that crashes its child says where
-    process = Process(settings, owner)
+    process = EngineLoop(settings, owner)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         process.end()

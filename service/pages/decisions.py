@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from analyzers.remediation.events import Approve, AskUndo, Cancel, Reject
+from analyzers.remediation.messages import Approve, AskUndo, Cancel, Reject
 from service.api import breaker, fields, freeze, holds
 from service.api.problems import Problem
 from service.api.state import of

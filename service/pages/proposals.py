@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from analyzers.remediation.types import ENDED, UNBEGUN, UNDOABLE, Book, Remediation
+from analyzers.remediation.types import ENDED, UNBEGUN, UNDOABLE, Remediation, RemediationState
 from service.api.remediation_documents import document
 from service.api.state import Service
 from service.reports import remediations as telling
@@ -60,7 +60,7 @@ def choices(one: Remediation) -> tuple[str, ...]:
     return ("undo",) if undoable and one.undo is None else ()
 
 
-def _shown(one: Remediation, book: Book, at: float) -> Shown:
+def _shown(one: Remediation, book: RemediationState, at: float) -> Shown:
     plan = document(one, book, at).model_dump()
     return Shown(
         plan=plan, deed=telling.deed(plan, _job_nodes(one, book)), leaving=_leaving(one, plan), undoing=telling.undoing(plan),
@@ -69,7 +69,7 @@ def _shown(one: Remediation, book: Book, at: float) -> Shown:
     )  # fmt: skip
 
 
-def _job_nodes(one: Remediation, book: Book) -> int | None:
+def _job_nodes(one: Remediation, book: RemediationState) -> int | None:
     """Return how many nodes the job runs on, as long as these are among them: afterwards the number says something else."""
     facts = book.facts.jobs.get(one.job)
     if facts is None or one.status not in UNBEGUN or not set(one.nodes) <= set(facts.nodes):

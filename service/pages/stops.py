@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
-from analyzers.remediation.types import Freeze, Trip
+from analyzers.remediation.types import BreakerTrip, Freeze
 from service.remediation import rows
 
 
@@ -14,7 +14,7 @@ class Stops(NamedTuple):
     """The freeze and the open breaker, where there are any."""
 
     freeze: Freeze | None = None
-    trip: Trip | None = None
+    trip: BreakerTrip | None = None
 
 
 NOTHING_STOPS = Stops()
@@ -22,4 +22,4 @@ NOTHING_STOPS = Stops()
 
 def stops(session: Session) -> Stops:
     """Return what stops all remediation now."""
-    return Stops(rows.freeze(session), rows.breaker(session).trip)
+    return Stops(rows.read_freeze(session), rows.read_breaker(session).trip)

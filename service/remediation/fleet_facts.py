@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from analyzers.remediation.guards import is_unseen
-from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, Facts, JobFacts, Remediation
+from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, FleetFacts, JobFacts, Remediation
 from service.remediation import node_records, rows
 from service.store.models import Attempt, Execution, Incident, Job, Node, Placement
 from service.store.models import Remediation as Row
@@ -24,7 +24,7 @@ PLACED_AFTER_SECONDS = 120.0  # a placement that is new so soon after a drain wa
 OUT = frozenset({"executing"}) | UNDOABLE  # with what has begun so, and was not undone, nodes are out
 
 
-def load(session: Session, now: float, remediations: Collection[Remediation]) -> Facts:
+def load_facts(session: Session, now: float, remediations: Collection[Remediation]) -> FleetFacts:
     """Return what is known of those that may act: the others need no facts."""
     acting = [one for one in remediations if one.status in WAITING | CLAIMED]
     names, incidents = {one.job for one in acting}, {one.incident for one in acting}
@@ -35,18 +35,18 @@ def load(session: Session, now: float, remediations: Collection[Remediation]) ->
         select(Incident.id, Incident.verdict_version, Incident.merged_into, Incident.onset_at)
         .where(Incident.id.in_(incidents))
     ).all()  # fmt: skip
-    return Facts(
+    return FleetFacts(
         fleet_nodes=session.scalar(fleet) or 0,
-        jobs={name: facts for name in sorted(names) if (facts := job(session, name)) is not None},
-        tenants=tenants(session, now, nodes),
+        jobs={name: facts for name in sorted(names) if (facts := load_job_facts(session, name)) is not None},
+        tenants=load_tenants(session, now, nodes),
         newest_verdicts={row.id: row.verdict_version for row in seen},
         merged={row.id: row.merged_into for row in seen if row.merged_into is not None},
         onsets={row.id: row.onset_at for row in seen},
-        taken=taken(session, back),
+        taken=load_taken(session, back),
     )
 
 
-def job(session: Session, name: str) -> JobFacts | None:
+def load_job_facts(session: Session, name: str) -> JobFacts | None:
     """Return what is known of a job; None where nobody has seen it or declared it."""
     row = session.get(Job, name)
     if row is None:
@@ -96,7 +96,7 @@ def _nodes_told(session: Session, job: str, since: float) -> dict[int, int]:
     return {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
 
 
-def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:
+def load_tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the jobs that run on these nodes now. A placement is written again every few minutes, its attempt more often."""
     runs = (
         Placement.node.in_(sorted(nodes)),
@@ -112,7 +112,7 @@ def tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, t
     return {node: tuple(sorted(names)) for node, names in sorted(found.items())}
 
 
-def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
+def load_taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
     """Return which remediations have taken these nodes out and keep them out.
 
     A node of which somebody has said so, or on which something was placed since, is back in service, whoever returned it.
@@ -121,11 +121,11 @@ def taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
         return {}
     newest = select(Placement.node, func.max(Placement.first_seen_at)).where(Placement.node.in_(sorted(nodes)))
     placed_at = {row[0]: row[1] for row in session.execute(newest.group_by(Placement.node))}
-    records = node_records.of_these(session, nodes)
+    records = node_records.read_records(session, nodes)
     executed = select(Execution).join(Row, Row.id == Execution.remediation).where(Row.status.in_(OUT))
     found: dict[str, set[str]] = {}
     for done in session.scalars(executed):
-        if nodes.isdisjoint(done.nodes) or (one := rows.of(session, done.remediation)) is None:
+        if nodes.isdisjoint(done.nodes) or (one := rows.read_one(session, done.remediation)) is None:
             continue
         for node in nodes & set(one.out):
             said = node in records and records[node].is_back_since(done.at)
@@ -145,14 +145,14 @@ def _spares(session: Session, row: Job, attempt: int | None, running_on: Set[str
         return None
     since = row.declared_at or 0.0
     began = select(Row).where(Row.job == row.name, Row.status.in_(OUT | {"undone"}), Row.changed_at >= since)
-    taken_out = [one for found in session.scalars(began) if (one := rows.read(found)) is not None]
+    taken_out = [one for found in session.scalars(began) if (one := rows.parse_row(found)) is not None]
     used = [
         (node, one.began_at)
         for one in taken_out
         if one.began_at is not None and one.began_at >= since and not is_unseen(one, attempt)
         for node in {*one.out, *one.give_back} - running_on
     ]
-    records = node_records.of_these(session, {node for node, _ in used})
+    records = node_records.read_records(session, {node for node, _ in used})
     gone = {node for node, at in used if (record := records.get(node)) is None or not record.is_spare_since(at)}
     return max(0, spares - len(gone))
 

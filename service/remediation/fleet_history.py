@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.remediation.node_history import DAY_SECONDS
 from analyzers.remediation.types import TAKES_NODES
-from service.remediation.rows import outcome
+from service.remediation.rows import outcome_column
 from service.store import incidents
 from service.store.models import Execution, Incident, Node
 from service.store.models import Remediation as Row
@@ -19,7 +19,7 @@ from service.store.models import Remediation as Row
 SAME_SECONDS = DAY_SECONDS  # a node that is named again so soon has failed once: standbys are counted by the day
 
 
-class History(NamedTuple):
+class FailureHistory(NamedTuple):
     """Failures that took a node out, or should have, and the node-days in which they were counted."""
 
     since: float
@@ -34,7 +34,7 @@ class _Failure(NamedTuple):
     incident: str
 
 
-def history(session: Session, since: float, now: float) -> History:
+def read_failures(session: Session, since: float, now: float) -> FailureHistory:
     """Return what the fleet's own history tells of the time from ``since`` to now.
 
     A failure is a node that was taken out, and one that the last verdict of a closed incident would have taken out: people who
@@ -45,7 +45,7 @@ def history(session: Session, since: float, now: float) -> History:
         [one for one in found if (one.node, one.incident) not in innocent]
         for found in (_executions(session, since), _named(session, since))
     )
-    return History(since, _count([*taken, *named]), _node_days(session, since, now), _count(taken))
+    return FailureHistory(since, _count([*taken, *named]), _node_days(session, since, now), _count(taken))
 
 
 def _executions(session: Session, since: float) -> Iterator[_Failure]:
@@ -60,7 +60,7 @@ def _executions(session: Session, since: float) -> Iterator[_Failure]:
 
 def _innocent(session: Session, since: float) -> set[tuple[str, str]]:
     """Return the nodes whose leaving an incident has cured nothing, or was taken back."""
-    ended = (outcome() == "not_cured") | (Row.status == "undone")
+    ended = (outcome_column() == "not_cured") | (Row.status == "undone")
     rows = session.execute(
         select(Row.nodes, Row.incident).where(Row.kind.in_(TAKES_NODES), Row.changed_at >= since, ended)
     )

@@ -21,14 +21,14 @@ MOST_NAMES = 500  # that one statement asks for
 _log = logging.getLogger(__name__)
 
 
-def of(session: Session, node: str, *, to_change: bool = False) -> NodeRecord:
+def read_record(session: Session, node: str, *, to_change: bool = False) -> NodeRecord:
     """Return what is remembered of a node. ``to_change``: nobody else changes it before this transaction ends."""
     # Written past the session's own objects: what it has read before may be old.
     row = session.get(Row, node, with_for_update=to_change or None, populate_existing=True)
     return (_read(row) if row is not None else None) or NodeRecord(node=node)
 
 
-def of_these(session: Session, nodes: Collection[str]) -> dict[str, NodeRecord]:
+def read_records(session: Session, nodes: Collection[str]) -> dict[str, NodeRecord]:
     """Return what is remembered of some nodes; of most of them nothing is."""
     names = sorted(nodes)
     found: dict[str, NodeRecord] = {}
@@ -37,29 +37,29 @@ def of_these(session: Session, nodes: Collection[str]) -> dict[str, NodeRecord]:
     return found
 
 
-def unsettled(session: Session) -> dict[str, NodeRecord]:
+def read_unsettled(session: Session) -> dict[str, NodeRecord]:
     """Return the records of those that are out or under burn-in."""
     return _found(session, _burn_in().in_(("out", "burning_in")) | _was_out())
 
 
-def out(session: Session) -> dict[str, NodeRecord]:
+def read_out(session: Session) -> dict[str, NodeRecord]:
     """Return the records of those that were taken out and have not come back."""
     return {node: record for node, record in _found(session, _was_out()).items() if record.is_out()}
 
 
-def burning_in(session: Session) -> dict[str, NodeRecord]:
+def read_burning_in(session: Session) -> dict[str, NodeRecord]:
     """Return the records of those under burn-in."""
     return _found(session, _burn_in() == "burning_in")
 
 
-def remembered(session: Session, nodes: Collection[str], now: float, weights: Weights) -> dict[str, float]:
+def read_log_odds_shifts(session: Session, nodes: Collection[str], now: float, weights: Weights) -> dict[str, float]:
     """Return how far their past moves the log odds of a verdict that names these nodes now, where it moves them at all."""
-    found = of_these(session, nodes).values()
-    moved = {one.node: node_history.remembered(one, now, weights) for one in found}
+    found = read_records(session, nodes).values()
+    moved = {one.node: node_history.log_odds_shift(one, now, weights) for one in found}
     return {node: weight for node, weight in moved.items() if weight}
 
 
-def write(session: Session, record: NodeRecord, now: float, *, decided: bool = True) -> NodeRecord:
+def write_record(session: Session, record: NodeRecord, now: float, *, decided: bool = True) -> NodeRecord:
     """Write what is remembered of a node, and return it. ``decided``: what people decide by has changed, and so its ETag."""
     if decided:
         record = replace(record, version=record.version + 1)

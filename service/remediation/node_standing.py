@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Weights
 from analyzers.remediation import burn_in
-from analyzers.remediation.node_history import DAY_SECONDS, NodeRecord, offends, probability
+from analyzers.remediation.node_history import DAY_SECONDS, NodeRecord, fault_probability, is_offender
 from analyzers.remediation.types import KEEPS_OUT, Remediation
 from service.remediation import node_records, rows
 from service.store.models import Incident, UnfitNode
@@ -40,29 +40,29 @@ class _Against(NamedTuple):
     suspected: dict[str, tuple[str, float, float | None]]  # node → why, since, until
 
 
-def standings(
+def read_standings(
     session: Session, now: float, weights: Weights, nodes: Collection[str] | None = None
 ) -> dict[str, Standing]:
     """Return how nodes stand, by name; without ``nodes`` all that are not fit."""
     against = _against(session, now)
     if nodes is None:
-        records = node_records.unsettled(session)
+        records = node_records.read_unsettled(session)
         names = records.keys() | against.out.keys() | against.suspected.keys()
-        records |= node_records.of_these(session, names - records.keys())
+        records |= node_records.read_records(session, names - records.keys())
     else:
         names = set(nodes)
-        records = node_records.of_these(session, names)
+        records = node_records.read_records(session, names)
     return {
         name: _standing(records.get(name) or NodeRecord(node=name), against, now, weights) for name in sorted(names)
     }
 
 
-def standing(session: Session, record: NodeRecord, now: float, weights: Weights) -> Standing:
+def read_standing(session: Session, record: NodeRecord, now: float, weights: Weights) -> Standing:
     """Return how a node stands, or would stand if this were remembered of it."""
     return _standing(record, _against(session, now), now, weights)
 
 
-def unfit(at: float) -> Select[str, str, str, float, float | None]:
+def unfit_query(at: float) -> Select[str, str, str, float, float | None]:
     """Return the query of the nodes that an incident's newest verdict would take out: node, incident, why, at and until."""
     holds = UnfitNode.until.is_(None) | (UnfitNode.until > at)
     # What an outage explains by now says nothing against a node.
@@ -74,9 +74,9 @@ def unfit(at: float) -> Select[str, str, str, float, float | None]:
 
 def _against(session: Session, now: float) -> _Against:
     against = _Against({}, {})
-    for node, incident, why, at, until in session.execute(unfit(now)):
+    for node, incident, why, at, until in session.execute(unfit_query(now)):
         against.suspected[node] = f"{incident}: {why}", at, until
-    for one in rows.live(session).values():
+    for one in rows.read_live(session).values():
         if one.status in ("executing", "verifying") and one.kind in KEEPS_OUT:
             against.out.update(dict.fromkeys(one.out, one))
         elif one.status in ("proposed", "approved", "claimed"):
@@ -87,8 +87,8 @@ def _against(session: Session, now: float) -> _Against:
 
 
 def _standing(record: NodeRecord, against: _Against, now: float, weights: Weights) -> Standing:
-    node, found = record.node, Standing(record=record, probability=probability(record, now, weights))
-    because = burn_in.fit(record, now, weights)
+    node, found = record.node, Standing(record=record, probability=fault_probability(record, now, weights))
+    because = burn_in.explain_unfit(record, now, weights)
     if (one := against.out.get(node)) is not None:
         why = f"{one.id} has taken it out of {one.job}, and what comes of that is not known yet"
         return replace(found, state="out", why=why, since=one.began_at, under_way=one.id)
@@ -97,7 +97,7 @@ def _standing(record: NodeRecord, against: _Against, now: float, weights: Weight
         return replace(found, state="out", why=why, since=record.since)
     if (told := against.suspected.get(node)) is not None:
         return replace(found, state="suspected", why=told[0], since=told[1], until=told[2])
-    if because is not None and offends(record, now, weights):
+    if because is not None and is_offender(record, now, weights):
         until = record.evictions[-weights.offender.evictions] + weights.offender.days * DAY_SECONDS
         return replace(found, state="offender", why=because, since=record.since, until=until)
     if because is not None:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Weights
 from analyzers.remediation import checks
-from analyzers.remediation.node_history import Happened, Trial, tried, updated
+from analyzers.remediation.node_history import NodeEvent, Trial, record_trial, update_record
 from analyzers.remediation.types import KEEPS_OUT, Remediation
 from service.remediation import node_records, rows
 from service.store.models import Feedback, ShadowCase
@@ -17,7 +17,7 @@ from service.store.upserts import upsert
 from service.store.words import clean
 
 
-def weigh(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:
+def record_trials(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:
     """Convict or acquit the nodes that were taken out. ``cures``: the share of such faults that a plain restart cures."""
     if one.kind not in KEEPS_OUT or one.outcome is None or one.began_at is None:
         return
@@ -26,30 +26,30 @@ def weigh(session: Session, one: Remediation, now: float, weights: Weights, cure
         others=one.probability if len(one.nodes) > 1 else 0.0, note=one.id,
     )  # fmt: skip
     for node in one.out:
-        record = node_records.of(session, node, to_change=True)
-        node_records.write(session, tried(record, trial, weights), now)
+        record = node_records.read_record(session, node, to_change=True)
+        node_records.write_record(session, record_trial(record, trial, weights), now)
 
 
-def returned(session: Session, one: Remediation, now: float, weights: Weights) -> None:
+def record_return(session: Session, one: Remediation, now: float, weights: Weights) -> None:
     """Note that its nodes serve again: they are watched for a while."""
     if one.kind not in KEEPS_OUT:
         return
     for node in one.give_back:
-        record = node_records.of(session, node, to_change=True)
+        record = node_records.read_record(session, node, to_change=True)
         if one.outcome is None and record.burn_in != "out":
             # Taken back before anybody saw what came of it: that says nothing of the node, and still it was away.
             record = replace(record, burn_in="out", since=one.began_at)
-        happened = Happened(kind="returned", note=one.id)
-        node_records.write(session, updated(record, happened, now, weights), now)
+        happened = NodeEvent(kind="returned", note=one.id)
+        node_records.write_record(session, update_record(record, happened, now, weights), now)
 
 
-def checked(session: Session, one: Remediation, now: float, weights: Weights) -> None:
+def record_checks(session: Session, one: Remediation, now: float, weights: Weights) -> None:
     """Note how the checks of its nodes went."""
-    failed = checks.found(one)
+    failed = checks.find_failed_nodes(one)
     for node in one.nodes:
-        happened = Happened(kind="probe_failed" if node in failed else "probe_passed", note=one.id)
-        record = node_records.of(session, node, to_change=True)
-        node_records.write(session, updated(record, happened, now, weights), now)
+        happened = NodeEvent(kind="probe_failed" if node in failed else "probe_passed", note=one.id)
+        record = node_records.read_record(session, node, to_change=True)
+        node_records.write_record(session, update_record(record, happened, now, weights), now)
 
 
 def note_case(session: Session, one: Remediation, now: float) -> None:
@@ -65,7 +65,7 @@ def note_case(session: Session, one: Remediation, now: float) -> None:
         row.document = msgspec.to_builtins(one)
 
 
-def verified(session: Session, one: Remediation) -> None:
+def settle_cases(session: Session, one: Remediation) -> None:
     """Let the cases of its incident know what came of it.
 
     A cure proves only what was done: a rule was right that would have done the same to the very nodes that were taken out. One
@@ -83,14 +83,14 @@ def verified(session: Session, one: Remediation) -> None:
             _judge(session, ShadowCase.remediation == case.remediation, False, f"{one.id} was the cure")
 
 
-def closed(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:
+def close_cases(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:
     """Let the cases of an incident know that it is over; one that went on by itself needed nothing."""
     if recovered:
         _judge(session, ShadowCase.incident == incident, False, because)
     session.execute(update(ShadowCase).where(ShadowCase.incident == incident).values(closed_at=now))
 
 
-def said(session: Session, feedback: Feedback) -> None:
+def apply_feedback(session: Session, feedback: Feedback) -> None:
     """Let the cases of an incident know what a person says: that counts more than what was seen."""
     cases = ShadowCase.incident == feedback.incident
     for row in session.scalars(select(ShadowCase).where(cases)):
@@ -101,7 +101,7 @@ def said(session: Session, feedback: Feedback) -> None:
 
 def _was_right(session: Session, case: ShadowCase, feedback: Feedback) -> bool | None:
     """Return whether a rule was right, by what is said of a version of the verdict; None: that says nothing of it."""
-    one = rows.of(session, case.remediation)
+    one = rows.read_one(session, case.remediation)
     if one is None or feedback.judgement == "unclear":
         return None
     if case.document["verdict_version"] <= feedback.verdict_version <= one.verdict_version:

@@ -14,20 +14,20 @@ from functools import partial
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.state import State
+from analyzers.incidents.state import EngineState
 from analyzers.knowledge import Knowledge
-from analyzers.remediation.events import Cancel, Event, Proposed, Tick, Verified
+from analyzers.remediation.checkpoint_saves import LONGEST_SECONDS, SaveDetector
+from analyzers.remediation.messages import Cancel, Proposed, RemediationEvent, RemediationTick, Verified
 from analyzers.remediation.plan import Costs
-from analyzers.remediation.saving import LONGEST_SECONDS, Saving
 from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
 from collectors.records import Record
 from service import packaged_knowledge
 from service.engine.numbers import Numbers
-from service.remediation import burning_in, fleet_facts, outcomes, rows, standstill
-from service.remediation.laddering import needs_nothing
-from service.remediation.planning import proposal
-from service.remediation.repository import Remedies
-from service.remediation.verification import outcome
+from service.remediation import burn_in_watch, fleet_facts, outcomes, rows, standstill
+from service.remediation.job_history import needs_nothing
+from service.remediation.proposals import build_proposal
+from service.remediation.repository import RemediationRepository
+from service.remediation.verification import observe_outcome
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.failures import PASSING
@@ -48,25 +48,25 @@ ENGINE = "engine"
 _log = logging.getLogger(__name__)
 
 
-class Caretaker:
+class Proposer:
     """Looks after the remediations of one engine, under its lease."""
 
     def __init__(
         self, database: Database, lease: Lease, knowledge: Knowledge, policy: Callable[[], Policy], numbers: Numbers
     ) -> None:
         self._database, self._lease, self._numbers = database, lease, numbers
-        self._remedies = Remedies(database, policy)
+        self._remedies = RemediationRepository(database, policy)
         self._costs, self._weights, self._saving = (
             Costs.of(knowledge),
             packaged_knowledge.weights_of(knowledge),
-            Saving(knowledge),
+            SaveDetector(knowledge),
         )
         self._looked_at = self._ticked_at = self._watched_at = 0.0
         self._most = MOST_AT_ONCE
         self._again_seconds = AGAIN_SECONDS
         self._still_ripe: set[str] = set()  # incidents that the database or the moment refused
 
-    def turn(self, state: State, now: float) -> None:
+    def turn(self, state: EngineState, now: float) -> None:
         """Do what there is to do. Raise ``LeaseLost``; all else is told of and counted."""
         if abs(now - self._looked_at) >= LOOK_SECONDS:
             self._looked_at = now
@@ -76,9 +76,9 @@ class Caretaker:
             self._ticked_at = now
             self._breaks(lambda: self._ripen(state, now))
             self._breaks(lambda: self._tick(state, now))
-        if abs(now - self._watched_at) >= burning_in.LOOK_SECONDS:
+        if abs(now - self._watched_at) >= burn_in_watch.LOOK_SECONDS:
             self._watched_at = now
-            self._breaks(lambda: burning_in.look(self._database, self._lease, state, self._weights, now))
+            self._breaks(lambda: burn_in_watch.watch_nodes(self._database, self._lease, state, self._weights, now))
 
     def _breaks(self, act: Callable[[], None]) -> bool:
         """Return whether this broke by itself; what the database and the moment refuse is tried again later."""
@@ -96,7 +96,7 @@ class Caretaker:
 
     # --- what has happened
 
-    def _take_up(self, state: State, now: float) -> None:
+    def _take_up(self, state: EngineState, now: float) -> None:
         """Take up what has happened since, all together; after a failure one by one."""
         with self._database.session() as session:
             place = session.get(Cursor, READER)
@@ -166,47 +166,51 @@ class Caretaker:
         if (stopped := _stopped_by(session, incident)) is not None:
             why = f"{stopped.id} has stopped attempt {incident.attempt}: what that shows at its end is no new trouble"
             return Proposed(incident=incident.id, plan=None, why=why)
-        return proposal(session, incident, self._costs, self._weights, now)
+        return build_proposal(session, incident, self._costs, self._weights, now)
 
     def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
         """Note what shadow mode would have done, what came of it, and what it says of the nodes."""
         for one in found:
             if one.kind == "closed" and one.incident is not None:
                 because = str(one.details.get("because", ""))
-                outcomes.closed(session, one.incident, one.at, because, recovered=bool(one.details.get("recovered")))
+                outcomes.close_cases(
+                    session, one.incident, one.at, because, recovered=bool(one.details.get("recovered"))
+                )
             elif one.kind == "feedback":
                 row = session.get(Feedback, one.details.get("feedback"))
                 if row is not None:
-                    outcomes.said(session, row)
+                    outcomes.apply_feedback(session, row)
             elif one.kind.startswith("remediation_"):
                 self._learn_of(session, one, now)
 
     def _learn_of(self, session: Session, one: Happening, now: float) -> None:
-        about = rows.of(session, str(one.details.get("remediation")))
+        about = rows.read_one(session, str(one.details.get("remediation")))
         if about is None:
             return
         if one.kind == "remediation_would_act" or (one.kind == "remediation_approved" and about.mode == "automatic"):
             outcomes.note_case(session, about, now)
         elif one.kind == "remediation_verified":
             cures = self._costs.cured_by_restart(about.fault_class)
-            outcomes.weigh(session, about, one.at, self._weights, cures)
-            outcomes.verified(session, about)
+            outcomes.record_trials(session, about, one.at, self._weights, cures)
+            outcomes.settle_cases(session, about)
         elif one.kind == "remediation_failed":  # nodes may be out: that is remembered, and says nothing of them
             cures = self._costs.cured_by_restart(about.fault_class)
-            outcomes.weigh(session, about, one.at, self._weights, cures)
+            outcomes.record_trials(session, about, one.at, self._weights, cures)
         elif one.kind == "remediation_completed" and about.kind == "probe":
-            outcomes.checked(session, about, one.at, self._weights)
+            outcomes.record_checks(session, about, one.at, self._weights)
         elif one.kind == "remediation_undone":
-            outcomes.returned(session, about, one.at, self._weights)
+            outcomes.record_return(session, about, one.at, self._weights)
 
     # --- time passes
 
-    def _ripen(self, state: State, now: float) -> None:
+    def _ripen(self, state: EngineState, now: float) -> None:
         """Propose what only time brings: nobody was named, and the job stands still for so long."""
         with self._database.session() as session:
             place = session.get(Cursor, CLOCK)
             after = now if place is None else max(place.sequence - self._again_seconds, now - DUE_SECONDS)
-            ripe = {one.id for one in standstill.due(session, after, now, self._weights.ladder)} | self._still_ripe
+            ripe = {
+                one.id for one in standstill.ripe_incidents(session, after, now, self._weights.ladder)
+            } | self._still_ripe
             if place is not None and not ripe:
                 return
         with self._database.transaction() as session:  # first the place: what breaks the plan is not tried for ever
@@ -216,7 +220,7 @@ class Caretaker:
         for id in sorted(ripe):
             self._breaks(partial(self._try_ripe, state, id, now))
 
-    def _try_ripe(self, state: State, incident_id: str, now: float) -> None:
+    def _try_ripe(self, state: EngineState, incident_id: str, now: float) -> None:
         """Propose for one incident; what the database and the moment refuse is kept for the next look."""
         try:
             self._ripe(state, incident_id, now)
@@ -224,11 +228,11 @@ class Caretaker:
             self._still_ripe.add(incident_id)
             raise
 
-    def _ripe(self, state: State, incident_id: str, now: float) -> None:
+    def _ripe(self, state: EngineState, incident_id: str, now: float) -> None:
         """Propose for one incident, where nothing is proposed or done for it yet."""
         with self._database.session() as session:
             incident = session.get(Incident, incident_id)
-            if incident is None or any(one.incident == incident_id for one in rows.live(session).values()):
+            if incident is None or any(one.incident == incident_id for one in rows.read_live(session).values()):
                 return
             proposed = self._proposed(session, incident, now)
         if proposed is None:
@@ -242,31 +246,34 @@ class Caretaker:
             _tell_people(session, people, now)
         self._numbers.proposals += proposed.plan is not None
 
-    def _tick(self, state: State, now: float) -> None:
+    def _tick(self, state: EngineState, now: float) -> None:
         """Let what is due expire, see what came of what was done, and note who saves a checkpoint."""
         with self._database.session() as session:
-            live = rows.live(session)
+            live = rows.read_live(session)
             self._numbers.remediations = len(live)
             saving = set(session.scalars(select(Job.name).where(Job.saving_since.is_not(None))))
             if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
                 return
-            events: list[Event] = [*self._outcomes(session, state, live.values()), *_overtaken(session, live.values())]
+            events: list[RemediationEvent] = [
+                *self._outcomes(session, state, live.values()),
+                *_overtaken(session, live.values()),
+            ]
         waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
         with self._database.transaction() as session:
             self._lease.prove(session)
             self._note_saving(session, state, waiting | saving, now)
-            self._remedies.all_within(session, [*events, Tick()], now)
+            self._remedies.all_within(session, [*events, RemediationTick()], now)
 
-    def _outcomes(self, session: Session, state: State, live: Iterable[Remediation]) -> Iterator[Verified]:
+    def _outcomes(self, session: Session, state: EngineState, live: Iterable[Remediation]) -> Iterator[Verified]:
         for one in live:
             if one.status != "verifying":
                 continue
             since = (Incident.job == one.job, Incident.opened_at >= (one.began_at or one.changed_at))
             shown = session.scalars(select(Incident).where(*since).order_by(Incident.opened_at)).all()
-            if (seen := outcome(state, one, list(shown))) is not None:
+            if (seen := observe_outcome(state, one, list(shown))) is not None:
                 yield Verified(id=one.id, outcome=seen[0], why=seen[1])
 
-    def _note_saving(self, session: Session, state: State, jobs: Iterable[str], now: float) -> None:
+    def _note_saving(self, session: Session, state: EngineState, jobs: Iterable[str], now: float) -> None:
         """Write since when these jobs save a checkpoint; the end of a save is when the newest checkpoint was made.
 
         One in which the job began to hang has made none, and tells nothing of how long saves take.
@@ -287,7 +294,7 @@ class Caretaker:
             if any(getattr(row, key) != value for key, value in values.items()):
                 session.execute(update(Job).where(Job.name == name).values(values))
 
-    def _saves_since(self, state: State, job: str, now: float) -> float | None:
+    def _saves_since(self, state: EngineState, job: str, now: float) -> float | None:
         """Return since when a job saves; each node's records are asked by its own clock, which may be wrong."""
         found = []
         for node in sorted({node for view in state.jobs.values() if view.job == job for node in view.nodes}):
@@ -310,7 +317,7 @@ def _ends_checks(one: Happening) -> bool:
     return one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
 
 
-def _people(session: Session, events: Iterable[Event]) -> list[tuple[str, str | None, str]]:
+def _people(session: Session, events: Iterable[RemediationEvent]) -> list[tuple[str, str | None, str]]:
     """Return the incidents of which a person has to be told, each with its job and why: once for the same reason."""
     found = []
     for one in events:
@@ -340,12 +347,12 @@ def _is_past(session: Session, incident: Incident) -> bool:
     """Whether a closed incident needs nothing more: a later attempt runs, or something is proposed or done for it."""
     newest = fleet_facts.newest_attempt(session, incident.job or "")
     later = newest is not None and newest > (incident.attempt or 0)
-    return later or any(one.incident == incident.id for one in rows.live(session).values())
+    return later or any(one.incident == incident.id for one in rows.read_live(session).values())
 
 
 def _acquitted(session: Session, incident: Incident) -> str:
     """Say that a person has called wrong what still waits for a closed incident; empty: nobody has."""
-    takes = [one for one in rows.live(session).values() if one.incident == incident.id and one.kind in TAKES_NODES]
+    takes = [one for one in rows.read_live(session).values() if one.incident == incident.id and one.kind in TAKES_NODES]
     waiting = {node for one in takes for node in one.nodes}
     wrong = sorted(incidents.acquitted(session, incident.id) & waiting)
     return f"a person has said that it was wrong to take {', '.join(wrong)} out" if wrong else ""
@@ -353,7 +360,7 @@ def _acquitted(session: Session, incident: Incident) -> str:
 
 def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
     """Return what has ended the attempt of an incident, while no later one has shown what came of it."""
-    for one in rows.under_way(session, incident.job or ""):
+    for one in rows.read_under_way(session, incident.job or ""):
         if one.kind in STOPS_NOTHING | CHECKS:
             continue
         if one.attempt is None or incident.attempt is None or incident.attempt <= one.attempt:
@@ -378,7 +385,7 @@ def _hung_since(session: Session, job: str, since: float) -> bool:
     return session.scalar(began.limit(1)) is not None
 
 
-def _told_of(state: State, node: str, job: str) -> Iterator[Record]:
+def _told_of(state: EngineState, node: str, job: str) -> Iterator[Record]:
     """Yield what a node has told of a job of late."""
     if (evidence := state.evidence.get(node)) is not None:
         yield from (record for _, _, record in evidence.since(0) if record.job in (None, job))

@@ -16,18 +16,18 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from analyzers.remediation import breaker
-from analyzers.remediation.events import (
-    Event,
-    Instruction,
+from analyzers.remediation.messages import (
+    AuditEntry,
     Proposed,
-    Refused,
+    RemediationEvent,
+    RemediationInstruction,
+    RemediationRefused,
+    RemediationTick,
     Store,
-    Tick,
-    Told,
 )
 from analyzers.remediation.policy import is_by_rule
 from analyzers.remediation.step import step
-from analyzers.remediation.types import UNBEGUN, Book, Policy, Remediation
+from analyzers.remediation.types import UNBEGUN, Policy, Remediation, RemediationState
 from service.remediation import fleet_facts, rows
 from service.store import events, happenings
 from service.store.database import Database
@@ -35,40 +35,42 @@ from service.store.models import Incident
 
 REMEDIATION_LOCK = 0x464852  # "FHR": the number of PostgreSQL's advisory lock
 
-Check = Callable[[Session, Book], None]
+Check = Callable[[Session, RemediationState], None]
 _log = logging.getLogger(__name__)
 
 
 class _Told(NamedTuple):
     """A line to tell, and the remediation that it is about."""
 
-    what: Told
+    what: AuditEntry
     about: Remediation | None
 
 
 class _Happened(NamedTuple):
     """What an event came to."""
 
-    book: Book
-    instructions: list[Instruction]
+    book: RemediationState
+    instructions: list[RemediationInstruction]
     told: list[_Told]
 
 
-class Remedies:
+class RemediationRepository:
     """All that may be done to remediations, holds, the freeze and the breaker."""
 
     def __init__(self, database: Database, policy: Callable[[], Policy] = Policy) -> None:
         self._database, self._policy = database, policy
 
-    def handle(self, event: Event, now: float, check: Check | None = None) -> list[Instruction]:
-        """Let an event happen; return what it came to. Raise ``Refused``, and then nothing has changed.
+    def handle(self, event: RemediationEvent, now: float, check: Check | None = None) -> list[RemediationInstruction]:
+        """Let an event happen; return what it came to. Raise ``RemediationRefused``, and then nothing has changed.
 
         ``check`` sees the state that the event will meet, and may raise: nobody can change it in between.
         """
         with self._database.transaction() as session:
             return self.within(session, event, now, check)
 
-    def rehearse(self, event: Event, now: float, check: Check | None = None) -> tuple[Book, list[Instruction]]:
+    def rehearse(
+        self, event: RemediationEvent, now: float, check: Check | None = None
+    ) -> tuple[RemediationState, list[RemediationInstruction]]:
         """Return what an event would come to, and change nothing."""
         with self._database.session() as session:
             book = self._load(session, now, [event])
@@ -76,16 +78,18 @@ class Remedies:
                 check(session, book)
             return step(book, event, now)
 
-    def book(self, now: float, *asked: str) -> Book:
+    def book(self, now: float, *asked: str) -> RemediationState:
         """Return what a step would see now, with these remediations that may have ended."""
         with self._database.session() as session:
             return self.read(session, now, *asked)
 
-    def read(self, session: Session, now: float, *asked: str) -> Book:
+    def read(self, session: Session, now: float, *asked: str) -> RemediationState:
         """Return the same in the reader's own transaction."""
         return self._load(session, now, asked=asked)
 
-    def within(self, session: Session, event: Event, now: float, check: Check | None = None) -> list[Instruction]:
+    def within(
+        self, session: Session, event: RemediationEvent, now: float, check: Check | None = None
+    ) -> list[RemediationInstruction]:
         """Let an event happen as the last part of its caller's transaction."""
         self._lock(session)
         book = self._load(session, now, [event])
@@ -95,7 +99,7 @@ class Remedies:
         _tell(session, happened.told, now)
         return happened.instructions
 
-    def all_within(self, session: Session, events: Sequence[Event], now: float) -> None:
+    def all_within(self, session: Session, events: Sequence[RemediationEvent], now: float) -> None:
         """Let several happen, one after the other on one book, and leave out those that are refused."""
         if not events:
             return
@@ -105,7 +109,7 @@ class Remedies:
         for event in events:
             try:
                 happened = _happen(session, book, event, now)
-            except Refused as refused:
+            except RemediationRefused as refused:
                 _log.info("remediation_refused event=%s code=%s why=%s", type(event).__name__, refused.code, refused)
             else:
                 book = happened.book
@@ -116,44 +120,46 @@ class Remedies:
         if not self._database.is_sqlite:  # which has one writer anyway
             session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": REMEDIATION_LOCK})
 
-    def _load(self, session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()) -> Book:
+    def _load(
+        self, session: Session, now: float, events: Sequence[RemediationEvent] = (), asked: Sequence[str] = ()
+    ) -> RemediationState:
         """Return the book; without events, for who only looks."""
-        policy, stands = self._policy(), rows.breaker(session)
-        remediations = rows.remediations(session, now, events, asked)
-        judges = not events or any(isinstance(event, Proposed | Tick) for event in events)
+        policy, stands = self._policy(), rows.read_breaker(session)
+        remediations = rows.read_remediations(session, now, events, asked)
+        judges = not events or any(isinstance(event, Proposed | RemediationTick) for event in events)
         judged = any(one.status in UNBEGUN and is_by_rule(one) for one in remediations.values())
-        return Book(
+        return RemediationState(
             remediations=remediations,
-            executions=rows.executions(session, breaker.kept_after(policy.limits, now)),
-            holds=rows.holds(session),
-            freeze=rows.freeze(session),
+            executions=rows.read_executions(session, breaker.counted_after(policy.limits, now)),
+            holds=rows.read_holds(session),
+            freeze=rows.read_freeze(session),
             trip=stands.trip,
             breaker_closed_at=stands.closed_at,
             policy=policy,
-            tallies=rows.tallies(session, policy) if judges or judged else {},  # else no policy has a say
-            facts=fleet_facts.load(session, now, _concerned(remediations, events)),
+            tallies=rows.count_cases(session, policy) if judges or judged else {},  # else no policy has a say
+            facts=fleet_facts.load_facts(session, now, _concerned(remediations, events)),
         )
 
 
-def _happen(session: Session, book: Book, event: Event, now: float) -> _Happened:
+def _happen(session: Session, book: RemediationState, event: RemediationEvent, now: float) -> _Happened:
     """Step, and write all but what is told: that comes last."""
     after, instructions = step(book, event, now)
     for one in instructions:
         if isinstance(one, Store):
-            rows.store(session, one.remediation)
+            rows.write_remediation(session, one.remediation)
     rows.write_changes(session, book, after)
     about = after.remediations
-    told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, Told)]
+    told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, AuditEntry)]
     return _Happened(after, instructions, told)
 
 
-def _concerned(remediations: dict[str, Remediation], events: Sequence[Event]) -> list[Remediation]:
+def _concerned(remediations: dict[str, Remediation], events: Sequence[RemediationEvent]) -> list[Remediation]:
     """Return those that the events may let act, or be undone: they need the facts of these. Who only looks may ask for any."""
     if not events:
         return list(remediations.values())
     found: list[Remediation] = []
     for event in events:
-        if isinstance(event, Tick):
+        if isinstance(event, RemediationTick):
             found += [one for one in remediations.values() if one.status in UNBEGUN]
         elif isinstance(event, Proposed):
             found += [] if event.plan is None else [event.plan]

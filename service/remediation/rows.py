@@ -10,19 +10,19 @@ import msgspec
 from sqlalchemy import ColumnElement, Text, case, cast, delete, insert, or_, select
 from sqlalchemy.orm import Session
 
-from analyzers.remediation.events import Event, Proposed
+from analyzers.remediation.approval import claimable_task
+from analyzers.remediation.messages import Proposed, RemediationEvent
 from analyzers.remediation.policy import rule_for
-from analyzers.remediation.taking_up import task_of
 from analyzers.remediation.types import (
     ENDED,
-    Book,
+    BreakerTrip,
     Execution,
     Freeze,
     Hold,
     Policy,
     Remediation,
+    RemediationState,
     Tally,
-    Trip,
 )
 from service.store.models import Execution as ExecutionRow
 from service.store.models import Hold as HoldRow
@@ -41,15 +41,15 @@ _log = logging.getLogger(__name__)
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored of the breaker."""
 
-    trip: Trip | None = None
+    trip: BreakerTrip | None = None
     closed_at: float | None = None
 
 
-def remediations(
-    session: Session, now: float, events: Sequence[Event] = (), asked: Sequence[str] = ()
+def read_remediations(
+    session: Session, now: float, events: Sequence[RemediationEvent] = (), asked: Sequence[str] = ()
 ) -> dict[str, Remediation]:
     """Return those that have not ended, are to be undone or ended unclearly of late, and those somebody asks about."""
-    unknown = (Row.status == "done") & (outcome() == "unknown")
+    unknown = (Row.status == "done") & (outcome_column() == "unknown")
     unsettled = ((Row.status == "failed") | unknown) & (Row.changed_at >= now - UNSETTLED_SECONDS)
     wanted: list[ColumnElement[bool]] = [*_live(), unsettled, Row.id.in_(asked)]
     for event in events:
@@ -62,45 +62,45 @@ def remediations(
     return _found(session, wanted)
 
 
-def live(session: Session) -> dict[str, Remediation]:
+def read_live(session: Session) -> dict[str, Remediation]:
     """Return those that have not ended, or are to be undone: what time may change."""
     return _found(session, _live())
 
 
-def read(row: Row) -> Remediation | None:
+def parse_row(row: Row) -> Remediation | None:
     """Return what a row is about; None where a newer program has written it: that one sees to it."""
     return _remediation(row.document, row.id)
 
 
-def under_way(session: Session, job: str) -> list[Remediation]:
+def read_under_way(session: Session, job: str) -> list[Remediation]:
     """Return what has begun for a job, and of which nobody knows yet what came of it."""
     return list(_found(session, [(Row.job == job) & Row.status.in_(("executing", "verifying"))]).values())
 
 
-def of(session: Session, id: str) -> Remediation | None:
+def read_one(session: Session, id: str) -> Remediation | None:
     """Return one of them, ended or not."""
     row = session.get(Row, id)
-    return None if row is None else read(row)
+    return None if row is None else parse_row(row)
 
 
-def outcome() -> ColumnElement[str]:
+def outcome_column() -> ColumnElement[str]:
     """Return the outcome as a query sees it. PostgreSQL looks into no document with a NUL: there nobody knows it."""
     broken = cast(Row.document, Text).contains("\\u0000", autoescape=True)
     return case((broken, "unknown"), else_=Row.document["outcome"].as_string())
 
 
-def store(session: Session, one: Remediation) -> None:
+def write_remediation(session: Session, one: Remediation) -> None:
     """Write a remediation."""
     document = _storable(msgspec.to_builtins(one))
     row = {
         "id": one.id, "incident": one.incident, "job": document["job"], "kind": one.kind, "status": one.status,
-        "task": task_of(one), "nodes": list(document["nodes"]), "proposed_at": one.proposed_at,
+        "task": claimable_task(one), "nodes": list(document["nodes"]), "proposed_at": one.proposed_at,
         "changed_at": one.changed_at, "version": one.version, "document": document,
     }  # fmt: skip
     upsert(session, Row, [row])
 
 
-def holds(session: Session) -> dict[str, Hold]:
+def read_holds(session: Session) -> dict[str, Hold]:
     """Return all holds; one whose time is over stays until a tick has told of it."""
     return {
         row.id: Hold(
@@ -110,19 +110,19 @@ def holds(session: Session) -> dict[str, Hold]:
     }
 
 
-def executions(session: Session, after: float) -> list[Execution]:
+def read_executions(session: Session, after: float) -> list[Execution]:
     """Return who was taken out after an instant."""
     rows = session.scalars(select(ExecutionRow).where(ExecutionRow.at > after).order_by(ExecutionRow.id))
     return [Execution(remediation=row.remediation, at=row.at, nodes=tuple(row.nodes)) for row in rows]
 
 
-def freeze(session: Session) -> Freeze | None:
+def read_freeze(session: Session) -> Freeze | None:
     """Return who has frozen everything."""
     row = session.get(Switch, FREEZE)
     return None if row is None or row.document is None else msgspec.convert(row.document, Freeze)
 
 
-def breaker(session: Session) -> Breaker:
+def read_breaker(session: Session) -> Breaker:
     """Return how the breaker stands."""
     row = session.get(Switch, BREAKER)
     return Breaker() if row is None or row.document is None else msgspec.convert(row.document, Breaker)
@@ -134,7 +134,7 @@ def version_of(session: Session, switch: str) -> int:
     return 0 if row is None else row.version
 
 
-def tallies(session: Session, policy: Policy) -> dict[str, Tally]:
+def count_cases(session: Session, policy: Policy) -> dict[str, Tally]:
     """Return for each rule of how many incidents what it would have done was right, by what it fits as it is now.
 
     What it would have done for one incident, one after the other, is one case, and wrong where any of it was.
@@ -155,7 +155,7 @@ def tallies(session: Session, policy: Policy) -> dict[str, Tally]:
     return found
 
 
-def write_changes(session: Session, before: Book, after: Book) -> None:
+def write_changes(session: Session, before: RemediationState, after: RemediationState) -> None:
     """Write what a step has changed of the book beside its remediations."""
     for new in after.executions:
         if new not in before.executions:
@@ -169,7 +169,7 @@ def write_changes(session: Session, before: Book, after: Book) -> None:
         _throw(session, BREAKER, msgspec.to_builtins(stands))
 
 
-def _write_holds(session: Session, before: Book, after: Book) -> None:
+def _write_holds(session: Session, before: RemediationState, after: RemediationState) -> None:
     if gone := before.holds.keys() - after.holds.keys():
         session.execute(delete(HoldRow).where(HoldRow.id.in_(gone)))
     for id, hold in after.holds.items():
@@ -200,7 +200,7 @@ def _live() -> list[ColumnElement[bool]]:
 
 def _found(session: Session, wanted: Sequence[ColumnElement[bool]]) -> dict[str, Remediation]:
     found = session.scalars(select(Row).where(or_(*wanted)).order_by(Row.proposed_at, Row.id))
-    return {row.id: one for row in found if (one := read(row)) is not None}
+    return {row.id: one for row in found if (one := parse_row(row)) is not None}
 
 
 def _remediation(document: dict[str, Any], id: str) -> Remediation | None:

@@ -15,7 +15,7 @@ from analyzers.knowledge.convictions import Ladder
 from analyzers.remediation.ladder import Rung
 from analyzers.remediation.ladder.trouble import Trouble
 from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
-from service.remediation.laddering import has_ended
+from service.remediation.job_history import has_ended
 from service.store.models import Incident
 
 LOOKED_TWICE_SECONDS = (
@@ -38,7 +38,7 @@ def too_early(
     """Say why a rung that no verdict asks for is not proposed now, or not at all; None: it may be."""
     stops = rung.kind in STOPS or rung.person
     if has_ended(session, incident):
-        if not stops or died(incident.closed_because):
+        if not stops or died_by_itself(incident.closed_because):
             return None
         return "its processes were ended from outside, or nobody saw how: who did that starts it again"
     if incident.closed_at is not None:
@@ -57,13 +57,13 @@ def too_early(
     return None
 
 
-def died(because: str) -> bool:
+def died_by_itself(because: str) -> bool:
     """Whether a process of an attempt has died by itself, by the sentence with which its incident was closed."""
-    ways = because.partition("have ended: ")[2]  # analyzers.incidents.job_views.over
+    ways = because.partition("have ended: ")[2]  # analyzers.incidents.job_views.recovery
     return any(" ".join(way) not in ORDERED for way in _WAY.findall(ways))
 
 
-def due(session: Session, after: float, now: float, bounds: Ladder) -> list[Incident]:
+def ripe_incidents(session: Session, after: float, now: float, bounds: Ladder) -> list[Incident]:
     """Return the open incidents for which so much time has passed between two instants that a rung may be proposed."""
     moments = (
         (Incident.opened_at, LOOKED_TWICE_SECONDS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.state import State
+from analyzers.incidents.state import EngineState
 from analyzers.remediation.types import Outcome, Remediation
 from service.store.models import Incident
 
@@ -11,7 +11,7 @@ GOOD_STEPS, GOOD_SECONDS = 10, 60.0
 ON_THE_SAME = frozenset({"reset_gpu"})  # the very attempt may go on after these, and shows what came of it
 
 
-def outcome(state: State, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:
+def observe_outcome(state: EngineState, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:
     """Return what came of it, with the reason; None: that is not known yet. ``shown``: what the job has shown since."""
     since = one.began_at or one.changed_at
     attempts = [view for view in state.jobs.values() if view.job == one.job and _is_after(view, one, since)]

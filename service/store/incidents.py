@@ -11,7 +11,8 @@ import msgspec
 from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from analyzers.model.incident import Incident, Open, Publish
+from analyzers.incidents.messages import Open, Publish
+from analyzers.model.incident import Incident
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.remediation.types import TAKES_NODES
 from collectors.records import Record, block

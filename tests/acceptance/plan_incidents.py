@@ -26,10 +26,10 @@ from typing import Any
 
 from rich.progress import track
 
-from analyzers.incidents import judge
 from analyzers.model.topology import Topology, infer
 from analyzers.model.window import Window
-from analyzers.remediation.plan import Costs, Situation, choose
+from analyzers.remediation.plan import Costs, Situation, choose_plan
+from analyzers.verdict.judge import judge
 from collectors.records import ProcessState
 from simulation import oracle
 from simulation.scenarios import Played, draw, node_of, play
@@ -80,7 +80,7 @@ def run_one(most_ranks: int, seed: int) -> tuple[int, Row]:
     topology, costs = infer(window), Costs.of(knowledge())
     verdict, truth = judge(window, topology, knowledge()), oracle.judge(played)
     nodes = tuple(sorted(set(topology.nodes.values())))
-    plan = choose(verdict, Situation(nodes=nodes, spares=SPARES, groups=groups_of(topology)), costs)
+    plan = choose_plan(verdict, Situation(nodes=nodes, spares=SPARES, groups=groups_of(topology)), costs)
     faulty = tuple(sorted({node_of(rank) for rank in truth.evictable}))
     row = Row(
         seed=seed,

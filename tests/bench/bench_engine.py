@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from analyzers.model.incident import Event, Judge, Judged, Received, Tick
+from analyzers.incidents.messages import EngineEvent, EngineTick, Judge, Judged, Received
 from collectors.records import Samples, block
 from simulation.live.course import Course, Interruption
 from simulation.live.fleet import Delivery, Fleet
@@ -82,11 +82,11 @@ class Timed(Drive):
             self.timings.bytes += len(packed)
             self._took(self.timings.batches, time.perf_counter() - began, delivery.received_at)
 
-    def _do(self, event: Event, now: float) -> None:
-        whole = isinstance(event, Tick) and now - self.state.ticked_at >= 10.0
+    def _do(self, event: EngineEvent, now: float) -> None:
+        whole = isinstance(event, EngineTick) and now - self.state.ticked_at >= 10.0
         began = time.perf_counter()
         super()._do(event, now)
-        if self.measuring and isinstance(event, Tick):
+        if self.measuring and isinstance(event, EngineTick):
             kept = self.timings.ticks if whole else self.timings.between
             self._took(kept, time.perf_counter() - began, now)
 

@@ -10,16 +10,17 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.memory import observe
-from analyzers.incidents.state import State
-from analyzers.model.incident import Cut, Publish, Received
+from analyzers.incidents.memory import observe_batch
+from analyzers.incidents.messages import Publish, Received
+from analyzers.incidents.state import EngineState
+from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict
-from analyzers.remediation.events import Approve, Begin, Complete, Take
+from analyzers.remediation.messages import Approve, Begin, Complete, Take
 from analyzers.remediation.types import Policy, Remediation
 from service import packaged_knowledge
 from service.engine.numbers import Numbers
-from service.remediation.proposer import Caretaker
-from service.remediation.repository import Remedies
+from service.remediation.proposer import Proposer
+from service.remediation.repository import RemediationRepository
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.leases import Lease
@@ -39,13 +40,13 @@ class Care:
         self.now, self.database, self.policy = AT + 20.0, database, policy
         self.lease = Lease(database, "engine", "a", lambda: self.now)
         assert self.lease.take()
-        self.numbers, self.state = Numbers(), State(KNOWLEDGE)
-        self.remedies = Remedies(database, lambda: self.policy)
+        self.numbers, self.state = Numbers(), EngineState(KNOWLEDGE)
+        self.remedies = RemediationRepository(database, lambda: self.policy)
         self.begin()
 
     def begin(self) -> None:
         """Start the caretaker anew, as after a kill."""
-        self.caretaker = Caretaker(self.database, self.lease, KNOWLEDGE, lambda: self.policy, self.numbers)
+        self.caretaker = Proposer(self.database, self.lease, KNOWLEDGE, lambda: self.policy, self.numbers)
 
     def turn(self, seconds: float = 10.0) -> None:
         """Let time pass, and the caretaker do what there is to do."""
@@ -120,7 +121,7 @@ class Care:
         columns = ring.columns | {"phase": array("i", [len(ring.strings), len(ring.strings) + 1]).tobytes()}
         record = replace(ring, job=JOB, attempt=1, phase=phase, strings=strings, columns=columns)
         batch = Received(sequence=9, received_at=at, node="gpu-0001", records=(record,), sent_at=at)
-        observe(self.state, batch)
+        observe_batch(self.state, batch)
 
     def steps(self, first_at: float, count: int, attempt: int = 2, apart: float = 7.0) -> None:
         """Let the job tell of steps of an attempt."""

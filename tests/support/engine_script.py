@@ -26,27 +26,25 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.incidents import step as engine
-from analyzers.incidents.fleet import Fleet, FleetReport, Heard, JobSeen, Shared
-from analyzers.incidents.fleet.sharing import key
-from analyzers.incidents.state import State
-from analyzers.knowledge import Knowledge
-from analyzers.model.incident import (
+from analyzers.incidents.fleet import Fleet, FleetReport, Heard, JobSeen, SharedIncident
+from analyzers.incidents.fleet.shared_incident import symptom_key
+from analyzers.incidents.messages import (
     Ask,
     Close,
-    Event,
-    Incident,
-    Instruction,
+    EngineEvent,
+    EngineInstruction,
+    EngineTick,
     Judge,
     Judged,
-    Kind,
     Merge,
     Open,
     Publish,
     Received,
-    Symptom,
-    Tick,
     Withdrawn,
 )
+from analyzers.incidents.state import EngineState
+from analyzers.knowledge import Knowledge
+from analyzers.model.incident import Incident, IncidentKind, Symptom
 from analyzers.model.verdict import Action, Culprit, Verdict
 from collectors.records import CommandResult, Members, Placement, Record
 
@@ -58,15 +56,15 @@ class Script:
     """The engine with scripted detectors, and the transcript of what it said."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.state, self.now, self.said = State(Knowledge()), 0.0, list[str]()
+        self.state, self.now, self.said = EngineState(Knowledge()), 0.0, list[str]()
         self.seen: dict[tuple[str, str], Symptom] = {}
         self.over: str | None = None
         self.outage = Outage()
         self.state.fleet = self.outage
         self.nodes: tuple[str, ...] = ()
         self.cuts: list[Judge] = []
-        patch.setattr(engine, "symptoms", lambda _view, _now: list(self.seen.values()))
-        patch.setattr(engine, "moved", lambda _view, _incident, _now: self.over)
+        patch.setattr(engine, "find_symptoms", lambda _view, _now: list(self.seen.values()))
+        patch.setattr(engine, "ended_because", lambda _view, _incident, _now: self.over)
 
     def play(self, text: str) -> list[str]:
         """Perform every line; return the transcript."""
@@ -81,17 +79,17 @@ class Script:
     def _pass(self, until: float) -> None:
         while (at := self._next()) <= until:
             self.now = max(at, self.now + 0.1)
-            self._give(Tick())
+            self._give(EngineTick())
         self.now = max(self.now, until)
 
     def _next(self) -> float:
-        soon = engine.due(self.state)
+        soon = engine.next_due_at(self.state)
         return min(self.state.ticked_at + engine.TICK_SECONDS, soon if soon is not None else 1e18) - START_AT
 
     def _tick(self) -> None:
-        self._give(Tick())
+        self._give(EngineTick())
 
-    def _give(self, event: Event) -> None:
+    def _give(self, event: EngineEvent) -> None:
         _, instructions = engine.step(self.state, event, START_AT + self.now)
         for instruction in instructions:
             if isinstance(instruction, Judge):
@@ -114,7 +112,7 @@ class Script:
         if self.seen.pop((kind, detector), None) is None:
             at = START_AT + self.now
             self.seen[kind, detector] = Symptom(
-                kind=cast("Kind", kind), detector=detector, at=at, text=f"{detector} since {self.now:g}"
+                kind=cast("IncidentKind", kind), detector=detector, at=at, text=f"{detector} since {self.now:g}"
             )
         self.do_tells(self.nodes[0])
 
@@ -161,13 +159,13 @@ class Script:
             (replace(one), self.state.contexts.get(one.id, ())) for one in self.state.incidents.values()
         ]
         jobs, sequence = self.state.jobs, self.state.sequence
-        self.state = State(
+        self.state = EngineState(
             Knowledge(), sequence=sequence, now=START_AT + self.now, jobs=jobs, evidence=self.state.evidence
         )
         self.cuts.clear()
         self.state.fleet = self.outage
         self.outage.seen = False
-        engine.restored(self.state, kept)
+        engine.restore_incidents(self.state, kept)
 
 
 class Outage(Fleet):
@@ -175,7 +173,7 @@ class Outage(Fleet):
 
     def __init__(self) -> None:
         super().__init__(Knowledge())
-        self.now: Shared | None = None
+        self.now: SharedIncident | None = None
         self.ended: dict[str, str] = {}
         self.seen = True
 
@@ -187,8 +185,8 @@ class Outage(Fleet):
         symptom = Symptom(kind="infrastructure", detector="silent_together", at=at, text="silent", nodes=nodes)
         jobs = frozenset({JOB})
         verdict = Verdict(symptom="unknown", cause="network", abstained=False)
-        self.now = Shared(
-            key=key(symptom), symptom=symptom, verdict=verdict, nodes=frozenset(nodes), jobs=jobs,
+        self.now = SharedIncident(
+            key=symptom_key(symptom), symptom=symptom, verdict=verdict, nodes=frozenset(nodes), jobs=jobs,
             explained=frozenset({"no_progress"}), explained_jobs=jobs,
         )  # fmt: skip
 
@@ -199,7 +197,7 @@ class Outage(Fleet):
         return FleetReport(shared=(self.now,) if self.now is not None and self.seen else (), over=ended)
 
 
-def told(instruction: Instruction) -> str:
+def told(instruction: EngineInstruction) -> str:
     """Return an instruction as a line."""
     match instruction:
         case Open(incident=one):

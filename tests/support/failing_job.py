@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from analyzers.remediation.events import Approve, Begin, Complete, Take
+from analyzers.remediation.messages import Approve, Begin, Complete, Take
 from analyzers.remediation.types import Remediation
 from service.store import happenings, incidents
 from service.store.database import Database

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.incidents.fleet import Fleet, FleetReport, Shared
-from analyzers.incidents.state import NodeSeen
+from analyzers.incidents.fleet import Fleet, FleetReport, SharedIncident
+from analyzers.incidents.messages import Alarm, Received
+from analyzers.incidents.state import NodeActivity
 from analyzers.knowledge import Knowledge, parse
-from analyzers.model.incident import Alarm, Incident, Received, Symptom
+from analyzers.model.incident import Incident, Symptom
 from collectors.records import Device, DeviceState, KernelEvent, Record
 from service.packaged_knowledge import load
 
@@ -48,7 +49,7 @@ class World:
         self.knowledge = Knowledge(tables, "sha256:of this test")
         self.fleet = Fleet(self.knowledge)
         self.names = [f"n{number:02d}" for number in range(nodes)]
-        self.seen: dict[str, NodeSeen] = {}
+        self.seen: dict[str, NodeActivity] = {}
         self.now = START
         self.cut: set[str] = set()
         self.skew: dict[str, float] = {}
@@ -85,7 +86,7 @@ class World:
         received = Received(
             sequence=0, received_at=at, node=name, sent_at=sent_at, records=tuple(self.told.pop(name, ()))
         )
-        self.seen.setdefault(name, NodeSeen(at, at)).see(received)
+        self.seen.setdefault(name, NodeActivity(at, at)).see(received)
         self.fleet.take(received)
 
     def tell(self, name: str, *records: Record) -> None:
@@ -97,7 +98,7 @@ class World:
         self.told.setdefault(name, []).extend(msgspec.structs.replace(record, node=name) for record in shifted)
 
     @property
-    def opened(self) -> dict[str, Shared]:
+    def opened(self) -> dict[str, SharedIncident]:
         """Every infrastructure incident there was, as it was told last."""
         return {shared.key: shared for report in self.reports for shared in report.shared}
 
@@ -107,13 +108,13 @@ class World:
         return {key: why for report in self.reports for key, why in report.over.items()}
 
 
-def only(world: World) -> Shared:
+def only(world: World) -> SharedIncident:
     """The one infrastructure incident that there was."""
     assert len(world.opened) == 1, {key: one.symptom.text for key, one in world.opened.items()}
     return next(iter(world.opened.values()))
 
 
-def evicts_nobody(shared: Shared) -> bool:
+def evicts_nobody(shared: SharedIncident) -> bool:
     """Nothing is to be done to a node, and none is named."""
     document = shared.verdict
     named = {entry.kind for entry in (*document.culprits, *document.suspects)}

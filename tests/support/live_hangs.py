@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzers.incidents import judge
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.records import Frame, Members, Placement, ProcessState, Record, StackDump, Thread
 from service.packaged_knowledge import load
 from tests.support.hand_made import SCHEDULED, START_NS, call, dump, group

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.incidents.concluding import conclude
-from analyzers.model.incident import Cut, Judge
+from analyzers.incidents.judgement import judge_cut
+from analyzers.incidents.messages import Judge
+from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.verdict.build import VERSION
 from collectors.records import Device, LogEvent, Members, Placement, Record, block, bundle
@@ -58,7 +59,7 @@ def records() -> dict[int, tuple[float, str, list[Record]]]:
 def verdict_of(cut: Cut) -> Verdict:
     """Return what these records come to, without the engine's selection: so few are all kept."""
     inside = [record for sequence, (_, _, own) in records().items() if sequence <= cut.through for record in own]
-    return conclude(Judge(incident=ID, cut=cut, records=(*CONTEXT, *inside), attempt=1), load()).verdict
+    return judge_cut(Judge(incident=ID, cut=cut, records=(*CONTEXT, *inside), attempt=1), load()).verdict
 
 
 def published(cuts: Iterable[Cut] = CUTS, *, program: str = VERSION) -> list[Published]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from analyzers.remediation import events
+from analyzers.remediation import messages
 from analyzers.remediation import types as words
 from tests.support.remediation_world import INCIDENTS, NODES, POLICIES, WAITS, Job, Scheduler, World
 
@@ -31,7 +31,7 @@ def play(world: World, actions: Iterable[Action]) -> World:
 def _wait(world: World, a: int, b: int) -> None:
     world.now += WAITS[a % len(WAITS)]
     if b % 2:
-        world.send(events.Tick(), keep=False)
+        world.send(messages.RemediationTick(), keep=False)
 
 
 def _propose(world: World, a: int, b: int) -> None:
@@ -40,7 +40,7 @@ def _propose(world: World, a: int, b: int) -> None:
         world.versions[incident] = world.versions.get(incident, 0) + 1
     if b % 4 or incident not in world.plans:  # else the newer verdict says the same again
         world.plans[incident] = (a, b)
-    world.send(events.Proposed(incident=incident, plan=world.plan(*world.plans[incident])), keep=False)
+    world.send(messages.Proposed(incident=incident, plan=world.plan(*world.plans[incident])), keep=False)
 
 
 def _publish(world: World, a: int, _b: int) -> None:
@@ -50,7 +50,7 @@ def _publish(world: World, a: int, _b: int) -> None:
 
 
 def _withdraw(world: World, a: int, b: int) -> None:
-    world.send(events.Proposed(incident=INCIDENTS[a % len(INCIDENTS)], plan=None, why="it recovered"), keep=False)
+    world.send(messages.Proposed(incident=INCIDENTS[a % len(INCIDENTS)], plan=None, why="it recovered"), keep=False)
 
 
 def _merge(world: World, a: int, b: int) -> None:
@@ -75,7 +75,7 @@ def _verify(world: World, a: int, b: int) -> None:
     outcome: words.Outcome = ("cured", "not_cured", "unknown")[b % 3]
     if id := world.any(a, "verifying"):
         world.report(world.book.remediations[id].job)
-        world.send(events.Verified(id=id, outcome=outcome, why="ten good steps"), keep=False)
+        world.send(messages.Verified(id=id, outcome=outcome, why="ten good steps"), keep=False)
 
 
 # --- the person
@@ -83,28 +83,28 @@ def _verify(world: World, a: int, b: int) -> None:
 
 def _approve(world: World, a: int, _b: int) -> None:
     if id := world.any(a, "proposed"):
-        world.send(events.Approve(id=id, by="ann"))
+        world.send(messages.Approve(id=id, by="ann"))
 
 
 def _reject(world: World, a: int, b: int) -> None:
     if id := world.any(a, "proposed", "approved"):
-        say = events.Reject if b % 2 else events.Cancel
+        say = messages.Reject if b % 2 else messages.Cancel
         world.send(say(id=id, by="ann", reason="not now"))
 
 
 def _ask_undo(world: World, a: int, _b: int) -> None:
     if id := world.any(a, "verifying", "done", "failed"):
-        world.send(events.AskUndo(id=id, by="ann", reason="it was not the node"))
+        world.send(messages.AskUndo(id=id, by="ann", reason="it was not the node"))
 
 
 def _hold(world: World, a: int, b: int) -> None:
     if b % 3 == 0 and world.book.holds:
-        world.send(events.ExpireHold(id=sorted(world.book.holds)[a % len(world.book.holds)], by="ann"))
+        world.send(messages.ExpireHold(id=sorted(world.book.holds)[a % len(world.book.holds)], by="ann"))
         return
     named = {"job": sorted(world.jobs)[a % 2]} if b % 5 == 4 else {"node": NODES[a % len(NODES)]}
     until = world.now + WAITS[b % len(WAITS)]
     hold = words.Hold(id=f"hold-{a}-{b}", by="ann", reason="I look at it", made_at=world.now, until=until, **named)
-    world.send(events.AddHold(hold=hold))
+    world.send(messages.AddHold(hold=hold))
 
 
 def _freeze(world: World, _a: int, b: int) -> None:
@@ -112,7 +112,7 @@ def _freeze(world: World, _a: int, b: int) -> None:
     if not thaw and b % 3:
         return  # most of the time nothing is frozen
     freeze = None if thaw else words.Freeze(by="ann", reason="maintenance", at=world.now)
-    world.send(events.SetFreeze(freeze=freeze, by="ann", reason="maintenance"))
+    world.send(messages.SetFreeze(freeze=freeze, by="ann", reason="maintenance"))
 
 
 def _edit_policy(world: World, _a: int, b: int) -> None:
@@ -126,7 +126,7 @@ def _edit_policy(world: World, _a: int, b: int) -> None:
 
 
 def _close_breaker(world: World, _a: int, _b: int) -> None:
-    world.send(events.CloseBreaker(by="ann", reason="I have looked"))
+    world.send(messages.CloseBreaker(by="ann", reason="I have looked"))
 
 
 # --- the schedulers
@@ -138,7 +138,7 @@ def _take(world: World, a: int, b: int) -> None:
     if id is None:
         return
     scheduler = world.schedulers[b % 2]
-    said = world.send(events.Take(id=id, by=scheduler.name, seconds=(60.0, 600.0)[b % 5 == 0]))
+    said = world.send(messages.Take(id=id, by=scheduler.name, seconds=(60.0, 600.0)[b % 5 == 0]))
     if said is not None and b % 11:  # else the answer is lost: it holds a claim, and does not know
         claim = world.book.remediations[id].claim
         assert claim is not None
@@ -158,14 +158,14 @@ def _believed(world: World, a: int, b: int) -> tuple[Scheduler, str, words.Claim
 def _heartbeat(world: World, a: int, b: int) -> None:
     if held := _believed(world, a, b):
         scheduler, id, claim = held
-        if world.send(events.Heartbeat(id=id, by=scheduler.name, token=claim.token)) is None and b % 3:
+        if world.send(messages.Heartbeat(id=id, by=scheduler.name, token=claim.token)) is None and b % 3:
             del scheduler.claims[id]
 
 
 def _begin(world: World, a: int, b: int) -> None:
     if held := _believed(world, a, b):
         scheduler, id, claim = held
-        said = world.send(events.Begin(id=id, by=scheduler.name, token=claim.token))
+        said = world.send(messages.Begin(id=id, by=scheduler.name, token=claim.token))
         if said is not None and b % 5:  # else the answer is lost, and it asks again
             scheduler.begun.add(id)
 
@@ -177,7 +177,7 @@ def _fail_early(world: World, a: int, b: int) -> None:
         return
     scheduler, id, claim = held
     did = dict.fromkeys(world.book.remediations[id].nodes, "drained") if b % 7 == 3 and claim.task == "do" else {}
-    failed = events.Fail(id=id, by=scheduler.name, token=claim.token, reason="no such job", did=did)
+    failed = messages.Fail(id=id, by=scheduler.name, token=claim.token, reason="no such job", did=did)
     world.send(failed, keep=bool(b % 2))
     del scheduler.claims[id]
 
@@ -201,10 +201,10 @@ def _complete(world: World, a: int, b: int) -> None:
     did = dict.fromkeys(row.nodes, "drained")
     if b % 7 == 0:
         said = world.send(
-            events.Fail(id=id, by=scheduler.name, token=claim.token, reason="scontrol timed out", did=did)
+            messages.Fail(id=id, by=scheduler.name, token=claim.token, reason="scontrol timed out", did=did)
         )
     else:
-        said = world.send(events.Complete(id=id, by=scheduler.name, token=claim.token, did=did))
+        said = world.send(messages.Complete(id=id, by=scheduler.name, token=claim.token, did=did))
     if said is None or b % 4:
         del scheduler.claims[id]
 
@@ -223,7 +223,7 @@ def _forge(world: World, a: int, b: int) -> None:
     """Somebody guesses: another's name, a token that was not given."""
     if id := world.any(a, "claimed", "executing"):
         claimed = world.book.remediations[id].claims
-        forged = (events.Begin, events.Complete, events.Heartbeat)[b % 3]
+        forged = (messages.Begin, messages.Complete, messages.Heartbeat)[b % 3]
         world.send(forged(id=id, by=("slurm-b", "mallory")[a % 2], token=claimed + (b % 3) - 1), keep=False)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analyzers.remediation.events import Event, Refused, Store
+from analyzers.remediation.messages import RemediationEvent, RemediationRefused, Store
 from analyzers.remediation.types import Remediation
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.store.database import Database
 from service.store.models import Attempt, Job, Node, Placement
 from tests.support.incident_rows import AT, JOB, seed
@@ -56,16 +56,16 @@ def declare(database: Database, job: str = JOB, **told: Any) -> None:
         row.declared = {**row.declared, **told}
 
 
-def let(remedies: Remedies, *events: Event, now: float = AT + 20.0) -> Remediation:
+def let(remedies: RemediationRepository, *events: RemediationEvent, now: float = AT + 20.0) -> Remediation:
     """Let these happen, one after the other; return the remediation as the last of them left it."""
     done = [instruction for event in events for instruction in remedies.handle(event, now)]
     return [one.remediation for one in done if isinstance(one, Store)][-1]
 
 
-def refusal(remedies: Remedies, event: Event, now: float = AT + 20.0) -> str:
+def refusal(remedies: RemediationRepository, event: RemediationEvent, now: float = AT + 20.0) -> str:
     """Return the code with which an event is refused; "" where it is not."""
     try:
         remedies.handle(event, now)
-    except Refused as refused:
+    except RemediationRefused as refused:
         return refused.code
     return ""

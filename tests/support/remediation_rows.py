@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 from sqlalchemy import delete
 
-from analyzers.remediation.events import Proposed
+from analyzers.remediation.messages import Proposed
 from analyzers.remediation.types import Remediation
 from service.clock import now
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.store.database import Database
 from service.store.models import (
     Answer,
@@ -75,14 +75,16 @@ def plan(
     )  # fmt: skip
 
 
-def propose(remedies: Remedies, one: Remediation | None = None) -> Remediation:
+def propose(remedies: RemediationRepository, one: Remediation | None = None) -> Remediation:
     """Propose a plan, and return the remediation as it is stored."""
     wanted = one or plan()
     remedies.handle(Proposed(incident=wanted.incident, plan=wanted), now())
     return remedies.book(now(), wanted.id).remediations[wanted.id]
 
 
-def seeded(database: Database, remedies: Remedies, job: str = JOB, incident: str = INCIDENT) -> Remediation:
+def seeded(
+    database: Database, remedies: RemediationRepository, job: str = JOB, incident: str = INCIDENT
+) -> Remediation:
     """Store a running job, its incident and the proposal to take one node out; return the proposal."""
     running(database, job)
     seed(database, incident, at=now() - 60, job=job, nodes=NODES)

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from analyzers.remediation import events
+from analyzers.remediation import messages
 from analyzers.remediation import types as words
-from analyzers.remediation.events import Event, Instruction
+from analyzers.remediation.messages import RemediationEvent, RemediationInstruction
 from analyzers.remediation.step import step
 from analyzers.remediation.types import (
-    Book,
-    Facts,
+    FleetFacts,
     JobFacts,
     Limits,
     Policy,
     Remediation,
+    RemediationState,
     Rule,
     Tally,
 )
 from tests.support.remediation_witness import Witness, frozen_image
 
-Step = Callable[[Book, Event, float], tuple[Book, list[Instruction]]]
+Step = Callable[[RemediationState, RemediationEvent, float], tuple[RemediationState, list[RemediationInstruction]]]
 AT = 1_795_230_000.0
 NODES = tuple(f"gpu-{number:04d}" for number in range(12))
 SHARED = NODES[5]  # by both jobs, as nobody has reported
@@ -100,15 +100,15 @@ class World:
         self.merged: dict[str, str] = {}
         self.plans: dict[str, tuple[int, int]] = {}  # incident → the numbers of its newest plan
         self.schedulers = [Scheduler("slurm-a"), Scheduler("slurm-b")]
-        self.sent: list[Event] = []
-        self.book = Book(policy=POLICIES[self.limits % len(POLICIES)], tallies=TALLIES)
+        self.sent: list[RemediationEvent] = []
+        self.book = RemediationState(policy=POLICIES[self.limits % len(POLICIES)], tallies=TALLIES)
         self.reported: dict[str, JobFacts] = {}
         for name in self.jobs:
             self.report(name)
 
     # --- the service
 
-    def send(self, event: Event, *, keep: bool = True) -> list[Instruction] | None:
+    def send(self, event: RemediationEvent, *, keep: bool = True) -> list[RemediationInstruction] | None:
         """Let the service take one event; None: it refused it. Facts are loaded fresh, as it does."""
         if keep:
             self.sent.append(event)
@@ -116,7 +116,7 @@ class World:
         image = frozen_image(before)
         try:
             after, said = self.step(before, event, self.now)
-        except events.Refused as refused:
+        except messages.RemediationRefused as refused:
             self.refused += 1
             self.witness.saw_refusal(image, before, refused.code)
             return None
@@ -127,9 +127,9 @@ class World:
         self.one_token_acts(getattr(event, "id", ""))
         return said
 
-    def facts(self) -> Facts:
+    def facts(self) -> FleetFacts:
         """Return what is known now."""
-        return Facts(
+        return FleetFacts(
             fleet_nodes=len(NODES), jobs=dict(self.reported), tenants=self.tenants, newest_verdicts=dict(self.versions),
             merged=dict(self.merged), taken=self.witness.taken(self.book),
         )  # fmt: skip
@@ -144,17 +144,17 @@ class World:
         names = [one.name for one in self.schedulers]
         good = [
             (name, token) for token in given for name in names
-            if self.obeyed(book, events.Heartbeat(id=id, by=name, token=token))
+            if self.obeyed(book, messages.Heartbeat(id=id, by=name, token=token))
         ]  # fmt: skip
         assert len(good) <= 1, f"{id} is held twice: {good}"
         claim = self.book.remediations[id].claim if id in self.book.remediations else None
         assert not good or (claim is not None and claim.until >= self.now), f"{id} is held after the lease's end"
 
-    def obeyed(self, book: Book, event: Event) -> bool:
+    def obeyed(self, book: RemediationState, event: RemediationEvent) -> bool:
         """Tell whether an event would be accepted; nothing comes of it."""
         try:
             (self.probe or self.step)(book, event, self.now)
-        except events.Refused:
+        except messages.RemediationRefused:
             return False
         return True
 
@@ -180,7 +180,7 @@ class World:
         chosen = tuple(sorted({nodes[(a + b + 2 * number) % len(nodes)] for number in range(count)}))
         if b % 4 == 1 and SHARED in nodes:
             chosen = (SHARED,)  # what is bad is bad for both of its jobs
-        kind: words.Kind = "restart_job" if b % 7 == 6 else "evict"
+        kind: words.RemediationKind = "restart_job" if b % 7 == 6 else "evict"
         return Remediation(
             id=f"rem-{msgspec_hash((incident, kind, chosen))}", incident=incident, job=job, kind=kind,
             verdict_version=self.versions.get(incident, 0), attempt=self.jobs[job].attempt if b % 4 else None,
@@ -198,7 +198,7 @@ class World:
                 continue
             try:
                 end = self.taken_back(id)
-            except events.Refused as refused:
+            except messages.RemediationRefused as refused:
                 raise AssertionError(f"{id} cannot be taken back: {refused}") from None
             assert end == "undone", f"{id} was taken back and is {end}"
 
@@ -207,20 +207,20 @@ class World:
         step = self.probe or self.step
         book, now = replace_facts(self.book, self.facts()), self.now + 20_000.0
         book.freeze = None
-        book, _ = step(book, events.Tick(), now)
+        book, _ = step(book, messages.RemediationTick(), now)
         if book.remediations[id].undo is None:
-            book, _ = step(book, events.AskUndo(id=id, by="ann", reason="it was not the node"), now)
-        book, _ = step(book, events.Take(id=id, by="slurm-a"), now)
+            book, _ = step(book, messages.AskUndo(id=id, by="ann", reason="it was not the node"), now)
+        book, _ = step(book, messages.Take(id=id, by="slurm-a"), now)
         claim = book.remediations[id].claim
         assert claim is not None
         assert claim.task == "undo", f"{id} is to be undone, and {claim.task} was claimed"
-        for event in (events.Begin, events.Complete):
+        for event in (messages.Begin, messages.Complete):
             book, _ = step(book, event(id=id, by="slurm-a", token=claim.token), now)
         self.witness.gave_back(id, book)
         return book.remediations[id].status
 
 
-def replace_facts(book: Book, facts: Facts) -> Book:
+def replace_facts(book: RemediationState, facts: FleetFacts) -> RemediationState:
     """Return the book with what is known now."""
     return msgspec.structs.replace(book, facts=facts)
 

@@ -16,11 +16,12 @@ import pytest
 
 from analyzers.incidents import step as deciding
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Incident, Judge, Judged, Symptom
+from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Action, Culprit, Verdict
 from collectors.records import CommandResult, Members, Placement, Record, block
-from service.engine import child, driver
+from service.engine import driver, judge_child
 from service.store import leases
 from service.store.database import Database
 from service.store.log import Incoming, Log
@@ -67,10 +68,10 @@ class Over:
 def script(patch: pytest.MonkeyPatch) -> Over:
     """Put the scripted parts in the places of the real ones; return what says that jobs move again."""
     over = Over()
-    patch.setattr(deciding, "symptoms", symptoms)
-    patch.setattr(deciding, "moved", over)
-    patch.setattr(deciding, "moves_again", over.recovered)
-    patch.setattr(child, "conclude", conclude)
+    patch.setattr(deciding, "find_symptoms", symptoms)
+    patch.setattr(deciding, "ended_because", over)
+    patch.setattr(deciding, "recovered_because", over.recovered)
+    patch.setattr(judge_child, "judge_cut", conclude)
     return over
 
 

@@ -14,25 +14,25 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from analyzers.incidents.concluding import conclude
-from analyzers.incidents.state import State
-from analyzers.incidents.step import due, observe, restored, step
-from analyzers.knowledge import Knowledge
-from analyzers.model.incident import (
+from analyzers.incidents.judgement import judge_cut
+from analyzers.incidents.messages import (
     Alarm,
     Ask,
     Close,
-    Event,
-    Incident,
-    Instruction,
+    EngineEvent,
+    EngineInstruction,
+    EngineTick,
     Judge,
     Judged,
     Merge,
     Open,
     Publish,
     Received,
-    Tick,
 )
+from analyzers.incidents.state import EngineState
+from analyzers.incidents.step import next_due_at, observe_batch, restore_incidents, step
+from analyzers.knowledge import Knowledge
+from analyzers.model.incident import Incident
 from analyzers.model.verdict import Verdict
 from collectors.records import Steps
 from service.packaged_knowledge import load
@@ -122,7 +122,7 @@ class Drive:
 
     def __init__(self, fleet: Fleet, *, away: tuple[tuple[float, float], ...] = (), naive: bool = True) -> None:
         self.fleet, self.away = fleet, away
-        self.state = State(knowledge=knowledge())
+        self.state = EngineState(knowledge=knowledge())
         self.seen = Seen()
         self.naive = Naive() if naive else None
         self._tick_at = self._ticked_at = 0.0
@@ -136,7 +136,7 @@ class Drive:
         self._tick_at = self._tick_at or self.fleet.next_at
         while True:
             judged_at = self._judged[0][0] if self._judged else inf
-            wanted = due(self.state)
+            wanted = next_due_at(self.state)
             tick_at = self._tick_at if wanted is None else min(self._tick_at, max(wanted, self.state.now))
             now = min(self.fleet.next_at, judged_at, tick_at)
             if now > until:
@@ -176,25 +176,25 @@ class Drive:
         self._ticks_now = self._ticks_now + 1 if now == self._ticked_at else 0
         self._ticked_at = now
         assert self._ticks_now < MOST_TICKS_AT_ONCE, (
-            f"the engine wants a tick at {now}, again and again: {due(self.state)}"
+            f"the engine wants a tick at {now}, again and again: {next_due_at(self.state)}"
         )
-        self._do(Tick(), now)
+        self._do(EngineTick(), now)
 
     def _resume(self, now: float) -> None:
         """Begin anew, as an engine does after a kill: open incidents from the store, the newest batches from the log."""
         before, self._tick_at, self._judged = self.state, now, []
-        self.state = State(knowledge=knowledge())
+        self.state = EngineState(knowledge=knowledge())
         self.state.now = now
-        restored(self.state, [(one, before.contexts.get(one.id, ())) for one in before.incidents.values()])
+        restore_incidents(self.state, [(one, before.contexts.get(one.id, ())) for one in before.incidents.values()])
         for event in self._log:
-            observe(self.state, event)
+            observe_batch(self.state, event)
 
-    def _do(self, event: Event, now: float) -> None:
+    def _do(self, event: EngineEvent, now: float) -> None:
         _, instructions = step(self.state, event, now)
         for instruction in instructions:
             self._carry_out(instruction, now)
 
-    def _carry_out(self, instruction: Instruction, now: float) -> None:
+    def _carry_out(self, instruction: EngineInstruction, now: float) -> None:
         match instruction:
             case Open():
                 self.seen.opened.append(instruction.incident)
@@ -214,7 +214,7 @@ class Drive:
 
     def _conclude(self, asked: Judge) -> Judged:
         began = time.perf_counter()
-        judged = conclude(asked, self.state.knowledge)
+        judged = judge_cut(asked, self.state.knowledge)
         self.seen.judging_seconds += time.perf_counter() - began
         self.seen.judgements += 1
         return judged

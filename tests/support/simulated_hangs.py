@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from analyzers.incidents import judge
 from analyzers.knowledge import Knowledge
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.records import FlightRecorderDump
 from service.packaged_knowledge import load
 from simulation import oracle

@@ -25,10 +25,10 @@ from typing import TypeVar, get_args
 
 import msgspec
 
-from analyzers.incidents import judge
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Culprit, Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     FlightRecorderDump,

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import nan
 
-from analyzers.incidents.detectors import symptoms
+from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.job_views import JobView
-from analyzers.model.incident import Received, Symptom
+from analyzers.incidents.messages import Received
+from analyzers.model.incident import Symptom
 from collectors.records import (
     RING_COLUMNS,
     STEP_COLUMNS,
@@ -184,7 +185,7 @@ def first_symptom(job: WatchedJob, seconds: float, view: JobView | None = None) 
     view = view or JobView("run", 0)
     for batch in job.batches(0.0, seconds):
         view.take(batch, batch.records)
-        if found := symptoms(view, batch.received_at):
+        if found := find_symptoms(view, batch.received_at):
             return batch.received_at - START, found[0]
     return None
 

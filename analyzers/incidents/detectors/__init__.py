@@ -36,6 +36,6 @@ def every_detector() -> dict[str, Detect]:
     return dict(sorted(_detectors.items()))
 
 
-def symptoms(view: JobView, now: float) -> list[Symptom]:
+def find_symptoms(view: JobView, now: float) -> list[Symptom]:
     """Return what is odd about the job now."""
     return [symptom for look in every_detector().values() for symptom in look(view, now)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
-from analyzers.incidents.job_views.events import Told
+from analyzers.incidents.job_views.event_log import SeenEvent
 from analyzers.incidents.job_views.job import JobView
 from analyzers.model.incident import Symptom
 from collectors.records import LogEvent
@@ -64,7 +64,7 @@ def _fails(event: LogEvent) -> bool:
     return (event.exception or "").rpartition(".")[2] not in LAUNCHERS
 
 
-def _holds(view: JobView, told: Told, event: LogEvent, now: float) -> bool:
+def _holds(view: JobView, told: SeenEvent, event: LogEvent, now: float) -> bool:
     """Whether it is the end of something: fatal by its words, or nothing has moved since."""
     if event.event in FATAL:
         return True

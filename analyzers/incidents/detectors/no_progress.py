@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.over import allowed_seconds
-from analyzers.incidents.job_views.rhythm import SHORTEST_SECONDS
+from analyzers.incidents.job_views.recovery import allowed_silence_seconds
+from analyzers.incidents.job_views.step_rhythm import SHORTEST_SECONDS
 from analyzers.model.incident import Symptom
 
 MOST_NAMED = 64
@@ -21,7 +21,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     if at is None or step is None or (view.ended and not view.processes.alive):
         return
     silent = view.progress.silent_seconds
-    if silent <= SHORTEST_SECONDS or silent <= (allowed := allowed_seconds(view)):
+    if silent <= SHORTEST_SECONDS or silent <= (allowed := allowed_silence_seconds(view)):
         return
     yield Symptom(
         kind="hang",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.waits import Inside
+from analyzers.incidents.job_views.waits import OpenOperation
 from analyzers.model.incident import Symptom
 
 SHORTEST_SECONDS, P99_FACTOR = 30.0, 3.0
@@ -60,7 +60,7 @@ def _rings(view: JobView) -> Iterator[Symptom]:
     )
 
 
-def _name(inside: Inside) -> tuple[str, int, str]:
+def _name(inside: OpenOperation) -> tuple[str, int, str]:
     return inside.group, inside.sequence, inside.operation
 
 

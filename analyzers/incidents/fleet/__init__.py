@@ -2,6 +2,6 @@
 
 from analyzers.incidents.fleet.fleet import Fleet, FleetReport
 from analyzers.incidents.fleet.seen import Heard, JobSeen
-from analyzers.incidents.fleet.sharing import Shared, key_of
+from analyzers.incidents.fleet.shared_incident import SharedIncident, incident_key
 
-__all__ = ["Fleet", "FleetReport", "Heard", "JobSeen", "Shared", "key_of"]
+__all__ = ["Fleet", "FleetReport", "Heard", "JobSeen", "SharedIncident", "incident_key"]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from analyzers.incidents.fleet.rules import Rules
 from analyzers.incidents.fleet.seen import Heard, JobSeen
 from analyzers.incidents.fleet.signs import NodeSigns
-from analyzers.model.incident import Alarm
+from analyzers.incidents.messages import Alarm
 
 MOST_NAMED = 8
 STEADY_LOOKS = 3  # a clock's offset is known to a batch's time on the way: one late batch is no wrong clock
 
 
-def names(nodes: Iterable[str]) -> str:
+def list_names(nodes: Iterable[str]) -> str:
     """List nodes for a sentence, the first few."""
     ordered = sorted(nodes)
     more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
@@ -44,7 +44,7 @@ class Alarms:
         elif off - told:
             worst = max(sorted(off), key=lambda name: abs(nodes[name].offset))
             text = (
-                f"{_nodes(len(off))} with a clock more than {self.rules.clock_raised_seconds:g} s off ({names(off)}), at"
+                f"{_nodes(len(off))} with a clock more than {self.rules.clock_raised_seconds:g} s off ({list_names(off)}), at"
                 f" most {nodes[worst].offset:+.1f} s on {worst}: instants are corrected by it, and are less certain"
             )
             yield self._raise(Alarm(kind="clock", text=text, nodes=tuple(sorted(off))))
@@ -106,12 +106,12 @@ class _Sight:
         parts = []
         if self.silent:
             parts.append(
-                f"{sum(self.silent.values())} on {_nodes(len(self.silent))} that do not report ({names(self.silent)})"
+                f"{sum(self.silent.values())} on {_nodes(len(self.silent))} that do not report ({list_names(self.silent)})"
             )
         if self.blind:
             parts.append(
                 f"{sum(self.blind.values())} on {_nodes(len(self.blind))} whose agent can take neither stacks nor recorders"
-                f" ({names(self.blind)}; {self.why})"
+                f" ({list_names(self.blind)}; {self.why})"
             )
         if self.unplaced:
             parts.append(f"{self.unplaced} on nodes that nobody told of")
@@ -134,7 +134,7 @@ def _nodes(count: int) -> str:
     return f"{count} node{'s' if count != 1 else ''}"
 
 
-def newest(jobs: Iterable[JobSeen]) -> list[JobSeen]:
+def newest_attempts(jobs: Iterable[JobSeen]) -> list[JobSeen]:
     """Return the newest attempt of each job that has not ended."""
     by_name: dict[str, list[JobSeen]] = defaultdict(list)
     for job in jobs:

@@ -9,10 +9,10 @@ from statistics import median
 
 from analyzers.incidents.fleet.rules import Rules
 from analyzers.incidents.fleet.seen import Heard, JobSeen
-from analyzers.incidents.fleet.signs import Class, NodeSigns, Sign
+from analyzers.incidents.fleet.signs import NodeSigns, Sign, SignClass
 from analyzers.knowledge import Knowledge
 
-SILENCE = Class("silence")
+SILENCE = SignClass("silence")
 LONGEST_INTERVAL_SECONDS = 300.0  # a gap longer than this was an outage, and no habit
 
 
@@ -20,7 +20,7 @@ LONGEST_INTERVAL_SECONDS = 300.0  # a gap longer than this was an outage, and no
 class Cluster:
     """Nodes that show one class together. ``everybody``: no agent at all reports."""
 
-    of: Class
+    of: SignClass
     onset: float
     members: dict[str, list[Sign]] = field(default_factory=dict)
     everybody: bool = False
@@ -35,7 +35,7 @@ class Cluster:
         return 2 * len(self.members.keys() & set(nodes)) >= max(1, min(len(self.members), len(nodes)))
 
 
-def silent(nodes: Mapping[str, Heard], rules: Rules, now: float) -> dict[str, float]:
+def find_silent(nodes: Mapping[str, Heard], rules: Rules, now: float) -> dict[str, float]:
     """Return the nodes that have been silent for too long, with the instant of their last batch.
 
     A node is late against the newest batch of any node: where that is old too, nobody reports, or we read late, and all
@@ -43,7 +43,7 @@ def silent(nodes: Mapping[str, Heard], rules: Rules, now: float) -> dict[str, fl
     """
     if not nodes:
         return {}
-    bounds = {name: bound(seen, rules) for name, seen in nodes.items()}
+    bounds = {name: silence_bound_seconds(seen, rules) for name, seen in nodes.items()}
     if all(now - seen.last_received_at > bounds[name] for name, seen in nodes.items()):
         return {name: seen.last_received_at for name, seen in nodes.items()}
     newest = max(seen.last_received_at for seen in nodes.values())
@@ -52,20 +52,20 @@ def silent(nodes: Mapping[str, Heard], rules: Rules, now: float) -> dict[str, fl
     }
 
 
-def bound(seen: Heard, rules: Rules) -> float:
+def silence_bound_seconds(seen: Heard, rules: Rules) -> float:
     """Return for how long a node may be silent: some of its usual intervals, and never less than the rules' seconds."""
     usual = [seconds for seconds in seen.intervals if seconds <= LONGEST_INTERVAL_SECONDS]
     return max(rules.silence_seconds, rules.silence_intervals * median(usual)) if usual else rules.silence_seconds
 
 
-def silences(
+def cluster_silences(
     last_at: Mapping[str, float], nodes: Mapping[str, Heard], jobs: Iterable[JobSeen], rules: Rules, now: float
 ) -> Iterator[Cluster]:
     """Yield the nodes that fell silent together, once all that did must be among them."""
     jobs_nodes = [frozenset(job.ranks.values()) for job in jobs]
     for chain in _chains(last_at, rules.silence_together_seconds):
         onset = last_at[chain[0]]
-        bounds = max(bound(nodes[name], rules) for name in chain)
+        bounds = max(silence_bound_seconds(nodes[name], rules) for name in chain)
         everybody = len(chain) > 1 and len(last_at) == len(nodes) and last_at[chain[-1]] == max(last_at.values())
         if now - onset >= bounds + rules.silence_settle_seconds and (everybody or _many(chain, jobs_nodes, rules)):
             members = {name: [Sign(last_at[name], "its agent fell silent")] for name in chain}
@@ -94,7 +94,7 @@ def _many(chain: Collection[str], jobs_nodes: Iterable[frozenset[str]], rules: R
     )
 
 
-def shared(
+def cluster_signs(
     signs: Mapping[str, NodeSigns],
     nodes: Mapping[str, Heard],
     jobs_on: Mapping[str, Collection[str]],
@@ -103,7 +103,7 @@ def shared(
     now: float,
 ) -> Iterator[Cluster]:
     """Yield the classes that several nodes, or nodes of several jobs, show from about the same instant on."""
-    shown: dict[Class, dict[str, list[Sign]]] = defaultdict(lambda: defaultdict(list))
+    shown: dict[SignClass, dict[str, list[Sign]]] = defaultdict(lambda: defaultdict(list))
     for name in sorted(signs.keys() & nodes.keys()):
         for of, sign in signs[name].shown(rules, knowledge, now, nodes[name].last_received_at):
             shown[of][name].append(sign)

@@ -8,26 +8,27 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from analyzers.incidents.fleet.alarms import Alarms, newest
-from analyzers.incidents.fleet.clusters import Cluster, shared, silences, silent
+from analyzers.incidents.fleet.alarms import Alarms, newest_attempts
+from analyzers.incidents.fleet.clusters import Cluster, cluster_signs, cluster_silences, find_silent
 from analyzers.incidents.fleet.domains import Domain, Domains
-from analyzers.incidents.fleet.explaining import Explanation, explanations
+from analyzers.incidents.fleet.explanations import Explanation, explain_cluster
+from analyzers.incidents.fleet.fleet_verdict import best_explanation, build_symptom, build_verdict, first_nodes
 from analyzers.incidents.fleet.rules import Rules
 from analyzers.incidents.fleet.seen import Heard, JobSeen
-from analyzers.incidents.fleet.sharing import (
+from analyzers.incidents.fleet.shared_incident import (
     ALL_SILENT,
     DETECTORS,
-    Ongoing,
-    Shared,
-    detector_of,
-    explained_by,
-    key,
+    OngoingIncident,
+    SharedIncident,
+    detector_name,
+    explained_detectors,
     stalled_jobs,
+    symptom_key,
 )
 from analyzers.incidents.fleet.signs import NodeSigns
-from analyzers.incidents.fleet.wording import first_nodes, named, symptom_of, verdict_of
+from analyzers.incidents.messages import Alarm, Received
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Alarm, Incident, Received
+from analyzers.model.incident import Incident
 
 AWAY_SECONDS = 30.0  # ticks come every ten: after a longer pause the engine was away
 
@@ -36,7 +37,7 @@ AWAY_SECONDS = 30.0  # ticks come every ten: after a longer pause the engine was
 class FleetReport:
     """What one look at all of it comes to."""
 
-    shared: tuple[Shared, ...] = ()  # infrastructure incidents that go on, by their beginning
+    shared: tuple[SharedIncident, ...] = ()  # infrastructure incidents that go on, by their beginning
     over: Mapping[str, str] = field(default_factory=dict)  # key → why it is over, once
     alarms: tuple[Alarm, ...] = ()  # raised or over since the last look
     silent: frozenset[str] = frozenset()  # nodes of which nothing is seen for longer than their habit
@@ -48,7 +49,7 @@ class Fleet:
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge, self._rules, self._domains = knowledge, Rules.of(knowledge), Domains(knowledge)
         self._signs: dict[str, NodeSigns] = {}
-        self._ongoing: list[Ongoing] = []
+        self._ongoing: list[OngoingIncident] = []
         self._alarms = Alarms(self._rules)
         self._newest_at: float | None = None  # of any batch
         self._gap_seconds, self._gap_until = 0.0, 0.0  # the newest pause of the log
@@ -71,7 +72,7 @@ class Fleet:
             if incident.kind == "infrastructure" and incident.closed_at is None and incident.symptoms:
                 first = incident.symptoms[0]
                 if first.detector in (ALL_SILENT, *DETECTORS.values()):
-                    self._ongoing.append(Ongoing(first.detector, first.at, first.nodes or incident.nodes))
+                    self._ongoing.append(OngoingIncident(first.detector, first.at, first.nodes or incident.nodes))
         for alarm in alarms:
             if alarm.raised:
                 self._alarms.raised[alarm.kind, alarm.job] = alarm
@@ -79,12 +80,12 @@ class Fleet:
     def look(self, views: Mapping[Any, JobSeen], nodes: Mapping[str, Heard], now: float) -> FleetReport:
         """Look at all jobs and nodes. ``nodes``: when each was heard of, without those that are gone for good."""
         self._forget(nodes)
-        mute = silent(nodes, self._rules, now)
+        mute = find_silent(nodes, self._rules, now)
         in_grace = self._in_grace(nodes, now)
-        jobs = newest(views.values())
+        jobs = newest_attempts(views.values())
         jobs_on = _jobs_on(jobs)
-        clusters = list(shared(self._signs, nodes, jobs_on, self._rules, self._knowledge, now))
-        clusters += silences(mute, nodes, jobs, self._rules, now)
+        clusters = list(cluster_signs(self._signs, nodes, jobs_on, self._rules, self._knowledge, now))
+        clusters += cluster_silences(mute, nodes, jobs, self._rules, now)
         over = self._follow(clusters, mute, nodes, in_grace=in_grace)
         return FleetReport(
             shared=tuple(self._told(ongoing, jobs, nodes) for ongoing in self._ongoing if ongoing.clusters),
@@ -119,7 +120,7 @@ class Fleet:
             if ongoing is None:
                 if in_grace and cluster.of.family == "silence":
                     continue
-                ongoing = Ongoing(detector_of(cluster), cluster.onset, first_nodes(cluster))
+                ongoing = OngoingIncident(detector_name(cluster), cluster.onset, first_nodes(cluster))
                 self._ongoing.append(ongoing)
             ongoing.take(cluster)
             going.add(id(ongoing))
@@ -127,36 +128,36 @@ class Fleet:
         self._ongoing = [one for one in self._ongoing if one not in ended]
         return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
 
-    def _told(self, ongoing: Ongoing, jobs: Iterable[JobSeen], nodes: Mapping[str, Heard]) -> Shared:
+    def _told(self, ongoing: OngoingIncident, jobs: Iterable[JobSeen], nodes: Mapping[str, Heard]) -> SharedIncident:
         domains = self._domains.among(nodes, self._told_by_agents())
         cluster, found = self._best(ongoing, domains, nodes)
         jobs_nodes = {job.job: frozenset(job.ranks.values()) for job in jobs}
         concerned = frozenset(job for job, on in jobs_nodes.items() if on & ongoing.nodes)
-        verdict = verdict_of(
+        verdict = build_verdict(
             ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned, told=self._domains.told
         )  # fmt: skip
-        symptom = symptom_of(ongoing, self._rules)
-        return Shared(
-            key=key(symptom),
+        symptom = build_symptom(ongoing, self._rules)
+        return SharedIncident(
+            key=symptom_key(symptom),
             symptom=symptom,
             verdict=verdict,
             nodes=ongoing.nodes,
             jobs=concerned,
-            explained=explained_by(cluster, named(found)),
+            explained=explained_detectors(cluster, best_explanation(found)),
             explained_jobs=stalled_jobs(ongoing, jobs_nodes),
         )
 
     def _best(
-        self, ongoing: Ongoing, domains: Iterable[Domain], nodes: Collection[str]
+        self, ongoing: OngoingIncident, domains: Iterable[Domain], nodes: Collection[str]
     ) -> tuple[Cluster, tuple[Explanation, ...]]:
         """Return the cluster that leads, and what explains it: the first of which something is named."""
         leading = ongoing.leading
         domains = list(domains)
         for cluster in leading:
-            found = tuple(explanations(cluster, domains, nodes, self._rules))
-            if named(found) is not None:
+            found = tuple(explain_cluster(cluster, domains, nodes, self._rules))
+            if best_explanation(found) is not None:
                 return cluster, found
-        return leading[0], tuple(explanations(leading[0], domains, nodes, self._rules))
+        return leading[0], tuple(explain_cluster(leading[0], domains, nodes, self._rules))
 
     def _told_by_agents(self) -> dict[tuple[str, str], set[str]]:
         told: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -186,16 +187,16 @@ def _jobs_on(jobs: Iterable[JobSeen]) -> dict[str, set[str]]:
     return found
 
 
-def _may_return(ongoing: Ongoing) -> bool:
+def _may_return(ongoing: OngoingIncident) -> bool:
     """Whether what is not seen of it in our own grace may still be there: silence, and all that is restored."""
     return ongoing.detector in (ALL_SILENT, DETECTORS["silence"]) or not ongoing.clusters
 
 
-def _key(ongoing: Ongoing) -> str:
+def _key(ongoing: OngoingIncident) -> str:
     return f"{ongoing.detector}@{ongoing.onset:.3f}/{ongoing.first[0] if ongoing.first else ''}"
 
 
-def _because(ongoing: Ongoing, mute: Collection[str], nodes: Collection[str], rules: Rules) -> str:
+def _because(ongoing: OngoingIncident, mute: Collection[str], nodes: Collection[str], rules: Rules) -> str:
     count = len(ongoing.nodes)
     if ongoing.detector in (ALL_SILENT, DETECTORS["silence"]):
         back = sum(name in nodes and name not in mute for name in ongoing.nodes)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from analyzers.incidents.fleet.rules import Rules
+from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge, xids
-from analyzers.model.incident import Received
 from collectors.records import CollectorReport, Coverage, Device, DeviceState, KernelEvent, ProcessState, Record
 
 MOST_EVENTS, MOST_MOUNTS, MOST_BLOCKED, MOST_PORTS, MOST_DOWNS = 64, 128, 256, 64, 8  # of one node
@@ -21,7 +21,7 @@ DEAD = ("no_answer", "unreadable")
 COLLECTORS_OF_EVIDENCE = ("stacks", "recorder")
 
 
-class Class(NamedTuple):
+class SignClass(NamedTuple):
     """What is the same: its family (link, device, host, storage), and which one, where that is told."""
 
     family: str
@@ -84,10 +84,10 @@ class NodeSigns:
             elif isinstance(record, Device):
                 self._see_device(record)
             elif isinstance(record, Coverage):
-                self.blind = blindness(record)
+                self.blind = explain_blindness(record)
 
     def _see_event(self, event: KernelEvent, received: Received) -> None:
-        at, name = ours(event, received), event.device or event.pci or ""
+        at, name = to_service_clock(event, received), event.device or event.pci or ""
         if event.event == "nfs_responding":
             self.unanswering.pop(name, None)
         elif event.event == "link_up":
@@ -111,7 +111,7 @@ class NodeSigns:
         if process.state != "D":
             self.blocked.pop(process.pid, None)
             return
-        at, cpu = ours(process, received), process.cpu_seconds or 0.0
+        at, cpu = to_service_clock(process, received), process.cpu_seconds or 0.0
         held = self.blocked.get(process.pid)
         if held is None and len(self.blocked) >= MOST_BLOCKED:
             self.blocked = {pid: one for pid, one in self.blocked.items() if one.seen_at >= at - SAME_LOOK_SECONDS}
@@ -129,7 +129,7 @@ class NodeSigns:
                 return
             mount = self.mounts[state.device] = _Mount()
         if state.state not in DEAD or mount.state not in DEAD:
-            mount.since = ours(state, received)
+            mount.since = to_service_clock(state, received)
         mount.state = state.state
         mount.answered = mount.answered or state.state == "ok"
 
@@ -137,14 +137,16 @@ class NodeSigns:
         if device.type == "gpu":
             self.driver = device.attributes.get("driver_version", self.driver)
         elif device.type == "mount" and (device.id in self.mounts or len(self.mounts) < MOST_MOUNTS):
-            self.mounts.setdefault(device.id, _Mount()).server = server_of(device.name)
+            self.mounts.setdefault(device.id, _Mount()).server = file_server(device.name)
 
     @property
     def servers(self) -> set[str]:
         """Return the file servers whose file systems are mounted here."""
         return {mount.server for mount in self.mounts.values() if mount.server}
 
-    def shown(self, rules: Rules, knowledge: Knowledge, now: float, heard_at: float) -> Iterator[tuple[Class, Sign]]:
+    def shown(
+        self, rules: Rules, knowledge: Knowledge, now: float, heard_at: float
+    ) -> Iterator[tuple[SignClass, Sign]]:
         """Yield what this node shows now. ``heard_at``: when its newest batch came."""
         for at, event in self.events:
             if now - at <= rules.same_quiet_seconds and (found := _class_of(event, rules, knowledge)):
@@ -154,26 +156,26 @@ class NodeSigns:
             lost = [down for down in port.downs if now - down[0] <= rules.same_quiet_seconds]
             if lasts or len(lost) > 1:
                 for at, text, source in lost or [port.downs[-1]]:
-                    yield Class("link"), Sign(at, text or f"{name} lost its link", source)
+                    yield SignClass("link"), Sign(at, text or f"{name} lost its link", source)
         yield from self._storage(rules, now, heard_at)
 
-    def _storage(self, rules: Rules, now: float, heard_at: float) -> Iterator[tuple[Class, Sign]]:
+    def _storage(self, rules: Rules, now: float, heard_at: float) -> Iterator[tuple[SignClass, Sign]]:
         """Yield what says that a file server does not answer, once it has lasted."""
         latest = now - rules.storage_lasting_seconds
         for point, mount in self.mounts.items():
             dead = mount.state == "no_answer" or (mount.state == "unreadable" and mount.answered)
             if dead and mount.since <= latest:
                 words = "does not answer" if mount.state == "no_answer" else "can no longer be read"
-                yield Class("storage", mount.server), Sign(mount.since, f"{point} {words}", "host")
+                yield SignClass("storage", mount.server), Sign(mount.since, f"{point} {words}", "host")
         for server, since in self.unanswering.items():
             if since <= latest:
-                yield Class("storage", server), Sign(since, f"the kernel: file server {server} not responding")
+                yield SignClass("storage", server), Sign(since, f"the kernel: file server {server} not responding")
         for process in self.blocked.values():
             seen = process.seen_at >= heard_at - SAME_LOOK_SECONDS
             lasted = process.seen_at - process.since >= rules.storage_lasting_seconds
             if seen and lasted and rules.storage_waits.search(process.channel):
                 text = f"{process.who} blocked in {process.channel}, without using the processor"
-                yield Class("storage", self._only_server()), Sign(process.since, text, "process")
+                yield SignClass("storage", self._only_server()), Sign(process.since, text, "process")
 
     def _only_server(self) -> str:
         servers = self.servers
@@ -186,7 +188,7 @@ def _lost(port: _Port, at: float, event: KernelEvent) -> None:
         port.downs.append((at, event.text[:200], event.source))
 
 
-def _class_of(event: KernelEvent, rules: Rules, knowledge: Knowledge) -> Class | None:
+def _class_of(event: KernelEvent, rules: Rules, knowledge: Knowledge) -> SignClass | None:
     """Return the class of an event, None where it says nothing that machines could share."""
     family = rules.events.get(event.event) or rules.events.get(f"{event.event} {event.severity}")
     if family is None:
@@ -194,11 +196,11 @@ def _class_of(event: KernelEvent, rules: Rules, knowledge: Knowledge) -> Class |
     if event.event in ("xid", "off_bus"):
         code = event.code or (79 if event.event == "off_bus" else 0)
         # Applications cause Xids on all their nodes at once, and one fault's echoes are others' Xids.
-        return Class(family, f"Xid {code}") if xids.xid(knowledge, code).role == "primary" else None
-    return Class(family, "" if family == "link" else event.event.replace("_", " "))
+        return SignClass(family, f"Xid {code}") if xids.xid(knowledge, code).role == "primary" else None
+    return SignClass(family, "" if family == "link" else event.event.replace("_", " "))
 
 
-def blindness(coverage: Coverage) -> str:
+def explain_blindness(coverage: Coverage) -> str:
     """Say why an agent can take neither stacks nor recorders; empty where it can one of them, or does not say."""
     reports = [report for report in coverage.collectors if report.name in COLLECTORS_OF_EVIDENCE]
     if not reports or not all(map(_idle, reports)):
@@ -211,7 +213,7 @@ def _idle(report: CollectorReport) -> bool:
     return report.records == 0 and report.nothing + report.failures + report.overran > 0
 
 
-def server_of(source: str) -> str:
+def file_server(source: str) -> str:
     """Return the file server of what is mounted.
 
     >>> server_of("filer1:/home"), server_of("10.0.0.1@tcp:10.0.0.2@tcp:/scratch"), server_of("[fe80::1]:/x")
@@ -220,7 +222,7 @@ def server_of(source: str) -> str:
     return source.rpartition(":/")[0] or source
 
 
-def ours(record: Record, received: Received) -> float:
+def to_service_clock(record: Record, received: Received) -> float:
     """Return when it was by our clock: as long before its batch came as it was before its batch was sent.
 
     Both instants of that age are the node's, so a wrong clock cancels out; one from the future is from now.

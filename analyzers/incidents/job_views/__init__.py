@@ -2,8 +2,22 @@
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.node import NodeView
-from analyzers.incidents.job_views.over import allowed_seconds, moved, moves_again, restarted
 from analyzers.incidents.job_views.processes import End
-from analyzers.incidents.job_views.rhythm import Rhythm
+from analyzers.incidents.job_views.recovery import (
+    allowed_silence_seconds,
+    ended_because,
+    has_restarted,
+    recovered_because,
+)
+from analyzers.incidents.job_views.step_rhythm import StepRhythm
 
-__all__ = ["End", "JobView", "NodeView", "Rhythm", "allowed_seconds", "moved", "moves_again", "restarted"]
+__all__ = [
+    "End",
+    "JobView",
+    "NodeView",
+    "StepRhythm",
+    "allowed_silence_seconds",
+    "ended_because",
+    "has_restarted",
+    "recovered_because",
+]

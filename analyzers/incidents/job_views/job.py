@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.incidents.job_views.events import Events
+from analyzers.incidents.job_views.event_log import EventLog
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import End, Processes
 from analyzers.incidents.job_views.progress import Progress
-from analyzers.incidents.job_views.rhythm import Rhythm
+from analyzers.incidents.job_views.step_rhythm import StepRhythm
 from analyzers.incidents.job_views.traffic import SCOPES, Traffic
-from analyzers.incidents.job_views.waits import Inside, Waits
+from analyzers.incidents.job_views.waits import OpenOperation, OpenOperations
+from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Received
 from collectors.records import (
     DeviceState,
     KernelEvent,
@@ -46,10 +46,10 @@ class JobView:
         self.first_at = float("inf")  # the first batch that told of it
         self.progress = Progress()
         self.processes = Processes()
-        self.waits = Waits()
+        self.waits = OpenOperations()
         self.traffic = Traffic()
-        self.logged = Events()  # failures that its logs tell of
-        self.hardware = Events()  # kernel events and device states of its nodes
+        self.logged = EventLog()  # failures that its logs tell of
+        self.hardware = EventLog()  # kernel events and device states of its nodes
 
     @property
     def ranks(self) -> dict[int, str]:
@@ -77,12 +77,12 @@ class JobView:
         return self.progress.at
 
     @property
-    def rhythm(self) -> Rhythm:
+    def rhythm(self) -> StepRhythm:
         """Return the rhythm of whoever tells of steps most often."""
         return self.progress.rhythm
 
     @property
-    def outstanding(self) -> dict[int, Inside]:
+    def outstanding(self) -> dict[int, OpenOperation]:
         """Return what each rank was inside of at the newest look at its ring."""
         return {rank: ring.inside for rank, ring in self.waits.rings.items() if ring.inside is not None}
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from analyzers.model.incident import Received
+from analyzers.incidents.messages import Received
 from collectors.records import CommandResult, Coverage, KernelEvent, LogEvent, Record, Samples, StackDump, Steps
 
 APART_SECONDS = 1.0  # a clock that is further ahead or behind is corrected; less may be the way that a batch takes

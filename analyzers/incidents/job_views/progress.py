@@ -14,9 +14,9 @@ from heapq import nlargest
 
 import numpy as np
 
-from analyzers.incidents.job_views.losses import GOOD_AGAIN, Glance, Trouble, trouble
+from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
 from analyzers.incidents.job_views.node import NodeView
-from analyzers.incidents.job_views.rhythm import FEWEST, SHORTEST_SECONDS, Rhythm, Row
+from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
 from collectors.records import STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 3
@@ -33,7 +33,7 @@ Key = tuple[int, str]  # rank (-1: the log names none) and who tells
 
 
 @dataclass(slots=True)
-class Teller:
+class Reporter:
     """One teller's newest step."""
 
     at: float
@@ -42,13 +42,13 @@ class Teller:
 
 
 @dataclass(slots=True)
-class Followed:
+class StepSeries:
     """A teller whose steps are kept."""
 
-    rhythm: Rhythm = field(default_factory=Rhythm)
+    rhythm: StepRhythm = field(default_factory=StepRhythm)
     latenesses: list[float] = field(default_factory=list)  # of the newest batches: how much later than read it could be
-    glance: Glance = field(default_factory=Glance)
-    _trouble: tuple[Row, Trouble | None] | None = None  # as of this newest row
+    glance: AnomalyScreen = field(default_factory=AnomalyScreen)
+    _trouble: tuple[StepRow, LossAnomaly | None] | None = None  # as of this newest row
 
     @property
     def late_seconds(self) -> float:
@@ -56,24 +56,24 @@ class Followed:
         worst = nlargest(2, self.latenesses)
         return LATE_FACTOR * worst[-1] if worst else 0.0
 
-    def take(self, row: Row) -> None:
+    def take(self, row: StepRow) -> None:
         """Take a step."""
         if self.rhythm.add(row):
             self.glance.at(row, self.rhythm.rows)
 
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> LossAnomaly | None:
         """Return what is wrong with its losses or gradient norms."""
         rows = self.rhythm.rows
         if not self.glance.odd:
             return None
         if self._trouble is None or self._trouble[0] is not rows[-1]:
-            self._trouble = rows[-1], trouble(rows)
+            self._trouble = rows[-1], find_anomaly(rows)
             self.glance.odd = self._trouble[1] is not None or any(row.nan for row in rows[-GOOD_AGAIN:])
         return self._trouble[1]
 
 
 @dataclass(slots=True)
-class Telling:
+class ReporterKind:
     """All tellers of one kind: up to when they have told of everything."""
 
     every_seconds: float
@@ -88,9 +88,9 @@ class Progress:
     def __init__(self) -> None:
         self.step: int | None = None  # the newest
         self.at: float | None = None
-        self.tellers: dict[Key, Teller] = {}
-        self.tellings: dict[str, Telling] = {}
-        self.followed: dict[Key, Followed] = {}
+        self.tellers: dict[Key, Reporter] = {}
+        self.tellings: dict[str, ReporterKind] = {}
+        self.followed: dict[Key, StepSeries] = {}
 
     def take(self, steps: Steps, node: NodeView, before: float, received_at: float) -> None:
         """Take one record. ``before``: until when its node had told of everything when this batch came."""
@@ -100,7 +100,7 @@ class Progress:
             if len(self.tellings) >= MOST_TELLINGS:
                 return
             every = EVERY_SECONDS.get(steps.told_by, LOG_EVERY_SECONDS)
-            telling = self.tellings[steps.told_by] = Telling(every)
+            telling = self.tellings[steps.told_by] = ReporterKind(every)
         followed = self._follow(key)
         rows = list(_rows(steps, node, received_at, newest_only=followed is None))
         teller = self.tellers.get(key)
@@ -135,10 +135,10 @@ class Progress:
         return None if found is None else found[1]
 
     @property
-    def rhythm(self) -> Rhythm:
+    def rhythm(self) -> StepRhythm:
         """Return the job's rhythm; an empty one where nobody tells."""
         lead = self.lead
-        return Rhythm() if lead is None else self.followed[lead].rhythm
+        return StepRhythm() if lead is None else self.followed[lead].rhythm
 
     @property
     def until(self) -> float:
@@ -162,21 +162,21 @@ class Progress:
         """Return for how long no step need be told of now."""
         return self.rhythm.allowed_seconds(self.step)
 
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> LossAnomaly | None:
         """Return what is wrong with the losses or gradient norms, by the first teller that says so."""
         found = (self.followed[key].trouble() for key in sorted(self.followed))
         return next((one for one in found if one is not None), None)
 
-    def _follow(self, key: Key) -> Followed | None:
+    def _follow(self, key: Key) -> StepSeries | None:
         """Return the teller's rows where it is among the first few by rank."""
         followed = self.followed.get(key)
         if followed is None and (len(self.followed) < MOST_FOLLOWED or key < max(self.followed)):
-            followed = self.followed[key] = Followed()
+            followed = self.followed[key] = StepSeries()
             if len(self.followed) > MOST_FOLLOWED:
                 del self.followed[max(self.followed)]
         return followed
 
-    def _late(self, followed: Followed, teller: Teller | None, rows: list[Row], until: float) -> None:
+    def _late(self, followed: StepSeries, teller: Reporter | None, rows: list[StepRow], until: float) -> None:
         """Learn how long after its end a step comes that was written into a buffer first.
 
         Of a first batch from a node that was not heard before nobody knows when its oldest step could have come.
@@ -186,11 +186,11 @@ class Progress:
             late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
             followed.latenesses = [*followed.latenesses[1 - MOST_LATENESSES :], late]
 
-    def _tell(self, key: Key, node: str, row: Row, teller: Teller | None) -> Teller | None:
+    def _tell(self, key: Key, node: str, row: StepRow, teller: Reporter | None) -> Reporter | None:
         if teller is None:
             if len(self.tellers) >= MOST_TELLERS:
                 return None
-            teller = self.tellers[key] = Teller(row.at, row.step, node)
+            teller = self.tellers[key] = Reporter(row.at, row.step, node)
         elif (row.at, row.step) > (teller.at, teller.step):
             teller.at, teller.step, teller.node = row.at, row.step, node
         if self.at is None or (row.at, row.step) > (self.at, self.step or 0):
@@ -198,7 +198,7 @@ class Progress:
         return teller
 
 
-def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[Row]:
+def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[StepRow]:
     """Yield the steps by the service's clock. One without an instant is left out, but for the last: it came just now."""
     newest = 1 if newest_only else None
     numbers, instants = _column(steps, "step", newest), _column(steps, "at", newest)
@@ -214,7 +214,7 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
             if index < last or steps.at is None or node.impossible(steps.at, received_at):
                 continue
             at = steps.at
-        yield Row(
+        yield StepRow(
             node.here(at, received_at),
             int(numbers[index]),
             losses[index] if index < len(losses) else math.nan,

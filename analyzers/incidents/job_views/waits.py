@@ -16,7 +16,7 @@ _KINDS = {name: np.dtype(kind) for name, kind in RING_COLUMNS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class OpenOperation:
     """The oldest collective or transfer that a rank has entered and not left. Sequence 0: a transfer."""
 
     since: float
@@ -32,11 +32,11 @@ class RankRing:
 
     at: float
     moved_at: float  # something was last entered or left
-    inside: Inside | None
+    inside: OpenOperation | None
 
 
 @dataclass(slots=True)
-class Counts:
+class LaunchCounts:
     """A communicator by RAS: whether its ranks have launched differently much, and since when nothing has changed."""
 
     at: float
@@ -45,7 +45,7 @@ class Counts:
     behind: tuple[int, ...]  # its own numbering
 
 
-class Waits:
+class OpenOperations:
     """The rings and the communicators of one attempt."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Waits:
         self.first_at: float | None = None
         self.looked_at = 0.0
         self.moved_at = 0.0  # any rank entered or left something
-        self.communicators: dict[str, Counts] = {}
+        self.communicators: dict[str, LaunchCounts] = {}
         self.first_count_at: float | None = None
         self.durations: list[float] = []  # the longest finished operation of each of the newest looks
 
@@ -92,10 +92,10 @@ class Waits:
         known = self.communicators.get(key)
         if known is None:
             if len(self.communicators) < MOST_COMMUNICATORS:
-                self.communicators[key] = Counts(at, at, counts, behind)
+                self.communicators[key] = LaunchCounts(at, at, counts, behind)
         elif at > known.at:
             since = known.since if counts == known.counts else at
-            self.communicators[key] = Counts(at, since, counts, behind)
+            self.communicators[key] = LaunchCounts(at, since, counts, behind)
 
     @property
     def moved_for(self) -> float:
@@ -114,7 +114,7 @@ class Waits:
         return ordered[(len(ordered) * 99 - 1) // 100] if ordered else 0.0
 
 
-def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, latest: float) -> Inside:
+def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, latest: float) -> OpenOperation:
     """Return the oldest open collective, or where there is none the oldest open transfer."""
     sequences = _column(ring, "collective_seq")
     sequences = sequences if len(sequences) == len(left) else [0] * len(left)
@@ -123,7 +123,7 @@ def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, lat
     group = _text(ring, "group", oldest)
     members = next((known.members for known in ring.groups if known.name == group), None)
     since = node.here(entered[oldest] / 1e9, latest)
-    return Inside(since, group, _text(ring, "operation", oldest), sequences[oldest], members)
+    return OpenOperation(since, group, _text(ring, "operation", oldest), sequences[oldest], members)
 
 
 def _text(ring: Ring, name: str, index: int) -> str:

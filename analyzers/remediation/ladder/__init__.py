@@ -1,10 +1,28 @@
 """What to try next when evidence runs out: see ``rungs``."""
 
-from analyzers.remediation.ladder.deciding import decides, spoken
-from analyzers.remediation.ladder.history import Alert, Attempt, History, Layout, Rung, Taken, failed
-from analyzers.remediation.ladder.pricing import priced
+from analyzers.remediation.ladder.job_history import (
+    JobAttempt,
+    JobHistory,
+    JobLayout,
+    NetworkAlert,
+    Rung,
+    TriedRung,
+    build_attempt,
+)
+from analyzers.remediation.ladder.plan_or_rung import choose_side, explain_refusal
+from analyzers.remediation.ladder.price import price_rung
 from analyzers.remediation.ladder.rungs import next_rung
 
 __all__ = [
-    "Alert", "Attempt", "History", "Layout", "Rung", "Taken", "decides", "failed", "next_rung", "priced", "spoken"
+    "JobAttempt",
+    "JobHistory",
+    "JobLayout",
+    "NetworkAlert",
+    "Rung",
+    "TriedRung",
+    "build_attempt",
+    "choose_side",
+    "explain_refusal",
+    "next_rung",
+    "price_rung"
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from analyzers.knowledge.convictions import Ladder
 from analyzers.remediation import dual_phase
-from analyzers.remediation.ladder.history import History, Rung
+from analyzers.remediation.ladder.job_history import JobHistory, Rung
 from analyzers.remediation.ladder.trouble import EVERYWHERE, Trouble
 
 ELSEWHERE = frozenset({"storage", "platform", "data", "imbalance", "network"})
@@ -26,7 +26,7 @@ PROGRESSING = frozenset({"slow", "hardware"})
 MOST_SHOWN = 4
 
 
-def next_rung(history: History, bounds: Ladder) -> Rung:
+def next_rung(history: JobHistory, bounds: Ladder) -> Rung:
     """Return the next rung for the newest attempt's failure, to be asked once its agents have been looked at again."""
     trouble = Trouble.of(history, bounds)
     if trouble is None or trouble.failing.cause == "none":
@@ -168,8 +168,8 @@ def _plan(trouble: Trouble) -> dual_phase.ReplayPlan | str:
     if layout is None:
         return "it needs to know how the job lies on its nodes"
     try:
-        return dual_phase.plan(trouble.nodes, layout.pipeline_nodes, layout.data_parallel, shows=layout.shows)
-    except dual_phase.Unsuited as why:
+        return dual_phase.plan_replay(trouble.nodes, layout.pipeline_nodes, layout.data_parallel, shows=layout.shows)
+    except dual_phase.ReplayUnsuited as why:
         return str(why)
 
 

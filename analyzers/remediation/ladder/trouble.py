@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzers.knowledge.convictions import Ladder
-from analyzers.remediation.ladder.history import Attempt, History, Kind, Layout, Taken
+from analyzers.remediation.ladder.job_history import JobAttempt, JobHistory, JobLayout, RungKind, TriedRung
 
 EVERYWHERE = frozenset({"exception_all_ranks"})
 """Fault classes of an exception in the user's code on every rank."""
@@ -16,18 +16,18 @@ RESTARTS = frozenset({"evict", "reattempt", "rollback"})
 class Trouble:
     """The newest failure, those before it that belong to it, and all that was tried for them."""
 
-    failing: Attempt
-    attempts: tuple[Attempt, ...]  # that failed, oldest first; the failing one is the last
-    well: tuple[Attempt, ...]  # of all the job's attempts: those that ran well
+    failing: JobAttempt
+    attempts: tuple[JobAttempt, ...]  # that failed, oldest first; the failing one is the last
+    well: tuple[JobAttempt, ...]  # of all the job's attempts: those that ran well
     broken: frozenset[str | None]  # code of all the job's attempts that raised on every rank
-    taken: tuple[Taken, ...]
+    taken: tuple[TriedRung, ...]
     nodes: tuple[str, ...]
-    layout: Layout | None
+    layout: JobLayout | None
     alerted: tuple[str, ...]  # nodes with so many network alerts that they count
     alert_rule: str
 
     @classmethod
-    def of(cls, history: History, bounds: Ladder) -> Trouble | None:
+    def of(cls, history: JobHistory, bounds: Ladder) -> Trouble | None:
         """Return the trouble that the newest attempt is in; None: it has not failed."""
         attempts = sorted(history.attempts, key=lambda attempt: attempt.number)
         if not attempts or not attempts[-1].symptom:
@@ -62,16 +62,16 @@ class Trouble:
                 return f"the job has not started again since the last {taken.kind}"
         return None
 
-    def tried(self, kind: Kind) -> bool:
+    def tried(self, kind: RungKind) -> bool:
         """Whether this was done, or refused by somebody: nothing is proposed twice."""
         return any(taken.kind == kind for taken in self.taken)
 
-    def tried_for_symptom(self, kind: Kind) -> bool:
+    def tried_for_symptom(self, kind: RungKind) -> bool:
         """Whether this was tried when the job had failed with the symptom that it has now."""
         symptoms = {attempt.number: attempt.symptom for attempt in self.attempts}
         return any(taken.kind == kind and symptoms.get(taken.attempt) == self.failing.symptom for taken in self.taken)
 
-    def nodes_of(self, *kinds: Kind) -> set[str]:
+    def nodes_of(self, *kinds: RungKind) -> set[str]:
         """Return the nodes that rungs of these kinds were for, done or refused."""
         return {node for taken in self.taken if taken.kind in kinds for node in taken.nodes}
 
@@ -80,7 +80,7 @@ class Trouble:
         """Return the nodes that checks or a replay have found."""
         return {node for taken in self.taken for node in taken.found}
 
-    def in_vain(self) -> Taken | None:
+    def in_vain(self) -> TriedRung | None:
         """Return the last eviction after which the job failed with the same symptom again."""
         symptoms = {attempt.number: attempt.symptom for attempt in self.attempts}
         return next(
@@ -95,7 +95,7 @@ class Trouble:
             None,
         )
 
-    def checks_since(self, eviction: Taken) -> list[Taken]:
+    def checks_since(self, eviction: TriedRung) -> list[TriedRung]:
         """Return the checks that came after an eviction, refused ones among them."""
         after = self.taken[self.taken.index(eviction) + 1 :]
         return [taken for taken in after if taken.kind == "probe"]

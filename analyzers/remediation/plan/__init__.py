@@ -1,9 +1,9 @@
 """From a verdict to what is worth doing: the set to take out, or the restart, of least expected loss (docs/plan.md)."""
 
-from analyzers.remediation.plan.choosing import Plan, choose
+from analyzers.remediation.plan.choice import Plan, choose_plan
 from analyzers.remediation.plan.costs import Costs
 from analyzers.remediation.plan.loss import Weighed
 from analyzers.remediation.plan.situation import Situation
-from analyzers.remediation.plan.survivability import lost_shards
+from analyzers.remediation.plan.survivability import find_lost_shards
 
-__all__ = ["Costs", "Plan", "Situation", "Weighed", "choose", "lost_shards"]
+__all__ = ["Costs", "Plan", "Situation", "Weighed", "choose_plan", "find_lost_shards"]

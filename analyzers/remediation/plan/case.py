@@ -8,16 +8,16 @@ import msgspec
 
 from analyzers.model.verdict import Verdict
 from analyzers.remediation.plan.costs import Costs
-from analyzers.remediation.plan.posterior import Doubt, guilt, posterior
+from analyzers.remediation.plan.posterior import RootPosterior, guilt_by_node, root_posteriors
 from analyzers.remediation.plan.situation import Situation
 
 GOES_ON = frozenset({"slow", "hardware", "numeric"})  # symptoms of a job that still takes steps
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict in its situation. ``named``: the nodes that the verdict's action would touch, in its order."""
 
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[RootPosterior, ...]
     guilt: dict[str, float]  # suspected node → that it is guilty of any root, its past included
     told: dict[str, float]  # the same, as the verdict alone tells it
     situation: Situation
@@ -29,13 +29,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None  # that it would restart
 
     @classmethod
-    def of(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> Case:
+    def of(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> PlanCase:
         """Put together what a verdict, a situation and the costs say; ``kind``: the harshest that the plan may be."""
-        doubts = posterior(verdict, situation.remembered)
+        doubts = root_posteriors(verdict, situation.remembered)
         return cls(
             doubts=doubts,
-            guilt=guilt(doubts),
-            told=guilt(posterior(verdict)),
+            guilt=guilt_by_node(doubts),
+            told=guilt_by_node(root_posteriors(verdict)),
             situation=situation,
             costs=costs,
             gpus=situation.gpus(least_ranks=verdict.coverage.ranks_expected or 0),

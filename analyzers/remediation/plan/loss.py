@@ -6,10 +6,10 @@ import math
 
 import msgspec
 
-from analyzers.remediation.plan.case import Case
+from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.costs import MOST_SECONDS
-from analyzers.remediation.plan.options import STARTS_WITHOUT, Option, barred
-from analyzers.remediation.plan.posterior import Doubt
+from analyzers.remediation.plan.options import STARTS_WITHOUT, Option, explain_bar
+from analyzers.remediation.plan.posterior import RootPosterior
 
 _CURED_BY = {"rollback": "code", "restart_job": "platform", "reattempt": "platform", "evict": "platform"}
 """The cause that is no machine and that an option ends for certain: older code, a start after somebody else's kill."""
@@ -28,9 +28,9 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
     barred: str = ""
 
 
-def weigh(option: Option, case: Case) -> Weighed:
+def weigh_option(option: Option, case: PlanCase) -> Weighed:
     """Sum up what an option is expected to lose."""
-    why, boundless = barred(option, case)
+    why, boundless = explain_bar(option, case)
     if boundless:
         return Weighed(option=option, expected_loss_gpu_hours=None, barred=why)
     parts = {
@@ -49,7 +49,7 @@ def weigh(option: Option, case: Case) -> Weighed:
     )
 
 
-def uncured(option: Option, doubt: Doubt, case: Case) -> float:
+def uncured(option: Option, doubt: RootPosterior, case: PlanCase) -> float:
     """Return the probability that a root strikes again.
 
     What stands still now has struck, whoever it was: unknown causes strike again too, unless the restart cured them. What a
@@ -63,7 +63,7 @@ def uncured(option: Option, doubt: Doubt, case: Case) -> float:
     return max(0.0, standing - cured) * (1 - restarted * case.costs.cured_by_restart(doubt.fault_class))
 
 
-def _restart(option: Option, case: Case) -> float:
+def _restart(option: Option, case: PlanCase) -> float:
     """The job, or the role, stands still until it has restarted and is where it was."""
     costs, gpus = case.costs, case.gpus
     if option.kind in _STOPS_NOTHING and case.goes_on:
@@ -80,7 +80,7 @@ def _restart(option: Option, case: Case) -> float:
     return gpus * seconds / 3_600
 
 
-def _again(option: Option, case: Case) -> float:
+def _again(option: Option, case: PlanCase) -> float:
     """What was missed strikes again: detect, restart and take a node out once more."""
     fails = 1 - math.prod(1 - uncured(option, doubt, case) for doubt in case.doubts)
     costs = case.costs
@@ -92,7 +92,7 @@ def _again(option: Option, case: Case) -> float:
     return fails * (case.gpus * seconds / 3_600 + max(0.0, later))
 
 
-def _innocent(option: Option, case: Case) -> float:
+def _innocent(option: Option, case: PlanCase) -> float:
     """A healthy node is drained, tested and returned."""
     if option.kind not in _TAKES_OUT:
         return 0.0
@@ -100,19 +100,19 @@ def _innocent(option: Option, case: Case) -> float:
     return innocent * case.situation.gpus_per_node * case.costs.innocent_hours
 
 
-def _tenants(option: Option, case: Case) -> float:
+def _tenants(option: Option, case: PlanCase) -> float:
     """Other jobs on the nodes lose a restart, and their work since a checkpoint of which nothing is known here."""
     seconds = case.costs.restart_seconds + case.costs.lost_work_seconds
     return sum(priced_tenants(option, case).values()) * seconds / 3_600
 
 
-def priced_tenants(option: Option, case: Case) -> dict[str, int]:
+def priced_tenants(option: Option, case: PlanCase) -> dict[str, int]:
     """Return the other jobs that an option stops, with all of their GPUs; one of which nobody knows the size has no price."""
     jobs = case.situation.jobs_on(option.nodes) if option.kind in STARTS_WITHOUT else {}
     return {job: gpus for job, gpus in jobs.items() if gpus}
 
 
-def _short(option: Option, case: Case, out: int) -> float:
+def _short(option: Option, case: PlanCase, out: int) -> float:
     """Without a spare the job goes on with fewer nodes, or waits where nobody has said that it can."""
     situation = case.situation
     if option.kind not in STARTS_WITHOUT or situation.spares is None:

@@ -8,9 +8,9 @@ from itertools import combinations
 import msgspec
 
 from analyzers.model.verdict import Verdict
-from analyzers.remediation.plan.case import Case
-from analyzers.remediation.plan.posterior import share_of
-from analyzers.remediation.plan.survivability import lost_shards
+from analyzers.remediation.plan.case import PlanCase
+from analyzers.remediation.plan.posterior import clamp_probability
+from analyzers.remediation.plan.survivability import find_lost_shards
 from analyzers.verdict.action import NOT_PROVEN
 
 MILDER = {
@@ -47,7 +47,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""  # the parallel group, or "role …", that the nodes are
 
 
-def harshest(verdict: Verdict) -> str:
+def harshest_kind(verdict: Verdict) -> str:
     """Return the harshest action that a plan may come to: the verdict's own, but for one machine whose process has died.
 
     Who says to look first may mean that somebody will: a hang's second look, another's word about the same rank. Of a
@@ -60,10 +60,10 @@ def harshest(verdict: Verdict) -> str:
         return action.kind
     (one,) = culprits
     named = one.kind == "node" and action.nodes == (one.id,)
-    return "evict" if named and share_of(one.probability) >= LEAST_NAMED else action.kind
+    return "evict" if named and clamp_probability(one.probability) >= LEAST_NAMED else action.kind
 
 
-def options(case: Case) -> list[Option]:
+def list_options(case: PlanCase) -> list[Option]:
     """Return what could be done, each once; sets that are barred are among them, so that a person sees what they would cost."""
     sets = dict.fromkeys(_sets(case)) if case.kind in ON_NODES else {}
     found = [Option(), *(Option(kind=case.kind, nodes=nodes) for nodes in sets)]
@@ -73,28 +73,28 @@ def options(case: Case) -> list[Option]:
     return found + [Option(kind=kind, role=role) for kind in (*whole, *MILDER[case.kind])]
 
 
-def barred(option: Option, case: Case) -> tuple[str, bool]:
+def explain_bar(option: Option, case: PlanCase) -> tuple[str, bool]:
     """Return why an option must not be chosen ("": it may), and whether its loss is beyond any bound."""
     situation, known = case.situation, case.situation.nodes
-    if option.kind in STARTS_WITHOUT and (lost := lost_shards(option.nodes, situation.holders)):
-        return f"the checkpoint shards of {some(lost)} would lose their last holder: copy them first", True
+    if option.kind in STARTS_WITHOUT and (lost := find_lost_shards(option.nodes, situation.holders)):
+        return f"the checkpoint shards of {list_some(lost)} would lose their last holder: copy them first", True
     if option.kind in STARTS_WITHOUT and known:
         left, least = situation.left_without(len(option.nodes)), max(1, situation.minimum_nodes or 1)
         if left < least:
             return f"{left} nodes would be left, and the job needs {least}: add spares first", True
     if unnamed := sorted(set(option.nodes).difference(case.named)):
-        return f"the verdict does not ask for {some(unnamed)}", False
+        return f"the verdict does not ask for {list_some(unnamed)}", False
     if known and (elsewhere := sorted(set(option.nodes).difference(known))):
-        return f"the job does not run on {some(elsewhere)} any more", False
+        return f"the job does not run on {list_some(elsewhere)} any more", False
     return "", False
 
 
-def some(names: list[str] | tuple[str, ...], most: int = 4) -> str:
+def list_some(names: list[str] | tuple[str, ...], most: int = 4) -> str:
     """List a few names."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _sets(case: Case) -> Iterator[tuple[str, ...]]:
+def _sets(case: PlanCase) -> Iterator[tuple[str, ...]]:
     """Yield sets of what the action names, and the most suspected of all together, named or not."""
     named = _by_guilt(case.named, case)
     if len(named) <= EVERY_SUBSET_OF:
@@ -107,11 +107,11 @@ def _sets(case: Case) -> Iterator[tuple[str, ...]]:
     yield from (tuple(sorted(suspected[:size])) for size in range(1, len(suspected) + 1))
 
 
-def _by_guilt(nodes: Iterable[str], case: Case) -> list[str]:
+def _by_guilt(nodes: Iterable[str], case: PlanCase) -> list[str]:
     return sorted(nodes, key=lambda node: (-case.guilt.get(node, 0.0), node))
 
 
-def _groups(case: Case) -> Iterator[Option]:
+def _groups(case: PlanCase) -> Iterator[Option]:
     """Yield the smallest parallel groups of the most suspected node, and its role, which others evict as a whole."""
     if case.kind != "evict" or not case.named:
         return

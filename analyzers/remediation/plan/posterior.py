@@ -18,7 +18,7 @@ from analyzers.model.verdict import Culprit, Verdict
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
-class Doubt(msgspec.Struct, frozen=True, kw_only=True):
+class RootPosterior(msgspec.Struct, frozen=True, kw_only=True):
     """One root. What ``nodes`` and ``elsewhere`` leave to 1 is unknown: a suspect on no known node is part of that."""
 
     fault_class: str = ""
@@ -31,7 +31,7 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
         return min(1.0, math.fsum(share for node, share in self.nodes.items() if node in out))
 
 
-def posterior(verdict: Verdict, remembered: Mapping[str, float] = NOTHING) -> tuple[Doubt, ...]:
+def root_posteriors(verdict: Verdict, remembered: Mapping[str, float] = NOTHING) -> tuple[RootPosterior, ...]:
     """Return a doubt for every root that must be cured before the job runs well.
 
     A root with several culprits has them all (a node and a second one that both stopped); any other has one guilty among its
@@ -50,7 +50,7 @@ def posterior(verdict: Verdict, remembered: Mapping[str, float] = NOTHING) -> tu
     return tuple(found)
 
 
-def guilt(doubts: Iterable[Doubt]) -> dict[str, float]:
+def guilt_by_node(doubts: Iterable[RootPosterior]) -> dict[str, float]:
     """Return the probability that a node is guilty of any root, for every node that is suspected."""
     innocent: dict[str, float] = {}
     for doubt in doubts:
@@ -59,21 +59,21 @@ def guilt(doubts: Iterable[Doubt]) -> dict[str, float]:
     return {node: 1 - chance for node, chance in innocent.items()}
 
 
-def share_of(probability: float) -> float:
+def clamp_probability(probability: float) -> float:
     """Bring what a document says to a probability: one that came from elsewhere may hold anything."""
     return min(1.0, max(0.0, probability)) if math.isfinite(probability) else 0.0
 
 
-def _doubt(entries: list[Culprit], cause: str, fault_class: str) -> Doubt:
+def _doubt(entries: list[Culprit], cause: str, fault_class: str) -> RootPosterior:
     nodes: dict[str, float] = defaultdict(float)
     elsewhere = 0.0
     for entry in entries:
         if cause != "machine" and entry.kind != "unknown":
-            elsewhere += share_of(entry.probability)
+            elsewhere += clamp_probability(entry.probability)
         elif cause == "machine" and entry.kind == "node":
-            nodes[entry.id] += share_of(entry.probability)
+            nodes[entry.id] += clamp_probability(entry.probability)
     total = max(1.0, elsewhere + math.fsum(nodes.values()))
-    return Doubt(
+    return RootPosterior(
         fault_class=fault_class,
         cause=cause,
         nodes={node: share / total for node, share in sorted(nodes.items())},
@@ -81,7 +81,7 @@ def _doubt(entries: list[Culprit], cause: str, fault_class: str) -> Doubt:
     )
 
 
-def _recalled(doubt: Doubt, remembered: Mapping[str, float]) -> Doubt:
+def _recalled(doubt: RootPosterior, remembered: Mapping[str, float]) -> RootPosterior:
     """Weigh each guilty node's share by its past, as Bayes says: what is unknown, and what is no machine, weighs as before."""
     known = {node: weight for node in doubt.nodes if math.isfinite(weight := remembered.get(node, 0.0)) and weight}
     if not known:

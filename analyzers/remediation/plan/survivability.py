@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 
-def lost_shards(out: Iterable[str], holders: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def find_lost_shards(out: Iterable[str], holders: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the nodes whose shards nobody would hold any more. ``out``: all nodes that go or are gone already.
 
     ``holders``: node → nodes with a copy of its shards; it holds them itself, listed or not. A node that is no key has

@@ -9,7 +9,6 @@ from functools import cache
 import msgspec
 import pytest
 
-from analyzers.incidents import every_analyzer, judge
 from analyzers.knowledge import Knowledge
 from analyzers.model import finding
 from analyzers.model.finding import Finding
@@ -17,6 +16,7 @@ from analyzers.model.topology import Topology, infer
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
 from analyzers.verdict import judge as judging
+from analyzers.verdict.judge import every_analyzer, judge
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     STEP_COLUMNS,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.incidents import judge
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.files.reading import read_paths
 from collectors.records import FlightRecorderDump
 from service.packaged_knowledge import load

@@ -9,11 +9,11 @@ import pytest
 
 import analyzers.knowledge
 from analyzers.diagnosis.hardware import analyze
-from analyzers.incidents import judge
 from analyzers.knowledge import parse
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology, infer
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.records import Device, DeviceState, KernelEvent, Members, Placement, Record, Samples
 
 FOLDER = Path(analyzers.knowledge.__file__).parent

@@ -6,9 +6,10 @@ from math import inf, nan
 
 import pytest
 
-from analyzers.incidents.detectors import every_detector, symptoms
+from analyzers.incidents.detectors import every_detector, find_symptoms
 from analyzers.incidents.job_views import JobView
-from analyzers.model.incident import Received, Symptom
+from analyzers.incidents.messages import Received
+from analyzers.model.incident import Symptom
 from collectors.records import DeviceState, KernelEvent, RasCommunicator, RasRank, Record, Samples
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import (
@@ -25,7 +26,7 @@ from tests.support.watched_jobs import (
 
 def told(job: WatchedJob, seconds: float) -> list[Symptom]:
     """The symptoms of a job after so many seconds."""
-    return symptoms(watched(job, seconds), START + seconds)
+    return find_symptoms(watched(job, seconds), START + seconds)
 
 
 def names(found: list[Symptom]) -> list[tuple[str, str]]:
@@ -83,7 +84,7 @@ def test_a_log_that_begins_before_its_reader_opens_nothing() -> None:
     job = WatchedJob(nodes=1, law=lambda _step, noise: noise.uniform(0.5, 3.0))
 
     assert all(
-        not symptoms(view, batch.received_at)
+        not find_symptoms(view, batch.received_at)
         for view in [JobView("run", 0)]
         for batch in job.batches(3_600.0, 4_200.0)
         if view.take(batch, batch.records) is None
@@ -110,7 +111,9 @@ def test_a_pause_is_expected_where_it_came_before() -> None:
     job = WatchedJob(law=lambda step, _noise: 61.0 if step % 500 == 0 else 1.0)
     view = watched(job, 700.0)
     opened = [
-        batch.received_at for batch in job.batches(700.0, 4_000.0) if symptoms(feed(view, [batch]), batch.received_at)
+        batch.received_at
+        for batch in job.batches(700.0, 4_000.0)
+        if find_symptoms(feed(view, [batch]), batch.received_at)
     ]
 
     assert opened == []
@@ -126,7 +129,7 @@ def test_one_slow_teller_is_named() -> None:
         records = [step_record(done[: -1 if rank == 2 and turn == 6 else None], rank) for rank in range(4) if done]
         view.take(Received(sequence=turn, received_at=at, sent_at=at, node="n0", records=tuple(records)), records)
 
-    (found,) = symptoms(view, START + 120.0)
+    (found,) = find_symptoms(view, START + 120.0)
     assert found.ranks == (2,)
 
 
@@ -161,7 +164,7 @@ def test_batches_that_waited_in_the_spool_are_no_silence() -> None:
         at = START + 1_200.0 + 0.1 * number
         late = Received(sequence=batch.sequence, received_at=at, sent_at=at, node=batch.node, records=batch.records)
         view.take(late, late.records)
-        assert symptoms(view, at) == []
+        assert find_symptoms(view, at) == []
 
 
 def test_a_captured_graph_hides_collectives_and_is_no_symptom() -> None:
@@ -190,7 +193,7 @@ def rings(open_since: float, until: float, ranks: int = 4, missing: int | None =
 
 def test_a_collective_that_most_of_its_members_wait_in_is_a_hang() -> None:
     """Three of four ranks are inside for more than 30 s, in a job that has run for an hour and tells of no steps."""
-    (found,) = symptoms(alone(*rings(3_000.0, 3_060.0)), START + 3_060.0)
+    (found,) = find_symptoms(alone(*rings(3_000.0, 3_060.0)), START + 3_060.0)
 
     assert names([found]) == [("hang", "outstanding")]
     assert found.ranks == (0, 1, 2)
@@ -200,9 +203,9 @@ def test_a_collective_that_most_of_its_members_wait_in_is_a_hang() -> None:
 def test_before_the_first_step_a_collective_may_take_ten_minutes() -> None:
     """A job that has moved for a minute only may still be starting: compiling, loading a checkpoint."""
     view = alone(*rings(60.0, 600.0))
-    assert symptoms(view, START + 600.0) == []
+    assert find_symptoms(view, START + 600.0) == []
 
-    assert names(symptoms(alone(*rings(60.0, 720.0)), START + 720.0)) == [("hang", "outstanding")]
+    assert names(find_symptoms(alone(*rings(60.0, 720.0)), START + 720.0)) == [("hang", "outstanding")]
 
 
 def counts(at: float, *launched: int) -> tuple[float, Record]:
@@ -216,8 +219,8 @@ def test_counts_that_stand_still_and_differ_are_a_hang() -> None:
     running = [counts(30.0 * turn, *[10 * turn] * 4) for turn in range(40)]
     stuck = [counts(1_200.0 + 30.0 * turn, 401, 401, 400, 401) for turn in range(4)]
 
-    assert symptoms(alone(*running, *stuck[:1]), START + 1_200.0) == []
-    assert names(symptoms(alone(*running, *stuck), START + 1_290.0)) == [("hang", "outstanding")]
+    assert find_symptoms(alone(*running, *stuck[:1]), START + 1_200.0) == []
+    assert names(find_symptoms(alone(*running, *stuck), START + 1_290.0)) == [("hang", "outstanding")]
 
 
 def ports(at: float, words: int, *, metric: str = "port_xmit_data_words_total") -> tuple[float, Record]:
@@ -235,9 +238,9 @@ def test_ports_that_stand_still_after_having_moved_are_a_hang() -> None:
     moving = [ports(10.0 * turn, turn * 10**9) for turn in range(30)]
     still = [ports(300.0 + 10.0 * turn, 29 * 10**9 + 50 * turn) for turn in range(14)]
 
-    assert symptoms(alone(*moving, *still[:8]), START + 380.0) == []
-    assert names(symptoms(alone(*moving, *still), START + 440.0)) == [("hang", "zero_traffic")]
-    assert symptoms(alone(*[ports(10.0 * turn, 7) for turn in range(60)]), START + 600.0) == []
+    assert find_symptoms(alone(*moving, *still[:8]), START + 380.0) == []
+    assert names(find_symptoms(alone(*moving, *still), START + 440.0)) == [("hang", "zero_traffic")]
+    assert find_symptoms(alone(*[ports(10.0 * turn, 7) for turn in range(60)]), START + 600.0) == []
 
 
 # --- ranks that end
@@ -298,7 +301,7 @@ def test_a_rank_that_is_not_seen_any_more_is_a_silence() -> None:
         gone = batch.received_at > START + 100.0
         records = [each for each in batch.records if not (gone and each.rank == 6)]
         view.take(batch, records)
-    found = [one for one in symptoms(view, START + 300.0) if one.detector == "rank_silent"]
+    found = [one for one in find_symptoms(view, START + 300.0) if one.detector == "rank_silent"]
 
     assert [one.ranks for one in found] == [(6,)]
 
@@ -378,7 +381,7 @@ def kernel(code: int, **more: object) -> Record:
 @pytest.mark.parametrize("code", [79, 48, 119, 95])
 def test_an_xid_that_asks_for_a_machine_is_a_symptom(code: int) -> None:
     """A GPU off the bus, or with a memory that failed, is told of at once, with its node."""
-    (found,) = symptoms(alone((50.0, kernel(code))), START + 51.0)
+    (found,) = find_symptoms(alone((50.0, kernel(code))), START + 51.0)
 
     assert names([found]) == [("hardware", "hardware_event")]
     assert found.nodes == ("n0",)
@@ -388,14 +391,14 @@ def test_an_xid_that_asks_for_a_machine_is_a_symptom(code: int) -> None:
 @pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 92, 4_000])
 def test_an_xid_of_the_application_opens_nothing(code: int) -> None:
     """What the program did itself, what was corrected, and a code that nobody knows, are left to the job's own signs."""
-    assert symptoms(alone((50.0, kernel(code))), START + 51.0) == []
+    assert find_symptoms(alone((50.0, kernel(code))), START + 51.0) == []
 
 
 def test_a_gpu_that_the_library_calls_lost_is_a_symptom() -> None:
     """Where no kernel log can be read, the library's word counts."""
     lost = DeviceState(device="GPU-1", state="lost", pci="0000:9b:00", node="n0", at=START + 50.0, source="nvml")
 
-    assert names(symptoms(alone((50.0, lost)), START + 51.0)) == [("hardware", "hardware_event")]
+    assert names(find_symptoms(alone((50.0, lost)), START + 51.0)) == [("hardware", "hardware_event")]
 
 
 # --- losses
@@ -428,13 +431,13 @@ USUAL = [2.0 + 0.01 * (step % 7) for step in range(100)]
 )
 def test_a_loss_five_times_the_usual_is_numeric_trouble(values: list[float], expected: list[str]) -> None:
     """Two such steps are, one is noise, what came back is over, and warming up is no trouble."""
-    assert [one.detector for one in symptoms(losses(values), START + len(values))] == expected
+    assert [one.detector for one in find_symptoms(losses(values), START + len(values))] == expected
 
 
 def test_nan_is_trouble_and_a_skipped_step_is_not() -> None:
     """A loss that is NaN is told of at once; a step that the optimizer skipped for an overflow is normal."""
     values = [*USUAL, nan]
 
-    assert names(symptoms(losses(values, flags={101: 1}), START + 101.0)) == [("numeric", "nan")]
-    assert symptoms(losses(values, flags={101: 3}, skipped=(101,)), START + 101.0) == []
-    assert symptoms(losses(values), START + 101.0) == []
+    assert names(find_symptoms(losses(values, flags={101: 1}), START + 101.0)) == [("numeric", "nan")]
+    assert find_symptoms(losses(values, flags={101: 3}, skipped=(101,)), START + 101.0) == []
+    assert find_symptoms(losses(values), START + 101.0) == []

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.incidents.fleet import Fleet, Shared, key_of
+from analyzers.incidents.fleet import Fleet, SharedIncident, incident_key
 from analyzers.incidents.fleet.rules import Rules
-from analyzers.incidents.fleet.signs import server_of
-from analyzers.incidents.state import NodeSeen
-from analyzers.model.incident import Incident, Received
+from analyzers.incidents.fleet.signs import file_server
+from analyzers.incidents.messages import Received
+from analyzers.incidents.state import NodeActivity
+from analyzers.model.incident import Incident
 from analyzers.model.verdict import to_json
 from collectors.records import (
     CollectorReport,
@@ -26,7 +27,7 @@ from collectors.records import (
     ProcessState,
     Record,
 )
-from service.engine.resuming import resume
+from service.engine.resume import resume_engine
 from service.packaged_knowledge import KnowledgeError, load
 from service.store.database import Database
 from service.store.models import Alarm as AlarmRow
@@ -143,7 +144,7 @@ def test_an_engine_that_starts_again_keeps_its_incident() -> None:
     shared = only(world)
     alarms = list(world.alarms)
     held = stored(shared, world.now)
-    assert key_of(held) == shared.key
+    assert incident_key(held) == shared.key
 
     world.fleet = Fleet(world.knowledge)
     world.fleet.restore([held], alarms)
@@ -158,7 +159,7 @@ def test_an_engine_that_starts_again_keeps_its_incident() -> None:
     assert world.over[shared.key] == "all of 20 agents report again"
 
 
-def stored(shared: Shared, at: float) -> Incident:
+def stored(shared: SharedIncident, at: float) -> Incident:
     """The incident that an engine would have stored for it, read back from JSON."""
     written = Incident(
         id="inc-2", kind="infrastructure", job=None, attempt=None, opened_at=at, onset_at=shared.symptom.at,
@@ -233,7 +234,7 @@ def test_no_batch_breaks_the_loop_or_evicts(batches: list[tuple[int, int, int, l
         received = Received(
             sequence=0, received_at=START + later, node=name, sent_at=START + later + skew, records=tuple(records)
         )
-        world.seen.setdefault(name, NodeSeen(START + later, START + later)).see(received)
+        world.seen.setdefault(name, NodeActivity(START + later, START + later)).see(received)
         world.fleet.take(received)
         world.now = START + later
         for shared in world.look().shared:
@@ -262,7 +263,7 @@ def test_an_alarm_that_passed_while_the_engine_was_down_is_over_with_the_next(da
     with database.transaction() as session:
         for kind, over_at in (("clock", None), ("coverage", START)):
             session.add(AlarmRow(kind=kind, job=None, text="off", nodes=["n1"], raised_at=START, over_at=over_at))
-    state = resume(database, load(), START + 60, lambda: None).state
+    state = resume_engine(database, load(), START + 60, lambda: None).state
     told = [
         alarm
         for looks in range(8)
@@ -308,4 +309,4 @@ def test_the_packaged_bounds_are_the_codes_own() -> None:
 )
 def test_the_server_of_a_mount(source: str, server: str) -> None:
     """What stands before the path; a file system that names none stands for itself."""
-    assert server_of(source) == server
+    assert file_server(source) == server

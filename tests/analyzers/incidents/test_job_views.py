@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from analyzers.incidents.detectors import symptoms
-from analyzers.incidents.job_views import JobView, allowed_seconds, moved, restarted
-from analyzers.model.incident import Incident, Received, Symptom
+from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.job_views import JobView, allowed_silence_seconds, ended_because, has_restarted
+from analyzers.incidents.messages import Received
+from analyzers.model.incident import Incident, Symptom
 from collectors.records import (
     CollectorReport,
     CommandResult,
@@ -57,7 +58,7 @@ def test_a_view_knows_who_runs_where_and_how_far() -> None:
     assert (view.newest_step, view.newest_step_at) == (88, START + 88.0)
     assert view.ended == {}
     assert view.rhythm.median_seconds() == pytest.approx(1.0)
-    assert allowed_seconds(view) == 8.0
+    assert allowed_silence_seconds(view) == 8.0
 
 
 def test_a_node_tells_how_it_fares() -> None:
@@ -122,8 +123,8 @@ def test_a_job_that_does_two_more_steps_moves_again() -> None:
     job = WatchedJob()
     view = watched(job, 110.0)
 
-    assert moved(view, incident(105.0, last_step=98), START + 110.0) is None
-    told = moved(watched(job, 130.0, view, since=110.0), incident(105.0, last_step=98), START + 130.0)
+    assert ended_because(view, incident(105.0, last_step=98), START + 110.0) is None
+    told = ended_because(watched(job, 130.0, view, since=110.0), incident(105.0, last_step=98), START + 130.0)
     assert told == "the job moves again: it has done step 118"
 
 
@@ -133,7 +134,7 @@ def test_a_hang_that_lasts_is_not_over() -> None:
     view = watched(job, 150.0)
     feed(view, [batch(151.0, step_record([(100, START + 100.0)]))])
 
-    assert moved(view, incident(120.0), START + 151.0) is None
+    assert ended_because(view, incident(120.0), START + 151.0) is None
 
 
 def test_a_counter_that_begins_anew_moves_too() -> None:
@@ -142,7 +143,7 @@ def test_a_counter_that_begins_anew_moves_too() -> None:
     rows = [(step, START + 200.0 + step) for step in range(1, 5)]
     feed(view, [batch(210.0, step_record(rows))])
 
-    assert moved(view, incident(150.0, last_step=990), START + 210.0) is not None
+    assert ended_because(view, incident(150.0, last_step=990), START + 210.0) is not None
 
 
 @pytest.mark.parametrize("ahead", [0.0, 30.0, -30.0])
@@ -155,16 +156,16 @@ def test_a_restart_that_nobody_counts_is_no_recovery(ahead: float) -> None:
     opened = incident(100.0, "crash")
 
     view = feed(JobView("run", 0), [batch(91.0, first, ahead=ahead)])
-    assert not restarted(view, opened)
-    assert restarted(feed(view, [batch(116.0, again, ahead=ahead)]), opened)
+    assert not has_restarted(view, opened)
+    assert has_restarted(feed(view, [batch(116.0, again, ahead=ahead)]), opened)
 
 
 def test_a_new_attempt_ends_the_incident_of_the_old_one() -> None:
     """As soon as a process of the next attempt runs."""
     view = feed(JobView("run", 1), [batch(10.0, ProcessState(rank=0, pid=10, state="R", at=START + 9.0))])
 
-    assert moved(view, incident(0.0, attempt=0), START + 10.0) == "attempt 1 runs"
-    assert moved(JobView("run", 1), incident(0.0, attempt=0), START + 10.0) is None
+    assert ended_because(view, incident(0.0, attempt=0), START + 10.0) == "attempt 1 runs"
+    assert ended_because(JobView("run", 1), incident(0.0, attempt=0), START + 10.0) is None
 
 
 def test_a_job_that_has_ended_has_no_incident() -> None:
@@ -173,17 +174,17 @@ def test_a_job_that_has_ended_has_no_incident() -> None:
     ended[3] = (99.0, 1, None)
     view = watched(WatchedJob(ended=ended, stopped_at=99.0), 110.0)
 
-    told = moved(view, incident(100.0), START + 110.0)
+    told = ended_because(view, incident(100.0), START + 110.0)
     assert told == "all 8 processes that were seen of the job have ended: 7 by signal 15, 1 with exit code 1"
-    assert moved(watched(WatchedJob(ended={3: (99.0, 1, None)}), 98.0), incident(90.0), START + 98.0) is None
+    assert ended_because(watched(WatchedJob(ended={3: (99.0, 1, None)}), 98.0), incident(90.0), START + 98.0) is None
 
 
 def test_a_crash_is_not_over_while_its_verdict_is_made() -> None:
     """A job that goes on without the rank keeps its incident for half a minute."""
     view = watched(WatchedJob(ended={5: (100.0, 1, None)}), 140.0)
 
-    assert moved(view, incident(101.0, "crash"), START + 120.0) is None
-    assert moved(view, incident(101.0, "crash"), START + 140.0) is not None
+    assert ended_because(view, incident(101.0, "crash"), START + 120.0) is None
+    assert ended_because(view, incident(101.0, "crash"), START + 140.0) is not None
 
 
 def test_a_spike_is_over_when_the_losses_are_as_before() -> None:
@@ -192,10 +193,13 @@ def test_a_spike_is_over_when_the_losses_are_as_before() -> None:
     rows = [(step, START + step) for step in range(1, len(values) + 1)]
     bad = feed(JobView("run", 0), [batch(63.0, step_record(rows[:62], loss=values[:62]))])
     good = feed(bad, [])
-    assert moved(good, incident(61.5, "numeric"), START + 63.0) is None
+    assert ended_because(good, incident(61.5, "numeric"), START + 63.0) is None
 
     feed(good, [batch(80.0, step_record(rows[62:], loss=values[62:]))])
-    assert moved(good, incident(61.5, "numeric"), START + 80.0) == "loss and gradient norm are as before at step 74"
+    assert (
+        ended_because(good, incident(61.5, "numeric"), START + 80.0)
+        == "loss and gradient norm are as before at step 74"
+    )
 
 
 # --- what may not matter
@@ -216,7 +220,7 @@ def story(seed: int) -> tuple[list[Received], float]:
 
 def told(view: JobView, now: float) -> list[dict[str, object]]:
     """What a view says, as plain values, instants rounded to a tenth: clocks are known that well."""
-    found = msgspec.to_builtins(symptoms(view, now))
+    found = msgspec.to_builtins(find_symptoms(view, now))
     return [{**one, "at": round(one["at"], 1)} for one in found]
 
 
@@ -283,7 +287,7 @@ def test_wild_instants_hurt_nobody(at: float) -> None:
     job.extra += [(60.0, "n0", record) for record in wild]
     view = watched(job, 260.0)
 
-    assert [one.detector for one in symptoms(view, START + 260.0)][:1] == ["no_progress"]
+    assert [one.detector for one in find_symptoms(view, START + 260.0)][:1] == ["no_progress"]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +309,7 @@ def test_records_that_are_cut_or_senseless_hurt_nobody(record: Record) -> None:
     """What does not fit together is passed over."""
     view = feed(JobView("run", 0), [batch(10.0, record), batch(20.0, record)])
 
-    assert symptoms(view, START + 20.0) == []
+    assert find_symptoms(view, START + 20.0) == []
 
 
 def test_a_flood_is_held_in_bounded_memory() -> None:
@@ -326,5 +330,5 @@ def test_the_same_view_gives_the_same_symptoms() -> None:
     batches, now = story(2)
     one, other = feed(JobView("run", 0), batches), feed(JobView("run", 0), batches)
 
-    first: list[Symptom] = symptoms(one, now)
-    assert first == symptoms(one, now) == symptoms(other, now)
+    first: list[Symptom] = find_symptoms(one, now)
+    assert first == find_symptoms(one, now) == find_symptoms(other, now)

@@ -10,24 +10,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.incidents.job_views import Rhythm
-from analyzers.incidents.job_views.rhythm import EARLY_SECONDS, MOST_PAUSES, MOST_ROWS, SHORTEST_SECONDS, Habit, Row
+from analyzers.incidents.job_views import StepRhythm
+from analyzers.incidents.job_views.step_rhythm import (
+    EARLY_SECONDS,
+    MOST_PAUSES,
+    MOST_ROWS,
+    SHORTEST_SECONDS,
+    Habit,
+    StepRow,
+)
 from tests.support.watched_jobs import START
 
 
-def rhythm(seconds: Callable[[int], float], steps: int, found: Rhythm | None = None, begin: int = 1) -> Rhythm:
+def rhythm(seconds: Callable[[int], float], steps: int, found: StepRhythm | None = None, begin: int = 1) -> StepRhythm:
     """The rhythm of a job whose step k takes so many seconds."""
-    found = found or Rhythm()
+    found = found or StepRhythm()
     at = found.rows[-1].at if found.rows else START
     for step in range(begin, begin + steps):
         at += seconds(step)
-        found.add(Row(at, step))
+        found.add(StepRow(at, step))
     return found
 
 
 def test_before_the_first_step_there_is_no_bound() -> None:
     """A job that has told of nothing may be silent for ever: other signs show that it does not start."""
-    assert Rhythm().allowed_seconds() == math.inf
+    assert StepRhythm().allowed_seconds() == math.inf
 
 
 def test_a_few_steps_give_a_wide_bound() -> None:
@@ -120,10 +127,10 @@ def test_the_order_in_which_steps_come_makes_no_difference(seconds: list[float],
     rows, at = [], START
     for step, taken in enumerate(seconds):
         at += taken
-        rows.append(Row(at, step))
+        rows.append(StepRow(at, step))
     shuffled = [*rows, *rows[::3]]
     order.shuffle(shuffled)
-    one, other = Rhythm(), Rhythm()
+    one, other = StepRhythm(), StepRhythm()
     for row in rows:
         one.add(row)
     for row in shuffled:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from analyzers.incidents.state import State
+from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Open, Received
+from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
-from analyzers.model.incident import Close, Instruction, Open, Received, Tick
 from collectors.records import Steps
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, WatchedJob
@@ -15,9 +15,9 @@ from tests.support.watched_jobs import START, WatchedJob
 
 def opened_and_closed(job: WatchedJob, seconds: float) -> list[tuple[float, str]]:
     """When incidents were opened and closed, by an engine whose judgements never come back."""
-    state, found = State(load()), list[tuple[float, str]]()
+    state, found = EngineState(load()), list[tuple[float, str]]()
 
-    def note(at: float, instructions: list[Instruction]) -> None:
+    def note(at: float, instructions: list[EngineInstruction]) -> None:
         for one in instructions:
             if isinstance(one, Open | Close):
                 found.append((round(at - START), type(one).__name__))
@@ -25,7 +25,7 @@ def opened_and_closed(job: WatchedJob, seconds: float) -> list[tuple[float, str]
     for batch in job.batches(0.0, seconds):
         state, told = step(state, batch, batch.received_at)
         note(batch.received_at, told)
-        state, told = step(state, Tick(), batch.received_at + 1.0)
+        state, told = step(state, EngineTick(), batch.received_at + 1.0)
         note(batch.received_at + 1.0, told)
     return found
 

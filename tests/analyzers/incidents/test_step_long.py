@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from analyzers.incidents import step as engine
-from analyzers.incidents.evidence import Evidence, selected
+from analyzers.incidents.evidence import Evidence, select_records
 from analyzers.incidents.job_views.processes import LARGEST_RANK
-from analyzers.incidents.state import FORGOTTEN_SECONDS, State
+from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Received
+from analyzers.incidents.state import FORGOTTEN_SECONDS, EngineState
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Close, Instruction, Judge, Judged, Open, Received, Symptom, Tick
+from analyzers.model.incident import Symptom
 from analyzers.model.verdict import Verdict
 from collectors.records import KernelEvent, Members, Placement, ProcessState, Record, Ring, Steps
 
@@ -21,14 +22,14 @@ class Fleet:
     """Nodes that tell of one job every ten seconds, and of themselves; a symptom from the twentieth second on."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.state, self.log, self.said = State(Knowledge()), list[Received](), list[Instruction]()
+        self.state, self.log, self.said = EngineState(Knowledge()), list[Received](), list[EngineInstruction]()
         self.placed: dict[str, int] = {"gpu-0": 0, "gpu-1": 1}
         self.idle = {"gpu-2"}  # which tells of itself only
         self.ahead: dict[str, float] = {}  # node → seconds of its clock
         self.seconds = 0
         symptom = Symptom(kind="hang", detector="no_progress", at=START + SOON, text="no step")
-        patch.setattr(engine, "symptoms", lambda _view, now: [symptom] if now > START + SOON else [])
-        patch.setattr(engine, "moved", lambda *_: None)
+        patch.setattr(engine, "find_symptoms", lambda _view, now: [symptom] if now > START + SOON else [])
+        patch.setattr(engine, "ended_because", lambda *_: None)
 
     def run(self, until: int) -> None:
         """Let time pass."""
@@ -38,8 +39,8 @@ class Fleet:
             if self.seconds % 10 == 0:
                 for node in [*self.placed, *self.idle]:
                     self._take(node, at)
-            if at >= min(self.state.ticked_at + 10.0, engine.due(self.state) or 1e18):
-                self._step(engine.step(self.state, Tick(), at)[1], at)
+            if at >= min(self.state.ticked_at + 10.0, engine.next_due_at(self.state) or 1e18):
+                self._step(engine.step(self.state, EngineTick(), at)[1], at)
 
     def _take(self, node: str, at: float) -> None:
         told = KernelEvent(node=node, at=at, event="link_up", text=f"at {at}", source="kmsg")
@@ -57,7 +58,7 @@ class Fleet:
         self.log.append(batch)
         self._step(engine.step(self.state, batch, at)[1], at)
 
-    def _step(self, said: list[Instruction], at: float) -> None:
+    def _step(self, said: list[EngineInstruction], at: float) -> None:
         self.said += said
         for one in said:
             if isinstance(one, Judge):
@@ -78,7 +79,7 @@ class Fleet:
         for batch in self.log:
             if opened.incident.after < batch.sequence <= judge.cut.through:
                 kept.setdefault(batch.node, Evidence()).add(batch.sequence, batch.records)
-        return selected(kept, nodes[: judge.cut.nodes], opened.context, judge.cut, "llama", 1)
+        return select_records(kept, nodes[: judge.cut.nodes], opened.context, judge.cut, "llama", 1)
 
 
 def test_a_node_that_joins_late_is_replayed_as_it_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_a_job_that_nobody_tells_of_has_no_incident_for_ever(monkeypatch: pytest
 
 def test_names_without_end_are_held_in_bounded_memory() -> None:
     """One agent that tells of ever new jobs, tellers and ranks: of none of them is more kept than a bound."""
-    state = State(Knowledge())
+    state = EngineState(Knowledge())
     for number in range(400):
         at = START + number
         steps = [
@@ -136,7 +137,7 @@ def test_names_without_end_are_held_in_bounded_memory() -> None:
             sequence=number + 1, received_at=at, node="gpu-0", records=(*steps, *states, *rings), sent_at=at
         )
         engine.step(state, batch, at)
-        engine.step(state, Tick(), at)
+        engine.step(state, EngineTick(), at)
 
     view = state.jobs["llama", 1]
     assert max(len(state.jobs), len(state.told_at), len(view.progress.tellings)) <= 2 * 64
@@ -145,13 +146,13 @@ def test_names_without_end_are_held_in_bounded_memory() -> None:
 
 def test_a_job_that_is_started_again_and_again_stays_in_sight() -> None:
     """A crash loop of a hundred attempts within the hour: the newest is watched, and their number is bounded."""
-    state = State(Knowledge())
+    state = EngineState(Knowledge())
     for attempt in range(100):
         at = START + 30.0 * attempt
         record = ProcessState(job="llama", attempt=attempt, rank=0, source="p", pid=100 + attempt, state="R", at=at)
         batch = Received(sequence=attempt + 1, received_at=at, node="gpu-0", records=(record,), sent_at=at)
         engine.step(state, batch, at)
-        engine.step(state, Tick(), at)
+        engine.step(state, EngineTick(), at)
 
     assert ("llama", 99) in state.jobs
     assert len(state.jobs) <= 65

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analyzers.incidents import judge
 from analyzers.model.rings import FRESH_SECONDS, with_rings
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.live import Asked
 from collectors.live.ring import RingCollector
 from collectors.live.sources.host import Host

@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from analyzers.remediation.burn_in import fit, stood, troubled
+from analyzers.remediation.burn_in import add_good_seconds, explain_unfit, restart_hours
 from analyzers.remediation.node_history import (
     DAY_SECONDS,
     HOUR_SECONDS,
-    Happened,
-    Kind,
+    NodeEvent,
+    NodeEventKind,
     NodeRecord,
-    probability,
-    updated,
+    fault_probability,
+    update_record,
 )
 from tests.analyzers.remediation.test_node_history import NOW, WEIGHTS, record_of, told
 
@@ -22,19 +22,21 @@ from tests.analyzers.remediation.test_node_history import NOW, WEIGHTS, record_o
 def test_a_returned_node_burns_in() -> None:
     """A node that came back is fit after a day of good steps; idle hours do not count, and the sentence says how many did."""
     out = told("named", "evicted", "cured")
-    back = updated(out, Happened(kind="returned"), NOW + HOUR_SECONDS, WEIGHTS)
+    back = update_record(out, NodeEvent(kind="returned"), NOW + HOUR_SECONDS, WEIGHTS)
 
-    assert fit(NodeRecord(node="gpu-8"), NOW, WEIGHTS) is None
-    assert "has not come back" in (fit(out, NOW, WEIGHTS) or "")
-    ran = stood(back, 1.5 * HOUR_SECONDS, NOW + 3 * HOUR_SECONDS, WEIGHTS)
+    assert explain_unfit(NodeRecord(node="gpu-8"), NOW, WEIGHTS) is None
+    assert "has not come back" in (explain_unfit(out, NOW, WEIGHTS) or "")
+    ran = add_good_seconds(back, 1.5 * HOUR_SECONDS, NOW + 3 * HOUR_SECONDS, WEIGHTS)
     assert "2.5 h ago; jobs ran well on it for 1.5 h since, of 24" in (
-        fit(ran, NOW + 3.5 * HOUR_SECONDS, WEIGHTS) or ""
+        explain_unfit(ran, NOW + 3.5 * HOUR_SECONDS, WEIGHTS) or ""
     )
-    assert fit(back, NOW + 99 * HOUR_SECONDS, WEIGHTS) is not None
-    done = stood(ran, 22.5 * HOUR_SECONDS, NOW + 30 * HOUR_SECONDS, WEIGHTS)
-    assert fit(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) is None
+    assert explain_unfit(back, NOW + 99 * HOUR_SECONDS, WEIGHTS) is not None
+    done = add_good_seconds(ran, 22.5 * HOUR_SECONDS, NOW + 30 * HOUR_SECONDS, WEIGHTS)
+    assert explain_unfit(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) is None
     assert [line.kind for line in done.history] == ["named", "evicted", "cured", "returned", "burn_in_passed"]
-    assert probability(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) < probability(ran, NOW + 30 * HOUR_SECONDS, WEIGHTS)
+    assert fault_probability(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) < fault_probability(
+        ran, NOW + 30 * HOUR_SECONDS, WEIGHTS
+    )
 
 
 def test_a_passed_check_ends_the_burn_in() -> None:
@@ -42,59 +44,65 @@ def test_a_passed_check_ends_the_burn_in() -> None:
     after = told("evicted", "returned", "probe_passed", each_seconds=60)
     before = told("evicted", "probe_passed", "returned", each_seconds=60)
 
-    assert fit(after, NOW, WEIGHTS) is None
-    assert fit(before, NOW, WEIGHTS) is None
+    assert explain_unfit(after, NOW, WEIGHTS) is None
+    assert explain_unfit(before, NOW, WEIGHTS) is None
 
 
 def test_trouble_begins_the_burn_in_anew() -> None:
     """A recurrence and trouble reset the good hours, the latter without moving the odds; a failed check takes the node out."""
-    back = stood(told("evicted", "returned", each_seconds=60), 23 * HOUR_SECONDS, NOW + 23 * HOUR_SECONDS, WEIGHTS)
-    shaken = troubled(back, NOW + 23 * HOUR_SECONDS, "inc-1")
-    again = updated(back, Happened(kind="recurred"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
-    failed = updated(back, Happened(kind="probe_failed"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
+    back = add_good_seconds(
+        told("evicted", "returned", each_seconds=60), 23 * HOUR_SECONDS, NOW + 23 * HOUR_SECONDS, WEIGHTS
+    )
+    shaken = restart_hours(back, NOW + 23 * HOUR_SECONDS, "inc-1")
+    again = update_record(back, NodeEvent(kind="recurred"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
+    failed = update_record(back, NodeEvent(kind="probe_failed"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
 
     later = NOW + 24 * HOUR_SECONDS
-    assert fit(stood(back, HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is None
+    assert explain_unfit(add_good_seconds(back, HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is None
     for one in (again, shaken):
-        assert "1.0 h ago; jobs ran well on it for 0.0 h" in (fit(one, later, WEIGHTS) or "")
-        assert fit(stood(one, 23 * HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is not None
+        assert "1.0 h ago; jobs ran well on it for 0.0 h" in (explain_unfit(one, later, WEIGHTS) or "")
+        assert explain_unfit(add_good_seconds(one, 23 * HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is not None
     assert shaken.log_odds == back.log_odds
-    assert troubled(back, NOW - HOUR_SECONDS, "before it came back") == back
-    assert "failed a check" in (fit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) or "")
+    assert restart_hours(back, NOW - HOUR_SECONDS, "before it came back") == back
+    assert "failed a check" in (explain_unfit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) or "")
 
 
 def test_an_acquitted_node_returns_at_once() -> None:
     """A node whose eviction cured nothing needs no burn-in where the verdict was unsure, and one where it was sure."""
-    named = (Happened(kind="named", probability=0.5), NOW)
-    story = [Happened(kind="evicted"), Happened(kind="not_cured"), Happened(kind="returned")]
+    named = (NodeEvent(kind="named", probability=0.5), NOW)
+    story = [NodeEvent(kind="evicted"), NodeEvent(kind="not_cured"), NodeEvent(kind="returned")]
 
     record = record_of(named, *((one, NOW + number) for number, one in enumerate(story, 1)))
 
     surely = record_of(
-        (Happened(kind="named", probability=0.99), NOW), *((one, NOW + number) for number, one in enumerate(story, 1))
+        (NodeEvent(kind="named", probability=0.99), NOW), *((one, NOW + number) for number, one in enumerate(story, 1))
     )
 
-    assert probability(record, NOW + 3, WEIGHTS) < WEIGHTS.burn_in.acquitted_below
-    assert fit(record, NOW + 3, WEIGHTS) is None
-    assert "wait, or check it" in (fit(surely, NOW + 3, WEIGHTS) or "")
+    assert fault_probability(record, NOW + 3, WEIGHTS) < WEIGHTS.burn_in.acquitted_below
+    assert explain_unfit(record, NOW + 3, WEIGHTS) is None
+    assert "wait, or check it" in (explain_unfit(surely, NOW + 3, WEIGHTS) or "")
 
 
 def test_what_is_old_moves_no_state() -> None:
     """A return that is told after a later eviction leaves the node out."""
-    record = record_of((Happened(kind="evicted"), NOW), (Happened(kind="returned"), NOW - 60))
+    record = record_of((NodeEvent(kind="evicted"), NOW), (NodeEvent(kind="returned"), NOW - 60))
 
-    assert "has not come back" in (fit(record, NOW, WEIGHTS) or "")
+    assert "has not come back" in (explain_unfit(record, NOW, WEIGHTS) or "")
 
 
 def test_good_hours_do_not_clear_an_offender() -> None:
     """A node that was evicted three times in a month is fit after a passed check only, until the month is over."""
-    story: list[Kind] = ["evicted", "returned"]
-    record = stood(told(*story * 3, each_seconds=HOUR_SECONDS), 99 * HOUR_SECONDS, NOW + 99 * HOUR_SECONDS, WEIGHTS)
+    story: list[NodeEventKind] = ["evicted", "returned"]
+    record = add_good_seconds(
+        told(*story * 3, each_seconds=HOUR_SECONDS), 99 * HOUR_SECONDS, NOW + 99 * HOUR_SECONDS, WEIGHTS
+    )
 
-    assert "evicted 3 times in 28 days" in (fit(record, NOW + 100 * HOUR_SECONDS, WEIGHTS) or "")
-    assert fit(updated(record, Happened(kind="probe_passed"), NOW + 1, WEIGHTS), NOW + 1, WEIGHTS) is None
-    assert fit(record, NOW + 29 * DAY_SECONDS, WEIGHTS) is None
-    assert stood(record, 60.0, NOW + 29 * DAY_SECONDS, WEIGHTS).burn_in == "healthy"
+    assert "evicted 3 times in 28 days" in (explain_unfit(record, NOW + 100 * HOUR_SECONDS, WEIGHTS) or "")
+    assert (
+        explain_unfit(update_record(record, NodeEvent(kind="probe_passed"), NOW + 1, WEIGHTS), NOW + 1, WEIGHTS) is None
+    )
+    assert explain_unfit(record, NOW + 29 * DAY_SECONDS, WEIGHTS) is None
+    assert add_good_seconds(record, 60.0, NOW + 29 * DAY_SECONDS, WEIGHTS).burn_in == "healthy"
 
 
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf])
@@ -102,5 +110,5 @@ def test_seconds_that_cannot_be_are_not_counted(seconds: float) -> None:
     """Good time that is no number, or runs backwards, ends no burn-in."""
     back = told("evicted", "returned", each_seconds=60)
 
-    assert stood(back, seconds, NOW + 60, WEIGHTS).burn_in == "burning_in"
-    assert stood(back, 99 * HOUR_SECONDS, NOW - HOUR_SECONDS, WEIGHTS) == back
+    assert add_good_seconds(back, seconds, NOW + 60, WEIGHTS).burn_in == "burning_in"
+    assert add_good_seconds(back, 99 * HOUR_SECONDS, NOW - HOUR_SECONDS, WEIGHTS) == back

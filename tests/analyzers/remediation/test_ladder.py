@@ -13,28 +13,37 @@ from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import weights
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from analyzers.remediation.dual_phase import intersect
-from analyzers.remediation.ladder import Alert, Attempt, History, Layout, Rung, Taken, failed, next_rung
+from analyzers.remediation.dual_phase import intersect_groups
+from analyzers.remediation.ladder import (
+    JobAttempt,
+    JobHistory,
+    JobLayout,
+    NetworkAlert,
+    Rung,
+    TriedRung,
+    build_attempt,
+    next_rung,
+)
 from service.packaged_knowledge import load
 from tests.analyzers.remediation.test_dual_phase import replayed
 
 BOUNDS = weights(load()).ladder
 AT = 1_000_000.0
 NODES = tuple(f"n{number}" for number in range(24))
-LAYOUT = Layout(pipeline_nodes=4, data_parallel=6)
-HANG = Attempt(number=2, code_version="b", ended_at=AT, symptom="hang", cause="unknown")
-WELL = Attempt(number=1, code_version="a", ended_at=AT - 9_000, good_seconds=7_200.0)
+LAYOUT = JobLayout(pipeline_nodes=4, data_parallel=6)
+HANG = JobAttempt(number=2, code_version="b", ended_at=AT, symptom="hang", cause="unknown")
+WELL = JobAttempt(number=1, code_version="a", ended_at=AT - 9_000, good_seconds=7_200.0)
 
 
-def asked(*attempts: Attempt, taken: Iterable[Taken] = (), alerts: Iterable[Alert] = ()) -> Rung:
+def asked(*attempts: JobAttempt, taken: Iterable[TriedRung] = (), alerts: Iterable[NetworkAlert] = ()) -> Rung:
     """Ask for the next rung of a job of 24 nodes."""
-    history = History(
+    history = JobHistory(
         at=AT, attempts=attempts, taken=tuple(taken), alerts=tuple(alerts), nodes=NODES, layout=LAYOUT
     )  # fmt: skip
     return next_rung(history, BOUNDS)
 
 
-def again(attempt: Attempt, **changed: object) -> Attempt:
+def again(attempt: JobAttempt, **changed: object) -> JobAttempt:
     """The job failed in the same way again, after another start."""
     return replace(attempt, number=attempt.number + 1, **changed)
 
@@ -57,7 +66,7 @@ def test_the_whole_ladder() -> None:
     """Eviction, checks of the others, reattempt, rollback to the commit that ran well, replay, and then a person."""
     first = replace(HANG, proven=("n7",))
     attempts = [WELL, first]
-    taken: list[Taken] = []
+    taken: list[TriedRung] = []
     rungs: list[Rung] = []
     for _ in range(7):
         rung = asked(*attempts, taken=taken)
@@ -65,7 +74,7 @@ def test_the_whole_ladder() -> None:
         if rung.kind == "none":
             break
         number = attempts[-1].number
-        taken.append(Taken(kind=rung.kind, attempt=number, nodes=rung.nodes, code_version=rung.code_version))
+        taken.append(TriedRung(kind=rung.kind, attempt=number, nodes=rung.nodes, code_version=rung.code_version))
         if rung.kind in ("evict", "reattempt", "rollback"):
             attempts.append(replace(HANG, number=number + 1, code_version=rung.code_version or "b"))
 
@@ -81,11 +90,11 @@ def test_a_second_eviction_needs_checks() -> None:
     """After an eviction in vain a new proof is checked first; what fails its checks leaves, with no further proof."""
     first = replace(HANG, proven=("n7",))
     second = again(first, proven=("n9",))
-    evicted = Taken(kind="evict", attempt=2, nodes=("n7",))
+    evicted = TriedRung(kind="evict", attempt=2, nodes=("n7",))
 
     checks = asked(WELL, first, second, taken=[evicted])
-    found = Taken(kind="probe", attempt=3, nodes=checks.nodes, found=("n9",))
-    passed = Taken(kind="probe", attempt=3, nodes=checks.nodes)
+    found = TriedRung(kind="probe", attempt=3, nodes=checks.nodes, found=("n9",))
+    passed = TriedRung(kind="probe", attempt=3, nodes=checks.nodes)
 
     assert (checks.kind, checks.nodes) == ("probe", ("n9",))
     assert asked(WELL, first, second, taken=[evicted, found]) == Rung(
@@ -100,9 +109,9 @@ def test_proof_that_outlives_checks_evicts() -> None:
     second = again(first, proven=("n9",))
     third = again(second)
     taken = [
-        Taken(kind="evict", attempt=2, nodes=("n7",)),
-        Taken(kind="probe", attempt=3, nodes=("n9",)),
-        Taken(kind="reattempt", attempt=3),
+        TriedRung(kind="evict", attempt=2, nodes=("n7",)),
+        TriedRung(kind="probe", attempt=3, nodes=("n9",)),
+        TriedRung(kind="reattempt", attempt=3),
     ]
 
     assert asked(WELL, first, second, third, taken=taken).nodes == ("n9",)
@@ -115,7 +124,7 @@ def test_another_symptom_is_no_failure_of_the_eviction() -> None:
     first = replace(HANG, proven=("n7",))
     second = again(first, symptom="crash", proven=("n9",))
 
-    rung = asked(WELL, first, second, taken=[Taken(kind="evict", attempt=2, nodes=("n7",))])
+    rung = asked(WELL, first, second, taken=[TriedRung(kind="evict", attempt=2, nodes=("n7",))])
 
     assert (rung.kind, rung.nodes) == ("evict", ("n9",))
 
@@ -123,7 +132,7 @@ def test_another_symptom_is_no_failure_of_the_eviction() -> None:
 def test_a_job_that_ran_well_again_begins_anew() -> None:
     """Half an hour of good steps ends a trouble: what fails after it is a new one, and proof evicts at once."""
     first = replace(HANG, proven=("n7",))
-    evicted = Taken(kind="evict", attempt=2, nodes=("n7",))
+    evicted = TriedRung(kind="evict", attempt=2, nodes=("n7",))
     soon = again(first, proven=("n9",), good_seconds=1_799.0)
     later = replace(soon, good_seconds=1_800.0)
     returned = replace(later, proven=("n7",))
@@ -139,9 +148,9 @@ def test_an_exception_everywhere_goes_straight_to_rollback() -> None:
     older = replace(WELL, number=0, code_version="z")
 
     first = asked(older, WELL, raised)
-    back = Taken(kind="rollback", attempt=2, code_version="a")
+    back = TriedRung(kind="rollback", attempt=2, code_version="a")
     second = asked(older, WELL, raised, again(raised, code_version="a"), taken=[back])
-    back_again = Taken(kind="rollback", attempt=3, code_version="z")
+    back_again = TriedRung(kind="rollback", attempt=3, code_version="z")
     third = asked(
         older, WELL, raised, again(raised, code_version="a"), replace(raised, number=4, code_version="z"),
         taken=[back, back_again],
@@ -166,7 +175,7 @@ def test_code_is_not_rolled_back_and_forth() -> None:
     late = replace(HANG, fault_class="exception_all_ranks", good_seconds=7_200.0)
     later = again(late, code_version="a")
 
-    rung = asked(WELL, late, later, taken=[Taken(kind="rollback", attempt=2, code_version="a")])
+    rung = asked(WELL, late, later, taken=[TriedRung(kind="rollback", attempt=2, code_version="a")])
 
     assert rung.kind == "none"
     assert "its authors have to look" in rung.why
@@ -175,7 +184,7 @@ def test_code_is_not_rolled_back_and_forth() -> None:
 def test_code_that_ran_well_is_not_rolled_back_on_a_guess() -> None:
     """Where the failing code has run well before, the rung is passed over, and the last sentence says why."""
     older, same = replace(WELL, number=0, code_version="z"), replace(HANG, code_version="a")
-    taken = [Taken(kind="reattempt", attempt=2), Taken(kind="replay", attempt=3)]
+    taken = [TriedRung(kind="reattempt", attempt=2), TriedRung(kind="replay", attempt=3)]
 
     assert asked(older, WELL, same, again(same), taken=taken[:1]).kind == "replay"
     assert "no rollback: a has run well" in asked(older, WELL, same, again(same), taken=taken).why
@@ -185,7 +194,7 @@ def test_unknown_code_is_not_rolled_back() -> None:
     """Where nobody knows what code runs, no commit is named."""
     unknown = replace(HANG, code_version=None)
 
-    rung = asked(WELL, unknown, again(unknown), taken=[Taken(kind="reattempt", attempt=2)])
+    rung = asked(WELL, unknown, again(unknown), taken=[TriedRung(kind="reattempt", attempt=2)])
 
     assert rung.kind == "replay"
 
@@ -197,7 +206,7 @@ def test_unknown_code_is_not_rolled_back() -> None:
 def test_network_alerts_act_from_the_second_in_five_minutes(seconds_ago: tuple[float, ...], acts: bool) -> None:
     """One alert, or two that lie further apart, are tolerated; two of one node in five minutes act."""
     network = replace(HANG, cause="network", ended_at=None, proven=("n7",))
-    alerts = [Alert(node="n7", at=AT - seconds) for seconds in seconds_ago]
+    alerts = [NetworkAlert(node="n7", at=AT - seconds) for seconds in seconds_ago]
 
     assert asked(WELL, network, alerts=alerts).kind == ("evict" if acts else "none")
 
@@ -206,7 +215,7 @@ def test_alerts_of_two_nodes_are_one_each() -> None:
     """Two nodes with one alert each are tolerated: it takes two of the same node."""
     network = replace(HANG, cause="network", ended_at=None)
 
-    rung = asked(WELL, network, alerts=[Alert(node="n7", at=AT - 9), Alert(node="n8", at=AT - 8)])
+    rung = asked(WELL, network, alerts=[NetworkAlert(node="n7", at=AT - 9), NetworkAlert(node="n8", at=AT - 8)])
 
     assert rung.kind == "none"
     assert "2 alerts of one node within 300 s would decide" in rung.why
@@ -216,7 +225,7 @@ def test_alerts_without_proof_are_checked() -> None:
     """A node whose network alerts twice is checked, not evicted, and a node that is proven without alerts stays."""
     network = replace(HANG, cause="network", ended_at=None, proven=("n9",))
 
-    rung = asked(WELL, network, alerts=[Alert(node="n7", at=AT - 9), Alert(node="n7", at=AT - 8)])
+    rung = asked(WELL, network, alerts=[NetworkAlert(node="n7", at=AT - 9), NetworkAlert(node="n7", at=AT - 8)])
 
     assert (rung.kind, rung.nodes) == ("probe", ("n7",))
 
@@ -224,8 +233,8 @@ def test_alerts_without_proof_are_checked() -> None:
 def test_a_broken_network_ends_with_a_person() -> None:
     """A job that the network ended is started again, once; a node that is named twice is checked, and none leaves."""
     network = replace(HANG, cause="network", proven=("n7",))
-    retried = Taken(kind="reattempt", attempt=2)
-    checked = Taken(kind="probe", attempt=3, nodes=("n7",))
+    retried = TriedRung(kind="reattempt", attempt=2)
+    checked = TriedRung(kind="probe", attempt=3, nodes=("n7",))
 
     assert asked(WELL, network).kind == "reattempt"
     assert asked(WELL, network, again(network), taken=[retried]).kind == "probe"
@@ -236,7 +245,7 @@ def test_a_broken_network_ends_with_a_person() -> None:
 def test_what_is_not_in_the_job_takes_nothing_from_it(cause: str) -> None:
     """Storage, platform, data and imbalance leave a running job alone, and start an ended one again, once."""
     ended = replace(HANG, cause=cause)
-    retried = Taken(kind="reattempt", attempt=2)
+    retried = TriedRung(kind="reattempt", attempt=2)
 
     assert asked(WELL, replace(ended, ended_at=None)).kind == "none"
     assert asked(WELL, ended).kind == "reattempt"
@@ -256,8 +265,8 @@ def test_a_node_that_is_named_twice_is_checked() -> None:
     suspected = replace(HANG, suspects=("n7",))
 
     first = asked(WELL, suspected)
-    second = asked(WELL, suspected, again(suspected), taken=[Taken(kind="reattempt", attempt=2)])
-    other = asked(WELL, suspected, again(suspected, suspects=("n8",)), taken=[Taken(kind="reattempt", attempt=2)])
+    second = asked(WELL, suspected, again(suspected), taken=[TriedRung(kind="reattempt", attempt=2)])
+    other = asked(WELL, suspected, again(suspected, suspects=("n8",)), taken=[TriedRung(kind="reattempt", attempt=2)])
 
     assert first.kind == "reattempt"
     assert (second.kind, second.nodes) == ("probe", ("n7",))
@@ -267,7 +276,7 @@ def test_a_node_that_is_named_twice_is_checked() -> None:
 def test_what_was_refused_is_not_proposed_again() -> None:
     """An eviction that a person refused is not proposed again, nor counted as one that did not help."""
     proven = replace(HANG, proven=("n7",))
-    refused = Taken(kind="evict", attempt=2, nodes=("n7",), outcome="refused")
+    refused = TriedRung(kind="evict", attempt=2, nodes=("n7",), outcome="refused")
 
     assert asked(WELL, proven, taken=[refused]).kind == "reattempt"
     next_one = asked(WELL, proven, again(proven, proven=("n9",)), taken=[refused])
@@ -279,7 +288,7 @@ def test_the_outcome_is_waited_for(outcome: str) -> None:
     """Until the job has started again, or the last thing has ended, nothing further is tried."""
     proven = replace(HANG, proven=("n7",))
 
-    rung = asked(WELL, proven, taken=[Taken(kind="evict", attempt=2, nodes=("n7",), outcome=outcome)])  # type: ignore[arg-type]
+    rung = asked(WELL, proven, taken=[TriedRung(kind="evict", attempt=2, nodes=("n7",), outcome=outcome)])  # type: ignore[arg-type]
 
     assert rung.kind == "none"
     assert "not" in rung.why
@@ -287,15 +296,15 @@ def test_the_outcome_is_waited_for(outcome: str) -> None:
 
 def test_a_replay_evicts_the_one_machine_it_names() -> None:
     """One machine in both bad groups leaves; several are checked first."""
-    tried = [Taken(kind="reattempt", attempt=2), Taken(kind="rollback", attempt=3, code_version="a")]
+    tried = [TriedRung(kind="reattempt", attempt=2), TriedRung(kind="rollback", attempt=3, code_version="a")]
     attempts = (WELL, HANG, again(HANG), replace(HANG, number=4, code_version="a"))
-    one = Taken(kind="replay", attempt=4, found=("n13",))
-    two = Taken(kind="replay", attempt=4, found=("n13", "n15"))
+    one = TriedRung(kind="replay", attempt=4, found=("n13",))
+    two = TriedRung(kind="replay", attempt=4, found=("n13", "n15"))
 
     assert asked(*attempts, taken=[*tried, one]).nodes == ("n13",)
     checks = asked(*attempts, taken=[*tried, two])
     assert (checks.kind, checks.nodes) == ("probe", ("n13", "n15"))
-    checked = Taken(kind="probe", attempt=4, nodes=("n13", "n15"), found=("n15",))
+    checked = TriedRung(kind="probe", attempt=4, nodes=("n13", "n15"), found=("n15",))
     assert asked(*attempts, taken=[*tried, two, checked]).nodes == ("n15",)
     passed = replace(checked, found=())
     assert asked(*attempts, taken=[*tried, two, passed]).kind == "none"
@@ -303,8 +312,10 @@ def test_a_replay_evicts_the_one_machine_it_names() -> None:
 
 def test_a_replay_that_cannot_be_is_told() -> None:
     """Without a layout, or with one that tells no machines apart, a person has to look, and reads why."""
-    history = History(at=AT, attempts=(HANG, again(HANG)), taken=(Taken(kind="reattempt", attempt=2),), nodes=NODES)
-    ambiguous = replace(history, layout=Layout(pipeline_nodes=6, data_parallel=4))
+    history = JobHistory(
+        at=AT, attempts=(HANG, again(HANG)), taken=(TriedRung(kind="reattempt", attempt=2),), nodes=NODES
+    )
+    ambiguous = replace(history, layout=JobLayout(pipeline_nodes=6, data_parallel=4))
 
     assert "it needs to know how the job lies on its nodes" in next_rung(history, BOUNDS).why
     assert "up to 2 machines in one intersection" in next_rung(ambiguous, BOUNDS).why
@@ -322,13 +333,13 @@ def verdict(kind: str, nodes: tuple[str, ...], *culprits: str) -> Verdict:
 
 def test_only_an_eviction_is_proof() -> None:
     """Of a verdict that evicts, its action's nodes are proven and its other culprits suspects; a probe proves nobody."""
-    evicts = failed(2, verdict("evict", ("n7",), "n7", "n8"), code_version="b", ended_at=AT)
-    probes = failed(2, verdict("probe", ("n7",), "n7"))
+    evicts = build_attempt(2, verdict("evict", ("n7",), "n7", "n8"), code_version="b", ended_at=AT)
+    probes = build_attempt(2, verdict("probe", ("n7",), "n7"))
 
     assert (evicts.proven, evicts.suspects) == (("n7",), ("n8",))
     assert (probes.proven, probes.suspects) == ((), ("n7",))
     assert (evicts.symptom, evicts.cause, evicts.fault_class) == ("hang", "machine", "never_entered")
-    assert failed(3, Verdict(symptom="healthy", cause="none", abstained=False)).symptom == ""
+    assert build_attempt(3, Verdict(symptom="healthy", cause="none", abstained=False)).symptom == ""
 
 
 class Trouble:
@@ -349,7 +360,7 @@ class Trouble:
         gone = {"machine": self.faulty in self.out, "code": self.code == "a", "passing": True, "beyond": False}
         return not gone[self.fault]
 
-    def attempt(self, number: int) -> Attempt:
+    def attempt(self, number: int) -> JobAttempt:
         """An attempt that failed: proof that may be wrong, suspects that may be anybody."""
         left = [node for node in NODES if node not in self.out]
         names = [self.faulty] if self.fault == "machine" and self.chance.random() < self.rate["right"] else []
@@ -362,9 +373,9 @@ class Trouble:
             HANG, number=number, code_version=self.code, proven=proven, suspects=tuple(suspects), symptom=symptom
         )
 
-    def take(self, rung: Rung, attempt: int) -> Taken:
+    def take(self, rung: Rung, attempt: int) -> TriedRung:
         """Take a rung: people refuse some, checks miss some."""
-        taken = Taken(kind=rung.kind, attempt=attempt, nodes=rung.nodes, code_version=rung.code_version)
+        taken = TriedRung(kind=rung.kind, attempt=attempt, nodes=rung.nodes, code_version=rung.code_version)
         if self.chance.random() < self.rate["refused"] / 4:
             return replace(taken, outcome="refused")
         if rung.kind == "evict":
@@ -374,19 +385,19 @@ class Trouble:
         elif rung.kind == "probe" and self.fault == "machine" and self.chance.random() < self.rate["check"]:
             taken = replace(taken, found=tuple(node for node in rung.nodes if node == self.faulty))
         elif rung.kind == "replay" and rung.replay is not None and self.fault == "machine":
-            taken = replace(taken, found=intersect(rung.replay, replayed(rung.replay, self.faulty)))
+            taken = replace(taken, found=intersect_groups(rung.replay, replayed(rung.replay, self.faulty)))
         self.found |= set(taken.found)
         return taken
 
 
-def climbed(trouble: Trouble) -> tuple[list[Rung], list[Taken]]:
+def climbed(trouble: Trouble) -> tuple[list[Rung], list[TriedRung]]:
     """Climb until the job runs or a person is called."""
     attempts = [WELL, trouble.attempt(2)]
-    taken: list[Taken] = []
+    taken: list[TriedRung] = []
     rungs: list[Rung] = []
     while len(rungs) < 100:
         nodes = tuple(node for node in NODES if node not in trouble.out)
-        history = History(at=AT, attempts=tuple(attempts), taken=tuple(taken), nodes=nodes, layout=LAYOUT)
+        history = JobHistory(at=AT, attempts=tuple(attempts), taken=tuple(taken), nodes=nodes, layout=LAYOUT)
         rung = next_rung(history, BOUNDS)
         rungs.append(rung)
         if rung.kind == "none":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analyzers.remediation.events import Approve, Begin, Complete, Fail, Reject, Take
+from analyzers.remediation.messages import Approve, Begin, Complete, Fail, Reject, Take
 from analyzers.remediation.types import Policy, Rule
 from service.remediation import node_records
 from tests.support.failing_job import Job, either, job, names
@@ -55,7 +55,7 @@ def test_checks_are_remembered_of_their_nodes(job: Job) -> None:
     job.done({"gpu-0003": "failed", "gpu-0004": "passed"})
     job.care.turn()
     with job.database.session() as session:
-        odds = [node_records.of(session, node).log_odds for node in ("gpu-0003", "gpu-0004")]
+        odds = [node_records.read_record(session, node).log_odds for node in ("gpu-0003", "gpu-0004")]
 
     assert odds[0] > 0 > odds[1]
 

@@ -12,8 +12,17 @@ from msgspec.structs import replace
 from analyzers.knowledge.convictions import weights
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.remediation import checks
-from analyzers.remediation.dual_phase import plan as replay_of
-from analyzers.remediation.ladder import Attempt, History, Rung, Taken, decides, next_rung, priced, spoken
+from analyzers.remediation.dual_phase import plan_replay as replay_of
+from analyzers.remediation.ladder import (
+    JobAttempt,
+    JobHistory,
+    Rung,
+    TriedRung,
+    choose_side,
+    explain_refusal,
+    next_rung,
+    price_rung,
+)
 from analyzers.remediation.ladder.trouble import Trouble
 from analyzers.remediation.plan import Costs, Plan, Situation
 from service.packaged_knowledge import load
@@ -23,8 +32,8 @@ WEIGHTS = weights(load())
 COSTS = Costs.of(load())
 AT = 1_000_000.0
 NODES = tuple(f"n{number}" for number in range(8))
-HANG = Attempt(number=2, symptom="hang", cause="machine", fault_class="never_entered")
-EVICTED = Taken(kind="evict", attempt=1, nodes=("n1",))
+HANG = JobAttempt(number=2, symptom="hang", cause="machine", fault_class="never_entered")
+EVICTED = TriedRung(kind="evict", attempt=1, nodes=("n1",))
 BEFORE = replace(HANG, number=1, proven=("n1",))
 VERDICT = Verdict(
     symptom="hang", cause="machine", abstained=False, action=Action(kind="probe", nodes=("n2",)),
@@ -33,10 +42,10 @@ VERDICT = Verdict(
 )  # fmt: skip
 
 
-def side(plan: Plan, *attempts: Attempt, taken: tuple[Taken, ...] = ()) -> str:
+def side(plan: Plan, *attempts: JobAttempt, taken: tuple[TriedRung, ...] = ()) -> str:
     """Return which of plan and rung decides."""
-    history = History(at=AT, attempts=attempts, taken=taken, nodes=NODES)
-    return decides(plan, next_rung(history, WEIGHTS.ladder), Trouble.of(history, WEIGHTS.ladder))
+    history = JobHistory(at=AT, attempts=attempts, taken=taken, nodes=NODES)
+    return choose_side(plan, next_rung(history, WEIGHTS.ladder), Trouble.of(history, WEIGHTS.ladder))
 
 
 def evicts(*nodes: str) -> Plan:
@@ -59,14 +68,15 @@ def test_a_plan_without_proof_enough_for_the_verdict_is_the_plans_too() -> None:
     assert side(evicts("n2"), looked) == "plan"
     assert side(evicts("n2"), BEFORE, looked, taken=(EVICTED,)) == "rung"
     assert (
-        side(evicts("n2"), looked, taken=(Taken(kind="evict", attempt=2, nodes=("n2",), outcome="refused"),)) == "rung"
+        side(evicts("n2"), looked, taken=(TriedRung(kind="evict", attempt=2, nodes=("n2",), outcome="refused"),))
+        == "rung"
     )
 
 
 def test_an_eviction_in_vain_makes_the_next_one_the_ladders() -> None:
     """Checks come between; after them the plan may evict whom the next failure proves again."""
     third = replace(HANG, number=3, proven=("n2",))
-    passed = Taken(kind="probe", attempt=2, nodes=("n2",))
+    passed = TriedRung(kind="probe", attempt=2, nodes=("n2",))
 
     assert side(evicts("n2"), BEFORE, replace(HANG, proven=("n2",)), taken=(EVICTED,)) == "rung"
     assert side(evicts("n2"), BEFORE, replace(HANG, proven=("n2",)), third, taken=(EVICTED, passed)) == "plan"
@@ -74,7 +84,7 @@ def test_an_eviction_in_vain_makes_the_next_one_the_ladders() -> None:
 
 def test_what_checks_found_is_the_ladders() -> None:
     """A node that is proven and failed its checks leaves because it failed them."""
-    failed = Taken(kind="probe", attempt=2, nodes=("n2",), found=("n2",))
+    failed = TriedRung(kind="probe", attempt=2, nodes=("n2",), found=("n2",))
 
     assert side(evicts("n2"), BEFORE, replace(HANG, proven=("n2",)), taken=(EVICTED, failed)) == "rung"
 
@@ -83,7 +93,7 @@ def test_what_checks_found_is_the_ladders() -> None:
 def test_a_device_is_reset_once(kind: str) -> None:
     """The first time it is the plan's, whatever else was tried; the same node again is the ladder's."""
     event = replace(HANG, symptom="hardware", suspects=("n3",))
-    reset = Taken(kind="reattempt", attempt=1, nodes=("n3",))
+    reset = TriedRung(kind="reattempt", attempt=1, nodes=("n3",))
 
     assert side(Plan(kind=kind, nodes=("n3",)), event) == "plan"
     assert side(Plan(kind=kind, nodes=("n3",)), BEFORE, event, taken=(EVICTED,)) == "plan"
@@ -93,7 +103,7 @@ def test_a_device_is_reset_once(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["reattempt", "restart_job", "restart_role"])
 def test_a_restart_is_tried_once_a_symptom(kind: str) -> None:
     """It is the plan's until it was done for this symptom, or a machine has left in vain."""
-    done = Taken(kind="reattempt", attempt=1)
+    done = TriedRung(kind="reattempt", attempt=1)
 
     assert side(Plan(kind=kind), HANG) == "plan"
     assert side(Plan(kind=kind), replace(BEFORE, symptom="crash"), HANG, taken=(done,)) == "plan"
@@ -109,14 +119,14 @@ def test_code_is_rolled_back_by_the_plan_once_and_for_all_ranks_by_the_ladder() 
     assert side(Plan(kind="rollback"), code) == "plan"
     assert side(Plan(kind="rollback"), everywhere) == "rung"
     assert (
-        side(Plan(kind="rollback"), BEFORE, code, taken=(Taken(kind="rollback", attempt=1, code_version="a"),))
+        side(Plan(kind="rollback"), BEFORE, code, taken=(TriedRung(kind="rollback", attempt=1, code_version="a"),))
         == "rung"
     )
 
 
 def test_checks_under_way_are_waited_for() -> None:
     """Whatever a newer verdict asks for, also for the first time, waits until they are over."""
-    pending = Taken(kind="probe", attempt=2, nodes=("n5",), outcome="pending")
+    pending = TriedRung(kind="probe", attempt=2, nodes=("n5",), outcome="pending")
     plans = (evicts("n2"), Plan(kind="reset_gpu", nodes=("n2",)), Plan(kind="reattempt"))
 
     assert [side(plan, replace(HANG, suspects=("n2",)), taken=(pending,)) for plan in plans] == ["rung"] * 3
@@ -132,28 +142,28 @@ def test_nothing_is_the_ladders_but_not_what_was_too_dear() -> None:
 
 def test_who_refused_decides_about_that_attempt_only() -> None:
     """A refusal of this attempt is heard; one of an earlier attempt, and checks that could not be made, are not."""
-    refused = Taken(kind="reattempt", attempt=2, outcome="refused")
+    refused = TriedRung(kind="reattempt", attempt=2, outcome="refused")
 
-    def said(taken: Taken) -> str | None:
-        trouble = Trouble.of(History(at=AT, attempts=(BEFORE, HANG), taken=(taken,)), WEIGHTS.ladder)
+    def said(taken: TriedRung) -> str | None:
+        trouble = Trouble.of(JobHistory(at=AT, attempts=(BEFORE, HANG), taken=(taken,)), WEIGHTS.ladder)
         assert trouble is not None
-        return spoken(trouble)
+        return explain_refusal(trouble)
 
     assert "reattempt of attempt 2" in (said(refused) or "")
     assert said(replace(refused, attempt=1)) is None
     assert said(replace(refused, kind="probe")) is None
 
 
-def price(rung: Rung, *taken: Taken, known: Situation | None = None) -> Plan:
+def price(rung: Rung, *taken: TriedRung, known: Situation | None = None) -> Plan:
     """Return what a rung comes to as a plan."""
-    trouble = Trouble.of(History(at=AT, attempts=(HANG,), taken=taken, nodes=NODES), WEIGHTS.ladder)
+    trouble = Trouble.of(JobHistory(at=AT, attempts=(HANG,), taken=taken, nodes=NODES), WEIGHTS.ladder)
     assert trouble is not None
-    return priced(rung, trouble, VERDICT, Plan(), known or Situation(nodes=NODES), COSTS, WEIGHTS)
+    return price_rung(rung, trouble, VERDICT, Plan(), known or Situation(nodes=NODES), COSTS, WEIGHTS)
 
 
-def found(node: str, kind: Any = "probe") -> Taken:
+def found(node: str, kind: Any = "probe") -> TriedRung:
     """Return checks of all nodes that one of them failed."""
-    return Taken(kind=kind, attempt=2, nodes=NODES, found=(node,))
+    return TriedRung(kind=kind, attempt=2, nodes=NODES, found=(node,))
 
 
 def test_a_failed_check_is_weighed_by_what_was_known_before() -> None:
@@ -184,12 +194,12 @@ def test_a_failed_check_counts_once() -> None:
 def test_in_a_large_job_one_failed_check_is_doubtful() -> None:
     """Of 4,096 healthy nodes forty fail a check: who failed it and was not suspected is evicted by a person, not by a rule."""
     trouble = Trouble.of(
-        History(at=AT, attempts=(HANG,), taken=(found("n5"),), nodes=tuple(map(str, range(4_096)))), WEIGHTS.ladder
+        JobHistory(at=AT, attempts=(HANG,), taken=(found("n5"),), nodes=tuple(map(str, range(4_096)))), WEIGHTS.ladder
     )
     assert trouble is not None
     out = Rung(kind="evict", nodes=("n5",), why="it failed")
 
-    assert priced(out, trouble, VERDICT, Plan(), Situation(), COSTS, WEIGHTS).probability < 0.35
+    assert price_rung(out, trouble, VERDICT, Plan(), Situation(), COSTS, WEIGHTS).probability < 0.35
 
 
 def test_an_eviction_that_is_barred_is_none() -> None:
@@ -230,8 +240,8 @@ def test_a_replay_finds_the_machine_in_both_bad_groups(faulty: int) -> None:
     groups = (*REPLAY.replay.horizontal, *REPLAY.replay.vertical)
     bad = [list(reversed(group.nodes)) for group in groups if NODES[faulty] in group.nodes]
 
-    assert checks.found(replace(REPLAY, did={"bad": bad})) == (NODES[faulty],)
-    assert checks.problem(REPLAY, {"bad": bad}) is None
+    assert checks.find_failed_nodes(replace(REPLAY, did={"bad": bad})) == (NODES[faulty],)
+    assert checks.explain_problem(REPLAY, {"bad": bad}) is None
 
 
 JSON = st.recursive(
@@ -244,17 +254,17 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from([*NODES, "bad"]), JSON), st.sampled_from([PROBE, REPLAY]))
 def test_whatever_is_said_of_checks_hurts_nobody(did: dict[str, Any], one: Any) -> None:
     """Any JSON is either refused with a sentence, or names only nodes that were to be looked at."""
-    why = checks.problem(one, did)
+    why = checks.explain_problem(one, did)
 
-    assert set(checks.found(replace(one, did=did))) <= set(one.nodes)
+    assert set(checks.find_failed_nodes(replace(one, did=did))) <= set(one.nodes)
     assert why is None or why.isprintable()
     if why is not None:
-        assert checks.found(replace(one, did=did)) == ()
+        assert checks.find_failed_nodes(replace(one, did=did)) == ()
 
 
 def test_small_groups_count_in_both_phases() -> None:
     """Where a group is one node, the node is its group of either phase: naming it once names the machine."""
     two = replace(REPLAY, nodes=("n0", "n1"), replay=replay_of(("n0", "n1"), 1, 2))
 
-    assert checks.found(replace(two, did={"bad": [["n1"]]})) == ("n1",)
-    assert checks.found(replace(two, did={"bad": []})) == ()
+    assert checks.find_failed_nodes(replace(two, did={"bad": [["n1"]]})) == ("n1",)
+    assert checks.find_failed_nodes(replace(two, did={"bad": []})) == ()

@@ -18,27 +18,27 @@ from analyzers.knowledge.typed import KnowledgeRowError
 from analyzers.remediation.node_history import (
     DAY_SECONDS,
     HOUR_SECONDS,
-    Happened,
-    Kind,
+    NodeEvent,
+    NodeEventKind,
     NodeRecord,
     Trial,
+    fault_probability,
     likelihoods,
+    log_odds_shift,
     offenders,
-    probability,
-    remembered,
-    tried,
-    updated,
+    record_trial,
+    update_record,
 )
 from service.packaged_knowledge import KnowledgeError, _packaged, load
 
 WEIGHTS = weights(load())
 NOW = 1_000_000_000.0
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[NodeEventKind, ...] = (
     "named", "recurred", "quiet", "cured", "not_cured", "probe_passed", "probe_failed", "burn_in_passed",
     "burn_in_failed", "evicted", "returned",
 )  # fmt: skip
 HAPPENINGS = st.builds(
-    Happened,
+    NodeEvent,
     kind=st.sampled_from(KINDS),
     probability=st.floats(0.0, 1.0),
     cures=st.none() | st.floats(0.0, 1.0),
@@ -46,7 +46,7 @@ HAPPENINGS = st.builds(
 )
 TOLD = st.lists(st.tuples(HAPPENINGS, st.floats(NOW - 60 * DAY_SECONDS, NOW)), max_size=12)
 # Less said is more certain: of each pair the first speaks against the machine, the second for it.
-OPPOSITES: tuple[tuple[Kind, Kind], ...] = (
+OPPOSITES: tuple[tuple[NodeEventKind, NodeEventKind], ...] = (
     ("cured", "not_cured"),
     ("recurred", "quiet"),
     ("probe_failed", "probe_passed"),
@@ -54,23 +54,23 @@ OPPOSITES: tuple[tuple[Kind, Kind], ...] = (
 )
 
 
-def record_of(*happened: tuple[Happened, float]) -> NodeRecord:
+def record_of(*happened: tuple[NodeEvent, float]) -> NodeRecord:
     """Tell one node's story."""
     record = NodeRecord(node="gpu-7")
     for one, at in happened:
-        record = updated(record, one, at, WEIGHTS)
+        record = update_record(record, one, at, WEIGHTS)
     return record
 
 
-def told(*kinds: Kind, at: float = NOW, each_seconds: float = 0.0) -> NodeRecord:
+def told(*kinds: NodeEventKind, at: float = NOW, each_seconds: float = 0.0) -> NodeRecord:
     """Tell of kinds alone, one after the other, the last of them at ``at``."""
     count = len(kinds)
     return record_of(
-        *((Happened(kind=kind), at - each_seconds * (count - 1 - number)) for number, kind in enumerate(kinds))
+        *((NodeEvent(kind=kind), at - each_seconds * (count - 1 - number)) for number, kind in enumerate(kinds))
     )
 
 
-def by_hand(story: list[tuple[Happened, float]]) -> float:
+def by_hand(story: list[tuple[NodeEvent, float]]) -> float:
     """The oracle: multiply the likelihoods of either hypothesis out; verdicts are one family and count once."""
     faulty, healthy = WEIGHTS.prior.faulty, 1.0 - WEIGHTS.prior.faulty
     strongest = 0.0
@@ -86,29 +86,29 @@ def by_hand(story: list[tuple[Happened, float]]) -> float:
 
 
 @given(TOLD)
-def test_odds_are_those_of_naive_bayes(story: list[tuple[Happened, float]]) -> None:
+def test_odds_are_those_of_naive_bayes(story: list[tuple[NodeEvent, float]]) -> None:
     """The probability is the product of the likelihoods of what was told, each faded by its age, over the prior."""
-    assert probability(record_of(*story), NOW, WEIGHTS) == pytest.approx(by_hand(story), rel=1e-6, abs=1e-12)
+    assert fault_probability(record_of(*story), NOW, WEIGHTS) == pytest.approx(by_hand(story), rel=1e-6, abs=1e-12)
 
 
 @given(TOLD, st.integers(0, 99))
-def test_the_order_of_evidence_does_not_matter(story: list[tuple[Happened, float]], seed: int) -> None:
+def test_the_order_of_evidence_does_not_matter(story: list[tuple[NodeEvent, float]], seed: int) -> None:
     """Whatever is told late counts as if it had been told in time."""
     shuffled = random.Random(seed).sample(story, len(story))
 
-    assert probability(record_of(*shuffled), NOW, WEIGHTS) == pytest.approx(
-        probability(record_of(*story), NOW, WEIGHTS), rel=1e-9, abs=1e-12
+    assert fault_probability(record_of(*shuffled), NOW, WEIGHTS) == pytest.approx(
+        fault_probability(record_of(*story), NOW, WEIGHTS), rel=1e-9, abs=1e-12
     )
 
 
 @given(TOLD, st.sampled_from(OPPOSITES), st.none() | st.floats(0.0, 1.0), st.floats(0.0, 0.99))
 def test_evidence_points_one_way(
-    story: list[tuple[Happened, float]], pair: tuple[Kind, Kind], cures: float | None, others: float
+    story: list[tuple[NodeEvent, float]], pair: tuple[NodeEventKind, NodeEventKind], cures: float | None, others: float
 ) -> None:
     """What speaks against a machine never lowers the odds against it, and what speaks for it never raises them."""
-    before = probability(record_of(*story), NOW, WEIGHTS)
+    before = fault_probability(record_of(*story), NOW, WEIGHTS)
     against, for_it = (
-        probability(record_of(*story, (Happened(kind=kind, cures=cures, others=others), NOW)), NOW, WEIGHTS)
+        fault_probability(record_of(*story, (NodeEvent(kind=kind, cures=cures, others=others), NOW)), NOW, WEIGHTS)
         for kind in pair
     )
 
@@ -120,7 +120,7 @@ def test_evidence_points_one_way(
 def test_a_surer_verdict_never_says_less(one: float, other: float) -> None:
     """Of two verdicts the surer one leaves the machine at least as suspect, and no verdict more than is believed of one."""
     low, high = (
-        probability(record_of((Happened(kind="named", probability=named), NOW)), NOW, WEIGHTS)
+        fault_probability(record_of((NodeEvent(kind="named", probability=named), NOW)), NOW, WEIGHTS)
         for named in sorted((one, other))
     )
 
@@ -133,7 +133,7 @@ def test_a_surer_verdict_never_says_less(one: float, other: float) -> None:
 def test_an_easier_cure_convicts_less(one: float, other: float) -> None:
     """The more such faults a plain restart cures, the less a cure after an eviction says against the evicted machine."""
     seldom, often = (
-        probability(record_of((Happened(kind="cured", cures=cures), NOW)), NOW, WEIGHTS)
+        fault_probability(record_of((NodeEvent(kind="cured", cures=cures), NOW)), NOW, WEIGHTS)
         for cures in sorted((one, other))
     )
 
@@ -143,21 +143,21 @@ def test_an_easier_cure_convicts_less(one: float, other: float) -> None:
 
 def test_a_cure_weighs_as_the_rate_of_plain_restarts_says() -> None:
     """After an even verdict a cure leaves 81 in 100: 0.98 against the 0.227 that any restart cures."""
-    record = record_of((Happened(kind="named", probability=0.5), NOW), (Happened(kind="cured"), NOW))
+    record = record_of((NodeEvent(kind="named", probability=0.5), NOW), (NodeEvent(kind="cured"), NOW))
 
-    assert probability(record, NOW, WEIGHTS) == pytest.approx(0.98 / (0.98 + 0.227))
+    assert fault_probability(record, NOW, WEIGHTS) == pytest.approx(0.98 / (0.98 + 0.227))
 
 
 def test_a_cure_after_a_group_left_convicts_nobody() -> None:
     """Of eight nodes evicted together, one faulty, a cure leaves each as suspect as it was: one in eight."""
-    named = Happened(kind="named", probability=1 / 8)
-    cured = Happened(kind="cured", others=7 / 8)
-    alone = Happened(kind="cured")
+    named = NodeEvent(kind="named", probability=1 / 8)
+    cured = NodeEvent(kind="cured", others=7 / 8)
+    alone = NodeEvent(kind="cured")
 
-    together = probability(record_of((named, NOW), (cured, NOW)), NOW, WEIGHTS)
+    together = fault_probability(record_of((named, NOW), (cured, NOW)), NOW, WEIGHTS)
 
     assert together == pytest.approx(1 / 8, abs=0.02)
-    assert together < probability(record_of((named, NOW), (alone, NOW)), NOW, WEIGHTS)
+    assert together < fault_probability(record_of((named, NOW), (alone, NOW)), NOW, WEIGHTS)
 
 
 def test_a_machine_that_is_always_named_wrongly_is_acquitted() -> None:
@@ -166,10 +166,10 @@ def test_a_machine_that_is_always_named_wrongly_is_acquitted() -> None:
     for number in range(100):
         at = NOW + number * DAY_SECONDS
         trial = Trial(probability=0.97, began_at=at, ended_at=at + HOUR_SECONDS, outcome="not_cured")
-        record = tried(record, trial, WEIGHTS)
-        record = updated(record, Happened(kind="returned"), at + 2 * HOUR_SECONDS, WEIGHTS)
+        record = record_trial(record, trial, WEIGHTS)
+        record = update_record(record, NodeEvent(kind="returned"), at + 2 * HOUR_SECONDS, WEIGHTS)
 
-        assert probability(record, at + 2 * HOUR_SECONDS, WEIGHTS) < 0.5
+        assert fault_probability(record, at + 2 * HOUR_SECONDS, WEIGHTS) < 0.5
 
     assert (record.evictions, record.acquittals) == ((), 100)
     assert offenders([record], NOW + 100 * DAY_SECONDS, WEIGHTS) == ()
@@ -180,29 +180,31 @@ def test_a_recurrence_convicts() -> None:
     first = Trial(probability=0.9, began_at=NOW, ended_at=NOW + HOUR_SECONDS, outcome="cured")
     second = Trial(probability=0.9, began_at=NOW + DAY_SECONDS, ended_at=NOW + DAY_SECONDS + 600, outcome="cured")
 
-    once = tried(NodeRecord(node="gpu-7"), first, WEIGHTS)
-    twice = tried(once, second, WEIGHTS)
+    once = record_trial(NodeRecord(node="gpu-7"), first, WEIGHTS)
+    twice = record_trial(once, second, WEIGHTS)
 
-    assert probability(once, NOW + HOUR_SECONDS, WEIGHTS) == pytest.approx(0.975, abs=0.005)
-    assert probability(twice, NOW + DAY_SECONDS + 600, WEIGHTS) > 0.998
+    assert fault_probability(once, NOW + HOUR_SECONDS, WEIGHTS) == pytest.approx(0.975, abs=0.005)
+    assert fault_probability(twice, NOW + DAY_SECONDS + 600, WEIGHTS) > 0.998
 
 
 def test_an_unknown_outcome_says_nothing() -> None:
     """Where nobody saw what the job did, the verdict's word is all there is, and the eviction still counts."""
     trial = Trial(probability=0.9, began_at=NOW, ended_at=NOW + 60, outcome="unknown")
 
-    record = tried(NodeRecord(node="gpu-7"), trial, WEIGHTS)
+    record = record_trial(NodeRecord(node="gpu-7"), trial, WEIGHTS)
 
-    assert probability(record, NOW, WEIGHTS) == pytest.approx(0.9)
+    assert fault_probability(record, NOW, WEIGHTS) == pytest.approx(0.9)
     assert record.evictions == (NOW,)
 
 
 @given(TOLD)
-def test_memory_fades_to_the_prior(story: list[tuple[Happened, float]]) -> None:
+def test_memory_fades_to_the_prior(story: list[tuple[NodeEvent, float]]) -> None:
     """After five years without news nothing is left of what was told, in either direction."""
     record = record_of(*story)
 
-    assert probability(record, NOW + 5 * 365 * DAY_SECONDS, WEIGHTS) == pytest.approx(WEIGHTS.prior.faulty, rel=1e-3)
+    assert fault_probability(record, NOW + 5 * 365 * DAY_SECONDS, WEIGHTS) == pytest.approx(
+        WEIGHTS.prior.faulty, rel=1e-3
+    )
 
 
 def test_a_half_life_halves() -> None:
@@ -210,7 +212,7 @@ def test_a_half_life_halves() -> None:
     record = told("probe_failed")
 
     def above(now: float) -> float:
-        odds = probability(record, now, WEIGHTS)
+        odds = fault_probability(record, now, WEIGHTS)
         return math.log(odds / (1 - odds)) - math.log(WEIGHTS.prior.faulty / (1 - WEIGHTS.prior.faulty))
 
     assert above(NOW) == pytest.approx(math.log(0.7 / 0.01))
@@ -221,22 +223,22 @@ def test_a_clock_that_went_back_hurts_nothing() -> None:
     """An instant before the record's newest is answered as of the newest."""
     record = told("probe_failed")
 
-    assert probability(record, NOW - 9 * DAY_SECONDS, WEIGHTS) == probability(record, NOW, WEIGHTS)
+    assert fault_probability(record, NOW - 9 * DAY_SECONDS, WEIGHTS) == fault_probability(record, NOW, WEIGHTS)
 
 
 @pytest.mark.parametrize("field", ["probability", "cures", "others"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -3.0, 7.0])
 @pytest.mark.parametrize("kind", ["named", "cured", "not_cured"])
-def test_numbers_that_cannot_be_hurt_nothing(field: str, value: float, kind: Kind) -> None:
+def test_numbers_that_cannot_be_hurt_nothing(field: str, value: float, kind: NodeEventKind) -> None:
     """A probability that is none leaves the odds finite, and the record usable for what follows."""
-    happened = replace(Happened(kind=kind, probability=0.5), **{field: value})
+    happened = replace(NodeEvent(kind=kind, probability=0.5), **{field: value})
 
-    assert 0.0 < probability(record_of((happened, NOW)), NOW, WEIGHTS) < 1.0
+    assert 0.0 < fault_probability(record_of((happened, NOW)), NOW, WEIGHTS) < 1.0
 
 
 def test_repeat_offenders_are_few_and_named_first() -> None:
     """Of 63 nodes the three that were evicted most often are the offenders, the surest first; a month later none is."""
-    evicted: list[Kind] = ["evicted"]
+    evicted: list[NodeEventKind] = ["evicted"]
     nodes = [told(*evicted * (1 + number % 2), at=NOW - number) for number in range(60)]
     repeated = [told("probe_failed", *evicted * count, each_seconds=3 * DAY_SECONDS) for count in (3, 4, 5)]
     records = [replace(one, node=f"n{number:02}") for number, one in enumerate([*nodes, *repeated])]
@@ -250,12 +252,14 @@ def test_the_past_of_a_node_moves_a_new_verdict_within_bounds() -> None:
     acquitted, cured = told("named", "evicted", "not_cured"), told("named", "evicted", "cured")
     offender = told(*("named", "recurred", "evicted", "cured") * 3)
 
-    assert remembered(told("named", "evicted"), NOW, WEIGHTS) == 0.0
-    assert remembered(acquitted, NOW, WEIGHTS) == pytest.approx(-math.log(10))  # 0.02 against 0.773 would be 39 times
-    assert remembered(cured, NOW, WEIGHTS) == pytest.approx(math.log(0.98 / 0.227))
-    assert remembered(offender, NOW, WEIGHTS) == pytest.approx(math.log(10))
+    assert log_odds_shift(told("named", "evicted"), NOW, WEIGHTS) == 0.0
+    assert log_odds_shift(acquitted, NOW, WEIGHTS) == pytest.approx(
+        -math.log(10)
+    )  # 0.02 against 0.773 would be 39 times
+    assert log_odds_shift(cured, NOW, WEIGHTS) == pytest.approx(math.log(0.98 / 0.227))
+    assert log_odds_shift(offender, NOW, WEIGHTS) == pytest.approx(math.log(10))
     month = NOW + WEIGHTS.memory.half_life_days * DAY_SECONDS
-    assert remembered(cured, month, WEIGHTS) == pytest.approx(math.log(0.98 / 0.227) / 2)
+    assert log_odds_shift(cured, month, WEIGHTS) == pytest.approx(math.log(0.98 / 0.227) / 2)
 
 
 def test_an_acquittal_takes_an_eviction_back() -> None:
@@ -267,7 +271,7 @@ def test_an_acquittal_takes_an_eviction_back() -> None:
 
 
 @given(TOLD)
-def test_a_record_survives_being_stored(story: list[tuple[Happened, float]]) -> None:
+def test_a_record_survives_being_stored(story: list[tuple[NodeEvent, float]]) -> None:
     """A record is the same after it was written as JSON and read again."""
     record = record_of(*story)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from analyzers.remediation.plan import Costs, Plan, Situation, choose, lost_shards, options
+from analyzers.remediation.plan import Costs, Plan, Situation, choose_plan, find_lost_shards, options
 from analyzers.remediation.plan.costs import problems
 from service.packaged_knowledge import KnowledgeError, load
 from tests.support import plan_oracle
@@ -68,21 +68,21 @@ def loss_of(plan: Plan, kind: str, *nodes: str) -> float | None:
 @pytest.mark.parametrize("kind", ["probe", "none", "something_new"])
 def test_what_is_only_looked_at_is_not_touched(kind: str) -> None:
     """An action that evicts nobody leads to a plan that does nothing, however sure the suspicion."""
-    plan = choose(judged({"n1": 0.99}, kind=kind, named=("n1",)), on(64), COSTS)
+    plan = choose_plan(judged({"n1": 0.99}, kind=kind, named=("n1",)), on(64), COSTS)
     assert (plan.kind, plan.nodes, plan.alternatives) == ("none", (), ())
     assert kind in plan.why
 
 
 def test_who_abstains_plans_nothing() -> None:
     """A verdict that abstains leads to nothing, whatever its action says."""
-    plan = choose(judged({"n1": 0.99}, named=("n1",), abstained=True), on(64), COSTS)
+    plan = choose_plan(judged({"n1": 0.99}, named=("n1",), abstained=True), on(64), COSTS)
     assert (plan.kind, plan.nodes) == ("none", ())
 
 
 def test_one_faulty_node_is_evicted_alone() -> None:
     """The named node of a large job goes, its parallel group stays, and the sentence has the numbers of both choices."""
     groups = {"pp0": ("n1", "n2", "n3"), "all": tuple(f"n{i}" for i in range(64))}
-    plan = choose(judged({"n1": 0.95}, named=("n1",)), on(64, groups=groups), COSTS)
+    plan = choose_plan(judged({"n1": 0.95}, named=("n1",)), on(64, groups=groups), COSTS)
     assert (plan.kind, plan.nodes, plan.probability) == ("evict", ("n1",), 0.95)
     assert plan.expected_loss_gpu_hours == pytest.approx(sum(plan.parts.values()))
     assert f"{plan.expected_loss_gpu_hours:,.1f} GPU hours" in plan.why
@@ -96,11 +96,11 @@ def test_one_faulty_node_is_evicted_alone() -> None:
 def test_a_culprit_that_the_action_leaves_out_stays() -> None:
     """Of two culprits one is to be looked at first: the plan evicts the other alone, and counts that it may strike again."""
     both = judged({"n1": 0.95}, {"n2": 0.95}, named=("n1",))
-    plan = choose(both, on(64), COSTS)
+    plan = choose_plan(both, on(64), COSTS)
     assert plan.nodes == ("n1",)
     (barred,) = [one.barred for one in plan.alternatives if one.option.nodes == ("n1", "n2")]
     assert "n2" in barred
-    alone = choose(judged({"n1": 0.95}, named=("n1",)), on(64), COSTS)
+    alone = choose_plan(judged({"n1": 0.95}, named=("n1",)), on(64), COSTS)
     assert plan.parts["again"] > 5 * alone.parts["again"]
 
 
@@ -109,26 +109,26 @@ def test_both_culprits_of_one_root_go() -> None:
     entries = tuple(Culprit(root="r1", kind="node", id=node, probability=0.95) for node in ("n1", "n2"))
     halves = tuple(replace(entry, probability=0.5) for entry in entries)
     together = replace(judged({"n1": 0.95}, named=("n1", "n2")), culprits=entries, suspects=halves)
-    assert choose(together, on(64), COSTS).nodes == ("n1", "n2")
+    assert choose_plan(together, on(64), COSTS).nodes == ("n1", "n2")
 
 
 def test_the_plan_may_evict_fewer_than_named() -> None:
     """Where a second named node is hardly suspected, taking it out costs more than it saves: it stays in."""
-    plan = choose(judged({"n1": 0.9, "n2": 0.01}, named=("n1", "n2")), on(4), COSTS)
+    plan = choose_plan(judged({"n1": 0.9, "n2": 0.01}, named=("n1", "n2")), on(4), COSTS)
     assert plan.nodes == ("n1",)
 
 
 def test_a_rank_on_no_known_node_is_not_evicted() -> None:
     """An action that names ranks and no node asks for placement, and evicts nothing."""
     verdict = replace(judged({"n1": 0.9}), action=Action(kind="evict", ranks=(7,)))
-    plan = choose(verdict, on(64), COSTS)
+    plan = choose_plan(verdict, on(64), COSTS)
     assert plan.kind == "none"
     assert "rank 7" in plan.why
 
 
 def test_a_node_that_the_job_has_left_is_not_evicted() -> None:
     """A named node outside of the newest attempt is barred, and the sentence says why."""
-    plan = choose(judged({"old": 0.95}, named=("old",)), on(64), COSTS)
+    plan = choose_plan(judged({"old": 0.95}, named=("old",)), on(64), COSTS)
     assert "old" not in plan.nodes
     assert "does not run on old" in plan.why
 
@@ -139,22 +139,22 @@ def test_a_node_that_the_job_has_left_is_not_evicted() -> None:
 def test_a_small_job_is_restarted_before_a_doubtful_node_goes() -> None:
     """At 0.9 a job of two nodes loses its node, and a job of one node is restarted first (docs/plan.md says so)."""
     verdict = judged({"n0": 0.9}, named=("n0",))
-    assert choose(verdict, on(2, spares=2), COSTS).kind == "evict"
-    assert choose(verdict, on(1, spares=2), COSTS).kind == "reattempt"
+    assert choose_plan(verdict, on(2, spares=2), COSTS).kind == "evict"
+    assert choose_plan(verdict, on(1, spares=2), COSTS).kind == "reattempt"
 
 
 def test_a_rate_of_cures_turns_the_choice() -> None:
     """Where a site knows that restarts cure this class nearly always, the node stays; where never, it goes."""
     verdict, small = judged({"n1": 0.9}, named=("n1",)), on(4)
-    assert choose(verdict, small, replace(COSTS, cures={"*": 0.0, "never_*": 0.95})).kind == "reattempt"
-    assert choose(verdict, small, replace(COSTS, cures={"*": 0.95, "never_*": 0.0})).kind == "evict"
+    assert choose_plan(verdict, small, replace(COSTS, cures={"*": 0.0, "never_*": 0.95})).kind == "reattempt"
+    assert choose_plan(verdict, small, replace(COSTS, cures={"*": 0.95, "never_*": 0.0})).kind == "evict"
 
 
 def test_tenants_are_priced() -> None:
     """A job of 4,096 GPUs on the same node keeps it from being evicted for one of 32, and not for a larger one."""
     tenants = {"tenants": {"n1": ("theirs",)}, "tenant_gpus": {"theirs": 4096}}
     verdict = judged({"n1": 0.97}, named=("n1",))
-    small, large = (choose(verdict, on(nodes, **tenants), COSTS) for nodes in (4, 2048))
+    small, large = (choose_plan(verdict, on(nodes, **tenants), COSTS) for nodes in (4, 2048))
     assert small.kind == "reattempt"
     assert (large.nodes, large.priced_tenants) == (("n1",), ("theirs",))
     assert large.parts["tenants"] == pytest.approx(4096 * 1500 / 3600, abs=1e-4)
@@ -164,7 +164,7 @@ def test_a_tenant_on_two_nodes_is_lost_once() -> None:
     """One other job on both evicted nodes stops once: its loss is counted once."""
     shared = {"tenants": {"n1": ("theirs",), "n2": ("theirs",)}, "tenant_gpus": {"theirs": 16}}
     verdict = judged({"n1": 0.95}, {"n2": 0.95}, named=("n1", "n2"))
-    plan = choose(verdict, on(512, **shared), COSTS)
+    plan = choose_plan(verdict, on(512, **shared), COSTS)
     assert plan.nodes == ("n1", "n2")
     assert plan.parts["tenants"] == pytest.approx(16 * 1500 / 3600, abs=1e-4)
 
@@ -172,44 +172,44 @@ def test_a_tenant_on_two_nodes_is_lost_once() -> None:
 def test_without_a_spare_and_a_declared_minimum_it_tries_again_first() -> None:
     """No spare and nobody said that it may shrink: the whole job would wait, so a restart is tried; a spare settles it."""
     verdict = judged({"n1": 0.95}, named=("n1",))
-    assert choose(verdict, on(64, spares=0), COSTS).kind == "reattempt"
-    assert choose(verdict, on(64, spares=0, minimum_nodes=32), COSTS).kind == "evict"
-    assert choose(verdict, on(64, spares=1), COSTS).kind == "evict"
+    assert choose_plan(verdict, on(64, spares=0), COSTS).kind == "reattempt"
+    assert choose_plan(verdict, on(64, spares=0, minimum_nodes=32), COSTS).kind == "evict"
+    assert choose_plan(verdict, on(64, spares=1), COSTS).kind == "evict"
 
 
 def test_the_minimum_is_kept() -> None:
     """An eviction that leaves fewer nodes than the minimum is beyond any price; a spare makes room for it."""
     verdict = judged({"n1": 0.99}, named=("n1",))
-    short = choose(verdict, on(64, minimum_nodes=64), COSTS)
+    short = choose_plan(verdict, on(64, minimum_nodes=64), COSTS)
     assert short.kind == "reattempt"
     assert "63 nodes would be left, and the job needs 64" in short.why
     assert loss_of(short, "evict", "n1") is None
-    assert choose(verdict, on(64, minimum_nodes=64, spares=1), COSTS).kind == "evict"
+    assert choose_plan(verdict, on(64, minimum_nodes=64, spares=1), COSTS).kind == "evict"
 
 
 def test_the_last_holder_of_a_shard_stays() -> None:
     """A node whose shards nobody else holds is not evicted; of two that back each other up only one goes."""
-    alone = choose(judged({"n1": 0.99}, named=("n1",)), on(64, holders={"n1": ()}), COSTS)
+    alone = choose_plan(judged({"n1": 0.99}, named=("n1",)), on(64, holders={"n1": ()}), COSTS)
     assert alone.kind == "reattempt"
     assert "shards of n1" in alone.why
     pair = judged({"n1": 0.95}, {"n2": 0.95}, named=("n1", "n2"))
-    assert choose(pair, on(64, holders={"n1": ("n2",), "n2": ("n1",)}), COSTS).nodes == ("n1",)  # a tie: by name
-    assert choose(pair, on(64, holders={"n1": ("n2", "n3"), "n2": ("n1", "n3")}), COSTS).nodes == ("n1", "n2")
+    assert choose_plan(pair, on(64, holders={"n1": ("n2",), "n2": ("n1",)}), COSTS).nodes == ("n1",)  # a tie: by name
+    assert choose_plan(pair, on(64, holders={"n1": ("n2", "n3"), "n2": ("n1", "n3")}), COSTS).nodes == ("n1", "n2")
 
 
 def test_time_since_the_checkpoint_is_lost() -> None:
     """An hour since the last checkpoint is an hour of every GPU, whatever is chosen; what is no number is not believed."""
     verdict = judged({"n1": 0.95}, named=("n1",))
-    fresh, old = (choose(verdict, on(64, seconds_since_checkpoint=since), COSTS) for since in (0.0, 3600.0))
+    fresh, old = (choose_plan(verdict, on(64, seconds_since_checkpoint=since), COSTS) for since in (0.0, 3600.0))
     assert old.parts["restart"] - fresh.parts["restart"] == pytest.approx(64 * 8)
-    unknown = choose(verdict, on(64), COSTS)
-    assert choose(verdict, on(64, seconds_since_checkpoint=math.nan), COSTS) == unknown
+    unknown = choose_plan(verdict, on(64), COSTS)
+    assert choose_plan(verdict, on(64, seconds_since_checkpoint=math.nan), COSTS) == unknown
 
 
 def test_free_costs_change_nothing() -> None:
     """Where everything is free, all options tie, and the mildest is taken: nothing."""
     free = replace(COSTS, **dict.fromkeys((name for name in Costs.__struct_fields__ if name != "cures"), 0.0))
-    assert choose(judged({"n1": 0.99}, named=("n1",)), on(64), free).kind == "none"
+    assert choose_plan(judged({"n1": 0.99}, named=("n1",)), on(64), free).kind == "none"
 
 
 # The other actions.
@@ -218,19 +218,19 @@ def test_free_costs_change_nothing() -> None:
 def test_a_job_that_goes_on_is_not_stopped_for_a_drain() -> None:
     """A device event in a running job: the drain waits for its end and costs no restart; a doubtful one is left alone."""
     event = {"kind": "drain_after_job", "symptom": "hardware", "fault_class": "xid_63"}
-    plan = choose(judged({"n1": 0.9}, named=("n1",), **event), on(64), COSTS)
+    plan = choose_plan(judged({"n1": 0.9}, named=("n1",), **event), on(64), COSTS)
     assert (plan.kind, plan.nodes) == ("drain_after_job", ("n1",))
     assert "restart" not in plan.parts
-    assert choose(judged({"n1": 0.01}, named=("n1",), **event), on(2), COSTS).kind == "none"
+    assert choose_plan(judged({"n1": 0.01}, named=("n1",), **event), on(2), COSTS).kind == "none"
 
 
 @pytest.mark.parametrize("kind", ["reset_gpu", "reboot_node"])
 def test_who_is_reset_is_away_as_well(kind: str) -> None:
     """The job starts without the node: at its minimum it is barred, and without a spare what the job misses is in its loss."""
     verdict = judged({"n1": 0.9}, kind=kind, named=("n1",), symptom="hang", fault_class="ecc_dbe")
-    barred = choose(verdict, on(64, minimum_nodes=64), COSTS)
-    spared = choose(verdict, on(64, minimum_nodes=64, spares=1), COSTS)
-    fewer = choose(verdict, on(64, minimum_nodes=32, spares=0), COSTS)
+    barred = choose_plan(verdict, on(64, minimum_nodes=64), COSTS)
+    spared = choose_plan(verdict, on(64, minimum_nodes=64, spares=1), COSTS)
+    fewer = choose_plan(verdict, on(64, minimum_nodes=32, spares=0), COSTS)
 
     assert (barred.kind, spared.kind) == ("none", kind)
     assert "63 nodes would be left" in barred.why
@@ -242,7 +242,7 @@ def test_who_is_reset_is_away_as_well(kind: str) -> None:
 def test_a_reset_stays_a_reset() -> None:
     """What the table of events asks for is done or not: a reset never becomes an eviction or a plain restart."""
     verdict = judged({"n1": 0.9}, kind="reset_gpu", named=("n1",), symptom="hardware", fault_class="ecc_dbe")
-    plan = choose(verdict, on(64), COSTS)
+    plan = choose_plan(verdict, on(64), COSTS)
     assert (plan.kind, plan.nodes) == ("reset_gpu", ("n1",))
     assert {one.option.kind for one in plan.alternatives} == {"none"}
 
@@ -251,7 +251,7 @@ def test_code_is_rolled_back() -> None:
     """A fault of the code is answered by older code: to run the same again cures it too rarely, and no node is touched."""
     entry = Culprit(root="r1", kind="code", id="rank 3", probability=0.9)
     verdict = replace(judged({}, kind="rollback", cause="code"), culprits=(entry,), suspects=(entry,))
-    plan = choose(verdict, on(64), COSTS)
+    plan = choose_plan(verdict, on(64), COSTS)
     assert (plan.kind, plan.nodes, plan.probability) == ("rollback", (), 0.9)
     assert [one.option.kind for one in plan.alternatives] == ["reattempt", "none"]
 
@@ -260,7 +260,7 @@ def test_a_kill_from_outside_is_answered_by_a_start() -> None:
     """After a preemption the job is started again, and that is expected to cure it."""
     entry = Culprit(root="r1", kind="platform", id="platform", probability=0.9)
     verdict = replace(judged({}, kind="restart_job", cause="platform", symptom="crash"), culprits=(entry,))
-    plan = choose(replace(verdict, suspects=(entry,)), on(64), COSTS)
+    plan = choose_plan(replace(verdict, suspects=(entry,)), on(64), COSTS)
     assert plan.kind == "restart_job"
     assert plan.parts["again"] < 0.1 * plan.parts["restart"]
 
@@ -269,8 +269,8 @@ def test_a_role_is_restarted_for_its_own_gpus() -> None:
     """Where a role is asked for, only its GPUs stand still; an unknown role counts as the whole job."""
     verdict = judged({"n1": 0.5}, kind="restart_role")
     verdict = replace(verdict, action=Action(kind="restart_role", role="rollout"))
-    known = choose(verdict, on(64, roles={"rollout": ("n0", "n1")}), COSTS)
-    unknown = choose(verdict, on(64), COSTS)
+    known = choose_plan(verdict, on(64, roles={"rollout": ("n0", "n1")}), COSTS)
+    unknown = choose_plan(verdict, on(64), COSTS)
     assert (known.kind, known.role) == ("restart_role", "rollout")
     assert unknown.parts["restart"] == pytest.approx(32 * known.parts["restart"], rel=1e-3)
 
@@ -278,7 +278,7 @@ def test_a_role_is_restarted_for_its_own_gpus() -> None:
 def test_a_role_is_not_restarted_in_place_of_an_eviction() -> None:
     """Where an eviction is asked for, the suspect's role is shown as a set, and nothing but a named node is touched."""
     verdict = judged({"n1": 0.95}, named=("n1",))
-    plan = choose(verdict, on(64, roles={"rollout": ("n1", "n2")}), COSTS)
+    plan = choose_plan(verdict, on(64, roles={"rollout": ("n1", "n2")}), COSTS)
     assert (plan.kind, plan.nodes) == ("evict", ("n1",))
     (role,) = [one for one in plan.alternatives if one.option.group == "role rollout"]
     assert (role.option.nodes, bool(role.barred)) == (("n1", "n2"), True)
@@ -290,12 +290,12 @@ def test_a_role_is_not_restarted_in_place_of_an_eviction() -> None:
 def test_shards_survive_while_one_holder_does() -> None:
     """A node's shards are lost when it and all its holders go, whenever they went; who registered none loses none."""
     ring = {f"n{i}": (f"n{(i + 1) % 4}",) for i in range(4)}
-    assert lost_shards(["n0"], ring) == ()
-    assert lost_shards(["n0", "n2"], ring) == ()
-    assert lost_shards(["n0", "n1"], ring) == ("n0",)
-    assert lost_shards(ring, ring) == ("n0", "n1", "n2", "n3")
-    assert lost_shards(["other"], ring) == ()
-    assert lost_shards([], {"n0": ()}) == ()
+    assert find_lost_shards(["n0"], ring) == ()
+    assert find_lost_shards(["n0", "n2"], ring) == ()
+    assert find_lost_shards(["n0", "n1"], ring) == ("n0",)
+    assert find_lost_shards(ring, ring) == ("n0", "n1", "n2", "n3")
+    assert find_lost_shards(["other"], ring) == ()
+    assert find_lost_shards([], {"n0": ()}) == ()
 
 
 def test_a_pipeline_group_survives_backups_across_groups() -> None:
@@ -303,8 +303,8 @@ def test_a_pipeline_group_survives_backups_across_groups() -> None:
     across = {f"n{i}": (f"n{(i + 4) % 16}",) for i in range(16)}
     inside = {f"n{i}": (f"n{i ^ 1}",) for i in range(16)}
     group = ["n0", "n1", "n2", "n3"]
-    assert lost_shards(group, across) == ()
-    assert lost_shards(group, inside) == ("n0", "n1", "n2", "n3")
+    assert find_lost_shards(group, across) == ()
+    assert find_lost_shards(group, inside) == ("n0", "n1", "n2", "n3")
 
 
 # Against exhaustive search.
@@ -372,7 +372,7 @@ def planned(job: plan_oracle.Job, these: plan_oracle.Prices) -> Plan:
         tenant_gpus=dict(job.tenant_gpus),
         seconds_since_checkpoint=float(job.since_checkpoint),
     )
-    return choose(judged(*roots, named=tuple(sorted(job.named))), situation, costs_of(these))
+    return choose_plan(judged(*roots, named=tuple(sorted(job.named))), situation, costs_of(these))
 
 
 @settings(max_examples=150, deadline=None)
@@ -394,10 +394,12 @@ def test_more_than_eight_named_nodes_lose_no_better_set(percents: list[int], spa
     """Among nodes that differ in their guilt alone, the most suspected together are as good as every subset."""
     roots = [{f"n{i}": percent / 100} for i, percent in enumerate(percents)]
     verdict = judged(*roots, named=tuple(f"n{i}" for i in range(len(percents))))
-    quick = choose(verdict, on(40, spares=spares), COSTS)
+    quick = choose_plan(verdict, on(40, spares=spares), COSTS)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(options, "EVERY_SUBSET_OF", 9)
-        assert choose(verdict, on(40, spares=spares), COSTS).expected_loss_gpu_hours == quick.expected_loss_gpu_hours
+        assert (
+            choose_plan(verdict, on(40, spares=spares), COSTS).expected_loss_gpu_hours == quick.expected_loss_gpu_hours
+        )
 
 
 # What it is made of.
@@ -408,8 +410,8 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     groups = {"b": ("n1", "n2"), "a": ("n2", "n1")}
     verdict = judged({"n1": 0.5, "n2": 0.4}, named=("n1", "n2"))
     turned = replace(verdict, action=replace(verdict.action, nodes=("n2", "n1")))
-    one = choose(verdict, on(64, groups=groups), COSTS)
-    two = choose(turned, on(64, groups=dict(reversed(groups.items()))), COSTS)
+    one = choose_plan(verdict, on(64, groups=groups), COSTS)
+    two = choose_plan(turned, on(64, groups=dict(reversed(groups.items()))), COSTS)
     assert msgspec.json.encode(one) == msgspec.json.encode(two)
 
 
@@ -419,7 +421,7 @@ def test_wild_probabilities_do_no_harm(shares: list[float], since: float) -> Non
     """What is no probability is brought to one: the loss stays a number, and no unnamed node is touched."""
     entries = tuple(Culprit(root="r1", kind="node", id=f"n{i}", probability=p) for i, p in enumerate(shares))
     verdict = replace(judged({"n0": 0.5}, named=("n0",)), culprits=entries, suspects=entries)
-    plan = choose(verdict, on(8, seconds_since_checkpoint=since), COSTS)
+    plan = choose_plan(verdict, on(8, seconds_since_checkpoint=since), COSTS)
     assert math.isfinite(plan.expected_loss_gpu_hours or 0.0)
     assert set(plan.nodes) <= {"n0"}
     assert 0 <= plan.probability <= 1
@@ -429,7 +431,7 @@ def test_a_large_job_with_many_named_is_planned() -> None:
     """Five hundred named nodes of 2,048 are weighed without trying their subsets."""
     named = tuple(f"n{i}" for i in range(500))
     verdict = judged(*({node: 1.0} for node in named), named=named)
-    assert set(choose(verdict, on(2048), COSTS).nodes) == set(named)
+    assert set(choose_plan(verdict, on(2048), COSTS).nodes) == set(named)
 
 
 # The costs.

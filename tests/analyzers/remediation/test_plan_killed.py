@@ -8,13 +8,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from analyzers.incidents import judge
 from analyzers.incidents.evidence import Evidence
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.model.window import Window
-from analyzers.remediation.plan import Costs, Plan, Situation, choose
+from analyzers.remediation.plan import Costs, Plan, Situation, choose_plan
 from analyzers.verdict.action import NOT_PROVEN
+from analyzers.verdict.judge import judge
 from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
 
@@ -49,7 +49,7 @@ def judged(*records: Record, dumb: bool = False) -> Verdict:
 
 def planned(verdict: Verdict, nodes: int = 4, **more: object) -> Plan:
     """The plan for a job on so many nodes."""
-    return choose(verdict, Situation(nodes=tuple(f"gpu{number}" for number in range(nodes)), **more), COSTS)  # type: ignore[arg-type]
+    return choose_plan(verdict, Situation(nodes=tuple(f"gpu{number}" for number in range(nodes)), **more), COSTS)  # type: ignore[arg-type]
 
 
 def answered(first: float = 100.1) -> list[ProcessState]:

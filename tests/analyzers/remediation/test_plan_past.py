@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.remediation import types as words
-from analyzers.remediation.ladder import Rung, pricing
-from analyzers.remediation.plan import Situation, choose, options
-from analyzers.remediation.plan.posterior import guilt, posterior
+from analyzers.remediation.ladder import Rung
+from analyzers.remediation.ladder import price as pricing
+from analyzers.remediation.plan import Situation, choose_plan, options
+from analyzers.remediation.plan.posterior import guilt_by_node, root_posteriors
 from tests.analyzers.remediation.test_ladder_deciding import NODES, found, price
 from tests.analyzers.remediation.test_plan import COSTS, judged, on
 
@@ -27,7 +28,7 @@ def odds_of(share: float) -> float:
 def test_the_odds_of_who_is_named_move_as_bayes_says(share: float, weight: float) -> None:
     """The odds of a suspect are those of the verdict times what its past says; of the others the rest keeps its proportions."""
     verdict = judged({"n1": share, "n2": (1.0 - share) / 2}, named=("n1",))
-    (before,), (after,) = posterior(verdict), posterior(verdict, {"n1": weight})
+    (before,), (after,) = root_posteriors(verdict), root_posteriors(verdict, {"n1": weight})
 
     assert odds_of(after.nodes["n1"]) == pytest.approx(odds_of(share) * math.exp(weight))
     rest = [(one.nodes["n2"], 1.0 - sum(one.nodes.values())) for one in (before, after)]
@@ -38,10 +39,10 @@ def test_an_acquitted_node_is_restarted_before_it_leaves_again() -> None:
     """Named with 0.9 on a small job it goes; after an acquittal the job tries again first, and the sentence says why."""
     verdict, acquitted = judged({"n1": 0.9}, named=("n1",)), {"n1": -math.log(10)}
 
-    assert choose(verdict, on(3), COSTS).kind == "evict"
-    plan = choose(verdict, on(3, remembered=acquitted), COSTS)
+    assert choose_plan(verdict, on(3), COSTS).kind == "evict"
+    plan = choose_plan(verdict, on(3, remembered=acquitted), COSTS)
     assert plan.kind == "reattempt"
-    evicted = choose(verdict, on(640, remembered=acquitted), COSTS)
+    evicted = choose_plan(verdict, on(640, remembered=acquitted), COSTS)
     assert (evicted.kind, evicted.probability) == ("evict", 0.4737)
     assert "at fault with 0.47, before their past was weighed 0.90" in evicted.why
 
@@ -50,8 +51,8 @@ def test_an_offender_goes_where_another_is_tried_again() -> None:
     """Doubtfully named on a small job, an offender leaves; the probability that a policy sees stays the verdict's."""
     verdict, offender = judged({"n1": 0.7}, named=("n1",)), {"n1": math.log(10)}
 
-    assert choose(verdict, on(2), COSTS).kind == "reattempt"
-    plan = choose(verdict, on(2, remembered=offender), COSTS)
+    assert choose_plan(verdict, on(2), COSTS).kind == "reattempt"
+    plan = choose_plan(verdict, on(2, remembered=offender), COSTS)
     assert (plan.kind, plan.nodes, plan.probability) == ("evict", ("n1",), 0.7)
 
 
@@ -60,7 +61,7 @@ def test_no_past_evicts_a_node_that_the_verdict_does_not_name(remembered: dict[s
     """Whatever is remembered of nodes that the verdict does not suspect, the plan is the same to the last number."""
     verdict = judged({"n1": 0.9}, named=("n1",))
 
-    assert choose(verdict, on(4, remembered=remembered), COSTS) == choose(verdict, on(4), COSTS)
+    assert choose_plan(verdict, on(4, remembered=remembered), COSTS) == choose_plan(verdict, on(4), COSTS)
 
 
 @given(st.dictionaries(st.sampled_from(["n1", "n2"]), LOG))
@@ -68,15 +69,15 @@ def test_a_suspect_that_the_action_leaves_out_is_not_evicted(remembered: dict[st
     """A second suspect with the worst past is still none that the action names: it stays."""
     verdict = judged({"n1": 0.8, "n2": 0.15}, named=("n1",))
 
-    assert "n2" not in choose(verdict, on(64, remembered=remembered), COSTS).nodes
+    assert "n2" not in choose_plan(verdict, on(64, remembered=remembered), COSTS).nodes
 
 
 @given(st.dictionaries(st.sampled_from(["n1", "n2"]), LOG | st.just(math.nan)), st.floats(0.0, 1.0))
 def test_weights_that_cannot_be_do_no_harm(remembered: dict[str, float], share: float) -> None:
     """Of any weights the shares stay probabilities, and no root has more than one."""
-    doubts = posterior(judged({"n1": share, "n2": 1.0 - share}, named=("n1",)), remembered)
+    doubts = root_posteriors(judged({"n1": share, "n2": 1.0 - share}, named=("n1",)), remembered)
 
-    assert all(0.0 <= one <= 1.0 for one in guilt(doubts).values())
+    assert all(0.0 <= one <= 1.0 for one in guilt_by_node(doubts).values())
     assert all(math.fsum(doubt.nodes.values()) + doubt.elsewhere <= 1.0 + 1e-9 for doubt in doubts)
 
 
@@ -84,7 +85,7 @@ def test_a_past_without_weight_changes_no_number() -> None:
     """A weight of nought leaves the verdict's own numbers, to the last bit."""
     verdict = judged({"n1": 0.9, "n2": 0.05}, named=("n1",))
 
-    assert posterior(verdict, {"n1": 0.0}) == posterior(verdict)
+    assert root_posteriors(verdict, {"n1": 0.0}) == root_posteriors(verdict)
 
 
 def test_what_checks_have_found_is_weighed_once() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from analyzers.remediation.events import (
+from analyzers.remediation.messages import (
     AddHold,
     Approve,
     AskUndo,
@@ -16,9 +16,9 @@ from analyzers.remediation.events import (
     Complete,
     Fail,
     Proposed,
-    Refused,
+    RemediationRefused,
+    RemediationTick,
     Take,
-    Tick,
 )
 from analyzers.remediation.types import TAKES_NODES, Hold, JobFacts, Remediation, Tally
 from tests.analyzers.remediation.test_remediation_step import AUTOMATIC, JOB, NODES, SHOWN, Desk, facts, plan
@@ -40,7 +40,7 @@ def test_what_no_later_attempt_answers_is_waited_for_half_an_hour(acted_on: int)
     desk(Approve(id="rem-2", by="ann"))
 
     assert "wait for what comes of it" in str(desk.refuses(Take(id="rem-2", by="slurm")))
-    desk(Tick(), later=1_800.0)
+    desk(RemediationTick(), later=1_800.0)
     desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
     desk(Approve(id="rem-2", by="ann"))
     assert (desk.one().status, desk.one().outcome) == ("done", "unknown")
@@ -112,7 +112,7 @@ def test_what_a_person_cancelled_no_policy_approves_again() -> None:
     desk(Cancel(id="rem-1", by="ann", reason="I look at it"))
 
     assert desk(proposed(plan(verdict_version=3))) == ["proposed"]
-    assert desk(Tick()) == []
+    assert desk(RemediationTick()) == []
     assert (desk.one().status, desk.one().mode) == ("proposed", "propose")
     assert "ann has cancelled it before" in desk.one().because
     assert desk(Approve(id="rem-1", by="ann")) == ["approved"]
@@ -125,7 +125,7 @@ def test_who_comes_after_the_lease_is_told_so(ending: Complete | Fail) -> None:
     """The lease ran out while it acted: what it says then is refused and not swallowed, as what it did is not noted."""
     desk = Desk()
     desk.executing()
-    desk(Tick(), later=61.0)
+    desk(RemediationTick(), later=61.0)
 
     assert desk.refuses(ending).code == "fenced"
 
@@ -136,7 +136,7 @@ def test_an_undo_whose_lease_ran_out_is_not_done() -> None:
     desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
     desk(AskUndo(id="rem-1", by="ann", reason="it was well"))
     desk(Take(id="rem-1", by="slurm", seconds=30.0))
-    desk(Tick(), later=31.0)
+    desk(RemediationTick(), later=31.0)
 
     assert desk.refuses(Complete(id="rem-1", by="slurm", token=2)).code == "fenced"
     desk(Take(id="rem-1", by="slurm"))
@@ -160,7 +160,7 @@ def test_nodes_of_an_unknown_end_count_as_gone() -> None:
     desk = Desk()
     desk.book = replace(desk.book, facts=facts(jobs={JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=7)}))
     desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
-    assert desk(Tick(), later=1_800.0) == ["verified"]
+    assert desk(RemediationTick(), later=1_800.0) == ["verified"]
     desk(proposed(plan("rem-2", incident="inc-2", nodes=("gpu-5",))))
     desk(Approve(id="rem-2", by="ann"))
 
@@ -173,7 +173,7 @@ def second(desk: Desk, id: str = "rem-2", **fields: Any) -> str:
     desk(Approve(id=id, by="ann"))
     try:
         desk(Take(id=id, by="slurm"))
-    except Refused as refused:
+    except RemediationRefused as refused:
         return str(refused)
     return ""
 
@@ -189,7 +189,7 @@ def test_one_attempt_is_acted_on_once() -> None:
     desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
 
     assert "until a later attempt than 1 runs" in second(desk)
-    desk(Tick(), later=3_600.0)
+    desk(RemediationTick(), later=3_600.0)
     assert desk.one().outcome == "unknown"
     assert "until a later attempt than 1 runs" in second(desk, "rem-3")
 
@@ -227,7 +227,7 @@ def test_what_no_later_attempt_may_answer_is_waited_for_in_its_time(kind: str, a
     desk(Fail(id="rem-1", by="slurm", token=token, reason="timeout"))
 
     assert "for another 1,7" in second(desk, attempt=attempt)
-    desk(Tick(), later=1_800.0)
+    desk(RemediationTick(), later=1_800.0)
     assert second(desk, "rem-3", attempt=attempt) == ""
 
 

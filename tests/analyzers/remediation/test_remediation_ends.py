@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from analyzers.remediation.events import (
+from analyzers.remediation.messages import (
     Approve,
     AskUndo,
     Begin,
@@ -15,9 +15,9 @@ from analyzers.remediation.events import (
     Fail,
     Heartbeat,
     Proposed,
-    Refused,
+    RemediationRefused,
+    RemediationTick,
     Take,
-    Tick,
 )
 from analyzers.remediation.types import JobFacts, Limits, Policy, Rule
 from tests.analyzers.remediation.test_remediation_step import AUTOMATIC, JOB, NODES, SHOWN, Desk, facts, plan
@@ -35,7 +35,7 @@ def test_a_claim_that_fails_before_it_began_is_tried_again_and_not_for_ever() ->
         assert (desk.one().status, desk.one().approved_by) == ("approved", "ann")
         refused = desk.refuses(Take(id="rem-1", by="slurm"))
         assert (refused.code, "no such job" in str(refused)) == ("hindered", True)
-        assert desk(Tick(), later=30.0) == []
+        assert desk(RemediationTick(), later=30.0) == []
     desk(Take(id="rem-1", by="slurm"))
     assert desk(Fail(id="rem-1", by="slurm", token=3, reason="no such job")) == ["failed"]
     assert (desk.one().out, desk.one().outcome) == ((), None)
@@ -68,7 +68,7 @@ def test_of_who_is_not_heard_any_more_everything_may_be_out() -> None:
     desk = Desk()
     desk.executing(nodes=("gpu-3", "gpu-4"))
 
-    desk(Tick(), later=61.0)
+    desk(RemediationTick(), later=61.0)
     assert (desk.one().out, desk.one().outcome) == (("gpu-3", "gpu-4"), "unknown")
 
 
@@ -95,7 +95,7 @@ def test_an_approval_of_a_rule_ends_with_the_rule(rules: tuple[Rule, ...]) -> No
 
     refused = desk.refuses(Begin(id="rem-1", by="slurm", token=1))
     assert (refused.code, "rule stuck" in str(refused)) == ("hindered", True)
-    assert desk(Tick()) == ["hindered"]
+    assert desk(RemediationTick()) == ["hindered"]
     assert (desk.one().status, desk.one().claim, desk.one().approved_by) == ("proposed", None, "")
 
 
@@ -106,7 +106,7 @@ def test_a_persons_approval_outlives_every_rule() -> None:
     desk(Approve(id="rem-1", by="ann"))
     desk.book = replace(desk.book, policy=Policy())
 
-    assert desk(Tick()) == []
+    assert desk(RemediationTick()) == []
     assert desk(Take(id="rem-1", by="slurm")) == ["claimed"]
 
 
@@ -135,7 +135,7 @@ def test_nobody_takes_a_node_out_while_it_is_given_back() -> None:
     desk(AskUndo(id="rem-1", by="ann", reason="it was well"))
     desk(Take(id="rem-1", by="slurm"))
 
-    with pytest.raises(Refused, match="gives gpu-3 back"):
+    with pytest.raises(RemediationRefused, match="gives gpu-3 back"):
         desk.executing("rem-2", incident="inc-2", job="bert")
     assert desk.executing("rem-3", incident="inc-3", job="bert", nodes=("gpu-5",)) == 1
 
@@ -194,7 +194,7 @@ def test_a_heartbeat_keeps_no_approval_alive() -> None:
     desk.now += 10.0
 
     assert desk.refuses(Begin(id="rem-1", by="slurm", token=1)).code == "hindered"
-    assert desk(Tick()) == ["expired"]
+    assert desk(RemediationTick()) == ["expired"]
     assert (desk.one().status, desk.one().claim) == ("expired", None)
 
 

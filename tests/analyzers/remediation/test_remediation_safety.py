@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from analyzers.remediation import attempts, events, guards, step
+from analyzers.remediation import attempts, guards, messages, step
 from analyzers.remediation import types as words
-from analyzers.remediation.events import Event, Instruction, Store, Told
-from analyzers.remediation.types import Book
+from analyzers.remediation.messages import AuditEntry, RemediationEvent, RemediationInstruction, Store
+from analyzers.remediation.types import RemediationState
 from service.remediation import fleet_facts, rows
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.store.database import Database
 from tests.support.remediation_actions import ACTIONS, drawn, play
 from tests.support.remediation_world import POLICIES, Step, World
@@ -60,16 +60,18 @@ def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatc
     database = Database(f"sqlite:///{tmp_path}/store.sqlite")
     database.migrate()
     world = World(limits=seed, probe=step.step)
-    remedies = Remedies(database, lambda: world.book.policy)
-    monkeypatch.setattr(fleet_facts, "load", lambda _session, _now, _concerned: world.facts())
-    monkeypatch.setattr(rows, "tallies", lambda _session, _policy: world.book.tallies)
+    remedies = RemediationRepository(database, lambda: world.book.policy)
+    monkeypatch.setattr(fleet_facts, "load_facts", lambda _session, _now, _concerned: world.facts())
+    monkeypatch.setattr(rows, "count_cases", lambda _session, _policy: world.book.tallies)
 
-    def stored(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+    def stored(
+        book: RemediationState, event: RemediationEvent, now: float
+    ) -> tuple[RemediationState, list[RemediationInstruction]]:
         """Let both have the event; what they make of it must be the same."""
         try:
             after, said = step.step(book, event, now)
-        except events.Refused as refused:
-            with pytest.raises(events.Refused) as as_well:
+        except messages.RemediationRefused as refused:
+            with pytest.raises(messages.RemediationRefused) as as_well:
                 remedies.handle(event, now)
             code: str = refused.code
             assert as_well.value.code == code
@@ -86,63 +88,84 @@ def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatc
     assert world.accepted > 5
 
 
-def broken(change: Callable[[Book, Event, float], tuple[Book, Event, float]]) -> Step:
+def broken(
+    change: Callable[[RemediationState, RemediationEvent, float], tuple[RemediationState, RemediationEvent, float]],
+) -> Step:
     """Return a step that sees another book, event or instant than it is given."""
     return lambda book, event, now: step.step(*change(book, event, now))
 
 
-def spoiled(change: Callable[[Book, Event, Book, list[Instruction]], tuple[Book, list[Instruction]]]) -> Step:
+def spoiled(
+    change: Callable[
+        [RemediationState, RemediationEvent, RemediationState, list[RemediationInstruction]],
+        tuple[RemediationState, list[RemediationInstruction]],
+    ],
+) -> Step:
     """Return a step whose outcome is another."""
     return lambda book, event, now: change(book, event, *step.step(book, event, now))
 
 
-def _endless(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+def _endless(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, RemediationEvent, float]:
     """Whoever holds a claim is obeyed, however late."""
     row = book.remediations.get(getattr(event, "id", ""))
-    if isinstance(event, events.Begin | events.Heartbeat) and row is not None and row.claim is not None:
+    if isinstance(event, messages.Begin | messages.Heartbeat) and row is not None and row.claim is not None:
         now = min(now, row.claim.until - 1.0)
     return book, event, now
 
 
-def _any_token(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+def _any_token(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, RemediationEvent, float]:
     """Every token is as good as the newest."""
     row = book.remediations.get(getattr(event, "id", ""))
     if (
         row is None
         or row.claim is None
-        or not isinstance(event, events.Begin | events.Heartbeat | events.Complete | events.Fail)
+        or not isinstance(event, messages.Begin | messages.Heartbeat | messages.Complete | messages.Fail)
     ):
         return book, event, now
     return book, replace(event, token=row.claim.token, by=row.claim.by), now
 
 
-def _forgetful(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+def _forgetful(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, RemediationEvent, float]:
     """What was executed is forgotten at once."""
     return replace(book, executions=[]), event, now
 
 
-def _fickle(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+def _fickle(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, RemediationEvent, float]:
     """What was rejected is proposed again."""
-    plan = event.plan if isinstance(event, events.Proposed) else None
+    plan = event.plan if isinstance(event, messages.Proposed) else None
     row = book.remediations.get(plan.id) if plan is not None else None
     if row is not None and row.status == "rejected":
         book = replace(book, remediations=book.remediations | {row.id: replace(row, status="cancelled")})
     return book, event, now
 
 
-def _forgiving(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+def _forgiving(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, RemediationEvent, float]:
     """What a person cancelled a policy approves again."""
     row = (
-        book.remediations.get(event.plan.id) if isinstance(event, events.Proposed) and event.plan is not None else None
+        book.remediations.get(event.plan.id)
+        if isinstance(event, messages.Proposed) and event.plan is not None
+        else None
     )
     if row is not None and row.status == "cancelled":
         book = replace(book, remediations=book.remediations | {row.id: replace(row, cancelled_by="")})
     return book, event, now
 
 
-def _again(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _again(
+    _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """What was being executed when its lease ran out is claimed again."""
-    if not isinstance(event, events.Tick):
+    if not isinstance(event, messages.RemediationTick):
         return after, said
     rows = {
         id: replace(row, status="approved") if row.status == "failed" and row.undo is None else row
@@ -152,80 +175,104 @@ def _again(_before: Book, event: Event, after: Book, said: list[Instruction]) ->
     return replace(after, remediations=rows), said
 
 
-def _closes(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _closes(
+    _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """The breaker closes with time."""
-    return (replace(after, trip=None) if isinstance(event, events.Tick) else after), said
+    return (replace(after, trip=None) if isinstance(event, messages.RemediationTick) else after), said
 
 
-def _silent(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _silent(
+    _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """Who claims is not told."""
-    return after, [one for one in said if not isinstance(one, Told) or one.kind != "remediation_claimed"]
+    return after, [one for one in said if not isinstance(one, AuditEntry) or one.kind != "remediation_claimed"]
 
 
-def _unstored(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _unstored(
+    _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """That a scheduler began is not stored."""
-    return after, [one for one in said if not isinstance(one, Store) or not isinstance(event, events.Begin)]
+    return after, [one for one in said if not isinstance(one, Store) or not isinstance(event, messages.Begin)]
 
 
-def _same_tag(before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _same_tag(
+    before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """An approval leaves the ETag as it is."""
-    if isinstance(event, events.Approve):
+    if isinstance(event, messages.Approve):
         row = replace(after.remediations[event.id], version=before.remediations[event.id].version)
         after = replace(after, remediations=after.remediations | {row.id: row})
         said = [Store(remediation=row) if isinstance(one, Store) else one for one in said]
     return after, said
 
 
-def _hasty(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+def _hasty(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """Changes the book before it refuses."""
     try:
         return step.step(book, event, now)
-    except events.Refused:
+    except messages.RemediationRefused:
         book.executions.append(words.Execution(remediation="rem-0", at=now, nodes=("gpu-0000",)))
         raise
 
 
-def _stubborn(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+def _stubborn(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """Takes back nothing that failed."""
-    if isinstance(event, events.AskUndo) and book.remediations[event.id].status == "failed":
-        raise events.Refused("conflict", "it failed: there is nothing to undo")
+    if isinstance(event, messages.AskUndo) and book.remediations[event.id].status == "failed":
+        raise messages.RemediationRefused("conflict", "it failed: there is nothing to undo")
     return step.step(book, event, now)
 
 
-def _generous(book: Book, event: Event, now: float) -> tuple[Book, Event, float]:
+def _generous(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, RemediationEvent, float]:
     """An undo gives everything back, whoever has taken it out as well."""
     return replace(book, facts=replace(book.facts, taken={})), event, now
 
 
-def _hopeful(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _hopeful(
+    _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """That a claim failed before it began is forgotten: it is tried for ever."""
     row = after.remediations.get(getattr(event, "id", ""))
-    if not isinstance(event, events.Fail) or row is None or row.began_at is not None or row.status != "failed":
+    if not isinstance(event, messages.Fail) or row is None or row.began_at is not None or row.status != "failed":
         return after, said
     again = replace(row, status="approved")
-    told = Told(kind="remediation_released", by=event.by, remediation=row.id)
+    told = AuditEntry(kind="remediation_released", by=event.by, remediation=row.id)
     return replace(after, remediations=after.remediations | {row.id: again}), [Store(remediation=again), told]
 
 
-def _final(_before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _final(
+    _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """A claim that fails before it began is the end."""
     row = after.remediations.get(getattr(event, "id", ""))
-    if not isinstance(event, events.Fail) or row is None or row.status != "approved":
+    if not isinstance(event, messages.Fail) or row is None or row.status != "approved":
         return after, said
     ended = replace(row, status="failed")
-    told = Told(kind="remediation_failed", by=event.by, remediation=row.id)
+    told = AuditEntry(kind="remediation_failed", by=event.by, remediation=row.id)
     return replace(after, remediations=after.remediations | {row.id: ended}), [Store(remediation=ended), told]
 
 
-def _uncounted(before: Book, event: Event, after: Book, said: list[Instruction]) -> tuple[Book, list[Instruction]]:
+def _uncounted(
+    before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """What is done before it began counts nowhere."""
-    return (replace(after, executions=before.executions) if isinstance(event, events.Fail) else after), said
+    return (replace(after, executions=before.executions) if isinstance(event, messages.Fail) else after), said
 
 
-def _loyal(book: Book, event: Event, now: float) -> tuple[Book, list[Instruction]]:
+def _loyal(
+    book: RemediationState, event: RemediationEvent, now: float
+) -> tuple[RemediationState, list[RemediationInstruction]]:
     """What a rule has approved stays approved, whatever becomes of the rule."""
     before = next(policy for policy in POLICIES if policy.limits == book.limits)
-    after, said = step.step(replace(book, policy=before) if isinstance(event, events.Tick) else book, event, now)
+    after, said = step.step(
+        replace(book, policy=before) if isinstance(event, messages.RemediationTick) else book, event, now
+    )
     return replace(after, policy=book.policy), said
 
 
@@ -267,7 +314,7 @@ def test_acting_twice_on_an_attempt_is_caught(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With one at a time as the only bound, what is complete and not answered yet lets another act on the same attempt."""
-    monkeypatch.setattr(attempts, "unanswered", lambda _book, _one, _now: None)
+    monkeypatch.setattr(attempts, "explain_wait", lambda _book, _one, _now: None)
 
     found = caught(step.step)
 

@@ -7,37 +7,37 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from analyzers.remediation.events import (
+from analyzers.remediation.messages import (
     AddHold,
     Approve,
     AskUndo,
+    AuditEntry,
     Begin,
     Cancel,
     CloseBreaker,
     Complete,
-    Event,
     ExpireHold,
     Fail,
     Heartbeat,
     Proposed,
-    Refused,
     Reject,
+    RemediationEvent,
+    RemediationRefused,
+    RemediationTick,
     SetFreeze,
     Take,
-    Tick,
-    Told,
     Verified,
 )
 from analyzers.remediation.step import step
 from analyzers.remediation.types import (
-    Book,
-    Facts,
+    FleetFacts,
     Freeze,
     Hold,
     JobFacts,
     Limits,
     Policy,
     Remediation,
+    RemediationState,
     Rule,
     Tally,
 )
@@ -57,32 +57,32 @@ def plan(id: str = "rem-1", **fields: Any) -> Remediation:
     return Remediation(id=id, **(told | fields))
 
 
-def facts(**fields: Any) -> Facts:
+def facts(**fields: Any) -> FleetFacts:
     """Return a fleet of a hundred nodes with one job on eight of them."""
     known: dict[str, Any] = {"fleet_nodes": 100, "jobs": {JOB: JobFacts(nodes=NODES, attempt=1, minimum_nodes=4)}}
-    return Facts(**(known | fields))
+    return FleetFacts(**(known | fields))
 
 
 class Desk:
     """A book, and the events that come to it one after the other."""
 
     def __init__(self, *rules: Rule, limits: Limits | None = None, **given: Any) -> None:
-        self.book = Book(policy=Policy(rules=rules, limits=limits or Limits()), facts=facts(), **given)
+        self.book = RemediationState(policy=Policy(rules=rules, limits=limits or Limits()), facts=facts(), **given)
         self.now = 1_000.0
-        self.told: list[Told] = []
+        self.told: list[AuditEntry] = []
 
-    def __call__(self, event: Event, *, later: float = 1.0) -> list[str]:
+    def __call__(self, event: RemediationEvent, *, later: float = 1.0) -> list[str]:
         """Let an event happen some seconds later and return the kinds of what was told."""
         self.now += later
         self.book, instructions = step(self.book, event, self.now)
-        told = [one for one in instructions if isinstance(one, Told)]
+        told = [one for one in instructions if isinstance(one, AuditEntry)]
         self.told += told
         return [one.kind.removeprefix("remediation_") for one in told]
 
-    def refuses(self, event: Event) -> Refused:
+    def refuses(self, event: RemediationEvent) -> RemediationRefused:
         """Return how an event is refused; the book is the same after it."""
         before = self.book
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RemediationRefused) as refused:
             self(event)
         assert self.book is before
         return refused.value
@@ -121,7 +121,7 @@ def test_nothing_happens_until_somebody_approves() -> None:
     desk(Proposed(incident="inc-1", plan=plan()))
 
     assert desk.refuses(Take(id="rem-1", by="slurm")).code == "conflict"
-    assert desk(Tick(), later=4 * 3_600.0) == ["expired"]
+    assert desk(RemediationTick(), later=4 * 3_600.0) == ["expired"]
 
 
 def test_an_automatic_rule_acts_only_after_shadow_mode_has_shown_it() -> None:
@@ -143,8 +143,8 @@ def test_a_policy_waits_for_what_hinders_it() -> None:
     desk(AddHold(hold=Hold(id="h1", by="ann", reason="a test runs", made_at=1_000.0, until=1_060.0, node="gpu-3")))
 
     assert desk(Proposed(incident="inc-1", plan=plan())) == ["proposed", "hindered"]
-    assert desk(Tick()) == desk(Tick()) == []
-    assert desk(Tick(), later=60.0) == ["approved", "hold_expired"]
+    assert desk(RemediationTick()) == desk(RemediationTick()) == []
+    assert desk(RemediationTick(), later=60.0) == ["approved", "hold_expired"]
 
 
 def test_a_second_claimant_is_refused_until_the_lease_has_run_out() -> None:
@@ -155,7 +155,7 @@ def test_a_second_claimant_is_refused_until_the_lease_has_run_out() -> None:
     desk(Take(id="rem-1", by="slurm-a", seconds=30.0))
 
     assert desk.refuses(Take(id="rem-1", by="slurm-b")).code == "conflict"
-    assert desk(Tick(), later=31.0) == ["released"]
+    assert desk(RemediationTick(), later=31.0) == ["released"]
     desk(Take(id="rem-1", by="slurm-b"))
     assert desk.refuses(Begin(id="rem-1", by="slurm-a", token=1)).code == "fenced"
     assert desk(Begin(id="rem-1", by="slurm-b", token=2)) == ["begun"]
@@ -178,7 +178,7 @@ def test_a_heartbeat_keeps_the_lease() -> None:
 
     for _ in range(12):
         desk(Heartbeat(id="rem-1", by="slurm", token=token), later=50.0)
-        assert desk(Tick(), later=0.0) == []
+        assert desk(RemediationTick(), later=0.0) == []
     assert desk(Complete(id="rem-1", by="slurm", token=token)) == ["completed"]
 
 
@@ -187,7 +187,7 @@ def test_a_scheduler_that_dies_while_it_acts_leaves_a_failure_that_can_be_undone
     desk = Desk()
     desk.executing()
 
-    assert desk(Tick(), later=61.0) == ["failed"]
+    assert desk(RemediationTick(), later=61.0) == ["failed"]
     assert desk.refuses(Take(id="rem-1", by="slurm")).code == "conflict"
     assert desk(AskUndo(id="rem-1", by="ann", reason="look first")) == ["undo_asked"]
     desk(Take(id="rem-1", by="slurm"))
@@ -354,7 +354,7 @@ def test_the_budget_of_an_hour_is_not_passed() -> None:
     for number in range(4):
         evict(desk, number)
 
-    with pytest.raises(Refused, match="budget of 4"):
+    with pytest.raises(RemediationRefused, match="budget of 4"):
         evict(desk, 4)
     desk.now += 3_600.0
     evict(desk, 5)
@@ -367,8 +367,8 @@ def test_the_breaker_opens_at_its_share_and_only_a_person_closes_it() -> None:
         evict(desk, number)
 
     assert desk.book.trip is not None
-    desk(Tick(), later=86_400.0)
-    with pytest.raises(Refused, match="the breaker is open"):
+    desk(RemediationTick(), later=86_400.0)
+    with pytest.raises(RemediationRefused, match="the breaker is open"):
         evict(desk, 5)
     assert desk(CloseBreaker(by="ann", reason="it was the switch")) == ["breaker_closed"]
     evict(desk, 6)
@@ -380,7 +380,7 @@ def test_more_than_the_share_at_once_is_refused_without_opening_the_breaker() ->
     job = JobFacts(nodes=tuple(f"x-{number}" for number in range(10)))
     desk.book = replace(desk.book, facts=facts(jobs={**desk.book.facts.jobs, "wide": job}))
 
-    with pytest.raises(Refused, match="would pass 5"):
+    with pytest.raises(RemediationRefused, match="would pass 5"):
         desk.executing("rem-w", incident="inc-w", job="wide", attempt=None, nodes=job.nodes[:6])
     assert desk.book.trip is None
     evict(desk, 1)
@@ -402,7 +402,7 @@ def test_without_news_of_the_job_the_outcome_is_unknown() -> None:
     token = desk.executing()
     desk(Complete(id="rem-1", by="slurm", token=token))
 
-    assert desk(Tick(), later=1_800.0) == ["verified"]
+    assert desk(RemediationTick(), later=1_800.0) == ["verified"]
     assert (desk.one().status, desk.one().outcome) == ("done", "unknown")
 
 

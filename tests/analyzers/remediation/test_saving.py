@@ -7,13 +7,13 @@ from array import array
 import pytest
 from msgspec.structs import replace
 
-from analyzers.remediation.saving import SEEN_SECONDS, Saving
+from analyzers.remediation.checkpoint_saves import SEEN_SECONDS, SaveDetector
 from collectors.records import Frame, Ring, StackDump, Thread
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import ring_record
 
 NOW = 1_795_230_000.0
-SAVING = Saving(load())
+SAVING = SaveDetector(load())
 
 
 def ring(now_in: str | None, *entries: tuple[str, float, float | None], at: float = NOW - 5.0, rank: int = 0) -> Ring:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analyzers.knowledge
-from analyzers.incidents import judge
 from analyzers.knowledge import parse
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
 from collectors.files.reading import read_paths
 from collectors.formats import Damaged, Input, recognise
 from collectors.formats.nvidia_smi.nvidia_smi import read

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from sqlalchemy import delete, update
 
-from analyzers.model.incident import Cut, Publish
+from analyzers.incidents.messages import Publish
+from analyzers.model.incident import Cut
 from service.adapters import alertmanager
 from service.adapters.alertmanager import Teller
 from service.adapters.alerts import LEAST_SECONDS, culprit

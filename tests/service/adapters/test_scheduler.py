@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from analyzers.remediation.events import AskUndo, Tick
+from analyzers.remediation.messages import AskUndo, RemediationTick
 from service.adapters import scheduler as claiming
 from service.adapters.scheduler import ClaimLost, HeldClaim
 from service.adapters.slurm import slurm_finding
@@ -107,7 +107,7 @@ def test_who_has_lost_its_claim_does_not_act(
     id = approved(client, tmp_path)
     claim = HeldClaim.of(connection, id)
     claim.begin()
-    client.service.remedies.handle(Tick(), now() + 61)
+    client.service.remedies.handle(RemediationTick(), now() + 61)
     clock.sleep(16)
 
     with pytest.raises(ClaimLost, match="do not act"):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from analyzers.remediation.events import AddHold, Approve
+from analyzers.remediation.messages import AddHold, Approve
 from analyzers.remediation.types import Hold
 from service.adapters.slurm import slurm_actions
 from service.clock import now

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.remediation.events import Tick
+from analyzers.remediation.messages import RemediationTick
 from service.clock import now
 from tests.support.slurm.pretended import Killed, hangs, kills
 from tests.support.slurm.trials import Trial, pretending
@@ -71,7 +71,7 @@ def test_a_lease_that_runs_out_while_a_command_hangs_ends_the_work(trial: Trial)
 
     def expires() -> None:
         nonlocal stopped_at
-        trial.shop.client.service.remedies.handle(Tick(), now() + 61)
+        trial.shop.client.service.remedies.handle(RemediationTick(), now() + 61)
         stopped_at = trial.slurm.commands
 
     for number, when in trial.undisturbed("evict"):

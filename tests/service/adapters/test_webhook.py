@@ -21,7 +21,7 @@ import pytest
 from msgspec.structs import replace
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from analyzers.remediation.events import (
+from analyzers.remediation.messages import (
     AddHold,
     Approve,
     AskUndo,

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from analyzers.remediation.events import AddHold, Approve, SetFreeze, Tick
+from analyzers.remediation.messages import AddHold, Approve, RemediationTick, SetFreeze
 from analyzers.remediation.types import Freeze, Hold
 from service.clock import now
 from service.store.models import Remediation as Row
@@ -153,7 +153,7 @@ def test_a_late_claimant_cannot_act(client: Client, verb: str) -> None:
     ended(client)
     more = {"reason": "late"} if verb == "fail" else {}
     late = say(client, verb, 1, **more)
-    client.service.remedies.handle(Tick(), now())
+    client.service.remedies.handle(RemediationTick(), now())
     second = other(client)
     assert claim(second).json()["token"] == 2
 

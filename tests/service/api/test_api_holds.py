@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from analyzers.remediation.events import Approve, Begin, Take, Tick
+from analyzers.remediation.messages import Approve, Begin, RemediationTick, Take
 from service.clock import now
 from service.store.models import ShadowCase
 from tests.support.incident_rows import JOB
@@ -130,7 +130,7 @@ def test_a_hold_ends_by_itself(client: Client) -> None:
     assert made.status_code == 201, made.text
 
     client.eventually("/v1/holds", lambda page: page["items"] == [])
-    client.service.remedies.handle(Tick(), now())
+    client.service.remedies.handle(RemediationTick(), now())
 
     assert hindered(client) == []
     assert "hold_expired" in kinds(client)

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import select
 
-from analyzers.remediation.events import Approve, Begin, Complete, Take
-from analyzers.remediation.node_history import DAY_SECONDS, HOUR_SECONDS, NodeRecord, Trial, tried
+from analyzers.remediation.messages import Approve, Begin, Complete, Take
+from analyzers.remediation.node_history import DAY_SECONDS, HOUR_SECONDS, NodeRecord, Trial, record_trial
 from service.clock import now
 from service.remediation import node_records
 from service.store.models import Event, Node
@@ -42,7 +42,7 @@ def client(running_service: Client) -> Client:
 def remember(client: Client, record: NodeRecord) -> None:
     """Store what is remembered of a node."""
     with client.service.database.transaction() as session:
-        node_records.write(session, record, now())
+        node_records.write_record(session, record, now())
 
 
 def evicted(client: Client, times: int = 1, node: str = NODE) -> None:
@@ -51,7 +51,7 @@ def evicted(client: Client, times: int = 1, node: str = NODE) -> None:
     for number in reversed(range(times)):
         at = now() - (number + 1) * DAY_SECONDS
         trial = Trial(probability=0.9, began_at=at, ended_at=at + 60, outcome="cured", note=f"rem-{number}")
-        record = tried(record, trial, weights)
+        record = record_trial(record, trial, weights)
     remember(client, record)
 
 
@@ -144,8 +144,8 @@ def test_an_offender_needs_a_check(client: Client) -> None:
     evicted(client, times=3)
     assert say_back(client).json()["state"] == "offender"
     with client.service.database.transaction() as session:
-        ran = replace(node_records.of(session, NODE), stood_seconds=99 * HOUR_SECONDS)
-        node_records.write(session, ran, now())
+        ran = replace(node_records.read_record(session, NODE), stood_seconds=99 * HOUR_SECONDS)
+        node_records.write_record(session, ran, now())
 
     found = standing(client)
     assert (found["state"], len(found["evictions"])) == ("offender", 3)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from analyzers.remediation.events import Proposed
+from analyzers.remediation.messages import Proposed
 from analyzers.remediation.types import Alternative
 from service.clock import now
 from service.store.models import Incident

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from sqlalchemy import event
 
 from analyzers.remediation.node_history import DAY_SECONDS
-from analyzers.remediation.standbys import fleet_rate, standbys
+from analyzers.remediation.standbys import count_standbys, estimate_rate
 from service.clock import now
 from service.remediation import fleet_history, rows
-from service.remediation.fleet_history import History
+from service.remediation.fleet_history import FailureHistory
 from service.store.database import Database
 from service.store.models import Execution, Feedback, Incident, Job, Node, Verdict
 from tests.support.incident_rows import JOB, seed, verdict
@@ -40,14 +40,14 @@ def taken_out(database: Database, number: int, days_ago: float, node: str = "gpu
     id, incident = f"rem-{number:012x}", f"inc-{number:012x}"
     told = {"status": "done", "outcome": "cured", "began_at": at, "changed_at": at + 60, "out": (node,)} | more
     with database.transaction() as session:
-        rows.store(session, replace(plan(id=id, incident=incident, nodes=(node,), proposed_at=at), **told))
+        rows.write_remediation(session, replace(plan(id=id, incident=incident, nodes=(node,), proposed_at=at), **told))
         session.add(Execution(remediation=id, at=at, nodes=[node]))
 
 
-def history(database: Database) -> History:
+def history(database: Database) -> FailureHistory:
     """Return what the fleet's history tells of ninety days."""
     with database.session() as session:
-        return fleet_history.history(session, SINCE, NOW)
+        return fleet_history.read_failures(session, SINCE, NOW)
 
 
 def test_a_failure_is_counted_once(database: Database) -> None:
@@ -118,7 +118,7 @@ def test_many_incidents_are_one_question(database: Database) -> None:
             engine = session.get_bind()
             note = lambda _c, _u, statement, *_: statements.append(statement)  # noqa: E731 - listened to by its name
             event.listen(engine, "before_cursor_execute", note)
-            fleet_history.history(session, SINCE, NOW)
+            fleet_history.read_failures(session, SINCE, NOW)
             event.remove(engine, "before_cursor_execute", note)
         return len(statements)
 
@@ -158,13 +158,13 @@ def test_a_young_fleet_has_the_believed_rate(client: Client) -> None:
     """Without a history the prior is all there is, and the sentence says so; the sizes of the paper's table are there."""
     found = client.get("/v1/fleet/standbys").json()
     prior = client.service.weights().rate
-    rate = fleet_rate(0, found["rate"]["node_days"], prior)
+    rate = estimate_rate(0, found["rate"]["node_days"], prior)
 
     assert found["nodes"] == 3
     assert found["rate"]["per_node_day"] == pytest.approx(1 / 264, rel=1e-3)
     assert "mostly the rate that is believed of any fleet" in found["why"]
     assert {one["nodes"]: one["standbys"] for one in found["sizes"]} == {
-        size: standbys(size, rate.per_node_day) for size in (3, 128, 256, 512, 1_024)
+        size: count_standbys(size, rate.per_node_day) for size in (3, 128, 256, 512, 1_024)
     }
     (job,) = found["jobs"]
     assert (job["job"], job["nodes"], job["spares"], job["missing"]) == (JOB, 3, 1, 0)
@@ -178,13 +178,13 @@ def test_failures_raise_the_number(client: Client) -> None:
         seed(client.service.database, f"inc-{number:012x}", at=at - number * 2 * DAY_SECONDS - 60, closed_at=at,
              verdicts=[verdict()])  # fmt: skip
     found = client.get("/v1/fleet/standbys", params={"nodes": 512}).json()
-    rate = fleet_rate(10, found["rate"]["node_days"], client.service.weights().rate)
+    rate = estimate_rate(10, found["rate"]["node_days"], client.service.weights().rate)
 
     assert found["rate"]["failures"] == 10
     assert [found["rate"][name] for name in ("per_node_day", "low", "high")] == pytest.approx(
         [rate.per_node_day, rate.low, rate.high], rel=1e-3
     )
-    assert found["standbys"] == standbys(512, rate.per_node_day) > before["standbys"]
+    assert found["standbys"] == count_standbys(512, rate.per_node_day) > before["standbys"]
     assert found["standbys_low"] < found["standbys"] < found["standbys_high"]
     assert "10 failures in" in found["why"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from analyzers.remediation.dual_phase import plan as replay_of
+from analyzers.remediation.dual_phase import plan_replay as replay_of
 from service.reports.happenings import said
 from service.reports.remediations import deed
 from tests.service.cli.test_remediation_commands import NODES, Desk, desk

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from analyzers.remediation.node_history import DAY_SECONDS, NodeRecord, Trial, tried
+from analyzers.remediation.node_history import DAY_SECONDS, NodeRecord, Trial, record_trial
 from service.clock import now
 from service.packaged_knowledge import load, weights_of
 from service.remediation import node_records
@@ -37,7 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 session.add(placed)
             for node in ("gpu-0002", SILENT):
                 trial = Trial(probability=0.9, began_at=at - 60, ended_at=at - 30, outcome="cured", note="rem-1")
-                node_records.write(session, tried(NodeRecord(node=node), trial, weights), at)
+                node_records.write_record(session, record_trial(NodeRecord(node=node), trial, weights), at)
         database.close()
         yield url
 

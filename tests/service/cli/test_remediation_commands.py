@@ -19,7 +19,8 @@ from typing import Any
 import httpx
 import pytest
 
-from analyzers.remediation.events import (
+from analyzers.remediation.guards import GUARDS
+from analyzers.remediation.messages import (
     Begin,
     CloseBreaker,
     Complete,
@@ -28,11 +29,10 @@ from analyzers.remediation.events import (
     Take,
     Verified,
 )
-from analyzers.remediation.guards import GUARDS
-from analyzers.remediation.policy import locked, parse, rule_for
+from analyzers.remediation.policy import explain_lock, parse_policy, rule_for
 from analyzers.remediation.types import Policy, Remediation, Rule, Tally
 from service.clock import now
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.reports.happenings import said
 from service.reports.remediations import deed, undoing
 from service.store.database import Database
@@ -92,7 +92,7 @@ class Desk:
 
     def happens(self, *events: Any) -> None:
         """Let something happen that no person does."""
-        remedies = Remedies(self.database, lambda: parse(POLICY))
+        remedies = RemediationRepository(self.database, lambda: parse_policy(POLICY))
         for event in events:
             remedies.handle(event, now())
 
@@ -150,7 +150,7 @@ def nothing_stands_still(request: pytest.FixtureRequest) -> Iterator[None]:
     if "desk" not in request.fixturenames:
         return
     desk: Desk = request.getfixturevalue("desk")
-    book = Remedies(desk.database, Policy).book(now())
+    book = RemediationRepository(desk.database, Policy).book(now())
     if book.freeze is not None:
         desk.happens(SetFreeze(freeze=None, by="test", reason="over"))
     if book.trip is not None:
@@ -284,7 +284,7 @@ def test_what_changed_while_somebody_thought_is_refused(desk: Desk) -> None:
     id = desk.proposed()
 
     def renewed() -> None:
-        found = Remedies(desk.database, Policy).book(now(), id).remediations[id]
+        found = RemediationRepository(desk.database, Policy).book(now(), id).remediations[id]
         plan = Remediation(**{name: getattr(found, name) for name in found.__struct_fields__} | {"verdict_version": 3})
         desk.happens(Proposed(incident=plan.incident, plan=plan))
 
@@ -488,7 +488,9 @@ def test_the_page_says_what_opens_a_rule() -> None:
 
     def least(precision: float, wrong: int) -> int:
         rule = Rule(name="x", mode="automatic", least_precision=precision)
-        return next(seen for seen in range(1_000) if locked(rule, Tally(seen=seen, right=max(0, seen - wrong))) is None)
+        return next(
+            seen for seen in range(1_000) if explain_lock(rule, Tally(seen=seen, right=max(0, seen - wrong))) is None
+        )
 
     assert [tuple(map(int, row[1:])) for row in stated] == [
         tuple(least(float(row[0]), wrong) for wrong in range(3)) for row in stated
@@ -499,7 +501,7 @@ def test_the_page_says_what_opens_a_rule() -> None:
 
 def test_what_is_left_to_a_person_is_so_for_any_number_of_nodes() -> None:
     """A rule that proposes holds for a plan of two nodes as well: it does not pass by to a bolder rule below it."""
-    policy = parse(
+    policy = parse_policy(
         '[[rules]]\nname = "release"\njob = "rc-*"\n'
         '[[rules]]\nname = "bold"\nmode = "automatic"\nmost_nodes = 4\nleast_precision = 0.8\n'
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analyzers.incidents.rerunning import rerun
-from analyzers.model.incident import Instruction, Open, Publish, Received
+from analyzers.incidents.messages import EngineInstruction, Open, Publish, Received
+from analyzers.incidents.rerunning import rerun_engine
 from analyzers.model.verdict import to_json
 from analyzers.verdict.build import VERSION
 from collectors.records import block, bundle
@@ -38,7 +38,7 @@ class Kept(Drive):
         self.log.append(delivery)
         super()._received(delivery)
 
-    def _carry_out(self, instruction: Instruction, now: float) -> None:
+    def _carry_out(self, instruction: EngineInstruction, now: float) -> None:
         if isinstance(instruction, Open):
             self.opened[instruction.incident.id] = instruction
         elif isinstance(instruction, Publish):
@@ -149,5 +149,5 @@ def test_a_healthy_export_evicts_nobody(tmp_path: Path) -> None:
 
 def test_nothing_gives_nothing() -> None:
     """Without a batch no time passes, and nothing is wanted."""
-    assert list(rerun(iter(()), knowledge())) == []
-    assert list(rerun([Received(sequence=1, received_at=BEGAN_AT, node="n", records=())], knowledge())) == []
+    assert list(rerun_engine(iter(()), knowledge())) == []
+    assert list(rerun_engine([Received(sequence=1, received_at=BEGAN_AT, node="n", records=())], knowledge())) == []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.incidents.memory import observe
-from analyzers.incidents.state import State
+from analyzers.incidents.memory import observe_batch
+from analyzers.incidents.messages import Received
+from analyzers.incidents.state import EngineState
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Received
 from collectors.records import Members, Placement, ProcessState, Record
 from service.engine.ledger import Cost, grown
 from tests.support.watched_jobs import START, step_record
@@ -20,14 +20,14 @@ class Seen:
     """What the engine has seen of a job on one node."""
 
     def __init__(self) -> None:
-        self.state = State(Knowledge())
+        self.state = EngineState(Knowledge())
 
     def tell(self, at: float, *records: Record) -> None:
         """Receive a batch, so many seconds after the start."""
         received = Received(
             sequence=self.state.sequence + 1, received_at=START + at, node="n0", records=records, sent_at=START + at
         )
-        observe(self.state, received)
+        observe_batch(self.state, received)
 
     def steps(self, at: float, rows: Sequence[tuple[int, float]], attempt: int = 1) -> None:
         """Receive steps: number, and seconds after the start."""

@@ -10,14 +10,15 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from analyzers.incidents.concluding import conclude
-from analyzers.incidents.replaying import Case, judged_again
-from analyzers.model.incident import Cut, Judge, Judged, Received
+from analyzers.incidents.judgement import judge_cut
+from analyzers.incidents.messages import Judge, Judged, Received
+from analyzers.incidents.replay import ReplayCase, rejudge_cuts
+from analyzers.model.incident import Cut
 from analyzers.model.verdict import to_json
 from collectors.records import block
 from service.engine.driver import Driver
 from service.engine.numbers import Numbers
-from service.engine.resuming import received
+from service.engine.resume import received_event
 from service.store.database import Database
 from service.store.leases import Lease
 from service.store.log import Incoming, Log
@@ -50,7 +51,7 @@ class Inline:
         """Judge all."""
         waiting, self._waiting = list(self._waiting.values()), {}
         for judge in waiting:
-            yield conclude(judge, knowledge())
+            yield judge_cut(judge, knowledge())
 
 
 class Story:
@@ -89,7 +90,7 @@ class Story:
         after = 0
         while page := self.log.read_from(after, 256):
             after = page[-1].sequence
-            yield from (received(one, block.decode(one.block)) for one in page)
+            yield from (received_event(one, block.decode(one.block)) for one in page)
 
     def _engine(self) -> Driver:
         lease = Lease(self.database, "engine", "a", lambda: self.now)
@@ -135,9 +136,9 @@ def check_replayed(story: Story, incident: Incident) -> None:
     """Each version of an incident's verdict comes out of the log again, byte for byte."""
     versions = [one for one in story.rows(Verdict) if one.incident == incident.id]
     context = tuple(block.decode(incident.context)) if incident.context else ()
-    case = Case(incident.id, incident.job, incident.attempt, tuple(incident.state["nodes"]), context)
+    case = ReplayCase(incident.id, incident.job, incident.attempt, tuple(incident.state["nodes"]), context)
     cuts = [msgspec.convert(one.cut, Cut) for one in versions]
     again = {(one.cut.through, one.cut.at): to_json(one.verdict) for one in
-             judged_again(case, cuts, story.batches(), knowledge())}  # fmt: skip
+             rejudge_cuts(case, cuts, story.batches(), knowledge())}  # fmt: skip
     for one, cut in zip(versions, cuts, strict=True):
         assert again[cut.through, cut.at] == one.document, f"version {one.version}"

@@ -15,12 +15,13 @@ from sqlalchemy.orm import Session
 
 from analyzers.incidents import step as deciding
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.messages import Alarm, Ask, EngineTick, Judge, Judged, Publish
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Alarm, Ask, Cut, Judge, Judged, Publish, Tick
+from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
 from service.engine import driver as driving
 from service.engine.driver import ClockWentBack, Driver
-from service.engine.judges import Failure
+from service.engine.judge_processes import JudgeFailure
 from service.engine.numbers import Numbers
 from service.store import incidents
 from service.store.database import Database
@@ -66,7 +67,7 @@ class Inline:
     def __init__(self) -> None:
         self.count, self.seconds_total, self.pipes = 0, 0.0, list[int]()
         self.waiting: list[Judge] = []
-        self.failing: list[Failure] = []
+        self.failing: list[JudgeFailure] = []
 
     def ask(self, judge: Judge) -> None:
         """Take it."""
@@ -76,7 +77,7 @@ class Inline:
         """Judge it no more."""
         self.waiting = [judge for judge in self.waiting if judge.incident != incident]
 
-    def turn(self) -> Iterator[Judged | Failure]:
+    def turn(self) -> Iterator[Judged | JudgeFailure]:
         """Judge all."""
         waiting, self.waiting = self.waiting, []
         yield from self.failing
@@ -198,7 +199,7 @@ def test_a_judgement_is_published_with_all_that_readers_ask_for(bench: Bench) ->
 def _judge_of(bench: Bench, verdict: VerdictRow) -> Judge:
     incident = bench.driver.state.incidents[verdict.incident]
     cut = msgspec.convert(verdict.cut, Cut)
-    return deciding.judgement(bench.driver.state, replace(incident, cut=cut))
+    return deciding.request_judgement(bench.driver.state, replace(incident, cut=cut))
 
 
 def test_answers_that_did_not_come_are_told(bench: Bench) -> None:
@@ -452,8 +453,8 @@ def test_a_job_that_breaks_a_detector_is_forgotten(bench: Bench, monkeypatch: py
             raise ZeroDivisionError
         return symptoms(view, now)
 
-    monkeypatch.setattr(deciding, "symptoms", brittle)
-    monkeypatch.setattr(driving, "symptoms", brittle)
+    monkeypatch.setattr(deciding, "find_symptoms", brittle)
+    monkeypatch.setattr(driving, "find_symptoms", brittle)
     bench.fleet.run("broken", ["gpu-0001"])
     bench.fleet.run("hung", NODES)
     bench.turns(3)
@@ -482,7 +483,7 @@ def test_a_failed_analyzer_is_told_of(bench: Bench) -> None:
     """An analyzer that crashed in a judgement is a line of the incident's timeline and a number."""
     bench.fleet.run("hung", NODES)
     bench.turns(2)
-    bench.judges.failing.append(Failure(bench.one(IncidentRow).id, "stacks", "its process ended with SIGSEGV"))
+    bench.judges.failing.append(JudgeFailure(bench.one(IncidentRow).id, "stacks", "its process ended with SIGSEGV"))
     bench.turns(1)
 
     (told,) = [row for row in bench.all(Happening) if row.kind == "judge_failed"]
@@ -516,7 +517,9 @@ def test_an_alarm_is_raised_once_and_over_once(bench: Bench, monkeypatch: pytest
         [Alarm(kind="coverage", text="", job="j", raised=False)],
     ]
     monkeypatch.setattr(
-        driving, "step", lambda state, event, _now: (state, alarms.pop(0) if alarms and isinstance(event, Tick) else [])
+        driving,
+        "step",
+        lambda state, event, _now: (state, alarms.pop(0) if alarms and isinstance(event, EngineTick) else []),
     )
     bench.turns(4, seconds=10.0)
 
@@ -531,7 +534,7 @@ def test_a_log_that_is_behind_is_judged_by_its_own_time(bench: Bench, monkeypatc
     real = deciding.step
 
     def noted(state: Any, event: Any, now: float) -> Any:
-        if isinstance(event, Tick):
+        if isinstance(event, EngineTick):
             ticked.append(now)
         return real(state, event, now)
 

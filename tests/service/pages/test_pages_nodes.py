@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from analyzers.remediation.node_history import NodeRecord, Trial, tried
+from analyzers.remediation.node_history import NodeRecord, Trial, record_trial
 from service.clock import now
 from service.remediation import node_records
 from tests.support.remediation_rows import NODES, cleared, seeded
@@ -41,8 +41,8 @@ def test_who_is_not_fit_is_shown_with_the_reason(client: Client) -> None:
     seeded(client.service.database, client.service.remedies)
     trial = Trial(probability=0.9, began_at=now() - 60, ended_at=now(), outcome="cured", note="<script>1</script>")
     with client.service.database.transaction() as session:
-        record = tried(NodeRecord(node=NODES[2]), trial, client.service.weights())
-        node_records.write(session, record, now())
+        record = record_trial(NodeRecord(node=NODES[2]), trial, client.service.weights())
+        node_records.write_record(session, record, now())
 
     shown = client.get("/nodes").text
 

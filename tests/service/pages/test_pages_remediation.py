@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import delete, update
 
-from analyzers.remediation.events import (
+from analyzers.remediation.messages import (
     AddHold,
     Begin,
     Complete,
-    Event,
     Proposed,
     Reject,
+    RemediationEvent,
     SetFreeze,
     Take,
     Verified,
@@ -86,7 +86,7 @@ def whole(answer: httpx.Response) -> Page:
     return found
 
 
-def happens(client: Client, *events: Event) -> None:
+def happens(client: Client, *events: RemediationEvent) -> None:
     """Let something happen that is not done on a page."""
     for event in events:
         client.service.remedies.handle(event, now())

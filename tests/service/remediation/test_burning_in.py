@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from analyzers.incidents.job_views import JobView
-from analyzers.model.incident import Received
-from analyzers.remediation.events import AskUndo, Begin, Complete, Take
-from analyzers.remediation.node_history import HOUR_SECONDS, Happened, NodeRecord, Trial, tried, updated
+from analyzers.incidents.messages import Received
+from analyzers.remediation.messages import AskUndo, Begin, Complete, Take
+from analyzers.remediation.node_history import HOUR_SECONDS, NodeEvent, NodeRecord, Trial, record_trial, update_record
 from collectors.records import Members, Placement, Record
 from service.packaged_knowledge import weights_of
 from service.remediation import fleet_facts, node_records
@@ -40,20 +40,20 @@ def care(database: Database) -> Care:
 def record(care: Care) -> NodeRecord:
     """Return what is remembered of the node."""
     with care.database.session() as session:
-        return node_records.of(session, NODE)
+        return node_records.read_record(session, NODE)
 
 
 def remember(care: Care, found: NodeRecord) -> None:
     """Store what is remembered of the node."""
     with care.database.transaction() as session:
-        node_records.write(session, found, care.now)
+        node_records.write_record(session, found, care.now)
 
 
 def burns_in(care: Care, outcome: Any = "cured") -> None:
     """Let the node have been taken out, and have come back now."""
     trial = Trial(probability=0.9, began_at=care.now - 60, ended_at=care.now - 30, outcome=outcome)
-    after = tried(NodeRecord(node=NODE), trial, WEIGHTS)
-    remember(care, updated(after, Happened(kind="returned"), care.now, WEIGHTS))
+    after = record_trial(NodeRecord(node=NODE), trial, WEIGHTS)
+    remember(care, update_record(after, NodeEvent(kind="returned"), care.now, WEIGHTS))
 
 
 def runs(care: Care, minutes: int, apart: float = 10.0, node: str = NODE, attempt: int = 5) -> None:
@@ -76,7 +76,7 @@ def runs(care: Care, minutes: int, apart: float = 10.0, node: str = NODE, attemp
 def spares(care: Care) -> int | None:
     """Return how many spares the job has left."""
     with care.database.session() as session:
-        known = fleet_facts.job(session, JOB)
+        known = fleet_facts.load_job_facts(session, JOB)
     assert known is not None
     return known.spares
 
@@ -215,7 +215,7 @@ def test_a_node_under_burn_in_is_no_spare(care: Care) -> None:
     assert spares(care) == 1
     care.turn()
     assert spares(care) == 1
-    remember(care, updated(record(care), Happened(kind="probe_passed"), care.now, WEIGHTS))
+    remember(care, update_record(record(care), NodeEvent(kind="probe_passed"), care.now, WEIGHTS))
     assert spares(care) == 2
 
 
@@ -237,7 +237,7 @@ def test_a_node_that_the_job_runs_on_again_uses_no_spare(care: Care) -> None:
 def test_the_past_of_a_node_is_in_the_proposal(care: Care) -> None:
     """A verdict of 0.97 evicts a node from a small job; one that was acquitted lately stays, and the job is tried again first."""
     trial = Trial(probability=0.5, began_at=care.now - 60, ended_at=care.now - 30, outcome="not_cured")
-    remember(care, tried(NodeRecord(node=NODE), trial, WEIGHTS))
+    remember(care, record_trial(NodeRecord(node=NODE), trial, WEIGHTS))
     hung(care.database)
     care.turn()
 

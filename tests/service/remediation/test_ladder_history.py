@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import weights
 from analyzers.model.verdict import Action, Culprit, Verdict
-from analyzers.remediation.ladder import History, Layout
+from analyzers.remediation.ladder import JobHistory, JobLayout
 from service.packaged_knowledge import load
-from service.remediation import laddering, rows
-from service.remediation.standstill import died
+from service.remediation import job_history, rows
+from service.remediation.standstill import died_by_itself
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Attempt, Downtime, Incident
@@ -72,15 +72,15 @@ def closed(database: Database, id: str, at: float, **details: Any) -> None:
 def did(database: Database, **more: Any) -> None:
     """Store a remediation."""
     with database.transaction() as session:
-        rows.store(session, plan(status="done", began_at=AT, **more))
+        rows.write_remediation(session, plan(status="done", began_at=AT, **more))
 
 
-def past(database: Database, id: str, now: float = AT + 100.0) -> History:
+def past(database: Database, id: str, now: float = AT + 100.0) -> JobHistory:
     """Return the history as of an incident."""
     with database.session() as session:
         incident = session.get_one(Incident, id)
         said = replace(verdict(), job=JOB)
-        return laddering.history(session, incident, said, BOUNDS, now)
+        return job_history.read_job_history(session, incident, said, BOUNDS, now)
 
 
 def test_an_attempt_is_its_newest_failure(database: Database) -> None:
@@ -168,7 +168,7 @@ def test_what_was_done_is_told_by_how_it_ended(database: Database, more: dict[st
     runs(database, 1, AT - 900.0, AT)
     fails(database, "inc-1", 1, AT)
     with database.transaction() as session:
-        rows.store(session, plan(**{"incident": "inc-1", "status": "done", **more}))
+        rows.write_remediation(session, plan(**{"incident": "inc-1", "status": "done", **more}))
 
     assert [one.outcome for one in past(database, "inc-1").taken] == ([] if outcome is None else [outcome])
 
@@ -195,10 +195,10 @@ def test_one_failure_of_a_link_is_one_alert(database: Database) -> None:
 @pytest.mark.parametrize(
     ("sizes", "nodes", "gpus", "expected"),
     [
-        ({"tp": 8, "pp": 4, "dp": 6}, 24, 8, Layout(pipeline_nodes=4, data_parallel=6)),
-        ({"tp": 8, "pp": 4, "cp": 2}, 24, 8, Layout(pipeline_nodes=8, data_parallel=3)),
-        ({"tp": 2, "dp": 32}, 8, 8, Layout(pipeline_nodes=1, data_parallel=8)),
-        ({"dp": 64}, 8, 8, Layout(pipeline_nodes=1, data_parallel=8)),
+        ({"tp": 8, "pp": 4, "dp": 6}, 24, 8, JobLayout(pipeline_nodes=4, data_parallel=6)),
+        ({"tp": 8, "pp": 4, "cp": 2}, 24, 8, JobLayout(pipeline_nodes=8, data_parallel=3)),
+        ({"tp": 2, "dp": 32}, 8, 8, JobLayout(pipeline_nodes=1, data_parallel=8)),
+        ({"dp": 64}, 8, 8, JobLayout(pipeline_nodes=1, data_parallel=8)),
         ({"tp": 8, "pp": 3}, 8, 8, None),  # a pipeline of three of eight nodes
         ({"tp": 3}, 8, 8, None),  # a pipeline that ends amid a node
         ({"tp": 8, "pp": 2}, 0, 8, None),
@@ -206,14 +206,14 @@ def test_one_failure_of_a_link_is_one_alert(database: Database) -> None:
     ],
 )
 def test_a_layout_is_what_the_job_declares(
-    database: Database, sizes: dict[str, int], nodes: int, gpus: int, expected: Layout | None
+    database: Database, sizes: dict[str, int], nodes: int, gpus: int, expected: JobLayout | None
 ) -> None:
     """Ranks of a pipeline by the GPUs of a node; several pipelines on a node count as one; what does not divide is none."""
     place(database)
     declare(database, parallel=sizes)
 
     with database.session() as session:
-        assert laddering.layout(session, JOB, nodes, gpus) == expected
+        assert job_history.read_layout(session, JOB, nodes, gpus) == expected
 
 
 def test_a_verdict_of_a_newer_program_is_passed_over(database: Database) -> None:
@@ -237,16 +237,16 @@ def test_a_verdict_of_a_newer_program_is_passed_over(database: Database) -> None
 )  # fmt: skip
 def test_who_died_is_told_by_how(because: str, expected: bool) -> None:
     """By a signal that ends no job in order, or with an error; it is asked only of those whose processes have ended."""
-    assert died(because) is expected
+    assert died_by_itself(because) is expected
 
 
 def test_a_remediation_of_before_is_read(database: Database) -> None:
     """One that was stored before there were replays is a remediation as ever."""
     with database.transaction() as session:
-        rows.store(session, plan())
+        rows.write_remediation(session, plan())
         row = session.get_one(Row, plan().id)
         row.document = {name: value for name, value in row.document.items() if name != "replay"}
         session.flush()
-        found = rows.of(session, plan().id)
+        found = rows.read_one(session, plan().id)
 
     assert found == plan()

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from sqlalchemy.exc import OperationalError
 
 from analyzers.model.verdict import Action, Culprit, Root
-from analyzers.remediation.events import Cancel, Reject
-from service.remediation import laddering
-from service.remediation.repository import Remedies
+from analyzers.remediation.messages import Cancel, Reject
+from service.remediation import job_history
+from service.remediation.repository import RemediationRepository
 from service.store.models import Attempt, Downtime
 from tests.support.failing_job import NOBODY, NODES, Job, either, job, names
 from tests.support.incident_rows import JOB
@@ -191,7 +191,7 @@ def test_a_kill_over_what_time_brings_loses_nothing(job: Job, monkeypatch: pytes
     job.fails()
     job.stands(500.0)
     with monkeypatch.context() as patch:
-        patch.setattr(Remedies, "all_within", killed)
+        patch.setattr(RemediationRepository, "all_within", killed)
         with pytest.raises(SystemExit):
             job.care.turn(100.0)
     before = job.proposal()
@@ -212,7 +212,7 @@ def test_what_the_moment_refuses_is_tried_at_the_next_look(job: Job, monkeypatch
     job.fails()
     job.care.turn()
     with monkeypatch.context() as patch:
-        patch.setattr(laddering, "history", locked)
+        patch.setattr(job_history, "read_job_history", locked)
         job.care.turn(700.0)
         job.care.turn()
     before = job.proposal()
@@ -233,7 +233,7 @@ def test_what_time_brings_breaks_alone(job: Job, monkeypatch: pytest.MonkeyPatch
     job.fails()
     job.care.turn()
     with monkeypatch.context() as patch:
-        patch.setattr(laddering, "history", broken)
+        patch.setattr(job_history, "read_job_history", broken)
         for _ in range(8):
             job.care.turn(100.0)
     failures = job.care.numbers.remedy_failures

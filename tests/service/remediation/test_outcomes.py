@@ -8,25 +8,25 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import update
 
-from analyzers.remediation.events import (
+from analyzers.remediation.guards import find_blockers
+from analyzers.remediation.messages import (
     Approve,
     AskUndo,
     Begin,
     Cancel,
     Complete,
-    Event,
     Fail,
     Proposed,
-    Refused,
+    RemediationEvent,
+    RemediationRefused,
+    RemediationTick,
     Take,
-    Tick,
     Verified,
 )
-from analyzers.remediation.guards import hindrances
-from analyzers.remediation.types import Kind, Policy, Rule, Tally
+from analyzers.remediation.types import Policy, RemediationKind, Rule, Tally
 from service.api.remediation_documents import document
 from service.remediation import fleet_facts, node_records, outcomes, rows
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.reports import remediations as telling
 from service.store.database import Database
 from service.store.models import Job, ShadowCase
@@ -43,13 +43,13 @@ EVAL = "eval"
 
 
 @pytest.fixture
-def remedies(database: Database) -> Remedies:
+def remedies(database: Database) -> RemediationRepository:
     """Return the remedies of a job of three nodes that hangs."""
     hung(database)
-    return Remedies(database)
+    return RemediationRepository(database)
 
 
-def done(id: str = ID) -> tuple[Event, ...]:
+def done(id: str = ID) -> tuple[RemediationEvent, ...]:
     """Return how a plan is carried out once it was proposed."""
     events = (Approve(id=id, by="ann"), Take(id=id, by="slurm"), Begin(id=id, by="slurm", token=1))
     return (*events, Complete(id=id, by="slurm", token=1, did={"gpu-0002": "drained"}))
@@ -58,12 +58,14 @@ def done(id: str = ID) -> tuple[Event, ...]:
 def spares(database: Database) -> int | None:
     """Return how many spares the job has left."""
     with database.session() as session:
-        known = fleet_facts.job(session, JOB)
+        known = fleet_facts.load_job_facts(session, JOB)
     assert known is not None
     return known.spares
 
 
-def test_a_spare_is_used_up_by_the_eviction_that_it_was_for(database: Database, remedies: Remedies) -> None:
+def test_a_spare_is_used_up_by_the_eviction_that_it_was_for(
+    database: Database, remedies: RemediationRepository
+) -> None:
     """Two spares were declared: the next attempt runs on one of them, and one is left, until two are declared anew."""
     declare(database, spares=2)
     let(remedies, Proposed(incident=INCIDENT, plan=plan()), *done())
@@ -77,7 +79,7 @@ def test_a_spare_is_used_up_by_the_eviction_that_it_was_for(database: Database, 
     assert spares(database) == 2
 
 
-def test_spares_that_are_used_up_are_no_minimum(database: Database, remedies: Remedies) -> None:
+def test_spares_that_are_used_up_are_no_minimum(database: Database, remedies: RemediationRepository) -> None:
     """One spare, a minimum of three: the second eviction would leave two nodes, and is refused."""
     declare(database, spares=1, minimum_nodes=3)
     let(remedies, Proposed(incident=INCIDENT, plan=plan()), *done())
@@ -87,11 +89,11 @@ def test_spares_that_are_used_up_are_no_minimum(database: Database, remedies: Re
     second = plan(id=OTHER, incident="inc-000000000002", nodes=("gpu-0003",), attempt=2)
     let(remedies, Proposed(incident=second.incident, plan=second), Approve(id=OTHER, by="ann"), now=NOW + 200.0)
     assert spares(database) == 0
-    with pytest.raises(Refused, match="2 nodes would be left"):
+    with pytest.raises(RemediationRefused, match="2 nodes would be left"):
         remedies.handle(Take(id=OTHER, by="slurm"), NOW + 200.0)
 
 
-def test_a_hang_in_a_save_is_told_from_one_before_it(database: Database, remedies: Remedies) -> None:
+def test_a_hang_in_a_save_is_told_from_one_before_it(database: Database, remedies: RemediationRepository) -> None:
     """The hang began before its incident: within a save, which is none after ten minutes unless saves are slow, or before."""
     let(remedies, Proposed(incident=INCIDENT, plan=plan()), Approve(id=ID, by="ann"))
     found = []
@@ -99,12 +101,12 @@ def test_a_hang_in_a_save_is_told_from_one_before_it(database: Database, remedie
         with database.transaction() as session:
             session.execute(update(Job).values(saving_since=since, save_seconds=usual))
         book = remedies.book(NOW + 700.0)
-        found.append([one.code for one in hindrances(book, book.remediations[ID], NOW + 700.0)])
+        found.append([one.code for one in find_blockers(book, book.remediations[ID], NOW + 700.0)])
 
     assert found == [[], ["saving"], ["saving"]]
 
 
-def both_take_it_out(database: Database, remedies: Remedies) -> None:
+def both_take_it_out(database: Database, remedies: RemediationRepository) -> None:
     """Let two jobs, which share a node, take it out one after the other."""
     place(database, ("gpu-0002", "gpu-0005"), job=EVAL)
     shared = replace(plan(), priced_tenants=(EVAL,))
@@ -113,14 +115,14 @@ def both_take_it_out(database: Database, remedies: Remedies) -> None:
     let(remedies, Proposed(incident=other.incident, plan=other), *done(OTHER))
 
 
-def undone(remedies: Remedies, id: str, at: float = NOW) -> tuple[str, ...]:
+def undone(remedies: RemediationRepository, id: str, at: float = NOW) -> tuple[str, ...]:
     """Have one undone; return the nodes that this gave back."""
     let(remedies, AskUndo(id=id, by="ann", reason="it was well"), Take(id=id, by="slurm"), now=at)
     token = remedies.book(at, id).remediations[id].claims
     return let(remedies, Complete(id=id, by="slurm", token=token), now=at).give_back
 
 
-def test_a_node_comes_back_with_the_last_that_took_it_out(database: Database, remedies: Remedies) -> None:
+def test_a_node_comes_back_with_the_last_that_took_it_out(database: Database, remedies: RemediationRepository) -> None:
     """The first undo leaves it out, as the other job still wants it out; the second gives it back."""
     both_take_it_out(database, remedies)
 
@@ -128,7 +130,7 @@ def test_a_node_comes_back_with_the_last_that_took_it_out(database: Database, re
     assert undone(remedies, OTHER) == ("gpu-0002",)
 
 
-def test_who_undoes_reads_what_stays_out(database: Database, remedies: Remedies) -> None:
+def test_who_undoes_reads_what_stays_out(database: Database, remedies: RemediationRepository) -> None:
     """Before it is asked for, and after: the document has what would come back, and its sentence names the node that stays."""
     both_take_it_out(database, remedies)
 
@@ -145,12 +147,14 @@ def test_who_undoes_reads_what_stays_out(database: Database, remedies: Remedies)
     assert "and leave gpu-0003 out, which another remediation" in telling.undoing(some)
 
 
-def test_a_node_on_which_something_runs_again_is_out_no_more(database: Database, remedies: Remedies) -> None:
+def test_a_node_on_which_something_runs_again_is_out_no_more(
+    database: Database, remedies: RemediationRepository
+) -> None:
     """Somebody returned it by hand, and a job was placed on it since: the eviction of long ago keeps nothing out."""
     both_take_it_out(database, remedies)
     place(database, ("gpu-0002",), job="later", at=NOW + 3_600.0)
     with database.session() as session:
-        assert fleet_facts.taken(session, {"gpu-0002"}) == {}
+        assert fleet_facts.load_taken(session, {"gpu-0002"}) == {}
 
 
 def test_a_failed_eviction_is_remembered_of_who_was_taken_out(database: Database) -> None:
@@ -166,7 +170,7 @@ def test_a_failed_eviction_is_remembered_of_who_was_taken_out(database: Database
     care.turn()
 
     with database.session() as session:
-        record = node_records.of(session, "gpu-0002")
+        record = node_records.read_record(session, "gpu-0002")
     assert (len(record.evictions), record.acquittals, record.burn_in) == (1, 0, "out")
 
 
@@ -182,14 +186,14 @@ def test_an_eviction_that_failed_at_its_beginning_is_remembered_of_nobody(databa
     care.turn()
 
     with database.session() as session:
-        record = node_records.of(session, "gpu-0002")
+        record = node_records.read_record(session, "gpu-0002")
     assert (record.evictions, record.burn_in) == ((), "healthy")
 
 
 def test_a_cure_proves_what_was_done(database: Database) -> None:
     """gpu-0002 was evicted, and the job runs: a rule that would have done so was right, of the same otherwise nobody knows."""
     cure = plan(status="done", outcome="cured", out=("gpu-0002",), began_at=AT, because="ten good steps")
-    wanted: dict[tuple[Kind, tuple[str, ...]], bool | None] = {
+    wanted: dict[tuple[RemediationKind, tuple[str, ...]], bool | None] = {
         ("evict", ("gpu-0002",)): True, ("evict", ("gpu-0003",)): False, ("evict", ("gpu-0002", "gpu-0003")): False,
         ("reattempt", ()): False, ("drain_after_job", ("gpu-0002",)): None,
     }  # fmt: skip
@@ -198,7 +202,7 @@ def test_a_cure_proves_what_was_done(database: Database) -> None:
         for id, (kind, nodes) in ids.items():
             outcomes.note_case(session, plan(id=id, kind=kind, nodes=nodes), AT)
         session.flush()
-        outcomes.verified(session, cure)
+        outcomes.settle_cases(session, cure)
     with database.session() as session:
         assert {case: session.get_one(ShadowCase, id).correct for id, case in ids.items()} == wanted
 
@@ -209,7 +213,7 @@ def test_what_was_approved_and_done_to_others_proves_nothing(database: Database)
     with database.transaction() as session:
         outcomes.note_case(session, cure, AT)
         session.flush()
-        outcomes.verified(session, cure)
+        outcomes.settle_cases(session, cure)
     with database.session() as session:
         assert session.get_one(ShadowCase, ID).correct is None
 
@@ -218,7 +222,7 @@ def test_an_approval_ends_with_its_rule_in_the_store(database: Database) -> None
     """A rule has approved it, and its file says "propose" now: the claim is refused, and the next tick asks a person."""
     hung(database)
     policy = Policy(rules=(Rule(name="hangs", mode="automatic", least_precision=0.8),))
-    remedies = Remedies(database, lambda: policy)
+    remedies = RemediationRepository(database, lambda: policy)
     with database.transaction() as session:
         for number in range(40):
             case = plan(id=f"rem-{number:012d}", incident=f"inc-{number:012d}", rule="hangs", mode="shadow")
@@ -229,20 +233,22 @@ def test_an_approval_ends_with_its_rule_in_the_store(database: Database) -> None
     assert remedies.book(NOW).tallies == {"hangs": Tally(seen=40, right=40)}
 
     policy = Policy(rules=(Rule(name="hangs"),))
-    with pytest.raises(Refused, match="is in mode propose now"):
+    with pytest.raises(RemediationRefused, match="is in mode propose now"):
         remedies.handle(Take(id=ID, by="slurm"), NOW)
-    assert let(remedies, Tick()).status == "proposed"
+    assert let(remedies, RemediationTick()).status == "proposed"
 
 
-def test_many_events_are_read_for_once(database: Database, remedies: Remedies, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_events_are_read_for_once(
+    database: Database, remedies: RemediationRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Twenty proposals in one transaction load the book once, and each meets what those before it have left."""
-    loads, real = [], rows.remediations
+    loads, real = [], rows.read_remediations
 
     def counted(*given: Any) -> Any:
         loads.append(len(given[2]))
         return real(*given)
 
-    monkeypatch.setattr(rows, "remediations", counted)
+    monkeypatch.setattr(rows, "read_remediations", counted)
     plans = [plan(id=f"rem-{number:012x}", nodes=(NODES[number % 3],)) for number in range(20)]
     with database.transaction() as session:
         remedies.all_within(session, [Proposed(incident=INCIDENT, plan=one) for one in plans], NOW)
@@ -253,10 +259,10 @@ def test_many_events_are_read_for_once(database: Database, remedies: Remedies, m
     assert statuses == ["cancelled"] * 19 + ["proposed"]
 
 
-def test_what_is_refused_leaves_the_others(remedies: Remedies, database: Database) -> None:
+def test_what_is_refused_leaves_the_others(remedies: RemediationRepository, database: Database) -> None:
     """A cancel of what there is not, between two proposals: both are there."""
     other = plan(id=OTHER, incident="inc-000000000002")
-    events: list[Event] = [
+    events: list[RemediationEvent] = [
         Proposed(incident=INCIDENT, plan=plan()), Cancel(id="rem-none", by="engine", reason=""),
         Proposed(incident=other.incident, plan=other),
     ]  # fmt: skip

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import func, select
 
-from analyzers.incidents.memory import observe
-from analyzers.model.incident import Received
-from analyzers.remediation import policy, taking_up
-from analyzers.remediation.events import Approve, Cancel, Reject
-from analyzers.remediation.saving import LONGEST_SECONDS
+from analyzers.incidents.memory import observe_batch
+from analyzers.incidents.messages import Received
+from analyzers.remediation import approval, policy
+from analyzers.remediation.checkpoint_saves import LONGEST_SECONDS
+from analyzers.remediation.messages import Approve, Cancel, Reject
 from analyzers.remediation.types import Policy, Rule
 from service.policy_file import PolicyFile
-from service.remediation import node_records, planning
+from service.remediation import node_records, proposals
 from service.remediation import proposer as caretaking
 from service.store import happenings
 from service.store.database import Database
@@ -126,8 +126,8 @@ def test_what_a_person_cancelled_does_not_act_by_itself_for_another_incident(
     care: Care, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule that acts by itself has approved it, ann cancels it, and a second incident of the attempt says the same."""
-    monkeypatch.setattr(taking_up, "locked", lambda *_: None)
-    monkeypatch.setattr(policy, "locked", lambda *_: None)
+    monkeypatch.setattr(approval, "explain_lock", lambda *_: None)
+    monkeypatch.setattr(policy, "explain_lock", lambda *_: None)
     care.policy = Policy(rules=(Rule(name="all", mode="automatic"),))
     care.turn()
     first = care.only()
@@ -205,7 +205,7 @@ def test_steps_of_a_later_attempt_are_the_cure(care: Care) -> None:
     assert (one.status, one.outcome) == ("done", "cured")
     care.turn()
     with care.database.session() as session:
-        record = node_records.of(session, "gpu-0002")
+        record = node_records.read_record(session, "gpu-0002")
     assert len(record.evictions) == 1
     assert record.burn_in == "out"
 
@@ -223,7 +223,7 @@ def test_the_same_again_acquits_the_node(care: Care) -> None:
     assert (one.status, one.outcome) == ("done", "not_cured")
     care.turn()
     with care.database.session() as session:
-        assert node_records.of(session, "gpu-0002").acquittals == 1
+        assert node_records.read_record(session, "gpu-0002").acquittals == 1
 
 
 def test_the_same_again_is_seen_where_nothing_counts_attempts(database: Database) -> None:
@@ -288,7 +288,7 @@ def test_without_news_nothing_is_learned(care: Care) -> None:
     care.turn()
     assert care.ended(id).outcome == "unknown"
     with care.database.session() as session:
-        record = node_records.of(session, "gpu-0002")
+        record = node_records.read_record(session, "gpu-0002")
     assert (record.acquittals, record.burn_in) == (0, "out")
 
 
@@ -297,14 +297,14 @@ def test_without_news_nothing_is_learned(care: Care) -> None:
 
 def test_a_verdict_that_breaks_the_plan_is_left_out_alone(care: Care, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried with the others, then alone, then passed by; the engine hears nothing of it but a count."""
-    real = planning.proposal
+    real = proposals.build_proposal
 
     def broken(session: Any, incident: Incident, *rest: Any) -> Any:
         if incident.verdict_version == 2:
             raise RuntimeError("no plan for this one")
         return real(session, incident, *rest)
 
-    monkeypatch.setattr(caretaking, "proposal", broken)
+    monkeypatch.setattr(caretaking, "build_proposal", broken)
     for _ in range(8):
         care.turn()
     failures = care.numbers.remedy_failures
@@ -320,14 +320,14 @@ def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
     care: Care, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A happening that breaks is followed by hundreds, and more come with each look: all are taken up within 20 looks."""
-    real = planning.proposal
+    real = proposals.build_proposal
 
     def broken(session: Any, incident: Incident, *rest: Any) -> Any:
         if incident.id == INCIDENT:
             raise RuntimeError("no plan for this one")
         return real(session, incident, *rest)
 
-    monkeypatch.setattr(caretaking, "proposal", broken)
+    monkeypatch.setattr(caretaking, "build_proposal", broken)
     for _ in range(600):
         care.tell("noted")
     for _ in range(20):
@@ -443,7 +443,7 @@ def test_a_save_is_dated_by_the_clock_of_its_node(care: Care, ahead: float) -> N
     ring = ring_record(0, at + ahead, [("barrier", 1, at + ahead - 9.0, at + ahead - 8.0)], 2)
     record = replace(ring, job=JOB, attempt=1, phase="checkpoint")
     batch = Received(sequence=9, received_at=at, node="gpu-0001", records=(record,), sent_at=at + ahead)
-    observe(care.state, batch)
+    observe_batch(care.state, batch)
     care.turn()
     with care.database.session() as session:
         assert session.get_one(Job, JOB).saving_since == pytest.approx(at - 8.0)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sqlalchemy import func, select
 
 from analyzers.model.verdict import to_json
-from analyzers.remediation.events import Approve, CloseBreaker, Tick
+from analyzers.remediation.messages import Approve, CloseBreaker, RemediationTick
 from collectors.records import KernelEvent, Placement, Record
 from service.clock import now
 from service.store.models import Execution, Incident, ShadowCase
@@ -222,7 +222,7 @@ def believed(client: Client) -> None:
 def diligent(client: Client) -> list[int]:
     """Let a scheduler carry out whatever it gets, and return what its beginnings were answered."""
     slurm, found = holder(client, "execute"), []
-    client.service.remedies.handle(Tick(), now())
+    client.service.remedies.handle(RemediationTick(), now())
     for number in range(len(LIARS)):
         url = f"/v1/remediations/rem-{number:012x}"
         claimed = slurm.post(f"{url}/claim", json={})
@@ -258,7 +258,7 @@ def test_nodes_that_lie_about_themselves_open_the_breaker(client: Client, policy
     believed(client)
 
     diligent(client)
-    client.service.remedies.handle(Tick(), now() + 7 * 86_400.0)
+    client.service.remedies.handle(RemediationTick(), now() + 7 * 86_400.0)
     diligent(client)
 
     assert len(evicted(client)) == 3
@@ -366,7 +366,7 @@ def test_an_expired_lease_takes_nothing_out(client: Client) -> None:
 
     late = attack(slow, "begin")
     assert (late.status_code, evicted(client)) == (409, [])
-    client.service.remedies.handle(Tick(), now())
+    client.service.remedies.handle(RemediationTick(), now())
     second = other.post(f"{URL}/claim", json={}).json()["token"]
     assert other.post(f"{URL}/begin", json={"token": second}).status_code == 200
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from sqlalchemy import select
 
-from analyzers.remediation.events import Approve, AskUndo, Begin, Complete, Proposed, Take, Tick
+from analyzers.remediation.messages import Approve, AskUndo, Begin, Complete, Proposed, RemediationTick, Take
 from service.clock import now
 from service.store.models import Remediation as Row
 from tests.service.remediation.test_remediation_attack import (
@@ -74,7 +74,7 @@ def test_a_rule_that_was_taken_back_takes_no_machine_out(client: Client, policy_
     claims = [slurm.post(f"/v1/remediations/{row['id']}/claim", json={}) for row in approved[1:]]
     assert "policy" in [one["code"] for one in begun.json()["hindrances"]]
     assert {answer.status_code for answer in (begun, *claims)} == {409}
-    client.service.remedies.handle(Tick(), now())
+    client.service.remedies.handle(RemediationTick(), now())
     assert len(client.get("/v1/remediations?status=proposed").json()["items"]) == len(LIARS)
     assert evicted(client) == []
 

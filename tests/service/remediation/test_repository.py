@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.exc import OperationalError
 
-from analyzers.model.incident import Cut, Publish
-from analyzers.remediation.events import (
+from analyzers.incidents.messages import Publish
+from analyzers.model.incident import Cut
+from analyzers.remediation.guards import find_blockers
+from analyzers.remediation.messages import (
     AddHold,
     Approve,
     AskUndo,
@@ -25,26 +27,25 @@ from analyzers.remediation.events import (
     Fail,
     Heartbeat,
     Proposed,
-    Refused,
+    RemediationRefused,
+    RemediationTick,
     SetFreeze,
     Take,
-    Tick,
     Verified,
 )
-from analyzers.remediation.guards import hindrances
 from analyzers.remediation.types import (
     Alternative,
-    Book,
     Freeze,
     Hold,
     JobFacts,
     Limits,
     Policy,
+    RemediationState,
     Rule,
     Tally,
 )
 from service.remediation import fleet_facts, fleet_history, rows
-from service.remediation.repository import Remedies
+from service.remediation.repository import RemediationRepository
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Attempt, Event, Execution, Happening, Job, Placement, ShadowCase
@@ -63,10 +64,10 @@ DONE = (*BEGUN, Complete(id=ID, by="slurm", token=1, did={"gpu-0002": "drained"}
 
 
 @pytest.fixture
-def remedies(database: Database) -> Remedies:
+def remedies(database: Database) -> RemediationRepository:
     """Return the remedies of a job of three nodes that hangs."""
     hung(database)
-    return Remedies(database)
+    return RemediationRepository(database)
 
 
 def told(database: Database) -> tuple[list[str], list[tuple[str | None, str]]]:
@@ -84,7 +85,7 @@ def count(database: Database, table: Any) -> int:
         return session.scalar(select(func.count()).select_from(table)) or 0
 
 
-def test_a_life_is_stored_and_told(database: Database, remedies: Remedies) -> None:
+def test_a_life_is_stored_and_told(database: Database, remedies: RemediationRepository) -> None:
     """From proposal to completion: the row is the newest value, and audit log and timeline tell of each step once."""
     one = let(remedies, *DONE)
     kinds = [f"remediation_{kind}" for kind in ("proposed", "approved", "claimed", "begun", "completed")]
@@ -94,13 +95,13 @@ def test_a_life_is_stored_and_told(database: Database, remedies: Remedies) -> No
         taken = session.execute(select(Execution.remediation, Execution.nodes)).all()
     assert row is not None
     assert (row.status, row.task, row.version, row.nodes) == ("verifying", None, one.version, ["gpu-0002"])
-    assert rows.read(row) == one
+    assert rows.parse_row(row) == one
     assert one.did == {"gpu-0002": "drained"}
     assert [tuple(each) for each in taken] == [(ID, ["gpu-0002"])]
     assert told(database) == (kinds, [(INCIDENT, kind) for kind in kinds])
 
 
-def test_a_refused_event_changes_nothing(database: Database, remedies: Remedies) -> None:
+def test_a_refused_event_changes_nothing(database: Database, remedies: RemediationRepository) -> None:
     """A forged token, and a second approval: refused, and no row of any kind is there that was not before."""
     let(remedies, *APPROVED, Take(id=ID, by="slurm"))
     before = told(database), remedies.book(NOW)
@@ -112,7 +113,7 @@ def test_a_refused_event_changes_nothing(database: Database, remedies: Remedies)
     assert (told(database), remedies.book(NOW)) == before
 
 
-def test_a_rehearsal_changes_nothing(database: Database, remedies: Remedies) -> None:
+def test_a_rehearsal_changes_nothing(database: Database, remedies: RemediationRepository) -> None:
     """What an approval would come to is answered from a transaction that cannot write."""
     let(remedies, PROPOSED)
     book, done = remedies.rehearse(Approve(id=ID, by="ann"), NOW)
@@ -123,11 +124,11 @@ def test_a_rehearsal_changes_nothing(database: Database, remedies: Remedies) -> 
     assert told(database)[0] == ["remediation_proposed"]
 
 
-def test_a_check_sees_what_the_event_meets_and_can_stop_it(remedies: Remedies) -> None:
+def test_a_check_sees_what_the_event_meets_and_can_stop_it(remedies: RemediationRepository) -> None:
     """What a check raises goes to the caller, and the event has not happened."""
     let(remedies, PROPOSED)
 
-    def check(_session: object, book: Book) -> None:
+    def check(_session: object, book: RemediationState) -> None:
         raise LookupError(book.remediations[ID].version)
 
     with pytest.raises(LookupError, match="1"):
@@ -135,7 +136,7 @@ def test_a_check_sees_what_the_event_meets_and_can_stop_it(remedies: Remedies) -
     assert remedies.book(NOW).remediations[ID].status == "proposed"
 
 
-def test_what_cannot_be_told_is_not_done(remedies: Remedies, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_told_is_not_done(remedies: RemediationRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that breaks at its very last row leaves no approval behind."""
     let(remedies, PROPOSED)
 
@@ -148,32 +149,34 @@ def test_what_cannot_be_told_is_not_done(remedies: Remedies, monkeypatch: pytest
     assert remedies.book(NOW).remediations[ID].status == "proposed"
 
 
-def test_a_begin_that_is_repeated_counts_once(database: Database, remedies: Remedies) -> None:
+def test_a_begin_that_is_repeated_counts_once(database: Database, remedies: RemediationRepository) -> None:
     """Whoever lost the answer begins again, and hears yes: the budget has one execution."""
     let(remedies, *BEGUN)
     remedies.handle(Begin(id=ID, by="slurm", token=1), NOW + 1.0)
     assert count(database, Execution) == 1
 
 
-def test_executions_outlive_what_they_were_of(database: Database, remedies: Remedies) -> None:
+def test_executions_outlive_what_they_were_of(database: Database, remedies: RemediationRepository) -> None:
     """A budget of one node an hour keeps counting the execution when its remediation is done and forgotten."""
     let(remedies, *DONE)
     with database.transaction() as session:
         session.delete(session.get(Row, ID))
-    strict = Remedies(database, lambda: Policy(limits=Limits(evictions_an_hour=1, approval_seconds=7_200.0)))
+    strict = RemediationRepository(
+        database, lambda: Policy(limits=Limits(evictions_an_hour=1, approval_seconds=7_200.0))
+    )
     other = plan(id="rem-000000000002", nodes=("gpu-0003",))
     let(strict, Proposed(incident=INCIDENT, plan=other), Approve(id=other.id, by="ann"))
 
-    found = hindrances(strict.book(NOW), strict.book(NOW).remediations[other.id], NOW)
+    found = find_blockers(strict.book(NOW), strict.book(NOW).remediations[other.id], NOW)
     assert [one.code for one in found] == ["budget"]
     assert refusal(strict, Take(id=other.id, by="slurm")) == "hindered"
     assert refusal(strict, Take(id=other.id, by="slurm"), NOW + 3_601.0) == ""
 
 
-def test_an_undone_remediation_is_found_however_old(remedies: Remedies) -> None:
+def test_an_undone_remediation_is_found_however_old(remedies: RemediationRepository) -> None:
     """What is done leaves the book, comes back for who asks for it, and stays while it is to be undone."""
     let(remedies, *DONE)
-    let(remedies, Tick(), now=NOW + 1_900.0)  # nothing was seen of the job
+    let(remedies, RemediationTick(), now=NOW + 1_900.0)  # nothing was seen of the job
     late = NOW + 90 * 86_400.0
     assert remedies.book(late).remediations == {}
     assert remedies.book(late, ID).remediations[ID].status == "done"
@@ -188,7 +191,7 @@ def test_an_undone_remediation_is_found_however_old(remedies: Remedies) -> None:
     assert remedies.book(late).remediations == {}
 
 
-def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: Remedies) -> None:
+def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: RemediationRepository) -> None:
     """Nodes of an unknown end may be out: whoever wants another of the job's sees them. A cured one leaves the book."""
     let(remedies, *DONE, Verified(id=ID, outcome="cured", why="it does steps again"))
     assert ID not in remedies.book(NOW + 600.0).remediations
@@ -203,10 +206,10 @@ def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: Remedies) -
     assert other.id not in remedies.book(NOW + 8 * 86_400.0).remediations
 
 
-def test_a_claim_that_ran_out_fences_its_holder(remedies: Remedies) -> None:
+def test_a_claim_that_ran_out_fences_its_holder(remedies: RemediationRepository) -> None:
     """After its lease and a tick another scheduler has it with a higher token, and the first one is refused everything."""
     let(remedies, *APPROVED, Take(id=ID, by="slurm-a", seconds=60.0))
-    let(remedies, Tick(), now=NOW + 61.0)
+    let(remedies, RemediationTick(), now=NOW + 61.0)
     second = let(remedies, Take(id=ID, by="slurm-b"), now=NOW + 62.0)
 
     assert second.claim is not None
@@ -225,7 +228,7 @@ def test_a_claim_that_ran_out_fences_its_holder(remedies: Remedies) -> None:
 
 def many(database: Database, jobs: int) -> list[str]:
     """Store approved evictions, each of a job of its own; return their ids."""
-    remedies = Remedies(database)
+    remedies = RemediationRepository(database)
     found = []
     for number in range(jobs):
         job, nodes = f"job-{number}", (f"n{number}a", f"n{number}b")
@@ -236,7 +239,7 @@ def many(database: Database, jobs: int) -> list[str]:
     return found
 
 
-def claim(remedies: Remedies, by: str, ids: list[str]) -> list[tuple[str, int]]:
+def claim(remedies: RemediationRepository, by: str, ids: list[str]) -> list[tuple[str, int]]:
     """Claim all that can be had; return the ids with their tokens. A database that is too busy is asked again."""
     had, asked = [], list(ids)
     while asked:
@@ -246,7 +249,7 @@ def claim(remedies: Remedies, by: str, ids: list[str]) -> list[tuple[str, int]]:
             had.append((one.id, one.claim.token))
         except OperationalError:
             continue
-        except Refused:
+        except RemediationRefused:
             pass
         asked.pop(0)
     return had
@@ -256,14 +259,14 @@ def claim_apart(url: str, by: str, ids: list[str], gate: Any, had: Any) -> None:
     """Claim from a process of its own."""
     database = Database(url)
     gate.wait()
-    had.put(claim(Remedies(database), by, ids))
+    had.put(claim(RemediationRepository(database), by, ids))
     database.close()
 
 
 def test_threads_never_share_a_claim(database: Database) -> None:
     """Four schedulers ask for five remediations at the same moment: each is claimed once."""
     ids, gate = many(database, 5), threading.Barrier(4)
-    remedies = Remedies(database)
+    remedies = RemediationRepository(database)
 
     def run(number: int) -> list[tuple[str, int]]:
         gate.wait()
@@ -290,7 +293,7 @@ def test_processes_never_share_a_claim(url: str, database: Database) -> None:
     assert sorted(found) == [(id, 1) for id in ids]
 
 
-def test_steps_and_verdicts_do_not_wait_in_a_circle(database: Database, remedies: Remedies) -> None:
+def test_steps_and_verdicts_do_not_wait_in_a_circle(database: Database, remedies: RemediationRepository) -> None:
     """While one thread publishes versions of the incident's verdict, as the engine does, another holds and proposes."""
 
     def publish() -> None:
@@ -316,7 +319,7 @@ def test_steps_and_verdicts_do_not_wait_in_a_circle(database: Database, remedies
 # --- what stops everything
 
 
-def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: Remedies) -> None:
+def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: RemediationRepository) -> None:
     """What was ordered is there for the next step, and gone when it is taken back; each change of a switch has a version."""
     hold = Hold(id="hold-1", by="ann", reason="burn-in", made_at=NOW, until=NOW + 60.0, node="gpu-0002")
     freeze = Freeze(by="bob", reason="maintenance", at=NOW)
@@ -328,7 +331,7 @@ def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: Remedie
         versions = [rows.version_of(session, rows.FREEZE)]
 
     assert (book.holds, book.freeze) == ({"hold-1": hold}, freeze)
-    assert [one.code for one in hindrances(book, book.remediations[ID], NOW)] == ["frozen", "held"]
+    assert [one.code for one in find_blockers(book, book.remediations[ID], NOW)] == ["frozen", "held"]
 
     remedies.handle(SetFreeze(freeze=None, by="bob", reason="over"), NOW)
     remedies.handle(ExpireHold(id="hold-1", by="ann"), NOW)
@@ -339,26 +342,26 @@ def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: Remedie
     assert told(database)[0][1:] == ["hold_added", "frozen", "thawed", "hold_expired"]
 
 
-def test_a_hold_that_is_over_is_told_of_once(database: Database, remedies: Remedies) -> None:
+def test_a_hold_that_is_over_is_told_of_once(database: Database, remedies: RemediationRepository) -> None:
     """The tick after its time takes it away and says so; the next says nothing."""
     hold = Hold(id="hold-1", by="ann", reason="burn-in", made_at=NOW, until=NOW + 60.0, job=JOB)
     remedies.handle(AddHold(hold=hold), NOW)
     for seconds in (30.0, 61.0, 90.0):
-        remedies.handle(Tick(), NOW + seconds)
+        remedies.handle(RemediationTick(), NOW + seconds)
     assert told(database)[0] == ["hold_added", "hold_expired"]
 
 
 def test_the_breaker_stays_open_until_a_person_closes_it(database: Database) -> None:
     """Three nodes of three jobs open it; a day later it is open; once closed, what was taken before counts no more."""
     ids = many(database, 4)
-    remedies = Remedies(database)
+    remedies = RemediationRepository(database)
     for id in ids[:3]:
         let(remedies, Take(id=id, by="slurm"), Begin(id=id, by="slurm", token=1))
     trip = remedies.book(NOW).trip
 
     assert trip is not None
     assert refusal(remedies, Take(id=ids[3], by="slurm")) == "hindered"
-    remedies.handle(Tick(), NOW + 86_400.0)
+    remedies.handle(RemediationTick(), NOW + 86_400.0)
     assert remedies.book(NOW + 86_400.0).trip == trip
     remedies.handle(CloseBreaker(by="ann", reason="three bad cables"), NOW + 1.0)
     book = remedies.book(NOW + 2.0)
@@ -372,7 +375,7 @@ def test_the_breaker_stays_open_until_a_person_closes_it(database: Database) -> 
 def job_facts(database: Database, job: str = JOB) -> JobFacts:
     """Return what is known of a job."""
     with database.session() as session:
-        found = fleet_facts.job(session, job)
+        found = fleet_facts.load_job_facts(session, job)
     assert found is not None
     return found
 
@@ -450,13 +453,13 @@ def test_tenants_are_who_runs_there_now(database: Database) -> None:
     place(database, ("gpu-0002",), job="eval", at=AT - 60)
     place(database, ("gpu-0002",), job="old", at=AT - 180)
     with database.session() as session:
-        assert fleet_facts.tenants(session, AT, ["gpu-0001", "gpu-0002"]) == {
+        assert fleet_facts.load_tenants(session, AT, ["gpu-0001", "gpu-0002"]) == {
             "gpu-0001": (JOB,),
             "gpu-0002": ("eval", JOB),
         }
 
 
-def test_the_fleet_is_as_fresh_as_the_step(database: Database, remedies: Remedies) -> None:
+def test_the_fleet_is_as_fresh_as_the_step(database: Database, remedies: RemediationRepository) -> None:
     """A newer verdict, and then a new attempt, hinder what was approved before them."""
     let(remedies, *APPROVED)
     codes = []
@@ -466,7 +469,7 @@ def test_the_fleet_is_as_fresh_as_the_step(database: Database, remedies: Remedie
     ):
         change()
         book = remedies.book(NOW)
-        codes.append([one.code for one in hindrances(book, book.remediations[ID], NOW)])
+        codes.append([one.code for one in find_blockers(book, book.remediations[ID], NOW)])
     assert codes == [["superseded"], ["superseded", "moved"]]
     assert refusal(remedies, Take(id=ID, by="slurm")) == "hindered"
 
@@ -479,13 +482,13 @@ def _newer_verdict(database: Database) -> None:
         assert incidents.publish(session, published, AT)
 
 
-def test_a_row_of_a_newer_program_is_left_alone(database: Database, remedies: Remedies) -> None:
+def test_a_row_of_a_newer_program_is_left_alone(database: Database, remedies: RemediationRepository) -> None:
     """What cannot be read is told of, and does not keep the others from going on."""
     let(remedies, PROPOSED)
     with database.transaction() as session:
         session.execute(update(Row).values(document={"id": ID, "kind": "teleport"}))
     assert remedies.book(NOW).remediations == {}
-    remedies.handle(Tick(), NOW)
+    remedies.handle(RemediationTick(), NOW)
 
 
 def test_a_rule_is_judged_by_the_closed_cases_that_it_fits(database: Database) -> None:
@@ -501,7 +504,7 @@ def test_a_rule_is_judged_by_the_closed_cases_that_it_fits(database: Database) -
             document = msgspec.to_builtins(one)
             case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": document}
             session.add(ShadowCase(**case, closed_at=closed_at, correct=correct, because=""))
-    book = Remedies(database, lambda: Policy(rules=(rule,))).book(NOW)
+    book = RemediationRepository(database, lambda: Policy(rules=(rule,))).book(NOW)
     assert book.tallies == {"hangs": Tally(seen=3, right=2)}
 
 
@@ -512,11 +515,11 @@ def test_an_incident_counts_once_and_is_wrong_where_any_of_it_was(database: Data
             one = plan(id=f"rem-{number}", incident=f"inc-{incident}", rule="hangs", mode="shadow")
             case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": msgspec.to_builtins(one)}
             session.add(ShadowCase(**case, closed_at=AT, correct=correct, because=""))
-    book = Remedies(database, lambda: Policy(rules=(Rule(name="hangs", mode="automatic"),))).book(NOW)
+    book = RemediationRepository(database, lambda: Policy(rules=(Rule(name="hangs", mode="automatic"),))).book(NOW)
     assert book.tallies == {"hangs": Tally(seen=2, right=1)}
 
 
-def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remedies: Remedies) -> None:
+def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remedies: RemediationRepository) -> None:
     """A NUL in a role, a symptom, another plan's node or what a scheduler did is left out, and every load goes on."""
     odd = Alternative(kind="evict", nodes=("gpu\x00-0003",), role="roll\x00out", why="w\x00")
     ended = {"status": "done", "outcome": "unknown", "changed_at": NOW, "began_at": NOW}
@@ -524,22 +527,24 @@ def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remed
         role="roll\x00out", symptom="ha\x00ng", alternatives=(odd,), did={"gpu-0002": {"x\x00": ["\x00y"]}}, **ended
     )
     with database.transaction() as session:
-        rows.store(session, one)
+        rows.write_remediation(session, one)
     read = remedies.book(NOW).remediations[ID]
 
     assert (read.role, read.symptom, read.did) == ("rollout", "hang", {"gpu-0002": {"x": ["y"]}})
     assert read.alternatives == (Alternative(kind="evict", nodes=("gpu-0003",), role="rollout", why="w"),)
 
 
-def test_a_row_that_a_database_refuses_to_read_hides_no_other(database: Database, remedies: Remedies) -> None:
+def test_a_row_that_a_database_refuses_to_read_hides_no_other(
+    database: Database, remedies: RemediationRepository
+) -> None:
     """One is stored with a NUL all the same: it is found like one of which nobody knows what came, and so are the others."""
     ended = {"status": "done", "outcome": "unknown", "changed_at": NOW, "began_at": NOW}
     with database.transaction() as session:
-        rows.store(session, plan(**ended))
-        rows.store(session, plan(id="rem-0123456789ac", **ended))
+        rows.write_remediation(session, plan(**ended))
+        rows.write_remediation(session, plan(id="rem-0123456789ac", **ended))
         document = msgspec.to_builtins(plan(role="roll\x00out", **ended))
         session.execute(update(Row).where(Row.id == ID).values(document=document))
     with database.session() as session:
-        fleet_history.history(session, 0.0, NOW)
+        fleet_history.read_failures(session, 0.0, NOW)
 
     assert set(remedies.book(NOW).remediations) == {ID, "rem-0123456789ac"}

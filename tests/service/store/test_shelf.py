@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from analyzers.model.incident import Incident, Open, Symptom
+from analyzers.incidents.messages import Open
+from analyzers.model.incident import Incident, Symptom
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Happening, Pin

@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge import convictions as weighing
-from analyzers.remediation import burn_in, dual_phase, events, ladder, node_history, standbys
+from analyzers.remediation import burn_in, dual_phase, ladder, messages, node_history, standbys
 from analyzers.remediation import types as words
-from analyzers.remediation.ladder.history import Kind as Rung
-from analyzers.remediation.plan import Costs, Situation, choose
+from analyzers.remediation.ladder.job_history import RungKind as Rung
+from analyzers.remediation.plan import Costs, Situation, choose_plan
 from analyzers.remediation.step import step
 from analyzers.remediation.types import (
-    Book,
-    Facts,
+    FleetFacts,
     JobFacts,
     Policy,
     Remediation,
+    RemediationState,
     Rule,
 )
 from analyzers.remediation.types import Tally as Shadowed
@@ -56,7 +56,7 @@ class Trouble:
     fault: Fault
     seen: Look
     incident: str
-    alerts: tuple[ladder.Alert, ...] = ()
+    alerts: tuple[ladder.NetworkAlert, ...] = ()
 
 
 @dataclass
@@ -66,15 +66,15 @@ class Ours:
     knowledge: Knowledge
     policy: Policy = AUTOMATIC
     records: dict[str, node_history.NodeRecord] = field(default_factory=dict)
-    attempts: list[ladder.Attempt] = field(default_factory=list)
-    taken: list[ladder.Taken] = field(default_factory=list)
+    attempts: list[ladder.JobAttempt] = field(default_factory=list)
+    taken: list[ladder.TriedRung] = field(default_factory=list)
     known: set[int] = field(default_factory=set)  # faults that have struck before
 
     def __post_init__(self) -> None:
         """Read what is known, and open an empty book."""
         self.costs, self.weights = Costs.of(self.knowledge), weighing.weights(self.knowledge)
         self.bounds, self.prior = self.weights.ladder, self.weights.rate
-        self.book = Book(policy=self.policy, tallies=SHADOWED)
+        self.book = RemediationState(policy=self.policy, tallies=SHADOWED)
         self.incidents, self.failures = 0, 0
         self.version, self.number = 1, 0  # of the code; of the newest attempt
         self.saving_since: float | None = None
@@ -83,8 +83,8 @@ class Ours:
         """Answer a strike."""
         run.back = lambda node: self._burn_in(run, node)
         self._verified(run, fault)
-        rate = standbys.fleet_rate(self.failures, run.env.now / 86_400.0 * run.mix.nodes, self.prior)
-        run.fleet.wake(standbys.standbys(run.mix.nodes, min(1.0, rate.per_node_day)))
+        rate = standbys.estimate_rate(self.failures, run.env.now / 86_400.0 * run.mix.nodes, self.prior)
+        run.fleet.wake(standbys.count_standbys(run.mix.nodes, min(1.0, rate.per_node_day)))
         seen = look(fault, run.fleet, run.parameters, run.lots)
         stands = seen.verdict.symptom == "hang"
         self.saving_since = run.env.now if run.saving and stands else None
@@ -101,7 +101,7 @@ class Ours:
 
     def _answer(self, run: Run, trouble: Trouble) -> Wait:
         """Do what the plan says; where it says nothing, or something was tried before, climb the ladder."""
-        plan = choose(trouble.seen.verdict, self._situation(run), self.costs)
+        plan = choose_plan(trouble.seen.verdict, self._situation(run), self.costs)
         if plan.kind not in ("none", "reset_gpu", "reboot_node") and not self._tried(run):
             nodes = self.chosen(run, plan.nodes)
             if (yield from self._act(run, trouble, plan.kind, nodes, plan.probability)):
@@ -112,7 +112,7 @@ class Ours:
             count(run.tally.did, f"ladder {rung.kind}")
             if rung.kind in ("probe", "replay"):
                 found = yield from self._looked(run, trouble.fault, rung)
-                self.taken.append(ladder.Taken(kind=rung.kind, attempt=self.number, nodes=rung.nodes, found=found))
+                self.taken.append(ladder.TriedRung(kind=rung.kind, attempt=self.number, nodes=rung.nodes, found=found))
             elif rung.kind != "none":
                 if (yield from self._act(run, trouble, rung.kind, self.chosen(run, rung.nodes), 0.97)):
                     return
@@ -134,7 +134,7 @@ class Ours:
             yield from run.wait(run.parameters.replay_seconds * rung.replay.repeats)
             groups = (*rung.replay.horizontal, *rung.replay.vertical)
             bad = [group.name for group in groups if fault.node in group.nodes and fault.lasting]
-            return dual_phase.intersect(rung.replay, bad)
+            return dual_phase.intersect_groups(rung.replay, bad)
         yield from run.wait(run.parameters.probe_seconds)
         faulty = [one.node for one in run.latent if one.lasting and one.node in rung.nodes]
         return tuple(node for node in faulty if node is not None and run.lots.random() < run.parameters.probe_recall)
@@ -151,10 +151,12 @@ class Ours:
         """A fault of the code comes with a new version of it: the one before ran well."""
         self.number += 1
         if fault.kind.cause == "code" and fault.number not in self.known:
-            self.attempts.append(ladder.Attempt(number=self.number, code_version=f"v{self.version}", good_seconds=ran))
+            self.attempts.append(
+                ladder.JobAttempt(number=self.number, code_version=f"v{self.version}", good_seconds=ran)
+            )
             self.version, self.number, ran = self.version + 1, self.number + 1, 0.0
         self.known.add(fault.number)
-        failed = ladder.failed(
+        failed = ladder.build_attempt(
             self.number, seen.verdict, code_version=f"v{self.version}", ended_at=ended_at, good_seconds=ran
         )
         self.attempts = [*self.attempts[-REMEMBERED:], failed]
@@ -165,12 +167,12 @@ class Ours:
         well = [one.number for one in self.attempts if one.good_seconds >= self.bounds.settled_seconds]
         return any(one.attempt >= max(well, default=0) for one in self.taken)
 
-    def _history(self, run: Run, trouble: Trouble) -> ladder.History:
+    def _history(self, run: Run, trouble: Trouble) -> ladder.JobHistory:
         group = run.mix.group_nodes
-        return ladder.History(
+        return ladder.JobHistory(
             at=run.env.now, attempts=tuple(self.attempts), taken=tuple(self.taken), alerts=trouble.alerts,
             nodes=tuple(run.fleet.job),
-            layout=ladder.Layout(pipeline_nodes=group, data_parallel=run.mix.nodes // group),
+            layout=ladder.JobLayout(pipeline_nodes=group, data_parallel=run.mix.nodes // group),
         )  # fmt: skip
 
     # --- remediation
@@ -178,22 +180,22 @@ class Ours:
     def _act(self, run: Run, trouble: Trouble, kind: str, nodes: tuple[str, ...], probability: float) -> Told[bool]:
         """Propose, have it approved, let the scheduler do it; the value tells whether it was done."""
         plan = _remediation(trouble, kind, nodes, probability, run)
-        self._say(run, events.Proposed(incident=trouble.incident, plan=plan), trouble)
+        self._say(run, messages.Proposed(incident=trouble.incident, plan=plan), trouble)
         if self.book.remediations[plan.id].status == "proposed":
             yield from run.wait(run.parameters.person_seconds)
-            self._say(run, events.Approve(id=plan.id, by="on call"), trouble)
-        while not self._say(run, events.Take(id=plan.id, by="slurm", seconds=600.0), trouble):
+            self._say(run, messages.Approve(id=plan.id, by="on call"), trouble)
+        while not self._say(run, messages.Take(id=plan.id, by="slurm", seconds=600.0), trouble):
             yield from run.wait(RETRY_SECONDS)
-            self._say(run, events.Tick(), trouble)
+            self._say(run, messages.RemediationTick(), trouble)
             if self.book.remediations[plan.id].status != "approved":
                 self.taken.append(
-                    ladder.Taken(kind=cast("Rung", kind), attempt=self.number, nodes=nodes, outcome="refused")
+                    ladder.TriedRung(kind=cast("Rung", kind), attempt=self.number, nodes=nodes, outcome="refused")
                 )
                 return False
-        assert self._say(run, events.Begin(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
+        assert self._say(run, messages.Begin(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
         yield from run.wait(run.parameters.schedule_seconds)
-        self._say(run, events.Complete(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
-        self.taken.append(ladder.Taken(kind=cast("Rung", kind), attempt=self.number, nodes=nodes))
+        self._say(run, messages.Complete(id=plan.id, by="slurm", token=self._token(plan.id)), trouble)
+        self.taken.append(ladder.TriedRung(kind=cast("Rung", kind), attempt=self.number, nodes=nodes))
         count(run.tally.did, kind)
         yield from run.restart(nodes, rolled_back=kind == "rollback")
         return True
@@ -203,27 +205,27 @@ class Ours:
         assert claim is not None
         return claim.token
 
-    def _say(self, run: Run, event: events.Event, trouble: Trouble | None = None) -> bool:
+    def _say(self, run: Run, event: messages.RemediationEvent, trouble: Trouble | None = None) -> bool:
         """Let the step take an event; False where it is refused."""
         book = self._forget(run, trouble)
         try:
             self.book, said = step(book, event, run.env.now)
-        except events.Refused as refused:
+        except messages.RemediationRefused as refused:
             count(run.tally.refused, refused.code)
             return False
         for one in said:
-            if isinstance(one, events.Store) and one.remediation.status == "done":
+            if isinstance(one, messages.Store) and one.remediation.status == "done":
                 self._judged(one.remediation, run.env.now)
         return True
 
-    def _forget(self, run: Run, trouble: Trouble | None) -> Book:
+    def _forget(self, run: Run, trouble: Trouble | None) -> RemediationState:
         """Return the book with the facts of now, and without what ended long since."""
         kept = dict(list(self.book.remediations.items())[-REMEMBERED:])
         job = JobFacts(
             nodes=tuple(run.fleet.job), attempt=run.attempt, minimum_nodes=run.mix.nodes, spares=run.fleet.spares,
             saving_since=self.saving_since, holders=run.fleet.holders,
         )  # fmt: skip
-        facts = Facts(fleet_nodes=run.fleet.size, jobs={JOB: job})
+        facts = FleetFacts(fleet_nodes=run.fleet.size, jobs={JOB: job})
         self.book.remediations, self.book.facts = kept, facts
         return self.book
 
@@ -242,7 +244,7 @@ class Ours:
     def _end(self, run: Run, outcome: words.Outcome) -> None:
         for row in list(self.book.remediations.values()):
             if row.status == "verifying":
-                self._say(run, events.Verified(id=row.id, outcome=outcome, why=outcome))
+                self._say(run, messages.Verified(id=row.id, outcome=outcome, why=outcome))
 
     def _judged(self, row: Remediation, now: float) -> None:
         """Convict or acquit: what the fleet's own rate and a node's burn-in rest on."""
@@ -254,14 +256,18 @@ class Ours:
                 outcome=row.outcome or "unknown", cures=self.costs.cured_by_restart(row.fault_class),
                 others=1.0 - 1.0 / len(row.nodes),
             )  # fmt: skip
-            self.records[node] = node_history.tried(record, trial, self.weights)
+            self.records[node] = node_history.record_trial(record, trial, self.weights)
 
     def _burn_in(self, run: Run, node: str) -> float:
         """Return how long a node that comes back waits until it counts as healthy."""
         record = self.records.get(node, node_history.NodeRecord(node=node))
-        back = node_history.updated(record, node_history.Happened(kind="returned"), run.env.now, self.weights)
+        back = node_history.update_record(record, node_history.NodeEvent(kind="returned"), run.env.now, self.weights)
         self.records[node] = back
-        return 0.0 if burn_in.fit(back, run.env.now, self.weights) is None else self.weights.burn_in.hours * 3_600.0
+        return (
+            0.0
+            if burn_in.explain_unfit(back, run.env.now, self.weights) is None
+            else self.weights.burn_in.hours * 3_600.0
+        )
 
 
 class WholeGroup(Ours):
@@ -283,8 +289,8 @@ def _remediation(trouble: Trouble, kind: str, nodes: tuple[str, ...], probabilit
     )  # fmt: skip
 
 
-def _alerts(fault: Fault, now: float) -> tuple[ladder.Alert, ...]:
+def _alerts(fault: Fault, now: float) -> tuple[ladder.NetworkAlert, ...]:
     """A link that lasts in its fault is told of twice within five minutes."""
     if fault.kind.cause != "network" or fault.node is None:
         return ()
-    return (ladder.Alert(node=fault.node, at=now - 60.0), ladder.Alert(node=fault.node, at=now))
+    return (ladder.NetworkAlert(node=fault.node, at=now - 60.0), ladder.NetworkAlert(node=fault.node, at=now))

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from analyzers.remediation.events import Approve, AskUndo, Proposed
+from analyzers.remediation.messages import Approve, AskUndo, Proposed
 from analyzers.remediation.types import Remediation
 from service.adapters.slurm import slurm_output
 from service.adapters.slurm.slurm import Scheduler

@@ -6,22 +6,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analyzers.remediation.events import Instruction, Refused, Store, Told
-from analyzers.remediation.types import Book, Remediation
+from analyzers.remediation.messages import AuditEntry, RemediationInstruction, RemediationRefused, Store
+from analyzers.remediation.types import Remediation, RemediationState
 
 
-class Turn:
+class Transition:
     """One step. The given book stays as it is."""
 
-    def __init__(self, book: Book, now: float) -> None:
+    def __init__(self, book: RemediationState, now: float) -> None:
         self.book = replace(book, remediations=dict(book.remediations), holds=dict(book.holds))
         self.now = now
-        self.instructions: list[Instruction] = []
+        self.instructions: list[RemediationInstruction] = []
 
     def find(self, id: str) -> Remediation:
         """Return a remediation; refuse where there is none."""
         if (found := self.book.remediations.get(id)) is None:
-            raise Refused(
+            raise RemediationRefused(
                 "not_found", f"there is no remediation {id}: `faulthound remediations list` names those there are"
             )
         return found
@@ -30,7 +30,7 @@ class Turn:
         """Refuse what the status does not allow."""
         if not holds:
             because = f" ({one.because})" if one.because else ""
-            raise Refused("conflict", f"{one.id} is {one.status}{because}: it cannot be {wanted} now")
+            raise RemediationRefused("conflict", f"{one.id} is {one.status}{because}: it cannot be {wanted} now")
 
     def change(
         self, one: Remediation, kind: str, by: str, details: dict[str, Any] | None = None, **fields: Any
@@ -55,4 +55,4 @@ class Turn:
         """Add a line for audit log, timeline and stream."""
         about = {} if one is None else {"incident": one.incident, "kind": one.kind, "nodes": list(one.nodes)}
         id = None if one is None else one.id
-        self.instructions.append(Told(kind=kind, by=by, remediation=id, details=about | (details or {})))
+        self.instructions.append(AuditEntry(kind=kind, by=by, remediation=id, details=about | (details or {})))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from analyzers.model.verdict import Verdict
-from analyzers.remediation.plan.case import Case
+from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.costs import Costs
-from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh
-from analyzers.remediation.plan.options import MILDER, ON_NODES, Option, harshest, options, some
-from analyzers.remediation.plan.posterior import share_of
+from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh_option
+from analyzers.remediation.plan.options import MILDER, ON_NODES, Option, harshest_kind, list_options, list_some
+from analyzers.remediation.plan.posterior import clamp_probability
 from analyzers.remediation.plan.situation import Situation
 
 MOST_ALTERNATIVES = 8
@@ -45,17 +45,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     alternatives: tuple[Weighed, ...] = ()
 
 
-def choose(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
+def choose_plan(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
     """Return the plan of least expected loss; on a tie the one with fewer nodes, then the milder, then by name."""
-    kind = harshest(verdict)
+    kind = harshest_kind(verdict)
     if verdict.abstained or kind not in MILDER:
         asked = "the verdict abstains" if verdict.abstained else f"the verdict's action is {kind}"
         return Plan(why=f"{asked}: {verdict.action.why}" if verdict.action.why else asked)
     if kind in ON_NODES and not verdict.action.nodes:
-        ranks = some([str(rank) for rank in verdict.action.ranks])
+        ranks = list_some([str(rank) for rank in verdict.action.ranks])
         return Plan(why=f"nobody knows on which node rank {ranks or '?'} runs: let an agent report it")
-    case = Case.of(verdict, situation, costs, kind)
-    weighed = sorted((weigh(option, case) for option in options(case)), key=_order)
+    case = PlanCase.of(verdict, situation, costs, kind)
+    weighed = sorted((weigh_option(option, case) for option in list_options(case)), key=_order)
     best = next(one for one in weighed if not one.barred)
     others = tuple(one for one in weighed if one is not best)[:MOST_ALTERNATIVES]
     return Plan(
@@ -76,7 +76,7 @@ def _order(one: Weighed) -> tuple[bool, float, int, int, tuple[str, ...]]:
     return (loss is None, loss or 0.0, len(option.nodes), _HARSHNESS.index(option.kind), option.nodes)
 
 
-def _why(best: Weighed, weighed: list[Weighed], case: Case) -> str:
+def _why(best: Weighed, weighed: list[Weighed], case: PlanCase) -> str:
     """Compare it with the best of the others that may be done, and say what bars the action that the verdict asks for."""
     told = f"{_named(best.option)} is expected to lose {best.expected_loss_gpu_hours:,.1f} GPU hours"
     if best.option.nodes:
@@ -88,16 +88,18 @@ def _why(best: Weighed, weighed: list[Weighed], case: Case) -> str:
 
 
 def _named(option: Option) -> str:
-    return _WORDS[option.kind].format(nodes=some(option.nodes), role=option.role)
+    return _WORDS[option.kind].format(nodes=list_some(option.nodes), role=option.role)
 
 
-def _guilty(option: Option, case: Case) -> str:
+def _guilty(option: Option, case: PlanCase) -> str:
     odds = [f"{case.guilt.get(node, 0.0):.2f}" for node in option.nodes]
     told = [f"{case.told.get(node, 0.0):.2f}" for node in option.nodes]
-    return f"at fault with {some(odds)}" + (f", before their past was weighed {some(told)}" if told != odds else "")
+    return f"at fault with {list_some(odds)}" + (
+        f", before their past was weighed {list_some(told)}" if told != odds else ""
+    )
 
 
-def _probability(option: Option, verdict: Verdict, case: Case) -> float:
+def _probability(option: Option, verdict: Verdict, case: PlanCase) -> float:
     if option.nodes:
         return case.sure(option.nodes)
-    return min((share_of(culprit.probability) for culprit in verdict.culprits), default=0.0)
+    return min((clamp_probability(culprit.probability) for culprit in verdict.culprits), default=0.0)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Judge, Judged
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from analyzers.verdict.judge import decide, findings, told
 
 
-def conclude(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda _name: None) -> Judged:
+def judge_cut(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda _name: None) -> Judged:
     """Judge the records of a cut; ``running`` is told the name of each analyzer before it runs.
 
     Analyzers that ``cut.unfinished`` names are left out, and the verdict says so.

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from analyzers.incidents.fleet.clusters import Cluster
-from analyzers.incidents.fleet.explaining import Explanation
-from analyzers.incidents.fleet.signs import Class
+from analyzers.incidents.fleet.explanations import Explanation
+from analyzers.incidents.fleet.signs import SignClass
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Verdict
 
@@ -36,19 +36,19 @@ _EXPLAINED: dict[str, frozenset[str]] = {
 }
 
 
-def detector_of(cluster: Cluster) -> str:
+def detector_name(cluster: Cluster) -> str:
     """Return the name by which a cluster's symptom goes."""
     return ALL_SILENT if cluster.everybody else DETECTORS[cluster.of.family]
 
 
 @dataclass(slots=True)
-class Ongoing:
+class OngoingIncident:
     """What the loop remembers of an infrastructure incident. ``detector``, ``onset`` and ``first`` are its identity."""
 
     detector: str
     onset: float
     first: tuple[str, ...]  # nodes that it began with
-    clusters: dict[Class, Cluster] = field(default_factory=dict)
+    clusters: dict[SignClass, Cluster] = field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -59,7 +59,7 @@ class Ongoing:
         """Whether a cluster belongs to this incident; who stays silent when others are back is not of our outage."""
         if self.detector == ALL_SILENT and cluster.of.family == "silence":
             return cluster.everybody
-        mine = detector_of(cluster) == self.detector or cluster.of in self.clusters
+        mine = detector_name(cluster) == self.detector or cluster.of in self.clusters
         near = abs(cluster.onset - self.onset) <= NEAR_SECONDS
         return (mine or near) and cluster.overlaps(self.nodes)
 
@@ -79,7 +79,7 @@ class Ongoing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedIncident:
     """An infrastructure incident as it is now. Equal ``key``: the same incident as at the tick before."""
 
     key: str
@@ -106,17 +106,17 @@ class Shared:
         return job in self.explained_jobs
 
 
-def key_of(incident: Incident) -> str:
-    """Return the key of the ``Shared`` that an infrastructure incident was opened for."""
-    return key(incident.symptoms[0])
+def incident_key(incident: Incident) -> str:
+    """Return the key of the ``SharedIncident`` that an infrastructure incident was opened for."""
+    return symptom_key(incident.symptoms[0])
 
 
-def key(symptom: Symptom) -> str:
+def symptom_key(symptom: Symptom) -> str:
     """Return a symptom's identity: what, since when, where first."""
     return f"{symptom.detector}@{symptom.at:.3f}/{symptom.nodes[0] if symptom.nodes else ''}"
 
 
-def explained_by(cluster: Cluster, found: Explanation | None) -> frozenset[str]:
+def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozenset[str]:
     """Return the detectors whose symptoms a cluster explains.
 
     Where nothing is named, a coincidence must not hide a fault of a job's own. Waits for files need no name: whoever is
@@ -127,7 +127,7 @@ def explained_by(cluster: Cluster, found: Explanation | None) -> frozenset[str]:
     return _EXPLAINED[cluster.of.family]
 
 
-def stalled_jobs(ongoing: Ongoing, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:
+def stalled_jobs(ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:
     """Return the jobs that it can have stalled.
 
     A link or a machine that is cut off stops a whole job. A file server stops whoever asks it: half of a job's nodes, or

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from analyzers.knowledge.convictions import Ladder
 from analyzers.model.verdict import Verdict
 from analyzers.remediation import checks
-from analyzers.remediation.ladder import Alert, Attempt, History, Layout, Taken, failed
+from analyzers.remediation.ladder import JobAttempt, JobHistory, JobLayout, NetworkAlert, TriedRung, build_attempt
 from analyzers.remediation.types import CHECKS, UNBEGUN, Remediation
 from service.remediation import fleet_facts, rows
 from service.store.models import Attempt as AttemptRow
@@ -44,20 +44,20 @@ ENGINE = "engine"  # who cancels what the engine takes back
 REFUSED = frozenset({"rejected", "failed", "undone"})
 
 
-def history(session: Session, incident: Incident, verdict: Verdict, bounds: Ladder, now: float) -> History:
+def read_job_history(session: Session, incident: Incident, verdict: Verdict, bounds: Ladder, now: float) -> JobHistory:
     """Return the past of an incident's job, as of its attempt; ``verdict``: the newest of the incident."""
     job = incident.job or ""
     numbers = _numbers(session, incident)
     done = _done(session, job)
-    known = fleet_facts.job(session, job)
+    known = fleet_facts.load_job_facts(session, job)
     nodes = () if known is None else known.nodes
-    return History(
+    return JobHistory(
         at=now,
         attempts=tuple(_attempts(session, incident, verdict, numbers, {one.incident for one in done if one.began_at})),
         taken=tuple(_taken(done, incident, numbers)),
         alerts=tuple(one for one in _alerts(session, now - bounds.network_seconds) if one.node in nodes),
         nodes=nodes,
-        layout=None if known is None else layout(session, job, len(known.nodes), known.gpus_per_node),
+        layout=None if known is None else read_layout(session, job, len(known.nodes), known.gpus_per_node),
     )
 
 
@@ -74,7 +74,7 @@ def has_ended(session: Session, incident: Incident) -> bool:
     return run is None or incident.closed_at - run.last_seen_at <= ENDED_SECONDS
 
 
-def layout(session: Session, job: str, nodes: int, gpus_per_node: int) -> Layout | None:
+def read_layout(session: Session, job: str, nodes: int, gpus_per_node: int) -> JobLayout | None:
     """Return how a job lies on its nodes, by the sizes that its owner declared; None where they do not tell."""
     row = session.get(Job, job)
     sizes = (row.declared.get("parallel") if row is not None else None) or {}
@@ -83,7 +83,7 @@ def layout(session: Session, job: str, nodes: int, gpus_per_node: int) -> Layout
     if not sizes or not nodes or (rest and gpus_per_node % ranks):
         return None
     pipeline = pipeline or 1  # several pipelines on one node: that node is what a replay takes or leaves
-    return None if nodes % pipeline else Layout(pipeline_nodes=pipeline, data_parallel=nodes // pipeline)
+    return None if nodes % pipeline else JobLayout(pipeline_nodes=pipeline, data_parallel=nodes // pipeline)
 
 
 def _numbers(session: Session, incident: Incident) -> dict[str, int]:
@@ -103,7 +103,7 @@ def _numbers(session: Session, incident: Incident) -> dict[str, int]:
 
 def _attempts(
     session: Session, incident: Incident, verdict: Verdict, numbers: dict[str, int], acted: set[str]
-) -> Iterable[Attempt]:
+) -> Iterable[JobAttempt]:
     failures = _failures(session, incident, verdict, numbers, acted)
     runs = _runs(session, incident)
     began = _first_good(session, incident)
@@ -117,9 +117,9 @@ def _attempts(
         if number == numbers[incident.id]:
             ended = incident.closed_at if has_ended(session, incident) else None
         if said is None or found is None:
-            yield Attempt(number=number, code_version=code, ended_at=ended, good_seconds=good)
+            yield JobAttempt(number=number, code_version=code, ended_at=ended, good_seconds=good)
             continue
-        attempt = failed(number, said, code_version=code, ended_at=ended, good_seconds=good)
+        attempt = build_attempt(number, said, code_version=code, ended_at=ended, good_seconds=good)
         yield attempt if attempt.symptom != "unknown" else replace(attempt, symptom=found.kind)
 
 
@@ -196,11 +196,11 @@ def _good_seconds(run: AttemptRow | None, failure: Incident | None, steps: _Step
 def _done(session: Session, job: str) -> list[Remediation]:
     """Return what was proposed or done for a job, the oldest first."""
     newest = select(RemediationRow).where(RemediationRow.job == job).order_by(RemediationRow.proposed_at.desc())
-    found = [one for row in session.scalars(newest.limit(MOST_DONE)) if (one := rows.read(row)) is not None]
+    found = [one for row in session.scalars(newest.limit(MOST_DONE)) if (one := rows.parse_row(row)) is not None]
     return sorted(found, key=lambda one: (one.began_at or one.changed_at, one.id))
 
 
-def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, int]) -> Iterable[Taken]:
+def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, int]) -> Iterable[TriedRung]:
     """Yield what was done or refused. What nobody has answered yet is not: the rung is asked for anew in its place."""
     for one in done:
         number = numbers.get(one.incident)
@@ -211,9 +211,9 @@ def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, i
         yield msgspec.convert(
             {
                 "kind": STEPS[one.kind], "attempt": number, "nodes": one.nodes, "code_version": one.code_version,
-                "outcome": outcome, "found": checks.found(one),
+                "outcome": outcome, "found": checks.find_failed_nodes(one),
             },
-            Taken,
+            TriedRung,
         )  # fmt: skip
 
 
@@ -231,7 +231,7 @@ def _outcome(one: Remediation) -> str | None:
     return "pending" if one.status == "executing" else "done"
 
 
-def _alerts(session: Session, since: float) -> Iterable[Alert]:
+def _alerts(session: Session, since: float) -> Iterable[NetworkAlert]:
     """Yield the nodes that incidents of the network name, whoever's they are. Two jobs on a node see one failure of its link."""
     newest = (VerdictRow.incident == Incident.id) & (VerdictRow.version == Incident.verdict_version)
     asked = select(Incident.onset_at, VerdictRow.document).join(VerdictRow, newest).order_by(Incident.onset_at)
@@ -242,4 +242,4 @@ def _alerts(session: Session, since: float) -> Iterable[Alert]:
         for node in sorted({one.id.partition("/")[0] for one in named if one.kind in ON_A_NODE}):
             if at - seen.get(node, -ALERTS_APART_SECONDS) >= ALERTS_APART_SECONDS:
                 seen[node] = at
-                yield Alert(node=node, at=at)
+                yield NetworkAlert(node=node, at=at)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.state import State
-from analyzers.incidents.step import observe, restored
+from analyzers.incidents.messages import Alarm, Received
+from analyzers.incidents.state import EngineState
+from analyzers.incidents.step import observe_batch, restore_incidents
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Alarm, Received
 from collectors.records import Record, block
 from collectors.records.record import Damaged
 from service.engine import ledger
@@ -43,12 +43,12 @@ _log = logging.getLogger(__name__)
 class Resumed:
     """What an engine begins with."""
 
-    state: State
+    state: EngineState
     sequence: int  # of the newest batch that was decided upon
     costs: dict[str, ledger.Cost]
 
 
-def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None]) -> Resumed:
+def resume_engine(database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None]) -> Resumed:
     """Return the state as it was; ``alive`` is called between batches, for this may take a while."""
     with database.session() as session:
         place = _place(session)
@@ -56,7 +56,7 @@ def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable
         costs = {cost.incident: cost for cost in ledger.watched(session, now)}
         start = _start(session, place)
         alarms = list(_raised(session))
-    state = State(knowledge)
+    state = EngineState(knowledge)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]
     since = min((incident.after for incident in still_open), default=start)
     nodes = sorted({node for incident in still_open for node in incident.nodes})
@@ -70,12 +70,12 @@ def resume(database: Database, knowledge: Knowledge, now: float, alive: Callable
     for stored_batch in _read(database, (Batch.sequence > start, Batch.sequence <= place)):
         _observe(state, stored_batch, alive)
     state.sequence = max(state.sequence, place)
-    restored(state, [(one.incident, one.context) for one in stored])
+    restore_incidents(state, [(one.incident, one.context) for one in stored])
     state.fleet.restore((), alarms)  # so that each is over once, and not for ever raised
     return Resumed(state, place, costs)
 
 
-def received(stored: Stored, records: Sequence[Record]) -> Received:
+def received_event(stored: Stored, records: Sequence[Record]) -> Received:
     """Return the event that a batch of the log is."""
     return Received(
         sequence=stored.sequence, received_at=stored.received_at, node=stored.node, records=tuple(records),
@@ -125,10 +125,10 @@ def _read(database: Database, where: Iterable[ColumnElement[bool]], most: int | 
         yield from (Stored(*row) for row in rows)
 
 
-def _observe(state: State, stored: Stored, alive: Callable[[], None]) -> None:
+def _observe(state: EngineState, stored: Stored, alive: Callable[[], None]) -> None:
     alive()
     try:
-        observe(state, received(stored, block.decode(stored.block)))
+        observe_batch(state, received_event(stored, block.decode(stored.block)))
     except Damaged:
         return  # it was told of when it was decided upon
     except Exception:  # noqa: BLE001 - a batch that broke a rule once must not keep every engine from starting

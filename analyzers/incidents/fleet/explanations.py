@@ -40,7 +40,7 @@ class Explanation:
     nodes: frozenset[str]
 
 
-def explanations(
+def explain_cluster(
     cluster: Cluster, domains: Iterable[Domain], known: Collection[str], rules: Rules
 ) -> Sequence[Explanation]:
     """Return what explains a cluster, the best first; more than one of the same worth is no answer."""

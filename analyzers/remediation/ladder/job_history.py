@@ -9,10 +9,10 @@ import msgspec
 from analyzers.model.verdict import Verdict
 from analyzers.remediation.dual_phase import ReplayPlan
 
-Kind = Literal["evict", "probe", "reattempt", "rollback", "replay", "none"]
+RungKind = Literal["evict", "probe", "reattempt", "rollback", "replay", "none"]
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class JobAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the job, and what the newest verdict about it says."""
 
     number: int
@@ -26,10 +26,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     suspects: tuple[str, ...] = ()  # … without
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class TriedRung(msgspec.Struct, frozen=True, kw_only=True):
     """A rung that was taken, for the failure of an attempt."""
 
-    kind: Kind
+    kind: RungKind
     attempt: int
     nodes: tuple[str, ...] = ()
     code_version: str | None = None
@@ -37,14 +37,14 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[str, ...] = ()  # by a probe: the nodes that failed; by a replay: those in both bad groups
 
 
-class Alert(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkAlert(msgspec.Struct, frozen=True, kw_only=True):
     """A node's network was in trouble at an instant."""
 
     node: str
     at: float
 
 
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
+class JobLayout(msgspec.Struct, frozen=True, kw_only=True):
     """How the job lies on its nodes, for a replay (analyzers/remediation/dual_phase.py)."""
 
     pipeline_nodes: int
@@ -52,21 +52,21 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     shows: float = 1.0  # probability that the fault shows in one run of a group
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A job's attempts and what was done about them, oldest first, as of ``at``."""
 
     at: float
-    attempts: tuple[Attempt, ...]
-    taken: tuple[Taken, ...] = ()
-    alerts: tuple[Alert, ...] = ()
+    attempts: tuple[JobAttempt, ...]
+    taken: tuple[TriedRung, ...] = ()
+    alerts: tuple[NetworkAlert, ...] = ()
     nodes: tuple[str, ...] = ()  # of the newest attempt
-    layout: Layout | None = None
+    layout: JobLayout | None = None
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
     """What to do next; ``none``: wait, or let a person look, as ``why`` says."""
 
-    kind: Kind
+    kind: RungKind
     why: str
     nodes: tuple[str, ...] = ()
     code_version: str | None = None
@@ -74,18 +74,18 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     person: bool = False  # nothing is left but that somebody looks
 
 
-def failed(
+def build_attempt(
     number: int,
     verdict: Verdict,
     *,
     code_version: str | None = None,
     ended_at: float | None = None,
     good_seconds: float = 0.0,
-) -> Attempt:
+) -> JobAttempt:
     """Return an attempt as the newest verdict about it has it."""
     proven = verdict.action.nodes if verdict.action.kind == "evict" else ()
     named = [*verdict.action.nodes, *(culprit.id for culprit in verdict.culprits if culprit.kind == "node")]
-    return Attempt(
+    return JobAttempt(
         number=number,
         code_version=code_version,
         ended_at=ended_at,

@@ -35,7 +35,7 @@ KEPT_SHARE = 0.6  # of its places at which a habit must have shown
 ROUND_NUMBERS = (10_000, 5_000, 2_500, 2_000, 1_000, 500, 250, 200, 100, 50, 25, 20, 10)
 
 
-class Row(NamedTuple):
+class StepRow(NamedTuple):
     """One step as its teller told it. ``at`` is by the service's clock; NaN: not told."""
 
     at: float
@@ -85,19 +85,19 @@ class _Pausing:
     by_chance_seconds: float  # what pauses that no habit explains let expect
 
 
-class Rhythm:
+class StepRhythm:
     """The newest steps of one teller, and the longest pauses of a day."""
 
     __slots__ = ("_figures", "_folded", "_forgot", "_pausing", "rows")
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []  # by instant
+        self.rows: list[StepRow] = []  # by instant
         self._folded: list[Pause] = []  # of rows that are gone
         self._forgot = False
         self._figures: _Figures | None = None
         self._pausing: _Pausing | None = None
 
-    def add(self, row: Row) -> bool:
+    def add(self, row: StepRow) -> bool:
         """Take a step; return whether it is new. What came in another order, or twice, makes no difference."""
         rows = self.rows
         if not rows or row[:2] > rows[-1][:2]:
@@ -188,7 +188,7 @@ class Rhythm:
         self._forgot = True
 
 
-def _key(row: Row) -> tuple[float, int]:
+def _key(row: StepRow) -> tuple[float, int]:
     return row[:2]
 
 

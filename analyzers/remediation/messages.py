@@ -131,13 +131,13 @@ class CloseBreaker(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Tick(msgspec.Struct, frozen=True, kw_only=True):
+class RemediationTick(msgspec.Struct, frozen=True, kw_only=True):
     """Time has passed."""
 
 
-Event = (
+RemediationEvent = (
     Proposed | Approve | Reject | Cancel | Take | Heartbeat | Begin | Complete | Fail | AskUndo | Verified
-    | AddHold | ExpireHold | SetFreeze | CloseBreaker | Tick
+    | AddHold | ExpireHold | SetFreeze | CloseBreaker | RemediationTick
 )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     remediation: Remediation
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the audit log, the incident's timeline and the stream.
 
     kinds: remediation_proposed _approved _claimed _begun _completed _verified _rejected _failed _expired _cancelled
@@ -164,10 +164,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
 
-Instruction = Store | Told
+RemediationInstruction = Store | AuditEntry
 
 
-class Refused(Exception):
+class RemediationRefused(Exception):
     """The event is refused, and nothing has changed. ``code`` is for programs, the text for people."""
 
     def __init__(self, code: str, text: str) -> None:

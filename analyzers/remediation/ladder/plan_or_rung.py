@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from analyzers.remediation.ladder.history import Rung
-from analyzers.remediation.ladder.pricing import CHECKS
+from analyzers.remediation.ladder.job_history import Rung
+from analyzers.remediation.ladder.price import CHECKS
 from analyzers.remediation.ladder.trouble import EVERYWHERE, Trouble
 from analyzers.remediation.plan import Plan
 from analyzers.remediation.plan.options import ON_NODES
@@ -18,7 +18,7 @@ Side = Literal["plan", "rung", "neither"]
 STARTS_AGAIN = frozenset({"reattempt", "restart_job", "restart_role", "rollback"})
 
 
-def decides(plan: Plan, rung: Rung, trouble: Trouble | None) -> Side:
+def choose_side(plan: Plan, rung: Rung, trouble: Trouble | None) -> Side:
     """Say which of the two is to be proposed; neither: the plan does nothing, and the job's past is no reason to."""
     if trouble is None or trouble.failing.cause == "none":
         return "plan"
@@ -71,7 +71,7 @@ def _is_proof(rung: Rung, trouble: Trouble) -> bool:
     return not set(rung.nodes) <= trouble.found
 
 
-def spoken(trouble: Trouble) -> str | None:
+def explain_refusal(trouble: Trouble) -> str | None:
     """Say that what was to be done for this attempt was refused, or broke off; None: it was not."""
     number = trouble.failing.number
     refused = (

@@ -10,27 +10,27 @@ from analyzers.model.incident import Symptom
 from collectors.records import DeviceState, KernelEvent, LogEvent
 
 MOST_EVENTS = 256
-Event = LogEvent | KernelEvent | DeviceState
+LoggedEvent = LogEvent | KernelEvent | DeviceState
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SeenEvent:
     """An event with the instant at which it happened, by the service's clock, and the node that told it."""
 
     at: float
     node: str
-    event: Event
+    event: LoggedEvent
 
 
-class Events:
+class EventLog:
     """Bounded, by instant; an event that is told twice is there once."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.told: list[SeenEvent] = []
         self.judged: tuple[Symptom, ...] | None = None  # what these were found to be; None: there is something new
         self._keys: set[tuple[object, ...]] = set()
 
-    def add(self, event: Event, node: NodeView, received_at: float, since: float) -> None:
+    def add(self, event: LoggedEvent, node: NodeView, received_at: float, since: float) -> None:
         """Take an event that is not older than ``since``: a log tells at first of yesterday."""
         impossible = event.at is None or node.impossible(event.at, received_at)
         at = received_at if impossible else node.here(event.at, received_at)
@@ -39,13 +39,13 @@ class Events:
             return
         self._keys.add(key)
         self.judged = None
-        insort(self.told, Told(at, node.node, event), key=lambda one: one.at)
+        insort(self.told, SeenEvent(at, node.node, event), key=lambda one: one.at)
         while len(self.told) > MOST_EVENTS:
             gone = self.told.pop(0)
             self._keys.discard(_key(gone.event, gone.node))
 
 
-def _key(event: Event, node: str) -> tuple[object, ...]:
+def _key(event: LoggedEvent, node: str) -> tuple[object, ...]:
     if isinstance(event, LogEvent):
         return node, event.source, event.event, event.rank, event.at
     if isinstance(event, KernelEvent):

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Judge, Judged
 from analyzers.model.verdict import Missing, Verdict
 from analyzers.verdict.build import VERSION
 from analyzers.verdict.judge import every_analyzer
-from service.engine import child as forked
-from service.engine.child import HEADER, RUNNING
+from service.engine import judge_child as forked
+from service.engine.judge_child import HEADER, RUNNING
 
 MOST_RUNNING = 2
 MOST_TRIES = 4
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JudgeFailure:
     """An analyzer that is not in a judgement, or ("") a judgement that did not come about."""
 
     incident: str
@@ -83,7 +83,7 @@ class _Child:
         del self.buffer[:at]
 
 
-class Judges:
+class JudgeProcesses:
     """The judgements that run and wait. One thread calls this, and the process has no other: it forks."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Judges:
         """Return what to wait on: one is readable as soon as its child has something to tell, or has ended."""
         return [child.pipe for child in self._children]
 
-    def turn(self) -> Iterator[Judged | Failure]:
+    def turn(self) -> Iterator[Judged | JudgeFailure]:
         """Yield what has ended and what has failed since, without waiting."""
         for child in list(self._children):
             ended = self._read(child)
@@ -146,7 +146,7 @@ class Judges:
                 return True
             child.take(data)
 
-    def _bury(self, child: _Child) -> Iterator[Judged | Failure]:
+    def _bury(self, child: _Child) -> Iterator[Judged | JudgeFailure]:
         self._read(child)  # what it wrote before it was ended
         os.close(child.pipe)
         _pid, status = os.waitpid(child.pid, 0)
@@ -160,14 +160,14 @@ class Judges:
         why = f"it had not ended after {self._allowed(child.asked.judge):g} s" if child.late else _ending(status)
         yield from self._again(child, why)
 
-    def _again(self, child: _Child, why: str) -> Iterator[Judged | Failure]:
+    def _again(self, child: _Child, why: str) -> Iterator[Judged | JudgeFailure]:
         """Judge once more without the analyzer that ran; if that is not enough, without all that had not ended."""
         judge, tries = child.asked.judge, child.asked.tries + 1
         left_out = _left_out(judge.cut.unfinished, child.running, everything=tries > 1 and child.late)
         _log.error("judgement_failed incident=%s analyzer=%s why=%s", judge.incident, child.running or "-", why)
-        yield Failure(judge.incident, child.running, why)
+        yield JudgeFailure(judge.incident, child.running, why)
         if tries >= MOST_TRIES or left_out == judge.cut.unfinished:
-            yield Failure(judge.incident, "", f"given up after {tries} tries: {why}")
+            yield JudgeFailure(judge.incident, "", f"given up after {tries} tries: {why}")
             yield _given_up(judge, self._knowledge, why)
             return
         cut = replace(judge.cut, unfinished=left_out)
@@ -202,11 +202,11 @@ def _left_out(already: Sequence[str], running: str, *, everything: bool) -> tupl
     return tuple(sorted(left_out))
 
 
-def _crashed(judged: Judged) -> Iterator[Failure]:
+def _crashed(judged: Judged) -> Iterator[JudgeFailure]:
     """Yield the analyzers that ended with an exception: the judgement holds without them."""
     for claim in judged.claims:
         if claim.get("fault_class") == "analyzer_failed" and claim.get("analyzer") not in judged.cut.unfinished:
-            yield Failure(judged.incident, str(claim["analyzer"]), "; ".join(map(str, claim.get("missing", ()))))
+            yield JudgeFailure(judged.incident, str(claim["analyzer"]), "; ".join(map(str, claim.get("missing", ()))))
 
 
 def _given_up(judge: Judge, knowledge: Knowledge, why: str) -> Judged:

@@ -10,15 +10,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from analyzers.incidents.concluding import conclude
-from analyzers.incidents.evidence import Evidence, selected
+from analyzers.incidents.evidence import Evidence, select_records
+from analyzers.incidents.judgement import judge_cut
+from analyzers.incidents.messages import Judge, Judged, Received
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Cut, Judge, Judged, Received
+from analyzers.model.incident import Cut
 from collectors.records import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayCase:
     """Whose verdicts are judged again. ``nodes``: in the order in which they joined the incident."""
 
     incident: str
@@ -28,8 +29,8 @@ class Case:
     context: tuple[Record, ...] = ()
 
 
-def judged_again(
-    case: Case, cuts: Iterable[Cut], batches: Iterable[Received], knowledge: Knowledge
+def rejudge_cuts(
+    case: ReplayCase, cuts: Iterable[Cut], batches: Iterable[Received], knowledge: Knowledge
 ) -> Iterator[Judged]:
     """Yield each cut's judgement, the earliest cut first; the batches come in the log's order and are taken up once."""
     waiting = deque(sorted(cuts, key=lambda cut: (cut.through, cut.at)))
@@ -47,6 +48,6 @@ def judged_again(
         yield _judged(case, cut, kept, knowledge)
 
 
-def _judged(case: Case, cut: Cut, kept: dict[str, Evidence], knowledge: Knowledge) -> Judged:
-    records = selected(kept, case.nodes[: cut.nodes], case.context, cut, case.job, case.attempt)
-    return conclude(Judge(incident=case.incident, cut=cut, records=records, attempt=case.attempt), knowledge)
+def _judged(case: ReplayCase, cut: Cut, kept: dict[str, Evidence], knowledge: Knowledge) -> Judged:
+    records = select_records(kept, case.nodes[: cut.nodes], case.context, cut, case.job, case.attempt)
+    return judge_cut(Judge(incident=case.incident, cut=cut, records=records, attempt=case.attempt), knowledge)

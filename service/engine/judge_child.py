@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import msgspec
 
-from analyzers.incidents.concluding import conclude
+from analyzers.incidents.judgement import judge_cut
+from analyzers.incidents.messages import Judge
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Judge
 from service.engine.parent import die_with_parent
 
 HEADER = struct.Struct("<cQ")  # of a message: its kind, and its length
@@ -36,7 +36,7 @@ def judge(asked: Judge, knowledge: Knowledge, pipe: int, most_bytes: int, parent
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)  # the engine's numbers go there
         _bound_memory(most_bytes)
-        judged = conclude(asked, knowledge, lambda name: _tell(pipe, RUNNING, name.encode()))
+        judged = judge_cut(asked, knowledge, lambda name: _tell(pipe, RUNNING, name.encode()))
         _tell(pipe, ENDED, msgspec.msgpack.encode(judged))
         code = 0
     except BaseException:

@@ -15,16 +15,17 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from analyzers.incidents import concluding
+from analyzers.incidents import judgement
+from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Analyze
-from analyzers.model.incident import Cut, Judge, Judged
+from analyzers.model.incident import Cut
 from analyzers.model.verdict import to_json
 from analyzers.verdict import judge as analyzing
 from analyzers.verdict.judge import every_analyzer
 from collectors.records import FlightRecorderDump, Record
-from service.engine import judges as judging
-from service.engine.judges import Failure, Judges
+from service.engine import judge_processes as judging
+from service.engine.judge_processes import JudgeFailure, JudgeProcesses
 from tests.support.hand_made import call, calls, dump, group
 
 KNOWLEDGE = Knowledge()
@@ -45,10 +46,10 @@ def asked(incident: str = "inc-1", through: int = 4) -> Judge:
     return Judge(incident=incident, cut=Cut(after=0, through=through, at=100.0, looks=2), records=hung(), attempt=None)
 
 
-def ended(judges: Judges, count: int = 1) -> tuple[list[Judged], list[Failure]]:
+def ended(judges: JudgeProcesses, count: int = 1) -> tuple[list[Judged], list[JudgeFailure]]:
     """Wait until so many judgements have ended; return them and what failed meanwhile."""
     done: list[Judged] = []
-    failed: list[Failure] = []
+    failed: list[JudgeFailure] = []
     deadline = time.monotonic() + WAIT_SECONDS
     while len(done) < count:
         assert time.monotonic() < deadline, f"{len(done)} of {count} judgements ended; failed: {failed}"
@@ -65,9 +66,9 @@ def crash() -> None:
 
 
 @pytest.fixture
-def judges() -> Iterator[Judges]:
+def judges() -> Iterator[JudgeProcesses]:
     """Return judges that have two seconds for each judgement, and 512 MB."""
-    judges = Judges(KNOWLEDGE, 2.0, 512 * MEGABYTE)
+    judges = JudgeProcesses(KNOWLEDGE, 2.0, 512 * MEGABYTE)
     yield judges
     judges.close()
 
@@ -88,14 +89,14 @@ def with_analyzer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[]
     return add
 
 
-def test_a_child_judges_as_this_process_does(judges: Judges) -> None:
+def test_a_child_judges_as_this_process_does(judges: JudgeProcesses) -> None:
     """The verdict that comes out of a child is, byte for byte, the one that a replay makes here."""
     judges.ask(asked())
 
     (judged,), failed = ended(judges)
 
     assert failed == []
-    assert to_json(judged.verdict) == to_json(concluding.conclude(asked(), KNOWLEDGE).verdict)
+    assert to_json(judged.verdict) == to_json(judgement.judge_cut(asked(), KNOWLEDGE).verdict)
     assert [one.ranks for one in judged.verdict.culprits] == [(3,)]
     assert judged.cut == asked().cut
 
@@ -111,7 +112,7 @@ def test_a_child_judges_as_this_process_does(judges: Judges) -> None:
     ids=["crashes", "is killed", "exits", "sleeps"],
 )
 def test_an_analyzer_that_ends_its_process_is_left_out(
-    judges: Judges, with_analyzer: Any, does: Callable[[], object], why: str
+    judges: JudgeProcesses, with_analyzer: Any, does: Callable[[], object], why: str
 ) -> None:
     """It is named as a failure and in the cut, the others' verdict stands, and a replay of that cut gives the same bytes."""
     with_analyzer("a_bad_one", does)
@@ -122,7 +123,7 @@ def test_an_analyzer_that_ends_its_process_is_left_out(
     assert [(one.analyzer, why in one.why) for one in failed] == [("a_bad_one", True)]
     assert judged.cut.unfinished == ("a_bad_one",)
     assert [one.ranks for one in judged.verdict.culprits] == [(3,)]
-    again = concluding.conclude(_recut(judged), KNOWLEDGE)
+    again = judgement.judge_cut(_recut(judged), KNOWLEDGE)
     assert to_json(again.verdict) == to_json(judged.verdict)
     assert any("a_bad_one" in one.what for one in judged.verdict.missing)
 
@@ -131,7 +132,7 @@ def _recut(judged: Judged) -> Judge:
     return Judge(incident=judged.incident, cut=judged.cut, records=hung(), attempt=None)
 
 
-def test_an_analyzer_that_raises_is_told_of(judges: Judges, with_analyzer: Any) -> None:
+def test_an_analyzer_that_raises_is_told_of(judges: JudgeProcesses, with_analyzer: Any) -> None:
     """An exception costs the analyzer's own claims; the judgement needs no second try."""
     with_analyzer("a_bad_one", lambda: 1 // 0)
     judges.ask(asked())
@@ -143,7 +144,7 @@ def test_an_analyzer_that_raises_is_told_of(judges: Judges, with_analyzer: Any) 
     assert [one.ranks for one in judged.verdict.culprits] == [(3,)]
 
 
-def test_an_analyzer_that_eats_memory_is_stopped(judges: Judges, with_analyzer: Any) -> None:
+def test_an_analyzer_that_eats_memory_is_stopped(judges: JudgeProcesses, with_analyzer: Any) -> None:
     """Two gigabytes are more than the 512 MB that a judgement may take: the analyzer fails, and the machine does not."""
     with_analyzer("a_bad_one", lambda: bytearray(2_048 * MEGABYTE))
     judges.ask(asked())
@@ -156,8 +157,8 @@ def test_an_analyzer_that_eats_memory_is_stopped(judges: Judges, with_analyzer: 
 
 def test_what_cannot_be_judged_at_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not even the window can be built, the verdict abstains, names nobody and says what failed."""
-    monkeypatch.setattr(concluding, "infer", lambda _window: os._exit(9))
-    judges = Judges(KNOWLEDGE, 2.0, 512 * MEGABYTE)
+    monkeypatch.setattr(judgement, "infer", lambda _window: os._exit(9))
+    judges = JudgeProcesses(KNOWLEDGE, 2.0, 512 * MEGABYTE)
     judges.ask(asked())
 
     (judged,), failed = ended(judges)
@@ -168,7 +169,7 @@ def test_what_cannot_be_judged_at_all_says_so(monkeypatch: pytest.MonkeyPatch) -
     assert [one.analyzer for one in failed] == ["", ""]
 
 
-def test_two_run_at_a_time_and_the_newest_of_an_incident_counts(judges: Judges, with_analyzer: Any) -> None:
+def test_two_run_at_a_time_and_the_newest_of_an_incident_counts(judges: JudgeProcesses, with_analyzer: Any) -> None:
     """Of five incidents all are judged, never more than two at once; a newer cut takes the place of one that waits."""
     with_analyzer("a_slow_one", lambda: time.sleep(0.2))
     for number in range(5):
@@ -186,7 +187,7 @@ def test_two_run_at_a_time_and_the_newest_of_an_incident_counts(judges: Judges, 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_costs_no_judgement(
-    judges: Judges, with_analyzer: Any, number: signal.Signals
+    judges: JudgeProcesses, with_analyzer: Any, number: signal.Signals
 ) -> None:
     """Ctrl-C at a terminal, or a unit that is stopped, reaches a judgement too: no analyzer is blamed for it."""
     with_analyzer("a_slow_one", lambda: os.kill(os.getpid(), number))
@@ -198,7 +199,7 @@ def test_a_signal_to_the_whole_group_costs_no_judgement(
     assert judged.cut.unfinished == ()
 
 
-def test_closing_leaves_no_process(judges: Judges, with_analyzer: Any) -> None:
+def test_closing_leaves_no_process(judges: JudgeProcesses, with_analyzer: Any) -> None:
     """Judges that are closed in the middle of a judgement have no child left, dead or alive."""
     with_analyzer("a_slow_one", lambda: time.sleep(60))
     judges.ask(asked())
@@ -213,10 +214,10 @@ def test_a_child_dies_with_its_engine(repository: Path) -> None:
     """A judgement whose engine is killed is gone at once: it would hold the engine's connections open."""
     program = (
         "import time\n"
-        "from analyzers.incidents import concluding\n"
-        "from tests.service.engine.test_engine_judges import KNOWLEDGE, Judges, asked\n"
-        "concluding.infer = lambda _window: time.sleep(60)\n"
-        "judges = Judges(KNOWLEDGE, 60.0, 1 << 29)\n"
+        "from analyzers.incidents import judgement\n"
+        "from tests.service.engine.test_judge_processes import KNOWLEDGE, JudgeProcesses, asked\n"
+        "judgement.infer = lambda _window: time.sleep(60)\n"
+        "judges = JudgeProcesses(KNOWLEDGE, 60.0, 1 << 29)\n"
         "judges.ask(asked())\n"
         "print(judges._children[0].pid, flush=True)\n"
         "time.sleep(60)\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from analyzers.remediation.events import Proposed
-from analyzers.remediation.guards import hindrances
-from analyzers.remediation.policy import POLICY, PROPOSE, approver, locked, revoked, rule_for
-from analyzers.remediation.turn import Turn
+from analyzers.remediation.guards import find_blockers
+from analyzers.remediation.messages import Proposed
+from analyzers.remediation.policy import POLICY, PROPOSE, approver, explain_lock, explain_revoked, rule_for
+from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
     UNBEGUN,
     UNDOABLE,
@@ -21,7 +21,7 @@ from analyzers.remediation.types import (
 ANEW = frozenset({"expired", "cancelled"})
 
 
-def proposed(turn: Turn, event: Proposed) -> None:
+def accept_proposal(turn: Transition, event: Proposed) -> None:
     """Take up the plan of an incident's newest verdict in the place of the one before."""
     for one in list(turn.book.remediations.values()):
         other = event.plan is None or one.id != event.plan.id
@@ -40,16 +40,16 @@ def proposed(turn: Turn, event: Proposed) -> None:
         _renew(turn, known, event.plan)
 
 
-def task_of(one: Remediation) -> Task | None:
+def claimable_task(one: Remediation) -> Task | None:
     """Return what a scheduler can claim of it now."""
     if one.status == "approved":
         return "do"
     return "undo" if one.undo is not None and one.status in UNDOABLE else None
 
 
-def reconsider(turn: Turn, one: Remediation) -> Remediation:
+def recheck_approval(turn: Transition, one: Remediation) -> Remediation:
     """Take back what a rule has approved, and would not approve now, as long as nobody has begun with it."""
-    why = revoked(turn.book.policy, turn.book.tallies, one)
+    why = explain_revoked(turn.book.policy, turn.book.tallies, one)
     if one.status not in UNBEGUN or why is None:
         return one
     return turn.change(
@@ -58,10 +58,10 @@ def reconsider(turn: Turn, one: Remediation) -> Remediation:
     )  # fmt: skip
 
 
-def take_up(turn: Turn, one: Remediation) -> None:
+def apply_policy(turn: Transition, one: Remediation) -> None:
     """Let the policy approve a proposal, or note what it would have done, once."""
     rule, mode, because = _judged(turn, one)
-    found = hindrances(turn.book, one, turn.now) if mode != "propose" else []
+    found = find_blockers(turn.book, one, turn.now) if mode != "propose" else []
     if mode == "automatic" and not found:
         turn.change(
             one, "approved", POLICY, {"rule": rule.name}, status="approved", mode=mode, rule=rule.name,
@@ -80,22 +80,25 @@ def take_up(turn: Turn, one: Remediation) -> None:
         turn.tell("remediation_hindered", POLICY, noted, {"rule": rule.name, "hindered": [one.code for one in found]})
 
 
-def _judged(turn: Turn, one: Remediation) -> tuple[Rule, Mode, str]:
+def _judged(turn: Transition, one: Remediation) -> tuple[Rule, Mode, str]:
     """Return the rule that fits, the mode in which it may act, and why that is not its own."""
     if one.cancelled_by:
         return PROPOSE, "propose", f"{one.cancelled_by} has cancelled it before: only a person lets it act"
     rule = rule_for(turn.book.policy, one)
-    if rule.mode == "automatic" and (why := locked(rule, turn.book.tallies.get(rule.name, Tally()))):
+    if rule.mode == "automatic" and (why := explain_lock(rule, turn.book.tallies.get(rule.name, Tally()))):
         return rule, "shadow", why
     return rule, rule.mode, ""
 
 
-def _begin(turn: Turn, plan: Remediation) -> None:
+def _begin(turn: Transition, plan: Remediation) -> None:
     fresh = replace(plan, status="proposed", changed_at=turn.now, proposed_at=turn.now)
-    take_up(turn, turn.change(fresh, "proposed", plan.proposed_by, {"why": plan.why, "probability": plan.probability}))
+    apply_policy(
+        turn,
+        turn.change(fresh, "proposed", plan.proposed_by, {"why": plan.why, "probability": plan.probability}),
+    )
 
 
-def _renew(turn: Turn, known: Remediation, plan: Remediation) -> None:
+def _renew(turn: Transition, known: Remediation, plan: Remediation) -> None:
     """The same plan from a newer verdict. What a policy approved has to pass it again; what a person did stays."""
     version = plan.code_version if known.status == "proposed" else known.code_version  # who approved knows that one
     renewed = replace(
@@ -104,6 +107,6 @@ def _renew(turn: Turn, known: Remediation, plan: Remediation) -> None:
         priced_tenants=plan.priced_tenants, alternatives=plan.alternatives, version=known.version + 1,
     )  # fmt: skip
     turn.keep(renewed)
-    renewed = reconsider(turn, renewed)
+    renewed = recheck_approval(turn, renewed)
     if renewed.status == "proposed":
-        take_up(turn, renewed)
+        apply_policy(turn, renewed)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.state import State
+from analyzers.incidents.state import EngineState
 from analyzers.knowledge.convictions import Weights
-from analyzers.remediation.burn_in import counted_from, stood, troubled
-from analyzers.remediation.node_history import Happened, NodeRecord, updated
+from analyzers.remediation.burn_in import add_good_seconds, counted_from, restart_hours
+from analyzers.remediation.node_history import NodeEvent, NodeRecord, update_record
 from service.remediation import node_records
 from service.remediation.fleet_facts import PLACED_AFTER_SECONDS
 from service.store import events
@@ -39,25 +39,25 @@ class _Trouble(NamedTuple):
     is_open: bool
 
 
-def look(database: Database, lease: Lease, state: State, weights: Weights, now: float) -> None:
+def watch_nodes(database: Database, lease: Lease, state: EngineState, weights: Weights, now: float) -> None:
     """Take down what jobs did since the last look on the nodes under burn-in."""
     with database.session() as session:
         back = _back(session)
-        if not back and not node_records.burning_in(session):
+        if not back and not node_records.read_burning_in(session):
             return
     with database.transaction() as session:
         lease.prove(session)
         for node, (at, job) in back.items():
-            _take_back(session, node, Happened(kind="returned", note=f"{job} runs on it"), at, weights, now)
-        found = node_records.burning_in(session)
+            _take_back(session, node, NodeEvent(kind="returned", note=f"{job} runs on it"), at, weights, now)
+        found = node_records.read_burning_in(session)
         troubles = _troubles(session, {node: record.since or 0.0 for node, record in found.items()}, now)
         for node in found:
-            record = node_records.of(session, node, to_change=True)
+            record = node_records.read_record(session, node, to_change=True)
             if record.burn_in == "burning_in":
                 _look_at(session, state, record, troubles.get(node, []), weights, now)
 
 
-def ran_well(state: State, record: NodeRecord, now: float) -> tuple[float, float]:
+def ran_well(state: EngineState, record: NodeRecord, now: float) -> tuple[float, float]:
     """Return how long jobs ran well on a node since its steps were last counted, and up to when that is known."""
     after = counted_from(record)
     instants = sorted(
@@ -79,7 +79,7 @@ def ran_well(state: State, record: NodeRecord, now: float) -> tuple[float, float
 
 def _back(session: Session) -> dict[str, tuple[float, str]]:
     """Return the nodes that are out by their records, and on which a job was placed since: when, and which."""
-    out = {node: record.out_at for node, record in node_records.out(session).items() if record.out_at is not None}
+    out = {node: record.out_at for node, record in node_records.read_out(session).items() if record.out_at is not None}
     if not out:
         return {}
     since = (Placement.node.in_(sorted(out)), Placement.first_seen_at > min(out.values()))
@@ -91,28 +91,28 @@ def _back(session: Session) -> dict[str, tuple[float, str]]:
     return found
 
 
-def _take_back(session: Session, node: str, happened: Happened, at: float, weights: Weights, now: float) -> None:
-    record = node_records.of(session, node, to_change=True)
+def _take_back(session: Session, node: str, happened: NodeEvent, at: float, weights: Weights, now: float) -> None:
+    record = node_records.read_record(session, node, to_change=True)
     if record.is_out():  # as before, nobody has said so meanwhile
-        node_records.write(session, updated(record, happened, at, weights), now)
+        node_records.write_record(session, update_record(record, happened, at, weights), now)
         events.record(session, now, "node_returned", ENGINE, node, {"reason": happened.note})
 
 
 def _look_at(
-    session: Session, state: State, record: NodeRecord, troubles: list[_Trouble], weights: Weights, now: float
+    session: Session, state: EngineState, record: NodeRecord, troubles: list[_Trouble], weights: Weights, now: float
 ) -> None:
     newest = max((one for one in troubles if one.at > (record.since or 0.0)), default=None)
     if newest is not None:
-        node_records.write(session, troubled(record, newest.at, newest.note), now)
+        node_records.write_record(session, restart_hours(record, newest.at, newest.note), now)
         events.record(session, now, "node_troubled", ENGINE, record.node, {"why": newest.note})
         return
     seconds, until = ran_well(state, record, now)
     if any(one.is_open for one in troubles):
         seconds, until = 0.0, max(until, now)
-    after = stood(record, seconds, until, weights)
+    after = add_good_seconds(record, seconds, until, weights)
     if after != record:
         is_over = after.burn_in != record.burn_in
-        node_records.write(session, after, now, decided=is_over)
+        node_records.write_record(session, after, now, decided=is_over)
         if is_over:
             events.record(
                 session,

@@ -23,7 +23,7 @@ PAUSE = "checkpoint"  # of pauses.toml
 _PHASE = re.compile(r"check_?point|ckpt|\bsav(e|ing)\b", re.IGNORECASE)
 
 
-class Saving:
+class SaveDetector:
     """The rules by which a save is recognised."""
 
     def __init__(self, knowledge: Knowledge) -> None:

@@ -13,23 +13,23 @@ from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Weights
 from analyzers.model.verdict import Verdict
-from analyzers.remediation.events import Proposed
-from analyzers.remediation.ladder import Rung, decides, next_rung, priced, spoken
+from analyzers.remediation.ladder import Rung, choose_side, explain_refusal, next_rung, price_rung
 from analyzers.remediation.ladder.trouble import Trouble
-from analyzers.remediation.plan import Costs, Plan, Situation, Weighed, choose
-from analyzers.remediation.types import TAKES_NODES, Alternative, Kind, Remediation
-from service.remediation import fleet_facts, laddering, node_records
+from analyzers.remediation.messages import Proposed
+from analyzers.remediation.plan import Costs, Plan, Situation, Weighed, choose_plan
+from analyzers.remediation.types import TAKES_NODES, Alternative, Remediation, RemediationKind
+from service.remediation import fleet_facts, job_history, node_records
 from service.remediation.standstill import too_early
 from service.store import incidents
 from service.store.models import Incident, Placement
 from service.store.models import Verdict as VerdictRow
 from service.store.words import clean
 
-KINDS = frozenset(get_args(Kind))
+KINDS = frozenset(get_args(RemediationKind))
 LONGEST_WHY = 1_000
 
 
-def proposal(session: Session, incident: Incident, costs: Costs, weights: Weights, now: float) -> Proposed:
+def build_proposal(session: Session, incident: Incident, costs: Costs, weights: Weights, now: float) -> Proposed:
     """Return what the newest verdict of an incident comes to, by its plan or the ladder; no plan: nothing is to be done."""
     row = session.get(VerdictRow, (incident.id, incident.verdict_version))
     if row is None or incident.job is None:
@@ -75,27 +75,27 @@ class _Climb:
         """Read the past, and ask both."""
         named = {clean(one.id, 255) for one in (*verdict.culprits, *verdict.suspects) if one.kind == "node"}
         known = replace(
-            situation(session, incident.job or "", now),
-            remembered=node_records.remembered(session, named, now, weights),
+            read_situation(session, incident.job or "", now),
+            remembered=node_records.read_log_odds_shifts(session, named, now, weights),
         )
-        past = laddering.history(session, incident, verdict, weights.ladder, now)
+        past = job_history.read_job_history(session, incident, verdict, weights.ladder, now)
         return cls(
-            verdict=verdict, known=known, costs=costs, weights=weights, plan=choose(verdict, known, costs),
+            verdict=verdict, known=known, costs=costs, weights=weights, plan=choose_plan(verdict, known, costs),
             rung=next_rung(past, weights.ladder), trouble=Trouble.of(past, weights.ladder), now=now,
         )  # fmt: skip
 
     def chosen(self, session: Session, incident: Incident) -> _Chosen:
         """Return the plan, or the rung as a plan; of kind none with the reason where neither may be proposed."""
         plan, rung, trouble = self.plan, self.rung, self.trouble
-        if trouble is None or decides(plan, rung, trouble) != "rung":
+        if trouble is None or choose_side(plan, rung, trouble) != "rung":
             return _Chosen(plan, None, None if trouble is None else trouble.older_code())
         if plan.kind == "none" and (wait := self._wait(session, incident, trouble)) is not None:
             return _Chosen(Plan(why=f"{plan.why}; {wait}" if plan.why else wait))
         if rung.kind == "none":
             return _Chosen(Plan(why=rung.why), rung)
-        if (person := spoken(trouble)) is not None:
+        if (person := explain_refusal(trouble)) is not None:
             return _Chosen(Plan(why=person))
-        told = priced(rung, trouble, self.verdict, plan, self.known, self.costs, self.weights)
+        told = price_rung(rung, trouble, self.verdict, plan, self.known, self.costs, self.weights)
         if told.kind == "none":
             rung = replace(rung, person=True)
         return _Chosen(told, rung, rung.code_version)
@@ -104,14 +104,14 @@ class _Climb:
         return too_early(session, incident, self.rung, trouble, self.weights.ladder, self.now)
 
 
-def situation(session: Session, job: str, now: float) -> Situation:
+def read_situation(session: Session, job: str, now: float) -> Situation:
     """Return what a plan for a job rests on beside the verdict."""
-    known = fleet_facts.job(session, job)
+    known = fleet_facts.load_job_facts(session, job)
     if known is None:
         return Situation()
     others = {
         node: tuple(name for name in names if name != job)
-        for node, names in fleet_facts.tenants(session, now, known.nodes).items()
+        for node, names in fleet_facts.load_tenants(session, now, known.nodes).items()
     }
     sizes = {name: _gpus(session, name) for name in sorted({name for names in others.values() for name in names})}
     saved = known.last_checkpoint_at
@@ -123,7 +123,7 @@ def situation(session: Session, job: str, now: float) -> Situation:
     )  # fmt: skip
 
 
-def name_of(incident: str, plan: Plan) -> str:
+def remediation_id(incident: str, plan: Plan) -> str:
     """Return the id of a plan: the same plan from a later verdict is the same remediation."""
     parts = [incident, plan.kind, *sorted(plan.nodes), plan.role or ""]
     return f"rem-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
@@ -132,8 +132,8 @@ def name_of(incident: str, plan: Plan) -> str:
 def _remediation(incident: Incident, verdict: Verdict, chosen: _Chosen, now: float) -> Remediation:
     plan = chosen.plan
     return Remediation(
-        id=name_of(incident.id, plan), incident=incident.id, verdict_version=incident.verdict_version,
-        job=incident.job or "", attempt=incident.attempt, kind=msgspec.convert(plan.kind, Kind),
+        id=remediation_id(incident.id, plan), incident=incident.id, verdict_version=incident.verdict_version,
+        job=incident.job or "", attempt=incident.attempt, kind=msgspec.convert(plan.kind, RemediationKind),
         nodes=tuple(clean(node, 255) for node in plan.nodes), role=plan.role,
         code_version=chosen.code_version if plan.kind == "rollback" else None,
         replay=None if chosen.rung is None else chosen.rung.replay,
@@ -159,7 +159,7 @@ def _fault_class(verdict: Verdict, plan: Plan) -> str:
 
 
 def _gpus(session: Session, job: str) -> int:
-    known = fleet_facts.job(session, job)
+    known = fleet_facts.load_job_facts(session, job)
     return 0 if known is None else len(known.nodes) * known.gpus_per_node
 
 

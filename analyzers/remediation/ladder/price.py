@@ -8,19 +8,19 @@ from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import Weights
 from analyzers.model.verdict import Action, Culprit, Verdict
-from analyzers.remediation.ladder.history import Rung
+from analyzers.remediation.ladder.job_history import Rung
 from analyzers.remediation.ladder.trouble import Trouble
 from analyzers.remediation.plan import Costs, Plan, Situation
-from analyzers.remediation.plan.case import Case
-from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh
+from analyzers.remediation.plan.case import PlanCase
+from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh_option
 from analyzers.remediation.plan.options import Option
-from analyzers.remediation.plan.posterior import share_of
+from analyzers.remediation.plan.posterior import clamp_probability
 
 CHECKS = frozenset({"probe", "replay"})
 FOUND = "found"  # the root of what checks or a replay have found, beside those that the verdict names
 
 
-def priced(
+def price_rung(
     rung: Rung, trouble: Trouble, verdict: Verdict, plan: Plan, situation: Situation, costs: Costs, weights: Weights
 ) -> Plan:
     """Return a rung as the plan that takes the place of ``plan``; of kind none where something bars it.
@@ -28,7 +28,7 @@ def priced(
     Checks and replays stop nothing and have no price. Their nodes are those that are looked at.
     """
     others = _others(plan)
-    named = min((share_of(one.probability) for one in verdict.culprits), default=0.0)
+    named = min((clamp_probability(one.probability) for one in verdict.culprits), default=0.0)
     if rung.kind in CHECKS:
         nodes = (
             rung.nodes if rung.replay is None else tuple(sorted({n for g in rung.replay.horizontal for n in g.nodes}))
@@ -37,9 +37,9 @@ def priced(
     asked = _asking(rung, trouble, verdict, weights)
     if asked.culprits != verdict.culprits:  # what checks have found of these nodes is in it already
         situation = replace(situation, remembered={})
-    case = Case.of(asked, situation, costs, rung.kind)
+    case = PlanCase.of(asked, situation, costs, rung.kind)
     option = Option(kind=rung.kind, nodes=rung.nodes)
-    weighed = weigh(option, case)
+    weighed = weigh_option(option, case)
     if weighed.barred:
         return Plan(why=f"{rung.why}, but {weighed.barred}", alternatives=others)
     if rung.nodes:
@@ -85,7 +85,8 @@ def _found(node: str, trouble: Trouble, verdict: Verdict, weights: Weights) -> f
     machines too, and of a large job some will fail it.
     """
     told = max(
-        (share_of(one.probability) for one in (*verdict.culprits, *verdict.suspects) if one.id == node), default=0.0
+        (clamp_probability(one.probability) for one in (*verdict.culprits, *verdict.suspects) if one.id == node),
+        default=0.0,
     )
     before = min(max(told, weights.prior.faulty, 1 / max(2, len(trouble.nodes))), weights.prior.most_named)
     failures = sum(2 if taken.kind == "replay" else 1 for taken in trouble.taken if node in taken.found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.losses import GOOD_AGAIN
+from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN
 from analyzers.model.incident import Incident
 
 SETTLED_SECONDS = {"crash": 30.0, "hardware": 60.0}
@@ -13,19 +13,19 @@ SETTLED_SECONDS = {"crash": 30.0, "hardware": 60.0}
 UNSEEN_SECONDS = 60.0
 
 
-def allowed_seconds(view: JobView) -> float:
+def allowed_silence_seconds(view: JobView) -> float:
     """Return for how long the job may tell of no step before that is a symptom, by its own rhythm."""
     return view.progress.allowed_seconds
 
 
-def moved(view: JobView, incident: Incident, now: float) -> str | None:
+def ended_because(view: JobView, incident: Incident, now: float) -> str | None:
     """Return the sentence why the incident is over; None: it is not."""
     if view.attempt is not None and incident.attempt is not None and view.attempt > incident.attempt:
         return f"attempt {view.attempt} runs" if view.ranks or view.newest_step is not None else None
-    return moves_again(view, incident, now) or _has_ended(view, now)
+    return recovered_because(view, incident, now) or _has_ended(view, now)
 
 
-def moves_again(view: JobView, incident: Incident, now: float) -> str | None:
+def recovered_because(view: JobView, incident: Incident, now: float) -> str | None:
     """Return the sentence where the very attempt goes on, by itself; None: it does not."""
     step, at = view.newest_step, view.newest_step_at
     if step is None or at is None or at <= incident.opened_at:
@@ -41,7 +41,7 @@ def moves_again(view: JobView, incident: Incident, now: float) -> str | None:
     return f"the job moves again: it has done step {step:,}"
 
 
-def restarted(view: JobView, incident: Incident) -> bool:
+def has_restarted(view: JobView, incident: Incident) -> bool:
     """Whether the attempt goes on with processes that were begun since: where nothing counts attempts, that is a new one."""
     begun = (
         node.here(process.started_at, node.last_received_at)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from analyzers.incidents.fleet.alarms import names
+from analyzers.incidents.fleet.alarms import list_names
 from analyzers.incidents.fleet.clusters import Cluster
-from analyzers.incidents.fleet.explaining import Explanation
+from analyzers.incidents.fleet.explanations import Explanation
 from analyzers.incidents.fleet.rules import Rules
-from analyzers.incidents.fleet.sharing import MOST_NODES, Ongoing, detector_of
+from analyzers.incidents.fleet.shared_incident import MOST_NODES, OngoingIncident, detector_name
 from analyzers.model.incident import Symptom
 from analyzers.model.verdict import (
     Action,
@@ -45,15 +45,15 @@ _DECIDES = {
 }
 
 
-def symptom_of(ongoing: Ongoing, rules: Rules) -> Symptom:
+def build_symptom(ongoing: OngoingIncident, rules: Rules) -> Symptom:
     """Say what was seen, with the numbers and the bound."""
     leading = ongoing.leading
-    cluster = next((one for one in leading if detector_of(one) == ongoing.detector), leading[0])
+    cluster = next((one for one in leading if detector_name(one) == ongoing.detector), leading[0])
     return Symptom(
         kind="infrastructure",
         detector=ongoing.detector,
         at=ongoing.onset,
-        text=f"{_count(cluster)} {_what(cluster)}{_bound(cluster, rules)}: {names(cluster.members)}",
+        text=f"{_count(cluster)} {_what(cluster)}{_bound(cluster, rules)}: {list_names(cluster.members)}",
         nodes=ongoing.first,
     )
 
@@ -64,8 +64,8 @@ def first_nodes(cluster: Cluster) -> tuple[str, ...]:
     return tuple(order[:MOST_NODES])
 
 
-def verdict_of(
-    ongoing: Ongoing,
+def build_verdict(
+    ongoing: OngoingIncident,
     cluster: Cluster,
     found: Sequence[Explanation],
     *,
@@ -79,7 +79,7 @@ def verdict_of(
     ``cluster`` leads and ``found`` is what explains it; ``known``: all nodes; ``jobs``: that run on the affected ones;
     ``told``: the site says what nodes share.
     """
-    best = named(found)
+    best = best_explanation(found)
     evidence = tuple(_evidence(ongoing))
     return Verdict(
         symptom=_SYMPTOM[cluster.of.family],
@@ -102,7 +102,7 @@ def verdict_of(
     )
 
 
-def named(found: Sequence[Explanation]) -> Explanation | None:
+def best_explanation(found: Sequence[Explanation]) -> Explanation | None:
     """Return the one explanation that is better than all others; two of the same worth are no answer."""
     if not found or (len(found) > 1 and found[1].probability >= found[0].probability):
         return None
@@ -142,7 +142,7 @@ def _unknown(found: Sequence[Explanation]) -> Culprit:
     return Culprit(root="r1", kind="unknown", id="unknown", probability=round(rest, 4))
 
 
-def _evidence(ongoing: Ongoing) -> list[EvidenceItem]:
+def _evidence(ongoing: OngoingIncident) -> list[EvidenceItem]:
     """Return a line a node, of every class the same number."""
     clusters = ongoing.leading
     each = max(1, MOST_EVIDENCE // len(clusters))
@@ -176,7 +176,7 @@ def _missing(cluster: Cluster, found: Sequence[Explanation], *, told: bool) -> l
 
 
 def _why(cluster: Cluster, best: Explanation | None, jobs: Collection[str]) -> str:
-    concerned = f"; it concerns job{'s' if len(jobs) > 1 else ''} {names(jobs)}" if jobs else ""
+    concerned = f"; it concerns job{'s' if len(jobs) > 1 else ''} {list_names(jobs)}" if jobs else ""
     if best is None:
         return (
             f"{_count(cluster)} {_what(cluster)}: somebody must look at what they share, and nothing speaks against one"

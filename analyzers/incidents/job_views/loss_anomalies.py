@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.incidents.job_views.rhythm import Row
+from analyzers.incidents.job_views.step_rhythm import StepRow
 
 SPIKE_FACTOR = 5.0
 NEWEST = 50  # steps whose median is the usual value
@@ -24,7 +24,7 @@ GOOD_AGAIN = 10  # steps after which a spike is over
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class LossAnomaly:
     """A run of odd steps that is not over."""
 
     name: str  # nan spike
@@ -36,12 +36,12 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class _Odd:
     name: str
-    row: Row
+    row: StepRow
     text: str
     certain: bool = False
 
 
-class Usual:
+class RecentValues:
     """The newest good values of one quantity."""
 
     __slots__ = ("_median", "_since", "_values")
@@ -66,11 +66,11 @@ class Usual:
         return self._median if 0.0 < SPIKE_FACTOR * self._median < value else None
 
 
-def trouble(rows: Sequence[Row]) -> Trouble | None:
+def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
     """Return the run of odd steps that lasts at the end of these rows."""
-    losses, norms = Usual(), Usual()
+    losses, norms = RecentValues(), RecentValues()
     newest: deque[_Odd | None] = deque(maxlen=WITHIN)
-    found: Trouble | None = None
+    found: LossAnomaly | None = None
     good = 0
     for row in rows:
         if row.skipped:
@@ -87,12 +87,12 @@ def trouble(rows: Sequence[Row]) -> Trouble | None:
         odd_ones = [one for one in newest if one is not None]
         if found is None and (odd_one.certain or len(odd_ones) > 1):
             first = odd_ones[0]
-            found = Trouble(odd_one.name, first.row.at, first.row.step, odd_one.text)
+            found = LossAnomaly(odd_one.name, first.row.at, first.row.step, odd_one.text)
     return found
 
 
-class Glance:
-    """Whether any newer row may be odd, for a fraction of what ``trouble`` costs."""
+class AnomalyScreen:
+    """Whether any newer row may be odd, for a fraction of what ``find_anomaly`` costs."""
 
     __slots__ = ("_loss", "_norm", "_seen", "odd")
 
@@ -101,7 +101,7 @@ class Glance:
         self._loss = self._norm = math.inf  # beyond which a value deserves a look
         self._seen = 0
 
-    def at(self, row: Row, rows: Sequence[Row]) -> None:
+    def at(self, row: StepRow, rows: Sequence[StepRow]) -> None:
         """Look at a row, the newest of these."""
         self._seen += 1
         if self._seen == WARM_UP_STEPS or self._seen % NEWEST == 0:
@@ -115,7 +115,7 @@ def _worth_a_look(values: Sequence[float]) -> float:
     return finite[len(finite) // 2] * SPIKE_FACTOR / 2 if finite and finite[len(finite) // 2] > 0 else math.inf
 
 
-def _odd(row: Row, losses: Usual, norms: Usual) -> _Odd | None:
+def _odd(row: StepRow, losses: RecentValues, norms: RecentValues) -> _Odd | None:
     where = f"at step {row.step:,}"
     if row.nan & 1 or math.isinf(row.loss):
         return _Odd("nan", row, f"the loss is {'NaN' if row.nan & 1 else row.loss} {where}", certain=True)

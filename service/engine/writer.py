@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analyzers.model.incident import Alarm, Ask, Close, Incident, Instruction, Judge, Merge, Open, Publish
+from analyzers.incidents.messages import Alarm, Ask, Close, EngineInstruction, Judge, Merge, Open, Publish
+from analyzers.model.incident import Incident
 from service.engine import ledger
 from service.store import commands, happenings, incidents
 from service.store.failures import PASSING
@@ -24,14 +25,14 @@ from service.store.words import clean
 _log = logging.getLogger(__name__)
 
 
-class Done(NamedTuple):
+class Decision(NamedTuple):
     """One thing to be written, and when the engine decided it."""
 
     at: float
-    what: Instruction | Happened | Saved
+    what: EngineInstruction | TimelineNote | IncidentUpdate
 
 
-class Happened(NamedTuple):
+class TimelineNote(NamedTuple):
     """A line of the timeline that no instruction stands for."""
 
     kind: str
@@ -40,7 +41,7 @@ class Happened(NamedTuple):
     details: dict[str, Any]
 
 
-class Saved(NamedTuple):
+class IncidentUpdate(NamedTuple):
     """What the engine remembers of an open incident now."""
 
     incident: Incident
@@ -56,7 +57,7 @@ class Writer:
         self._session, self._now, self._jobs = session, now, dict(jobs)
         self._happened: list[tuple[float, str, str | None, str | None, dict[str, Any]]] = []
 
-    def write(self, done: Iterable[Done], costs: Iterable[ledger.Cost] = ()) -> None:
+    def write(self, done: Iterable[Decision], costs: Iterable[ledger.Cost] = ()) -> None:
         """Write these, what incidents have cost, and then what happened."""
         for one in done:
             count = len(self._happened)
@@ -79,7 +80,7 @@ class Writer:
             return False
         return True
 
-    def _write(self, done: Done) -> None:
+    def _write(self, done: Decision) -> None:
         at = done.at
         match done.what:
             case Open() as opened:
@@ -103,9 +104,9 @@ class Writer:
                     )
             case Alarm() as alarm:
                 self._alarm(at, alarm)
-            case Saved() as saved:
+            case IncidentUpdate() as saved:
                 incidents.save(self._session, saved.incident, changed=saved.changed)
-            case Happened() as happened:
+            case TimelineNote() as happened:
                 self._tell(at, happened.kind, happened.incident, happened.details, happened.job)
             case Judge():
                 pass  # is carried out after the commit

@@ -1,0 +1,113 @@
+"""What goes into the engine (events) and what comes out (instructions). All of them are values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from analyzers.model.incident import Cut, Incident, Symptom
+from analyzers.model.verdict import Verdict
+from collectors.records import Record
+
+# --- events
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch of the log. ``offset``: the node's clock less ours when it was sent, where known."""
+
+    sequence: int
+    received_at: float
+    node: str
+    records: tuple[Record, ...]
+    sent_at: float | None = None
+
+
+class EngineTick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time has passed: every ten seconds, and whenever ``due`` says so."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A judgement has ended. ``cut.unfinished`` names the analyzers that are not in it."""
+
+    incident: str
+    cut: Cut
+    verdict: Verdict
+    claims: tuple[dict[str, Any], ...] = ()  # each analyzer's findings, as plain values (``judging.told``)
+
+
+class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody else has closed the incident."""
+
+    incident: str
+
+
+EngineEvent = Received | EngineTick | Judged | Withdrawn
+
+
+# --- instructions
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """Store a new incident. ``context``: what was told before ``after`` and still holds (placements, devices)."""
+
+    incident: Incident
+    context: tuple[Record, ...] = ()
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True):
+    """The incident has one more symptom."""
+
+    incident: str
+    symptom: Symptom
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask these nodes' agents."""
+
+    incident: str
+    nodes: tuple[str, ...]
+    verb: str  # stacks recorders read
+    arguments: dict[str, str] = {}
+    seconds: float = 30.0
+
+
+class Judge(msgspec.Struct, frozen=True, kw_only=True):
+    """Judge these records and tell the engine: ``Judged``. ``records`` are the evidence that the cut selects."""
+
+    incident: str
+    cut: Cut
+    records: tuple[Record, ...]
+    attempt: int | None = None
+
+
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict has a new version."""
+
+    incident: str
+    version: int
+    cut: Cut
+    verdict: Verdict
+    claims: tuple[dict[str, Any], ...] = ()
+
+
+class Close(msgspec.Struct, frozen=True, kw_only=True):
+    """The incident has ended."""
+
+    incident: str
+    at: float
+    because: str  # one sentence
+    recovered: bool = False  # nothing was done, and the very attempt goes on: who was named may stay
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about our own sight that a person should know: coverage below its bound, clocks apart."""
+
+    kind: str  # coverage clock
+    text: str
+    raised: bool = True  # False: it is over
+    nodes: tuple[str, ...] = ()
+    job: str | None = None
+
+
+EngineInstruction = Open | Merge | Ask | Judge | Publish | Close | Alarm
