@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from analyzers import incidents
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
+from analyzers.verdict import judge as judging
 from collectors.files import reading
 from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, Record, Unread
 from service import packaged_knowledge, speech
@@ -44,7 +44,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         return seen["verdict"]  # type: ignore[return-value]
 
     monkeypatch.setattr(reading, "read_paths", read_paths)
-    monkeypatch.setattr(incidents, "judge", judge)
+    monkeypatch.setattr(judging, "judge", judge)
     return seen
 
 
