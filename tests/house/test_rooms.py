@@ -1,0 +1,120 @@
+"""The rooms: what each may import from outside, how files are named, and that the tests mirror them.
+
+Directions and cycles between rooms are import contracts in pyproject.toml. test_docs.py holds the list of rooms: it is the table
+of ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
+LOOSE_FILES_MAX = 6
+LOOSE_ALLOWED = {"service": 10, "simulation": 10}  # the simulator is one room
+SAME_NAMES_ALLOWED = {("tests/support", "faults.py"), ("tests/support", "fleet.py")}
+
+MAY_IMPORT = {
+    "alembic": "migrations service/store",
+    "backports": "collectors/files collectors/records",  # zstd before Python 3.14
+    "compression": "collectors/files collectors/records",  # zstd from Python 3.14 on
+    "ClusterShell": "analyzers/model collectors/formats service/adapters service/cli service/reports",
+    "fastapi": "service/api service/pages service/serving.py",
+    "httpx": "collectors/agent service/adapters service/cli service/client.py",
+    "httpx_sse": "service/adapters service/client.py",
+    "jinja2": "service/pages service/reports",
+    "markupsafe": "service/pages service/reports",
+    "msgspec": "analyzers collectors service simulation",
+    "networkx": "",  # an oracle in the tests
+    "numpy": "analyzers service/api service/reports service/store",
+    "pebble": "collectors/files",
+    "prometheus_client": "collectors/formats service/api",
+    "psutil": "collectors/agent collectors/live",
+    "pydantic": "service/api service/cli service/pages service/settings.py",
+    "pydantic_settings": "service/settings.py",
+    "pynvml": "collectors/live",
+    "rich": "service/cli service/speech.py",
+    "scipy": "analyzers",
+    "sqlalchemy": "migrations service/api service/cli service/engine service/pages service/remediation service/serving.py "
+    "service/store",
+    "stamina": "collectors/agent service/adapters service/cli service/client.py",
+    "standardwebhooks": "service/adapters",
+    "starlette": "service/api service/pages",
+    "structlog": "service/api service/logs.py",
+    "typer": "service/cli service/client.py",
+    "uvicorn": "service/serving.py",
+}
+"""Library → the rooms, or loose files, that may import it. A new library gets a row here, and its reason in docs/decisions."""
+
+
+def sources(*packages: str) -> Iterator[Path]:
+    """Yield the Python files of these packages, relative to the repository."""
+    for package in packages:
+        yield from (path.relative_to(REPOSITORY) for path in sorted((REPOSITORY / package).rglob("*.py")))
+
+
+def room(path: Path) -> str:
+    """Return the second-level folder of a file, or the file itself where it lies loose."""
+    return "/".join(path.parts[:2])
+
+
+def libraries(path: Path) -> set[str]:
+    """Return what a file imports that is neither ours nor the standard library's, late imports included."""
+    found = set()
+    for node in ast.walk(ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found - {*PACKAGES, *sys.stdlib_module_names, "faulthound_probe"} | (found & {"compression"})
+
+
+def test_each_library_stays_in_its_rooms() -> None:
+    """A third-party library is imported only by the rooms that the table gives it to."""
+    outside = [
+        f"{path} imports {library}"
+        for path in sources(*PACKAGES, "migrations")
+        for library in sorted(libraries(path))
+        if not any(f"{path}/".startswith(f"{place}/") for place in MAY_IMPORT.get(library, "").split())
+    ]
+
+    assert outside == []
+
+
+def test_no_file_name_twice_within_a_room() -> None:
+    """Within a room, and within a room's tests, a file's name says which one it is."""
+    paths = defaultdict(list)
+    for path in sources(*PACKAGES):
+        paths[room(path), path.name].append(str(path))
+    for path in sources("tests"):
+        paths["/".join(path.parts[: 2 if path.parts[1] == "support" else 3]), path.name].append(str(path))
+
+    twice = {key: found for key, found in paths.items() if len(found) > 1 and key[1] != "__init__.py"}
+
+    assert {key: found for key, found in twice.items() if key not in SAME_NAMES_ALLOWED} == {}
+
+
+def test_few_files_lie_loose() -> None:
+    """At a package's root lie at most six files; what belongs together has a room."""
+    for package in PACKAGES:
+        loose = [
+            path.name for path in (REPOSITORY / package).glob("*.py") if path.name not in {"__init__.py", "__main__.py"}
+        ]
+
+        assert len(loose) <= LOOSE_ALLOWED.get(package, LOOSE_FILES_MAX), f"{package}: {sorted(loose)}"
+
+
+def test_the_tests_mirror_the_rooms() -> None:
+    """Each folder of tests below a package's name is one of that package's rooms."""
+    strange = [
+        str(folder.relative_to(REPOSITORY))
+        for package in PACKAGES
+        for folder in sorted((REPOSITORY / "tests" / package).glob("*/"))
+        if folder.name != "__pycache__" and not (REPOSITORY / package / folder.name).is_dir()
+    ]
+
+    assert strange == []
