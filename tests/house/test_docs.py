@@ -135,14 +135,21 @@ def test_every_command_is_described() -> None:
     assert {"0", "1", "2", "3", "4", "5"} <= set(re.findall(r"^\| *`(\d)` *\|", text("README.md"), re.MULTILINE))
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what a link to a heading of the page may end in, as GitHub makes it of the heading."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
-    """Every relative link of every page names a file that exists."""
-    broken = [
-        f"{page.relative_to(REPOSITORY)}: {target}"
-        for page in PAGES
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-        if not (page.parent / target).exists()
-    ]
+    """Every relative link of every page names a file that exists, and a heading that it has."""
+    broken = []
+    for page in (*PAGES, *(REPOSITORY / "docs" / "decisions").glob("*.md")):
+        links = re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8"))
+        for path, anchor in links:
+            target = page.parent / path if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(REPOSITORY)}: {path}#{anchor}")
 
     assert broken == []
 
@@ -154,6 +161,18 @@ def test_every_page_can_be_found() -> None:
 
     assert "](docs/README.md)" in text("README.md")
     assert {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"README.md"} == set(linked) - {"README.md"}
+
+
+@pytest.mark.parametrize("page", sorted((REPOSITORY / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_a_page_begins_with_its_purpose_and_an_example(page: Path) -> None:
+    """The first screen of a page has a heading, a sentence that says what it is for, and an example."""
+    lines = page.read_text(encoding="utf-8").splitlines()[:FIRST_SCREEN_LINES]
+
+    assert lines[0].startswith("# ")
+    assert lines[1] == ""
+    assert re.match(r"[\w`\[]", lines[2]), "a paragraph stands below the heading"
+    assert re.search(r"\.(\s|$)", "\n".join(lines[2:]).partition("\n\n")[0]), "with a whole sentence"
+    assert any(line.startswith("```") for line in lines), "and an example stands on the first screen"
 
 
 def test_architecture_shows_every_room() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PRODUCT = ("collectors", "analyzers", "service", "simulation", "faulthound", "migrations", "docs", "pyproject.toml")
-FAULTHOUND = "from service.cli import main; main()"
-AGENT = "from collectors.agent import main; main()"
+FAULTHOUND = "from faulthound import main; main()"
+AGENT = "from faulthound import agent; agent()"
 
 
 def recipe(title: str) -> str:

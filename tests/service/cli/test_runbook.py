@@ -43,7 +43,7 @@ class Shell:
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the page; what would act is only checked."""
         dry = " --dry-run" if any(verb in command for verb in DECIDES) else ""
-        program = f'{sys.executable} -c "from service.cli import main; main()"'
+        program = f"PYTHONPATH={PAGE.parents[1]} {sys.executable} -m faulthound"
         own = {"FAULTHOUND_SERVICE": self.url, "FAULTHOUND_TOKEN": self.token, "COLUMNS": "110", "NO_COLOR": "1"}
         script = f'faulthound() {{ {program} "$@"; }}\n{command.partition("  #")[0].rstrip()}{dry}'
         return subprocess.run(
