@@ -20,6 +20,8 @@ from tests.support.incident_rows import seed
 from tests.support.remediation_rows import plan, propose
 from tests.support.served import served
 
+pytestmark = pytest.mark.system
+
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "runbook.md"
 JOB, NODE, ID, REMEDIATION = "llama-405b", "gpu-0413", "inc-0123456789ab", "rem-0123456789ab"
 NO_AGENT, ABSTAINED, REFUSED = 1, 3, 5
