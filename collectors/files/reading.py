@@ -20,7 +20,7 @@ from collectors.files.children import Pool, Skip, Watch
 from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, whose
 from collectors.files.streams import Limits
-from collectors.formats import Damaged, Format, Input, recognise, registry
+from collectors.formats import Damaged, Format, Input, recognise
 from collectors.records import LogEvent, Record, Unread, block
 
 Progress = Callable[[int, int], None]
@@ -49,7 +49,6 @@ def read_paths(
 ) -> Iterator[Record]:
     """Yield the records of every file at and below the paths, in their order; never raise for what a file holds."""
     limits = limits or Limits()
-    registry()  # imported here, so that no child imports it again
     found, over = _within(find(paths, limits), limits)
     workers = workers or _workers(found)
     chunks = _chunks(found, workers)

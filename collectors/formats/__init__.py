@@ -1,7 +1,7 @@
 """One public format a file: bytes in, records out. Formats are recognised by content, never by a flag.
 
-A reader module registers itself with ``@reader``; nothing else is edited to add one. ``registry()`` imports every module
-of this folder once and returns them by descending certainty of what they claim.
+A reader module registers itself with ``@reader``; nothing else is edited to add one. The modules below this folder are
+imported one after the other, and only until a reader is certain that a content is its own: a dump costs no other reader.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from threading import RLock
 from typing import BinaryIO
 
 from collectors.records import Damaged, Record
@@ -63,16 +63,32 @@ def reader(name: str, *, made_by: str, gives: str, sniff: Sniff) -> Callable[[Re
     return register
 
 
-@cache
+_modules = pkgutil.walk_packages(__path__, f"{__name__}.")
+_importing = RLock()  # a generator runs in one thread at a time
+
+
+def _in_turn() -> Iterator[Format]:
+    """Yield the readers that are registered, then import one module after the other and yield what it registers."""
+    asked = 0
+    while True:
+        known = list(_formats.values())
+        yield from known[asked:]
+        asked = len(known)
+        with _importing:
+            module = next(_modules, None)
+            if module is not None:
+                importlib.import_module(module.name)
+        if module is None and len(_formats) == asked:
+            return
+
+
 def registry() -> tuple[Format, ...]:
-    """Return every reader, sorted by name; importing the modules below this folder is what registers them."""
-    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
-        importlib.import_module(module.name)
-    return tuple(_formats[name] for name in sorted(_formats))
+    """Return every reader, sorted by name."""
+    return tuple(sorted(_in_turn(), key=lambda known: known.name))
 
 
 def recognise(head: bytes, source: str, likely: Format | None = None) -> Format | None:
-    """Return the reader that is surest this content is its own, or None; ties go to the first by name.
+    """Return the reader that is surest this content is its own, or None; of equally sure ones the first by name.
 
     A reader that is certain (100) ends the question, and ``likely`` is asked first: a folder of 16,384 dumps is not tried
     on every other format.
@@ -80,9 +96,9 @@ def recognise(head: bytes, source: str, likely: Format | None = None) -> Format 
     if likely is not None and likely.sniff(head, source) >= 100:
         return likely
     best, most = None, 0
-    for format in registry():
+    for format in _in_turn():
         score = format.sniff(head, source)
-        if score > most:
+        if score > most or (best is not None and score == most and format.name < best.name):
             best, most = format, score
         if most >= 100:
             break

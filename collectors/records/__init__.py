@@ -17,7 +17,7 @@ from collectors.records.flight_recorder import (
     FlightRecorderDump,
     Group,
 )
-from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples
+from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
 from collectors.records.record import Damaged, Members, Record, Unread
@@ -77,4 +77,5 @@ __all__ = [
     "Steps",
     "Thread",
     "Unread",
+    "pci_address",
 ]

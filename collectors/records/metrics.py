@@ -46,3 +46,10 @@ class DeviceState(Record, frozen=True, kw_only=True, tag="device_state"):
     index: int | None = None
     pci: str | None = None
     text: str = ""  # the library's own words
+
+
+def pci_address(text: str) -> str:
+    """Return "0000:9b:00": domain, bus, device in lower case, the function dropped, a missing domain zero."""
+    parts = text.removeprefix("PCI:").split(".")[0].lower().split(":")
+    domain, bus, device = ["0000", *parts][-3:]
+    return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"

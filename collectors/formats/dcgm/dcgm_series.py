@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from collectors.formats.kernel_log.kernel_lines import pci_address
 from collectors.formats.series_table import CELLS_LIMIT, Table, Type
-from collectors.records import Device
+from collectors.records import Device, pci_address
 
 LINE_CHARACTERS = 8192  # a series of an exporter has some hundred; a longer line is none
 SERIES_LIMIT = 200_000  # of one text

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from collectors.records import pci_address
+
 Fields = dict[str, Any]
 
 OFF_BUS_XID = 79
@@ -36,13 +38,6 @@ def event(text: str) -> Fields | None:
             fields = read(found)
             return {"text": text[:TEXT_LIMIT].strip(), **fields} if fields is not None else None
     return None
-
-
-def pci_address(text: str) -> str:
-    """Normalise to "0000:9b:00": domain, bus, device in lower case, the function dropped, a missing domain zero."""
-    parts = text.removeprefix("PCI:").split(".")[0].lower().split(":")
-    domain, bus, device = ["0000", *parts][-3:]
-    return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}"
 
 
 _PID = re.compile(r"^pid='?(\d{1,10}|<unknown>)'?(?:,\s*|$)")

@@ -11,7 +11,7 @@ import msgspec
 from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.kernel_log import kernel_lines, kernel_times
-from collectors.records import KernelEvent, Record, Unread
+from collectors.records import KernelEvent, Record, Unread, pci_address
 
 EVENTS_LIMIT = 500_000  # events of one file; a driver that prints without end must not fill the memory
 SNIFF_LINES = 300
@@ -180,7 +180,7 @@ class Parser:
             code = kernel_lines.OFF_BUS_XID
             return {"event": "off_bus", "code": code, "pci": pci, "text": text[: kernel_lines.TEXT_LIMIT].strip()}
         if named := _GPU_NAMED.match(text):
-            self.named_gpu = (number, kernel_lines.pci_address(named[1]))
+            self.named_gpu = (number, pci_address(named[1]))
         return None
 
     def _stamped(

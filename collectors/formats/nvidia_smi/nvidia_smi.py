@@ -14,7 +14,6 @@ import msgspec
 
 from collectors.files.opening import lines
 from collectors.formats import Input, reader
-from collectors.formats.kernel_log.kernel_lines import pci_address
 from collectors.formats.nvidia_smi.smi_tree import Path, SmiGpu, SmiLog, text_logs, xml_logs
 from collectors.formats.nvidia_smi.smi_values import (
     ATTRIBUTES,
@@ -25,7 +24,7 @@ from collectors.formats.nvidia_smi.smi_values import (
     state,
     throttling,
 )
-from collectors.records import NOT_READ, Device, DeviceState, Record, Samples
+from collectors.records import NOT_READ, Device, DeviceState, Record, Samples, pci_address
 
 ZONES_SECONDS = 15 * 3600.0  # the stamp has no zone: so far may it lie from the file's own time and be the same instant
 XML_MARK, TEXT_MARK, NO_HANDLE = b"<nvidia_smi_log", b"NVSMI LOG==", b"Unable to determine the device handle for "

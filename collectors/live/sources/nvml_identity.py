@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.formats.kernel_log.kernel_lines import pci_address
 from collectors.live.sources.nvml_library import Asking, Nvml
-from collectors.records import Device
+from collectors.records import Device, pci_address
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ import pytest
 
 from collectors.files.opening import Limits
 from collectors.files.reading import read_file, read_paths
-from collectors.formats import Input, Sniff, _formats, reader, registry
+from collectors.formats import Input, Sniff, _formats, reader
 from collectors.records import FlightRecorderDump, Record, Unread
 from tests.support.bounds import in_time
 
@@ -315,10 +315,8 @@ def trapped() -> Iterator[None]:
         if way == "trap:surrogate":
             yield Unread(source=input.source, reason="\ud800")
 
-    registry.cache_clear()
     yield
     del _formats["00_trap"]
-    registry.cache_clear()
 
 
 REASONS = {

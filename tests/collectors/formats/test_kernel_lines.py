@@ -7,8 +7,8 @@ import io
 import pytest
 
 from collectors.formats import Input
-from collectors.formats.kernel_log import kernel_lines, kernel_log
-from collectors.records import KernelEvent, Record
+from collectors.formats.kernel_log import kernel_log
+from collectors.records import KernelEvent, Record, pci_address
 
 
 def read(text: str) -> list[Record]:
@@ -139,4 +139,4 @@ def test_lines_that_report_nothing_give_nothing(line: str) -> None:
 def test_addresses_are_normalised() -> None:
     """Domain, bus and device in lower case, whatever the line leaves out."""
     given_forms = ["PCI:0000:9B:00", "0000:9b:00.0", "9b:00", "00000000:9B:00.0", "PCI:0000:9b:0"]
-    assert {kernel_lines.pci_address(text) for text in given_forms} == {"0000:9b:00"}
+    assert {pci_address(text) for text in given_forms} == {"0000:9b:00"}
