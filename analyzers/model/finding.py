@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from analyzers.knowledge import Knowledge
-    from analyzers.model.topology import Topology
-    from analyzers.model.window import Window
+from typing import Literal
 
 Symptom = Literal["hang", "slow", "crash", "numeric", "hardware", "healthy", "unknown"]
 Cause = Literal["machine", "network", "code", "data", "imbalance", "storage", "platform", "unknown", "none"]
@@ -83,22 +77,3 @@ class Finding:
     rejected: tuple[Suspect, ...] = ()
     missing: tuple[str, ...] = ()  # evidence that would decide
     evidence: tuple[Evidence, ...] = ()
-
-
-Analyze = Callable[["Window", "Topology", "Knowledge"], Iterator[Finding]]
-_analyzers: dict[str, Analyze] = {}
-
-
-def analyzer(name: str) -> Callable[[Analyze], Analyze]:
-    """Register the decorated pure function under a name; the engine runs all of them, sorted by name."""
-
-    def register(analyze: Analyze) -> Analyze:
-        _analyzers[name] = analyze
-        return analyze
-
-    return register
-
-
-def registered() -> dict[str, Analyze]:
-    """Return every registered analyzer by name, sorted."""
-    return dict(sorted(_analyzers.items()))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from analyzers.knowledge import Knowledge
 from analyzers.model.frames import Duty, Rules, normal, shown, training_thread
-from analyzers.model.owners import Owners
+from analyzers.model.processes import Owners
+from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, StackDump, Thread
@@ -208,3 +210,34 @@ def moved_on(found: Mapping[int, Standing]) -> bool:
     judged = [one for one in pairs if one.waiting] or pairs
     moved = sum(1 for one in judged if one.moved)
     return len(pairs) * 2 >= len(found) and moved * 2 > len(judged)
+
+
+@dataclass(frozen=True, slots=True)
+class StackGroup:
+    """Ranks whose training threads stand alike."""
+
+    ranks: tuple[int, ...]
+    duty: str
+    where: str
+    frames: tuple[str, ...]
+
+    def __str__(self) -> str:
+        ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
+        return f"{ranks} {ranges(self.ranks)}: {self.duty.replace('_', ' ')}, {self.where}"
+
+
+def stack_groups(window: Window, topology: Topology, knowledge: Knowledge) -> tuple[StackGroup, ...]:
+    """Group all ranks by their normalised stack, largest first: what a report shows."""
+    return grouped(standings(window, topology, Rules.of(knowledge)).values())
+
+
+def grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:
+    """Group standings by their normalised stack, largest first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Standing]] = defaultdict(list)
+    for one in found:
+        groups[one.duty, one.normal].append(one)
+    made = [
+        StackGroup(tuple(one.rank for one in members), members[0].duty, members[0].where, frames)
+        for (_, frames), members in groups.items()
+    ]
+    return tuple(sorted(made, key=lambda group: (-len(group.ranks), group.ranks)))

@@ -53,6 +53,11 @@ class Window:
         return tuple(record for record in self.records if isinstance(record, kind))
 
     @cached_property
+    def kinds(self) -> frozenset[str]:
+        """Return the kinds of records that are here, by their tag."""
+        return frozenset(str(kind.__struct_config__.tag) for kind in {type(record) for record in self.records})
+
+    @cached_property
     def recorder(self) -> RecorderTable:
         """Return the entries of ``dumps`` as one table."""
         return tabulate(self.dumps)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzers.diagnosis.process import in_files
 from analyzers.model.frames import normal
+from analyzers.model.processes import in_files
 from analyzers.model.standings import WAITING, Look
 from analyzers.model.window import last_activity_ns
 from analyzers.verdict.correlate import Root

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from analyzers import diagnosis
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Analyze, Finding, registered
+from analyzers.model.finding import Finding
 from analyzers.model.frames import Rules
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict
@@ -26,14 +23,6 @@ ENDED = "it had not ended at the deadline"
 MOST_TOLD = 64  # suspects and sentences of one finding
 
 
-@cache
-def every_analyzer() -> dict[str, Analyze]:
-    """Import what lies in ``diagnosis/`` once, which is what registers their analyzers; return them by name."""
-    for module in pkgutil.iter_modules(diagnosis.__path__):
-        importlib.import_module(f"{diagnosis.__name__}.{module.name}")
-    return registered()
-
-
 def findings(
     window: Window,
     topology: Topology,
@@ -45,13 +34,15 @@ def findings(
 
     Those in ``unfinished`` are left out, and that is said too. ``running`` is told each one's name before it runs.
     """
-    for name, analyze in every_analyzer().items():
+    for name, registered in sorted(diagnosis.registry().items()):
         if name in unfinished:
             yield failed(name, ENDED)
             continue
+        if not registered.reads & window.kinds:
+            continue
         running(name)
         try:
-            yield from list(analyze(window, topology, knowledge))
+            yield from list(registered.load()(window, topology, knowledge))
         except Exception as failure:  # noqa: BLE001 the one catch-all of the engine: the others' claims must stand
             yield failed(name, f"{type(failure).__name__}: {failure}")
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
-from analyzers.diagnosis.process import ranked_rows
 from analyzers.model.finding import Finding
 from analyzers.model.frames import Rules, normal
-from analyzers.model.owners import Owners
+from analyzers.model.processes import Owners, ranked_rows
 from analyzers.model.standings import WAITING, Look, histories
 from analyzers.model.topology import Topology
 from analyzers.model.window import WILD_SECONDS, Window, placed, silent_nodes

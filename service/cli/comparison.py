@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
+from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.replay import ReplayCase, rejudge_cuts
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.verdict.build import VERSION
-from analyzers.verdict.judge import every_analyzer
 from collectors.records.bundle import Published
 from service.cli.asking import shown_instant
 from service.cli.recording import Recording

@@ -131,10 +131,13 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     from collectors.records import Unread
 
     records: list[Record] = []
+    kinds: set[str] = set()
     with speech.progress("reading") as progress:
         for record in reading.read_paths(paths, workers=workers, progress=progress):
-            if not records:
-                _prepare_to_judge()
+            kind = str(record.__struct_config__.tag)
+            if kind not in kinds:
+                kinds.add(kind)
+                _prepare_to_judge(kind)
             records.append(record)
     unread = [record for record in records if isinstance(record, Unread)]
     if len(unread) == len(records):
@@ -153,11 +156,12 @@ def _nothing(paths: Sequence[Path], *, read: bool) -> str:
     return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
 
 
-def _prepare_to_judge() -> None:
-    """Import what judges while the children read: a fifth of a second that nobody waits for, and no child inherits."""
-    from analyzers.verdict import judge
+def _prepare_to_judge(kind: str) -> None:
+    """Import what judges records of this kind while the children read the rest."""
+    from analyzers import diagnosis
+    from analyzers.verdict import judge  # noqa: F401  it is used once all is read
 
-    judge.every_analyzer()
+    diagnosis.load({kind})
 
 
 def _folded(unread: Sequence[Unread]) -> Iterator[str]:

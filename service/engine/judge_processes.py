@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.model.verdict import Missing, Verdict
 from analyzers.verdict.build import VERSION
-from analyzers.verdict.judge import every_analyzer
 from service.engine import judge_child as forked
 from service.engine.judge_child import HEADER, RUNNING
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import jinja2
 
-from analyzers.diagnosis import stacks as stacks_analyzer
 from analyzers.knowledge import Knowledge
+from analyzers.model import standings
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
@@ -128,7 +128,7 @@ def _duties(
         return ["" for _ in groups]
     duty = {
         rank: known.duty.replace("_", " ")
-        for known in stacks_analyzer.stack_groups(window, topology, knowledge)
+        for known in standings.stack_groups(window, topology, knowledge)
         for rank in known.ranks
     }
     return [" or ".join(dict.fromkeys(duty[rank] for rank in group.ranks if rank in duty)) for group in groups]

@@ -76,12 +76,12 @@ def test_every_reader_has_a_row() -> None:
 
 def test_every_analyzer_has_a_row() -> None:
     """docs/analyzers.md describes exactly the analyzers that the engine runs, and every knowledge table."""
-    from analyzers.verdict import judge
+    from analyzers import diagnosis
 
     knowledge = {f"knowledge/{path.name}" for path in (REPOSITORY / "analyzers" / "knowledge").glob("*.toml")}
 
     assert knowledge
-    assert rows("docs/analyzers.md") == set(judge.every_analyzer()) | knowledge
+    assert rows("docs/analyzers.md") == set(diagnosis.registry()) | knowledge
 
 
 def test_every_detector_has_a_row() -> None:

@@ -1,5 +1,3 @@
-"""Whose failure is the cause and whose an echo: see ``analysis``, which registers the analyzer."""
+"""Crashes: whose failure is the cause and whose an echo, from job logs and the ends of processes."""
 
-from analyzers.diagnosis.crash.crash import analyze
-
-__all__ = ["analyze"]
+READS = ("log_event", "process")

@@ -15,7 +15,7 @@ from analyzers.diagnosis.crash import silence
 from analyzers.diagnosis.crash.exits import exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Evidence, Finding, Suspect, analyzer
+from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -52,7 +52,6 @@ class Scene:
         return [event for kind, event in self.told if kind in kinds]
 
 
-@analyzer("crash")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")

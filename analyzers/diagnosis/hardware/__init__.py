@@ -1,5 +1,3 @@
-"""What the kernel logs prove about devices, links and hosts: see ``analysis``, which registers the analyzer."""
+"""Hardware: faulty devices, links and hosts, from kernel logs and the GPU library."""
 
-from analyzers.diagnosis.hardware.hardware import analyze
-
-__all__ = ["analyze"]
+READS = ("kernel_event", "device_state")

@@ -9,7 +9,7 @@ from analyzers.diagnosis.hardware.occurrences import UTC, coalesce, instant_of, 
 from analyzers.diagnosis.hardware.passed import without_passed
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Finding, analyzer
+from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window, last_activity_ns
 from collectors.records import KernelEvent, LogEvent
@@ -20,7 +20,6 @@ STALE_SECONDS = 86_400.0
 LATER_SECONDS = 54_000.0
 
 
-@analyzer("hardware")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield a finding per faulty device, link or host that the kernel logs show; nothing for ordinary lines."""
     events = sightings.events(window)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import msgspec
 import pytest
 
+from analyzers import diagnosis
+from analyzers.diagnosis import Registered, every_analyzer
 from analyzers.knowledge import Knowledge
 from analyzers.model import finding
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology, infer
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
-from analyzers.verdict import judge as judging
-from analyzers.verdict.judge import every_analyzer, judge
+from analyzers.verdict.judge import judge
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     STEP_COLUMNS,
@@ -175,6 +176,15 @@ def test_all_are_met() -> None:
     assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "stacks"}
     for name in ANALYZERS:
         assert any(claimed(name, records) for records in bundles().values()), name
+
+
+@over_all
+def test_an_analyzer_claims_nothing_without_the_records_it_reads(name: str) -> None:
+    """What READS does not name decides nothing: the analyzer is not even imported where none of its kinds is there."""
+    reads = diagnosis.registry()[name].reads
+    for records in bundles().values():
+        others = [record for record in records if record.__struct_config__.tag not in reads]
+        assert claimed(name, others) == []
 
 
 @over_all
@@ -351,8 +361,7 @@ def test_a_crashing_analyzer_is_a_recorded_failure(monkeypatch: pytest.MonkeyPat
 
     records = bundles()["hang and all else"]
     expected = judged(records)
-    analyzers: dict[str, Callable[..., Iterator[Finding]]] = {**every_analyzer(), "broken": broken}
-    monkeypatch.setattr(judging, "every_analyzer", lambda: analyzers)
+    monkeypatch.setitem(diagnosis.registry(), "broken", Registered(frozenset({"flight_recorder"}), lambda: broken))
     verdict = judged(records)
     assert verdict.culprits == expected.culprits
     assert [item.what for item in verdict.missing if "broken" in item.what] == [
@@ -375,7 +384,8 @@ def test_a_claim_made_before_the_crash_is_not_half_believed(monkeypatch: pytest.
         )
         raise KeyError("the other half")
 
-    monkeypatch.setattr(judging, "every_analyzer", lambda: {"half": half})
+    monkeypatch.setitem(diagnosis.registry(), "half", Registered(frozenset({"flight_recorder"}), lambda: half))
+    monkeypatch.delitem(diagnosis.registry(), "hang")
     verdict = judged(bundles()["hang"])
     assert verdict.culprits == ()
     assert "half" in verdict.missing[0].what

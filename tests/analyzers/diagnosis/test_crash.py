@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analyzers.diagnosis.crash import analyze
+from analyzers.diagnosis.crash.crash import analyze
 from analyzers.knowledge import Knowledge, parse
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology, infer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from analyzers.diagnosis.hang import STACKS_ALONE, STACKS_MISSING, analyze
 from analyzers.diagnosis.hang.desync import elements
+from analyzers.diagnosis.hang.hang import STACKS_ALONE, STACKS_MISSING, analyze
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import infer

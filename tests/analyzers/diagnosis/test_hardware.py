@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analyzers.knowledge
-from analyzers.diagnosis.hardware import analyze
+from analyzers.diagnosis.hardware.hardware import analyze
 from analyzers.knowledge import Knowledge, parse, xids
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import analyzers.knowledge
-from analyzers.diagnosis.hardware import analyze
+from analyzers.diagnosis.hardware.hardware import analyze
 from analyzers.knowledge import parse
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology, infer

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import analyzers.knowledge
-from analyzers.diagnosis.hardware import analyze
+from analyzers.diagnosis.hardware.hardware import analyze
 from analyzers.knowledge import parse, xids
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology

@@ -6,7 +6,7 @@ from math import isnan, nan
 
 import pytest
 
-from analyzers.diagnosis.numeric import analyze
+from analyzers.diagnosis.numeric.numeric import analyze
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology

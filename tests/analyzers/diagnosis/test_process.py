@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from analyzers.diagnosis.process import analyze
+from analyzers.diagnosis.process.process import analyze
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
-from analyzers.model.owners import Owners
+from analyzers.model.processes import Owners
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, StackDump

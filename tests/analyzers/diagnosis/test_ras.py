@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from analyzers.diagnosis.ras import analyze
+from analyzers.diagnosis.ras.ras import analyze
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import ProcessGroup, Topology

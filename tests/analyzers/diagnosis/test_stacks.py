@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import analyzers.knowledge
-from analyzers.diagnosis.stacks import analyze, fail_slow, stack_groups
+from analyzers.diagnosis.stacks.stacks import analyze, fail_slow
 from analyzers.knowledge import parse
 from analyzers.model.finding import Finding
 from analyzers.model.frames import Rules, is_user_code, normal
+from analyzers.model.standings import stack_groups
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, StackDump, Thread

@@ -15,16 +15,14 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from analyzers import diagnosis
+from analyzers.diagnosis import Registered
 from analyzers.incidents import judgement
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Analyze
 from analyzers.model.incident import Cut
 from analyzers.model.verdict import to_json
-from analyzers.verdict import judge as analyzing
-from analyzers.verdict.judge import every_analyzer
 from collectors.records import FlightRecorderDump, Record
-from service.engine import judge_processes as judging
 from service.engine.judge_processes import JudgeFailure, JudgeProcesses
 from tests.support.hand_made import call, calls, dump, group
 
@@ -82,9 +80,7 @@ def with_analyzer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[]
             does()
             return iter(())
 
-        analyzers: dict[str, Analyze] = dict(sorted({**every_analyzer(), name: analyze}.items()))
-        monkeypatch.setattr(analyzing, "every_analyzer", lambda: analyzers)
-        monkeypatch.setattr(judging, "every_analyzer", lambda: analyzers)
+        monkeypatch.setitem(diagnosis.registry(), name, Registered(frozenset({"flight_recorder"}), lambda: analyze))
 
     return add
 

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Evidence, Finding, Suspect, analyzer
-from analyzers.model.owners import Owners, short
+from analyzers.model.finding import Evidence, Finding, Suspect
+from analyzers.model.processes import Owners, short
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import RasCommunicator, RasPeerDead, RasRank
@@ -25,7 +25,6 @@ MAX_LAGGARDS_SHARE = 0.25
 """More than this share of a communicator behind: the others are ahead, which is no fault."""
 
 
-@analyzer("ras")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Find processes that RAS lost, and ranks behind their communicator."""
     del knowledge

@@ -1,15 +1,21 @@
-"""Which rank a process is: pids are tied to ranks by stack dumps, flight recorders, logs, placements and NCCL RAS."""
+"""Which process is which rank's: the pids that records name, each rank's rows of the process tables, and file-system waits."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import FlightRecorderDump, LogEvent, Placement, RasCommunicator, StackDump
+from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
+
+_LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
+_STORAGE = re.compile(
+    r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"
+    r"mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access|request_wait_answer"
+)  # functions a thread sleeps in while a file system or block device answers (Linux 5.x and 6.x; mount.nfs, Lustre, FUSE)
 
 
 @dataclass(frozen=True)
@@ -84,3 +90,42 @@ def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int
         for one in record.ranks:
             if one.pid:
                 yield one.rank, one.pid, one.host or None
+
+
+def in_files(row: ProcessState) -> bool:
+    """Whether a process waits, uninterruptibly, for a file system or a block device."""
+    return row.state == "D" and _STORAGE.search(row.wait_channel or "") is not None
+
+
+def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topology) -> dict[int, list[ProcessState]]:
+    """Return each rank's own process in each snapshot, oldest snapshot first.
+
+    Forked helpers repeat the trainer's command line, and with it its rank: the trainer is the oldest of them.
+    """
+    candidates: dict[tuple[int, float], list[ProcessState]] = defaultdict(list)
+    for row in table:
+        if row.rank is not None and row.parent_pid is not None:
+            continue  # what a rank has started has a state and an end of its own
+        known = owners.rank(row.pid, row.node)
+        rank = known if known is not None else _stated_rank(row, owners, topology)
+        if rank is not None:
+            candidates[rank, row.at or 0.0].append(row)
+    rows: dict[int, list[ProcessState]] = defaultdict(list)
+    for (rank, _), found in sorted(candidates.items()):
+        known_pids = owners.pids_of(rank)
+        rows[rank].append(
+            min(found, key=lambda row: (row.pid not in known_pids, -(row.elapsed_seconds or 0.0), row.pid, row.source))
+        )
+    return rows
+
+
+def _stated_rank(row: ProcessState, owners: Owners, topology: Topology) -> int | None:
+    """Return the rank that the row states, a local rank on a known node included, unless that rank's pid is another."""
+    rank = row.rank
+    local = _LOCAL_RANK.search(row.command)
+    if rank is None and local:
+        here = topology.ranks_on(row.node) if row.node else () if topology.nodes else topology.ranks
+        rank = here[int(local.group(1))] if int(local.group(1)) < len(here) <= 64 else None
+    if rank is not None and owners.pids_of(rank) and row.pid not in owners.pids_of(rank):
+        return None
+    return rank

@@ -7,15 +7,15 @@ on a device hang all stacks agree, and then stacks say nothing.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, analyzer
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import Rules
 from analyzers.model.ranges import ranges
-from analyzers.model.standings import SOFT, Standing, moved_on, standings
+from analyzers.model.standings import SOFT, Standing, grouped, moved_on, standings
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
 from collectors.records import StackDump
@@ -44,37 +44,6 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StackGroup:
-    """Ranks whose training threads stand alike."""
-
-    ranks: tuple[int, ...]
-    duty: str
-    where: str
-    frames: tuple[str, ...]
-
-    def __str__(self) -> str:
-        ranks = "rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
-        return f"{ranks} {ranges(self.ranks)}: {self.duty.replace('_', ' ')}, {self.where}"
-
-
-def stack_groups(window: Window, topology: Topology, knowledge: Knowledge) -> tuple[StackGroup, ...]:
-    """Group all ranks by their normalised stack, largest first: what a report shows."""
-    return _grouped(standings(window, topology, Rules.of(knowledge)).values())
-
-
-def _grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:
-    groups: dict[tuple[str, tuple[str, ...]], list[Standing]] = defaultdict(list)
-    for one in found:
-        groups[one.duty, one.normal].append(one)
-    made = [
-        StackGroup(tuple(one.rank for one in members), members[0].duty, members[0].where, frames)
-        for (_, frames), members in groups.items()
-    ]
-    return tuple(sorted(made, key=lambda group: (-len(group.ranks), group.ranks)))
-
-
-@analyzer("stacks")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
     if not window.of(StackDump):
@@ -116,7 +85,7 @@ def _with_hidden_waits(found: dict[int, Standing], dominant: float) -> dict[int,
 def _finding(found: Mapping[int, Standing], cause: Cause, fault_class: str, suspects: tuple[Suspect, ...]) -> Finding:
     evidence = tuple(
         Evidence(text=str(group), source=found[group.ranks[0]].source, at=found[group.ranks[0]].at)
-        for group in _grouped(found.values())[:SHOWN_GROUPS]
+        for group in grouped(found.values())[:SHOWN_GROUPS]
     )
     return Finding(
         analyzer="stacks",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Evidence, Finding, analyzer
+from analyzers.model.finding import Evidence, Finding
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -35,7 +35,6 @@ _COLUMNS = ("step", "at", "loss", "gradient_norm", "skipped", "nan")
 Rows = NDArray[np.void]
 
 
-@analyzer("numeric")
 def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
     """Report since which step the job's numbers are wrong, unless they came back: what passed is history."""
     records = window.of(Steps)[:MOST_RECORDS]

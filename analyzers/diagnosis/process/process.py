@@ -7,12 +7,11 @@ evidence there is. State D is ordinary for milliseconds; what it waits for in th
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Cause, Evidence, Finding, Suspect, analyzer
-from analyzers.model.owners import Owners
+from analyzers.model.finding import Cause, Evidence, Finding, Suspect
+from analyzers.model.processes import Owners, in_files, ranked_rows
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import ProcessState
@@ -32,20 +31,9 @@ OUT_OF_DATE_SECONDS = 90.0
 SAME_LOOK_SECONDS = 0.5
 _DEAD = frozenset({"Z", "X"})
 
-_LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
-_STORAGE = re.compile(
-    r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"
-    r"mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access|request_wait_answer"
-)  # functions a thread sleeps in while a file system or block device answers (Linux 5.x and 6.x; mount.nfs, Lustre, FUSE)
 _DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem_down")
 
 
-def in_files(row: ProcessState) -> bool:
-    """Whether a process waits, uninterruptibly, for a file system or a block device."""
-    return row.state == "D" and _STORAGE.search(row.wait_channel or "") is not None
-
-
-@analyzer("process")
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Find ranks that are stopped, uninterruptible or without a process."""
     del knowledge
@@ -81,40 +69,6 @@ def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, Process
     instants = [row.at for row in newest.values() if row.boot_id is not None and row.at is not None]
     since = max(instants, default=0.0) - OUT_OF_DATE_SECONDS
     return {rank: row for rank, row in newest.items() if row.boot_id is None or (row.at or 0.0) >= since}
-
-
-def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topology) -> dict[int, list[ProcessState]]:
-    """Return each rank's own process in each snapshot, oldest snapshot first.
-
-    Forked helpers repeat the trainer's command line, and with it its rank: the trainer is the oldest of them.
-    """
-    candidates: dict[tuple[int, float], list[ProcessState]] = defaultdict(list)
-    for row in table:
-        if row.rank is not None and row.parent_pid is not None:
-            continue  # what a rank has started has a state and an end of its own
-        known = owners.rank(row.pid, row.node)
-        rank = known if known is not None else _stated_rank(row, owners, topology)
-        if rank is not None:
-            candidates[rank, row.at or 0.0].append(row)
-    rows: dict[int, list[ProcessState]] = defaultdict(list)
-    for (rank, _), found in sorted(candidates.items()):
-        known_pids = owners.pids_of(rank)
-        rows[rank].append(
-            min(found, key=lambda row: (row.pid not in known_pids, -(row.elapsed_seconds or 0.0), row.pid, row.source))
-        )
-    return rows
-
-
-def _stated_rank(row: ProcessState, owners: Owners, topology: Topology) -> int | None:
-    """Return the rank that the row states, a local rank on a known node included, unless that rank's pid is another."""
-    rank = row.rank
-    local = _LOCAL_RANK.search(row.command)
-    if rank is None and local:
-        here = topology.ranks_on(row.node) if row.node else () if topology.nodes else topology.ranks
-        rank = here[int(local.group(1))] if int(local.group(1)) < len(here) <= 64 else None
-    if rank is not None and owners.pids_of(rank) and row.pid not in owners.pids_of(rank):
-        return None
-    return rank
 
 
 def _named(
@@ -154,7 +108,7 @@ def _uninterruptible(
     blocked: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], topology: Topology
 ) -> Iterator[Finding]:
     """Yield what state D means: storage where ranks of several machines wait for files, else their machine."""
-    storage = {rank: row for rank, row in blocked.items() if _STORAGE.search(row.wait_channel or "")}
+    storage = {rank: row for rank, row in blocked.items() if in_files(row)}
     if _many(storage, topology):
         first = storage[min(storage)]
         text = f"{len(storage)} ranks are uninterruptible in file-system waits ({first.wait_channel})"

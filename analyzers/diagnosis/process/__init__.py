@@ -1,0 +1,3 @@
+"""Processes: ranks that are stopped, uninterruptible or have no process."""
+
+READS = ("process",)

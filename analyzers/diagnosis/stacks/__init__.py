@@ -1,0 +1,3 @@
+"""Stacks: which ranks stand outside communication while the others wait in it."""
+
+READS = ("stacks",)
