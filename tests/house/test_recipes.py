@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -64,6 +65,21 @@ def test_every_file_of_a_recipe_has_a_place() -> None:
     missing = [path for path in named if not (REPOSITORY / path.partition("NAME")[0].rpartition("/")[0]).is_dir()]
     assert missing == []
     assert [path for path in named if "NAME" not in path and not (REPOSITORY / path).exists()] == []
+
+
+def test_a_reader(tmp_path: Path) -> None:
+    """A reader is one file: its format is listed, recognised and judged."""
+    copy, report = follow("A reader", tmp_path), tmp_path / "report.txt"
+    report.write_text("LAUNCH REPORT\nrank=3 host=gpu-0007 signal=9\nrank=4 host=gpu-0008 signal=15\n")
+
+    listed = run(copy, FAULTHOUND, "formats")
+    read = run(copy, FAULTHOUND, "read", report)
+    verdict = run(copy, FAULTHOUND, "diagnose", report, "--json")
+
+    assert "our-launcher --report" in listed
+    assert "exit" in read
+    assert "gpu-0007" in read
+    assert json.loads(verdict)["symptom"] == "crash"
 
 
 def test_a_live_collector(tmp_path: Path) -> None:
