@@ -5,6 +5,8 @@ PYTHON ?= python3
 BENCH ?= full
 ACCEPTANCE ?= full
 PYTEST_ARGUMENTS ?=
+# The tests start hundreds of processes: with this set each would compile the product anew.
+unexport PYTHONDONTWRITEBYTECODE
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help run serve agent check test lint bench acceptance lock clean

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
-
 from collectors import faulthound_probe
 from collectors.formats.probe_ring import Image, parse
+from tests.support.needs import needs_torch
+
+needs_torch("real jobs cannot be started")
+
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLED_SECONDS = 600
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 Ran = subprocess.CompletedProcess[str]
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
-
 from tests.support.jobs import live
 from tests.support.jobs.judged import complaints, complaints_about_nodes, summary, verdict_of
 from tests.support.jobs.scenarios import Scenario
+from tests.support.needs import needs_torch
+
+needs_torch("real jobs cannot be started")
+
 
 RUNS = [
     (Scenario.draw("healthy", "ddp", 0), False),

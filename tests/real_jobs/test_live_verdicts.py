@@ -11,13 +11,15 @@ from concurrent.futures import Future
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
-
 from tests.support.jobs import live, verdicts
 from tests.support.jobs.chosen import FILES, LIVE
 from tests.support.jobs.judged import summary
 from tests.support.jobs.scenarios import FAULTS
 from tests.support.jobs.verdicts import Outcome, Trial
+from tests.support.needs import needs_torch
+
+needs_torch("real jobs cannot be started")
+
 
 TOGETHER = 1
 

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
-
 from tests.support.jobs import driver
 from tests.support.jobs.chosen import FILES
 from tests.support.jobs.job import Job
 from tests.support.jobs.judged import complaints, complaints_about_set, dumps_alone, summary, verdict_of
 from tests.support.jobs.scenarios import Scenario
+from tests.support.needs import needs_torch
+
+needs_torch("real jobs cannot be started")
+
 
 UNDECIDED_BY_DUMPS = ("spin", "data_loader")  # in a pipeline on gloo, which records no send and no receive
 

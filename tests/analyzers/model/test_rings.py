@@ -21,6 +21,7 @@ from collectors.live.sources.host import Host
 from collectors.records import RING_COLUMNS, FlightRecorderDump, Group, Members, Record, Ring
 from service.packaged_knowledge import load
 from tests.support.hand_made import SCHEDULED, START_NS, Entry, dump
+from tests.support.needs import needs_torch
 
 START = START_NS / 1e9
 STEPS = 10  # that the job did before rank 1 stopped between its receive and its send
@@ -211,7 +212,7 @@ def test_the_order_of_rings_does_not_matter() -> None:
 @pytest.mark.timeout(240)
 def test_a_real_pipeline_is_decided_by_its_rings(tmp_path: Path) -> None:
     """PP4 × DP2 over gloo, one rank spinning: the dumps leave a replica of four, dumps with rings and rings alone name it."""
-    pytest.importorskip("torch", reason="torch is not installed: real jobs cannot be started")
+    needs_torch("real jobs cannot be started")
     from collectors.files.reading import read_file
     from tests.support.jobs import collect, driver, faults
     from tests.support.jobs.scenarios import Scenario

@@ -19,6 +19,7 @@ from collectors.files.reading import read_input, read_paths
 from collectors.files.streams import Limits
 from collectors.formats import Input, recognise
 from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Record, Unread
+from tests.support.needs import needs_torch
 
 ENTRIES_IN_LABELLED_DUMPS = {"gpu_error_2nd": 278, "lock_gil_1st": 142}
 
@@ -314,7 +315,7 @@ open(f"{sys.argv[1]}/rank0.json", "wb").write(_dump_fr_trace_json(True, False))
 
 def test_this_torch_s_own_dumps_are_read(tmp_path: Path) -> None:
     """What the installed torch writes, as pickle with stacks and as JSON, says the same of the same six operations."""
-    pytest.importorskip("torch", reason="torch is not installed: no real dump can be made here")
+    needs_torch("no real dump can be made here")
     subprocess.run([sys.executable, "-c", REAL, str(tmp_path)], check=True, capture_output=True, timeout=120)
     (tmp_path / "store").unlink(missing_ok=True)
     dumps = list(read_paths([tmp_path]))

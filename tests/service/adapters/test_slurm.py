@@ -24,6 +24,7 @@ from tests.support.slurm.proposals import Shop
 if reason := cluster.missing():
     pytest.skip(reason, allow_module_level=True)
 
+pytestmark = pytest.mark.alone
 ALL = ("gpu0", "gpu1", "gpu2")
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import needs_torch
 from tests.support.slurm import cluster
 
 if reason := cluster.missing():
     pytest.skip(reason, allow_module_level=True)
-pytest.importorskip("torch", reason="torch is not installed: a real job cannot be started")
 
 from tests.support.slurm.loop import loop, trial
+
+needs_torch("a real job cannot be started")
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 
 
 @pytest.mark.timeout(900)

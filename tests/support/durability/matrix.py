@@ -154,6 +154,8 @@ SCENES: dict[str, Callable[[Path, Size], Outcome]] = {
     "PostgreSQL crashed": restart_postgres,
     "disk full": fill_disk,
 }
+STRONGEST = ("service killed", "agents killed", "bad network", "spool overrun")
+"""What `make test` plays: the others are milder forms of these, or the same below another database or disk."""
 
 
 def complaints(name: str, outcome: Outcome) -> list[str]:
