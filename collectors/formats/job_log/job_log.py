@@ -52,7 +52,7 @@ def sniff(head: bytes, source: str) -> int:
     if any(mark in text for mark in _STRONG) or _RANKED.search(text):
         return 40
     reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
-    if any(read_step(peel(0, line)) is not None for line in reports):
+    if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
         return 30
     return 20 if text.strip() and _LOG_NAME.search(source) else 0
 
