@@ -1,4 +1,4 @@
-"""The agent: runs the collectors, spools what they read, ships it, and answers commands."""
+"""The agent: runs the collectors, spools what they yield, ships it and executes commands. No collector is here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def agent_version() -> str:
-    """Return the version of the distribution that the agent came with."""
+    """Return the version of the installed distribution."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""``python -m collectors.agent``: the console script where none is installed."""
+"""``python -m collectors.agent``: the console script ``faulthound-agent`` where it is not installed."""
 
 from collectors.agent import main
 

@@ -1,8 +1,8 @@
-"""The agent: the threads of the collectors, of the shipper and of the commands, and the loop that looks after them.
+"""The agent: the threads of the collectors, of the shipper and of the commands, and the loop that supervises them.
 
 runners (a thread each) ──► spool ──► shipper ──► service
 ▲                         ▲                      │
-└── questions ── commands ┴── CommandResult      │
+└── requests ─── commands ┴── CommandResult      │
 ▲────────── long poll ───────┘
 """
 
@@ -21,15 +21,14 @@ from typing import TextIO
 
 import msgspec
 
-from collectors.agent import agent_version
+from collectors.agent import agent_version, status
 from collectors.agent.client import Client
-from collectors.agent.commands import Commands, Poll
-from collectors.agent.coverage import Status, coverage_of, tell_shipping
-from collectors.agent.gathering import Stamp
+from collectors.agent.commands import CommandPoll, Commands
+from collectors.agent.run_output import Stamp
 from collectors.agent.runner import Runner
 from collectors.agent.segment import Entry
 from collectors.agent.settings import Misconfigured, Settings
-from collectors.agent.ship import Shipped, Shipper
+from collectors.agent.ship import Shipper
 from collectors.agent.spool import Spool
 from collectors.agent.state import replace
 from collectors.agent.worker import Worker
@@ -37,15 +36,14 @@ from collectors.live import Collector, Run, registry
 from collectors.live.sources.host import Host
 from collectors.records import block
 
-LOOK_SECONDS = 1.0
+ROUND_SECONDS = 1.0
 STATUS_SECONDS = 10.0
 COVERAGE_SECONDS = 60.0
-FIRST_COVERAGE_SECONDS = 10.0  # who starts an agent wants to see what it sees
+FIRST_COVERAGE_SECONDS = 10.0  # an operator who starts an agent waits to see its node
 LEAVING_SECONDS = 3.0
 NICENESS = 10
 FIRST_TO_BE_KILLED = "500"  # of 1000: where memory runs out, the agent goes before the job
 THREAD_STACK_BYTES = 1 << 20
-STATUS_FILE = "status.json"
 
 log = logging.getLogger("faulthound.agent")
 
@@ -58,20 +56,15 @@ class Agent:
     """Everything that runs between ``start`` and ``stop``."""
 
     def __init__(self, settings: Settings, collectors: Mapping[str, Collector] | None = None) -> None:
-        """Open the state folder, which must be ours alone, and make the parts; nothing runs yet."""
+        """Lock the state folder and make the parts; nothing runs yet."""
         self._settings = settings
         self._lock = _locked(settings.state)  # until the process ends: a thread that hangs may still write
         self._host = Host(node=settings.node, roots=settings.roots, options=settings.options)
         self._clock = self._host.clock
         self._started_at = self._clock.now()
         self._stamp = Stamp(self._host)
-        self._spool = Spool(
-            settings.state,
-            settings.node,
-            self._clock,
-            bytes_max=settings.spool_bytes,
-            seal_seconds=settings.ship_seconds,
-        )
+        bytes_max, seal_seconds = settings.spool_bytes, settings.ship_seconds
+        self._spool = Spool(settings.state, settings.node, self._clock, bytes_max=bytes_max, seal_seconds=seal_seconds)
         self._host.cursors.update(self._spool.state.cursors)
         self.runners = {
             name: self._runner(collector) for name, collector in chosen(settings, collectors or registry()).items()
@@ -79,7 +72,7 @@ class Agent:
         self._commands = Commands(self.runners, self._spool, self._stamp, settings.deny_file)
         self._client = Client(settings, self._clock)
         self._shipper = Shipper(self._spool, self._client, self._clock, settings.node)
-        self._poll = Poll(self._commands, self._client, settings.node)
+        self._poll = CommandPoll(self._commands, self._client, settings.node)
         self._stopping = False
 
     def _runner(self, collector: Collector) -> Runner:
@@ -87,17 +80,16 @@ class Agent:
         return Runner(collector, run_of(collector), self._host, self._stamp, self._spool, every_seconds)
 
     def run(self) -> None:
-        """Run until ``stop`` is called, then seal, ship what can be shipped in some seconds, and leave."""
-        log.info("agent_started node=%s service=%s collectors=%s", *self._told())
-        if self._client.tells_the_token_in_clear():
-            log.warning(
-                "token_in_clear service=%s: use https, or anyone on the way can read it", self._settings.service
-            )
+        """Run until ``stop`` is called, then seal, ship for some seconds, and leave."""
+        node, service = self._settings.node, self._settings.service
+        log.info("agent_started node=%s service=%s collectors=%s", node, service, ",".join(self.runners))
+        if self._client.sends_token_in_clear():
+            log.warning("token_in_clear service=%s: use https, or anyone on the way can read it", service)
         for runner in self.runners.values():
             runner.start()
         self._shipper.start()
         self._poll.start()
-        self._look_after()
+        self._supervise()
         self._leave()
 
     def stop(self) -> None:
@@ -106,32 +98,29 @@ class Agent:
         self._spool.wake.set()
 
     def on_signal(self, *_signal: object) -> None:
-        """Let ``run`` come to its end at its next look; a handler may not take the lock that ``run`` may hold."""
+        """Let ``run`` end at its next round; a handler may not take the lock that ``run`` may hold."""
         self._stopping = True
 
-    def _told(self) -> tuple[str, str | None, str]:
-        return self._settings.node, self._settings.service, ",".join(self.runners)
-
-    def _look_after(self) -> None:
+    def _supervise(self) -> None:
         self._coverage_at, self._status_at = time.monotonic() + FIRST_COVERAGE_SECONDS, 0.0
         while not self._stopping:
-            if self._spool.wake.wait(min(LOOK_SECONDS, self._spool.due_in())):
-                time.sleep(min(LOOK_SECONDS, self._spool.due_in()))  # an urgent record waits for its companions
+            if self._spool.wake.wait(min(ROUND_SECONDS, self._spool.due_in())):
+                time.sleep(min(ROUND_SECONDS, self._spool.due_in()))  # an urgent record waits for its companions
             try:
-                self._look()
+                self._round()
             except Exception:
-                # Whatever it was, the collectors, the shipper and the next look go on.
-                log.exception("look_failed")
-                time.sleep(LOOK_SECONDS)
+                # Whatever failed, the collectors, the shipper and the next round go on.
+                log.exception("round_failed")
+                time.sleep(ROUND_SECONDS)
 
-    def _look(self) -> None:
+    def _round(self) -> None:
         self._spool.seal()
         for runner in self.runners.values():
-            runner.look()
-        self._commands.look()
+            runner.check_limit()
+        self._commands.expire()
         if (now := time.monotonic()) >= self._coverage_at:
             self._coverage_at += COVERAGE_SECONDS
-            self._tell_coverage()
+            self._add_coverage()
         if now >= self._status_at:
             self._status_at = now + STATUS_SECONDS
             self._write_status()
@@ -141,17 +130,17 @@ class Agent:
         for runner in self.runners.values():
             runner.stop()
         self._poll.stop()
-        self._tell_coverage()
+        self._add_coverage()
         self._spool.seal(now=True)
         self._shipper.finish(LEAVING_SECONDS)
         self._write_status(stopped=True)
 
-    def _tell_coverage(self) -> None:
-        coverage = coverage_of(self.runners.values(), self._spool, self._started_at)
+    def _add_coverage(self) -> None:
+        coverage = status.coverage_of(self.runners.values(), self._spool, self._started_at)
         self._spool.add(Entry(records=[block.encode([self._stamp.record(coverage)])]))
 
     def _write_status(self, *, stopped: bool = False) -> None:
-        status = Status(
+        current = status.Status(
             pid=os.getpid(),
             node=self._settings.node,
             version=agent_version(),
@@ -161,25 +150,24 @@ class Agent:
             stopped=stopped,
             collectors=tuple(runner.since_start() for runner in self.runners.values()),
         )
-        shipped: Shipped = self._shipper.shipped
-        with contextlib.suppress(OSError):  # the spool tells of the same trouble
-            tell_shipping(status, self._spool, shipped)
-            replace(self._settings.state / STATUS_FILE, msgspec.json.encode(status), durable=False)
+        with contextlib.suppress(OSError):  # the spool reports the same trouble
+            current.add_shipping(self._spool, self._shipper.shipped)
+            replace(self._settings.state / status.FILE, msgspec.json.encode(current), durable=False)
 
 
 def chosen(settings: Settings, collectors: Mapping[str, Collector]) -> dict[str, Collector]:
-    """Return the collectors that the settings want."""
+    """Return the collectors that the settings ask for."""
     wanted = settings.collectors or tuple(collectors)
     return {name: collector for name, collector in collectors.items() if name in wanted and name not in settings.skip}
 
 
 def run_of(collector: Collector) -> Callable[[Host], Run]:
-    """Return what makes a collector's run: itself, or a process of its own."""
+    """Return what makes a collector's run: the collector, or a process of its own around it."""
     return (lambda host: Worker(collector, host)) if collector.own_process else collector.make
 
 
 def interval(settings: Settings, collector: Collector) -> float:
-    """Return a collector's interval: its own, or what its section says."""
+    """Return a collector's interval: its own, or that of its section in the settings."""
     seconds = settings.options.get(collector.name, {}).get("every_seconds", collector.every_seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.05 <= seconds <= 86_400:
         raise Misconfigured(f"collector.{collector.name}: every_seconds is {seconds!r} and must be from 0.05 to 86,400")
@@ -199,10 +187,10 @@ def _locked(folder: Path) -> TextIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.seek(0)
-        whose = lock.read(32).strip() or "unknown"
+        pid = lock.read(32).strip() or "unknown"
         lock.close()
         raise AlreadyRunning(
-            f"the agent with process id {whose} runs on {folder}: stop it, or name another --state"
+            f"the agent with process id {pid} runs on {folder}: stop it, or name another --state"
         ) from None
     lock.seek(0)
     lock.truncate()
@@ -215,15 +203,15 @@ def serve(settings: Settings, collectors: Mapping[str, Collector] | None = None)
     """Run the agent in this process until SIGTERM or Ctrl-C."""
     threading.stack_size(THREAD_STACK_BYTES)
     agent = Agent(settings, collectors)
-    _step_back()
+    _yield_to_the_job()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.on_signal)
     agent.run()
 
 
-def _step_back() -> None:
-    """Come after the job in everything, children included."""
-    os.environ.pop("FAULTHOUND_TOKEN", None)  # what collectors start need not see it
+def _yield_to_the_job() -> None:
+    """Take processor time and memory after the job, child processes included."""
+    os.environ.pop("FAULTHOUND_TOKEN", None)  # child processes do not need it
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: twice as long each time, within a bound, and not all agents at the same instant."""
+"""How long to wait before the next try: twice as long each time, bounded, and spread over the agents (decision 0019)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Backoff:
 
     def next(self) -> float:
         """Return the seconds to wait after one more failure."""
-        # The exponent is bounded too: 2.0 ** 2000 is no float.
+        # The exponent is bounded too: 2.0 ** 2000 overflows.
         seconds = min(self._most_seconds, self._first_seconds * 2.0 ** min(self.tries, 30))
         self.tries += 1
         return seconds * (0.5 + self._random.random() / 2)
 
     def reset(self) -> None:
-        """Begin again with the first wait: it worked."""
+        """Start with the first wait again, after a success."""
         self.tries = 0

@@ -35,7 +35,7 @@ class Answer:
     status: int
     body: bytes
     retry_after_seconds: float | None
-    clock_offset_seconds: float | None  # the node's clock less the service's, to the second; None: it does not say
+    clock_offset_seconds: float | None  # the node's clock less the service's, to the second; None: not stated
 
     def json(self) -> dict[str, Any]:
         """Return the body as an object; an empty one where it is none."""
@@ -45,10 +45,10 @@ class Answer:
             return {}
 
     def detail(self) -> str:
-        """Return what the service says is wrong (RFC 9457), in one line."""
+        """Return the status and the problem that the service states (RFC 9457), in one line."""
         problem = self.json()
-        said = problem.get("detail") or problem.get("title") or self.body[:DETAIL_CHARACTERS].decode(errors="replace")
-        return f"{self.status} {' '.join(str(said).split())}"[:DETAIL_CHARACTERS]
+        text = problem.get("detail") or problem.get("title") or self.body[:DETAIL_CHARACTERS].decode(errors="replace")
+        return f"{self.status} {' '.join(str(text).split())}"[:DETAIL_CHARACTERS]
 
 
 class Client:
@@ -65,20 +65,20 @@ class Client:
             timeout=httpx.Timeout(SEND_SECONDS, connect=CONNECT_SECONDS),
             headers={"User-Agent": f"faulthound-agent/{agent_version()}", "Accept": "application/json"},
             limits=httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0),
-            trust_env=False,  # a proxy of the job's environment is not the agent's
+            trust_env=False,  # a proxy in the environment is the job's, not the agent's
         )
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def tells_the_token_in_clear(self) -> bool:
+    def sends_token_in_clear(self) -> bool:
         """Return whether the token leaves this machine without TLS."""
         url = self._http.base_url
         return bool(self._token) and url.scheme == "http" and url.host not in LOOPBACK
 
     def renew_token(self) -> bool:
-        """Read the token's file once more; True where it holds another one now."""
+        """Read the token's file once more; return True where it holds another token now."""
         try:
             token = self._settings.current_token()
         except Misconfigured:
@@ -96,7 +96,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         seconds: float = SEND_SECONDS,
     ) -> Answer:
-        """Send a request and return the answer, whatever its status; raise ``Unreachable`` where there is none."""
+        """Send a request and return the answer, whatever its status; raise ``Unreachable`` where none comes."""
         sent = dict(headers or {})
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
@@ -113,15 +113,15 @@ class Client:
             body += part
             if len(body) > ANSWER_BYTES_MAX:
                 raise httpx.DecodingError(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
-        now = self._clock.now()
-        theirs = _instant(response.headers.get("Date"))
-        retry_after = _retry_after(response.headers.get("Retry-After"), now if theirs is None else theirs)
-        return Answer(response.status_code, bytes(body), retry_after, None if theirs is None else now - theirs)
+        now, service_now = self._clock.now(), _instant(response.headers.get("Date"))
+        offset = None if service_now is None else now - service_now
+        retry_after = _retry_after(response.headers.get("Retry-After"), now if service_now is None else service_now)
+        return Answer(response.status_code, bytes(body), retry_after, offset)
 
 
 def _trust(settings: Settings) -> ssl.SSLContext:
     if settings.service is not None and settings.service.startswith("http://"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used: no authority need be loaded
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used: no authority is loaded
     try:
         return ssl.create_default_context(cafile=None if settings.ca_file is None else str(settings.ca_file))
     except (OSError, ssl.SSLError) as error:

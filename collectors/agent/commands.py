@@ -1,11 +1,11 @@
-"""What the service asks of this node: a closed set of verbs, each with an expiry, none that the node denies.
+"""Commands of the service: a closed set of verbs, each with an expiry, and none that the node denies.
 
     stacks, recorders          the collectors that answer the verb run at once, with the command's arguments
     read {collector}           an ordinary run now
     rate {collector, every_seconds, for_seconds ≤ 600}    run at another rate for a while
 
 The outcome of each goes back as a ``CommandResult``. The deny file lists verbs, one a line, "#" begins a comment; it is read
-at each command, and where it cannot be read everything is denied.
+at each command, and where it cannot be read every command is denied.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import msgspec
 
 from collectors.agent.backoff import Backoff
 from collectors.agent.client import Answer, Client, Unreachable
-from collectors.agent.gathering import Stamp
-from collectors.agent.runner import Outcome, Question, Runner
+from collectors.agent.run_output import Stamp
+from collectors.agent.runner import Outcome, Runner, RunRequest
 from collectors.agent.segment import Entry
 from collectors.agent.spool import Spool
-from collectors.live import Asked
+from collectors.live import Request
 from collectors.records import CommandResult, block
 
 POLL_SECONDS = 25
@@ -36,14 +36,14 @@ ASKED_VERBS = frozenset({"stacks", "recorders"})
 VERBS = ASKED_VERBS | {"read", "rate"}
 RATE_MOST_SECONDS = 600.0
 RATE_LEAST_EVERY_SECONDS = 0.1
-UNDER_WAY_MOST = 32
-ANSWER_SECONDS = 10.0  # beyond the collectors' own bounds: they may have had to wait for a run that was going on
+PENDING_MOST = 32
+ANSWER_SECONDS = 10.0  # beyond the collectors' own bounds: they may have waited for a run under way
 DENY_BYTES_MAX = 1 << 16
 TEXT_CHARACTERS = 2000
 OK, UNAUTHORIZED = 200, 401
 
 log = logging.getLogger("faulthound.agent")
-How = Literal["done", "nothing", "failed", "denied", "expired", "unknown"]
+Result = Literal["done", "nothing", "failed", "denied", "expired", "unknown"]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, eq=False)
-class _UnderWay:
+class _Pending:
     """A command that some collectors are still running for."""
 
     command: Command
@@ -66,19 +66,19 @@ class _UnderWay:
 
 
 class CommandRefused(Exception):
-    """A command that cannot be done as it stands; the message says why."""
+    """A command that cannot be executed as it stands; the message says why."""
 
 
 class Commands:
-    """Takes commands and answers them; the poll is a thread, the runs are the collectors' own."""
+    """Executes commands and answers them; the runs are in the collectors' threads."""
 
     def __init__(self, runners: Mapping[str, Runner], spool: Spool, stamp: Stamp, deny_file: Path) -> None:
         self._runners, self._spool, self._stamp, self._deny_file = runners, spool, stamp, deny_file
-        self._under_way: set[_UnderWay] = set()
+        self._pending: set[_Pending] = set()
         self._lock = threading.Lock()
 
     def take(self, command: Command, clock_offset_seconds: float | None = None) -> None:
-        """Do one command, or say why not."""
+        """Execute one command, or answer why not."""
         log.info("command id=%r verb=%r", command.id, command.verb)
         service_now = self._stamp.clock.now() - (clock_offset_seconds or 0.0)
         # The Date header has whole seconds: an expiry within one is still good.
@@ -90,21 +90,21 @@ class Commands:
             self._answer(command, "denied", why)
         else:
             try:
-                self._do(command)
+                self._execute(command)
             except CommandRefused as refused:
                 self._answer(command, "failed", str(refused))
 
-    def look(self) -> None:
-        """Answer for the commands whose collectors do not come back."""
+    def expire(self) -> None:
+        """Answer the commands whose collectors have not returned in time."""
         with self._lock:
-            late = [one for one in self._under_way if one.deadline <= time.monotonic()]
-            self._under_way.difference_update(late)
+            late = [one for one in self._pending if one.deadline <= time.monotonic()]
+            self._pending.difference_update(late)
         for one in late:
             for name in sorted(one.waiting):
-                one.outcomes.append(Outcome(name, "failed", "did not come back in time: an earlier run may hang"))
+                one.outcomes.append(Outcome(name, "failed", "did not return in time: an earlier run may hang"))
             self._finish(one)
 
-    def _do(self, command: Command) -> None:
+    def _execute(self, command: Command) -> None:
         if command.verb == "rate":
             runner = self._runner(command)
             every = _seconds(command, "every_seconds", RATE_LEAST_EVERY_SECONDS, 3600.0)
@@ -112,12 +112,12 @@ class Commands:
             runner.run_every(every, lasting)
             self._answer(command, "done", f"{runner.collector.name} runs every {every:g} s for {lasting:g} s")
         elif command.verb == "read":
-            self._ask(command, [self._runner(command)], None)
+            self._run(command, [self._runner(command)], None)
         else:
             runners = [runner for runner in self._runners.values() if command.verb in runner.collector.answers]
             if not runners:
                 raise CommandRefused(f"no collector that runs here answers {command.verb!r}")
-            self._ask(command, runners, Asked(command.verb, command.arguments))
+            self._run(command, runners, Request(command.verb, command.arguments))
 
     def _runner(self, command: Command) -> Runner:
         name = command.arguments.get("collector")
@@ -125,45 +125,41 @@ class Commands:
             raise CommandRefused(f"collector is {name!r} and must be one that runs here: {', '.join(self._runners)}")
         return self._runners[name]
 
-    def _ask(self, command: Command, runners: list[Runner], asked: Asked | None) -> None:
-        bound = max(runner.collector.limit_seconds for runner in runners)
-        under_way = _UnderWay(
-            command, {runner.collector.name for runner in runners}, time.monotonic() + ANSWER_SECONDS + bound
-        )
+    def _run(self, command: Command, runners: list[Runner], request: Request | None) -> None:
+        names = {runner.collector.name for runner in runners}
+        limit_seconds = max(runner.collector.limit_seconds for runner in runners)
+        pending = _Pending(command, names, time.monotonic() + ANSWER_SECONDS + limit_seconds)
         with self._lock:
-            if len(self._under_way) >= UNDER_WAY_MOST:
-                raise CommandRefused(f"{UNDER_WAY_MOST} commands are under way: ask again when they are done")
-            self._under_way.add(under_way)
+            if len(self._pending) >= PENDING_MOST:
+                raise CommandRefused(f"{PENDING_MOST} commands are under way: send it again when they are done")
+            self._pending.add(pending)
 
         def done(outcome: Outcome) -> None:
-            self._came_back(under_way, outcome)
+            self._returned(pending, outcome)
 
         for runner in runners:
-            if not runner.ask(Question(asked, done)):
-                done(Outcome(runner.collector.name, "failed", "too many questions wait for it"))
+            if not runner.ask(RunRequest(request, done)):
+                done(Outcome(runner.collector.name, "failed", "too many requests wait for it"))
 
-    def _came_back(self, under_way: _UnderWay, outcome: Outcome) -> None:
+    def _returned(self, pending: _Pending, outcome: Outcome) -> None:
         with self._lock:
-            if under_way not in self._under_way:
-                return  # it was answered for already
-            under_way.outcomes.append(outcome)
-            under_way.waiting.discard(outcome.name)
-            if under_way.waiting:
+            if pending not in self._pending:
+                return  # it has expired, and was answered
+            pending.outcomes.append(outcome)
+            pending.waiting.discard(outcome.name)
+            if pending.waiting:
                 return
-            self._under_way.discard(under_way)
-        self._finish(under_way)
+            self._pending.discard(pending)
+        self._finish(pending)
 
-    def _finish(self, under_way: _UnderWay) -> None:
-        outcomes = sorted(under_way.outcomes, key=lambda outcome: outcome.name)
-        records = sum(outcome.records for outcome in outcomes)
-        kinds = {outcome.kind for outcome in outcomes}
-        how: How = "nothing"
+    def _finish(self, pending: _Pending) -> None:
+        outcomes = sorted(pending.outcomes, key=lambda outcome: outcome.name)
+        records, kinds = sum(outcome.records for outcome in outcomes), {outcome.kind for outcome in outcomes}
+        result: Result = "failed" if kinds & {"failed", "overran"} else "nothing"
         if records or "done" in kinds:
-            how = "done"
-        elif kinds & {"failed", "overran"}:
-            how = "failed"
+            result = "done"
         text = "; ".join(f"{one.name}: {one.text or one.kind}" for one in outcomes if one.text or one.kind != "done")
-        self._answer(under_way.command, how, text, records)
+        self._answer(pending.command, result, text, records)
 
     def _denied(self, verb: str) -> str:
         try:
@@ -176,16 +172,16 @@ class Commands:
         denied = {line.partition("#")[0].strip() for line in lines}
         return f"{self._deny_file} on this node denies it" if verb in denied else ""
 
-    def _answer(self, command: Command, how: How, text: str, records: int = 0) -> None:
-        result = CommandResult(
+    def _answer(self, command: Command, result: Result, text: str, records: int = 0) -> None:
+        record = CommandResult(
             source="agent",
             command=command.id,
             verb=command.verb,
-            outcome=how,
+            outcome=result,
             text=text[:TEXT_CHARACTERS],
             records=records,
         )
-        self._spool.add(Entry(records=[block.encode([self._stamp.record(result)])]), urgent=True)
+        self._spool.add(Entry(records=[block.encode([self._stamp.record(record)])]), urgent=True)
 
 
 def _seconds(command: Command, name: str, least: float, most: float) -> float:
@@ -195,7 +191,7 @@ def _seconds(command: Command, name: str, least: float, most: float) -> float:
     return float(value)
 
 
-class Poll:
+class CommandPoll:
     """Waits at the service for commands; one thread."""
 
     def __init__(self, commands: Commands, client: Client, node: str) -> None:
@@ -203,7 +199,7 @@ class Poll:
         self._path = f"/v1/nodes/{quote(node, safe='')}/commands?wait_seconds={POLL_SECONDS}"
         self._waits = Backoff(1.0, 60.0, node)
         self._stopped = threading.Event()
-        self._said = ""
+        self._logged = ""
 
     def start(self) -> None:
         """Begin to wait."""
@@ -228,13 +224,11 @@ class Poll:
         answer = self._client.call("GET", self._path, seconds=POLL_SECONDS + 10.0)
         if answer.status == OK:
             self._waits.reset()
-            self._said = ""
+            self._logged = ""
             self._take(answer)
-            # A service that does not hold the question must not be asked in a tight loop.
+            # A service that answers at once must not be asked in a tight loop.
             self._stopped.wait(max(0.0, LEAST_POLL_SECONDS - (time.monotonic() - asked_at)))
-        elif answer.status == UNAUTHORIZED and self._client.renew_token():
-            return
-        else:
+        elif answer.status != UNAUTHORIZED or not self._client.renew_token():
             self._wait(answer.detail(), answer.retry_after_seconds)
 
     def _take(self, answer: Answer) -> None:
@@ -250,8 +244,8 @@ class Poll:
             self._commands.take(command, answer.clock_offset_seconds)
 
     def _wait(self, trouble: str, retry_after_seconds: float | None = None) -> None:
-        if trouble != self._said:
+        if trouble != self._logged:
             log.warning("commands trouble=%r", trouble)
-            self._said = trouble
+            self._logged = trouble
         doubling = self._waits.next()
         self._stopped.wait(doubling if retry_after_seconds is None else retry_after_seconds)

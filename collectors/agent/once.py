@@ -1,4 +1,4 @@
-"""Every collector once, side by side, each within its bound: what this node shows now."""
+"""``once``: every collector once, in parallel, each within its bound, and the printing of what they read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from collectors.agent.agent import chosen, run_of
-from collectors.agent.gathering import Stamp
+from collectors.agent.packing import ARRAY_CODES, seal
+from collectors.agent.run_output import Stamp
 from collectors.agent.runner import Outcome, Runner
-from collectors.agent.sealing import seal
 from collectors.agent.segment import Entry
 from collectors.agent.settings import Settings
 from collectors.live import registry
@@ -22,7 +22,7 @@ from collectors.live.sources.host import Host
 from collectors.records import NOT_READ, Members, Record, Samples, Unread, block
 
 GRACE_SECONDS = 1.0  # beyond a collector's own bound
-_CODES = {"<f4": "f", "<i8": "q"}
+_NOT_SHOWN = frozenset({"kind", "node", "boot_id", "monotonic_at", "at", "columns", "strings", "threads", "groups"})
 
 
 class _Entries:
@@ -32,19 +32,17 @@ class _Entries:
         self._entries: list[Entry] = []
         self._lock = threading.Lock()
 
-    def add(self, entry: Entry, *, urgent: bool = False) -> None:  # noqa: ARG002 (nothing waits here)
-        """Keep an entry."""
+    def add(self, entry: Entry, *, urgent: bool = False) -> None:  # noqa: ARG002 (an EntrySink's)
         with self._lock:
             self._entries.append(entry)
 
-    def taken(self) -> list[Entry]:
-        """Return what has come."""
+    def copy(self) -> list[Entry]:
         with self._lock:
             return list(self._entries)
 
 
-def look(settings: Settings) -> tuple[list[Record], list[Outcome]]:
-    """Run every collector once; return the records, and what became of each collector."""
+def run_once(settings: Settings) -> tuple[list[Record], list[Outcome]]:
+    """Run every collector once; return the records, and each collector's outcome."""
     host = Host(node=settings.node, roots=settings.roots, options=settings.options)
     stamp, entries = Stamp(host), _Entries()
     runners = [
@@ -61,12 +59,11 @@ def look(settings: Settings) -> tuple[list[Record], list[Outcome]]:
         thread.start()
     started_at = time.monotonic()
     for runner, thread in zip(runners, threads, strict=True):
-        bound = runner.collector.limit_seconds + GRACE_SECONDS
-        thread.join(max(0.0, started_at + bound - time.monotonic()))
+        name, limit_seconds = runner.collector.name, runner.collector.limit_seconds
+        thread.join(max(0.0, started_at + limit_seconds + GRACE_SECONDS - time.monotonic()))
         if thread.is_alive():
-            text = f"still going after its bound of {runner.collector.limit_seconds:g} s"
-            outcomes.setdefault(runner.collector.name, Outcome(runner.collector.name, "overran", text))
-    sealed = seal(entries.taken(), settings.node)
+            outcomes.setdefault(name, Outcome(name, "overran", f"still going after its bound of {limit_seconds:g} s"))
+    sealed = seal(entries.copy(), settings.node)
     records = block.decode(sealed.data) if sealed.data else []
     return records, [outcomes[runner.collector.name] for runner in runners]
 
@@ -75,7 +72,7 @@ def as_json(record: Record) -> bytes:
     """Return a record as one JSON object; a sample's columns as numbers, other columns in base64."""
     form: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain)
     if isinstance(record, Samples):
-        for name, code in (("ticks", "d"), ("monotonic_ticks", "d"), ("values", _CODES[record.type])):
+        for name, code in (("ticks", "d"), ("monotonic_ticks", "d"), ("values", ARRAY_CODES[record.type])):
             form[name] = array(code, getattr(record, name)).tolist()
     return msgspec.json.encode(form)
 
@@ -87,19 +84,21 @@ def _plain(value: Any) -> Any:
 
 
 def as_text(record: Record, characters: int = 160) -> str:
-    """Return a record as one line: its kind, and the fields that tell the most of it; samples a line a device, uncut."""
+    """Return a record as one line: its kind and its main fields; samples as one line for each device, uncut."""
     if isinstance(record, Samples):
         return "\n".join(_sample_lines(record))
     form: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain, builtin_types=(bytes,))
-    shown = (f"{name}={value}" for name, value in form.items() if name not in _UNTOLD and not isinstance(value, bytes))
+    shown = (
+        f"{name}={value}" for name, value in form.items() if name not in _NOT_SHOWN and not isinstance(value, bytes)
+    )
     text = f"{form['kind']:<16} {' '.join(shown)}"
-    # Why something was not read ends with what to do about it: that must not be what is cut.
+    # The reason of an Unread ends with what to do about it: it is not cut.
     return text if len(text) <= characters or isinstance(record, Unread) else f"{text[: characters - 1]}…"
 
 
 def _sample_lines(samples: Samples) -> Iterator[str]:
-    """Yield each device with its newest readings; what was not read is left out."""
-    values, ticks = array(_CODES[samples.type], samples.values), len(samples.ticks) // 8
+    """Yield each device with its newest readings, without those that were not read."""
+    values, ticks = array(ARRAY_CODES[samples.type], samples.values), len(samples.ticks) // 8
     newest = iter(values[ticks - 1 :: ticks])
     for device in samples.devices:
         read = zip(samples.metrics, newest, strict=False)
@@ -108,9 +107,6 @@ def _sample_lines(samples: Samples) -> Iterator[str]:
         yield f"{'samples':<16} {' '.join(part for part in (samples.scope, device, *shown) if part)}"
 
 
-_UNTOLD = frozenset({"kind", "node", "boot_id", "monotonic_at", "at", "columns", "strings", "threads", "groups"})
-
-
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Return what became of each collector, one a line."""
+    """Return the outcome of each collector, one a line."""
     return "\n".join(f"{one.name:<12} {one.kind:<8} {one.records:6d}  {one.text}".rstrip() for one in outcomes)

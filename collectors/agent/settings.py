@@ -1,4 +1,4 @@
-"""What an operator can set: a TOML file, then FAULTHOUND_* of the environment, then flags; the later one holds."""
+"""The agent's settings: a TOML file, then FAULTHOUND_* of the environment, then flags; the later one wins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Settings:
     """The agent's settings; docs/agent.md describes each."""
 
     service: str | None = None
-    token: str | None = field(default=None, repr=False)  # only from FAULTHOUND_TOKEN: a command line is public
+    token: str | None = field(default=None, repr=False)  # only from FAULTHOUND_TOKEN: command lines are public
     token_file: Path | None = None
     ca_file: Path | None = None
     node: str = field(default_factory=socket.gethostname)
@@ -41,7 +41,7 @@ class Settings:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # a collector's section by its name
 
     def current_token(self) -> str | None:
-        """Return the token as it stands now: its file may have been replaced since the start."""
+        """Return the token as it is now: its file may have been replaced since the start."""
         if self.token_file is None:
             return self.token
         try:
@@ -60,13 +60,13 @@ class Settings:
 def _service(value: Any) -> str:
     text = _text(value).rstrip("/")
     if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", text):
-        raise ValueError("is no address such as https://faulthound.example:4747")
+        raise ValueError("is not an address such as https://faulthound.example:4747")
     return text
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("must be a text that is not empty")
+        raise ValueError("must be a non-empty text")
     return value
 
 
@@ -83,7 +83,7 @@ def _path(value: Any) -> Path:
 def _names(value: Any) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("must be a list of collectors' names")
+        raise ValueError("must be a list of collector names")
     return tuple(name.strip() for name in names if name.strip())
 
 
@@ -113,7 +113,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "deny_file": _path,
 }
 KEYS = tuple(_KEYS)
-"""The plain settings: keys of the TOML file, FAULTHOUND_<KEY> in the environment, --<key> on the command line."""
+"""Keys of the TOML file; FAULTHOUND_<KEY> in the environment, --<key> on the command line."""
 
 
 def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
@@ -163,7 +163,7 @@ def _table(document: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 def _parsed(key: str, value: Any, where: str) -> Any:
     if key not in _KEYS:
-        raise Misconfigured(f"{where} is no setting: the settings are {', '.join(KEYS)}, path and collector")
+        raise Misconfigured(f"{where} is not a setting: the settings are {', '.join(KEYS)}, path and collector")
     try:
         return _KEYS[key](value)
     except ValueError as error:
@@ -175,7 +175,7 @@ def _roots(given: Mapping[str, Any], where: str) -> dict[str, Path]:
     for name, value in given.items():
         if name not in names or not isinstance(value, str) or not value:
             raise Misconfigured(
-                f"{where} {name}={value!r} is no root: write one of {', '.join(names)}, as proc=/host/proc"
+                f"{where} {name}={value!r} is not a root: write one of {', '.join(names)}, as proc=/host/proc"
             )
     return {name: Path(value) for name, value in given.items()}
 

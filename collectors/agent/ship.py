@@ -1,9 +1,9 @@
 """Ships the spool's batches, oldest first, until the service has acknowledged each.
 
-202                        the service has it: forgotten here
-400 403 409 413 415 422    it will never take this batch: put aside, counted, the next one is tried
+202                        the service has it: deleted here
+400 403 409 413 415 422    it will never accept this batch: put aside, counted, the next one is tried
 401                        it does not know the token: the token's file is read again, the batch stays
-everything else            it is away, or busy: the batch stays, and Retry-After or a doubling wait is obeyed
+everything else            unreachable or busy: the batch stays, and Retry-After or a doubling wait is obeyed
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from collectors.agent.client import Answer, Client, Unreachable
 from collectors.agent.spool import Batch, Spool
 from collectors.live.sources.clock import Clock
 
+BLOCK_TYPE = "application/vnd.faulthound.block"
 ACKNOWLEDGED = frozenset({200, 202})
 FINAL = frozenset({400, 403, 409, 413, 415, 422})
 UNAUTHORIZED = 401
-SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # what a read fails with while the file is whole
+SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # a read fails with these while the file is whole
 WAIT_SECONDS = 1.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
 
@@ -30,23 +31,23 @@ log = logging.getLogger("faulthound.agent")
 
 @dataclass(slots=True)
 class Shipped:
-    """What the shipper can tell of itself."""
+    """What the shipper reports of itself."""
 
     batches: int = 0
     bytes: int = 0
     at: float | None = None  # UTC seconds of the newest acknowledgement
-    trouble: str = ""  # why the newest try failed; empty: it did not
+    trouble: str = ""  # why the newest try failed; empty: it succeeded
     clock_offset_seconds: float | None = None
 
 
 class Shipper:
-    """One thread; it ends when it is told to and holds nothing that the spool has not."""
+    """One thread; it keeps nothing that the spool does not have."""
 
     def __init__(self, spool: Spool, client: Client, clock: Clock, node: str) -> None:
         self.shipped = Shipped()
         self._spool, self._client, self._clock, self._node = spool, client, clock, node
         self._waits = Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, node)
-        self._hurry, self._stopped = threading.Event(), threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="ship", daemon=True)
 
     def start(self) -> None:
@@ -54,30 +55,28 @@ class Shipper:
         self._thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Try once more to ship what there is, for so long, and end."""
-        self._hurry.set()
+        """Try once more to ship what is spooled, for so long, and end."""
         self._stopped.set()
         self._thread.join(seconds)
 
     def _loop(self) -> None:
         while True:
             batch = self._spool.next(0.0 if self._stopped.is_set() else WAIT_SECONDS)
-            if batch is None:
-                if self._stopped.is_set():
+            if batch is not None:
+                wait_seconds = self._try(batch)
+                if wait_seconds and self._stopped.is_set():
                     return
-                continue
-            wait_seconds = self._try(batch)
-            if wait_seconds and self._stopped.is_set():
+                self._stopped.wait(wait_seconds)
+            elif self._stopped.is_set():
                 return
-            self._hurry.wait(wait_seconds)
 
     def _try(self, batch: Batch) -> float:
         """Send one batch; return how long to wait before the next."""
         try:
-            return self._judge(batch, self._send(batch))
+            return self._handle(batch, self._send(batch))
         except Unreachable as error:
             return self._keep(batch, str(error))
-        except OSError as error:  # the disk does not give it back
+        except OSError as error:  # of the disk
             if error.errno in SHORT_OF:
                 return self._keep(batch, f"batch {batch.id} cannot be read: {error.strerror}")
             log.warning("batch_lost batch=%s reason=%r", batch.id, error.strerror)
@@ -87,14 +86,23 @@ class Shipper:
             return self._keep(batch, f"{type(error).__name__} while shipping")
         return 0.0
 
-    def _judge(self, batch: Batch, answer: Answer) -> float:
+    def _send(self, batch: Batch) -> Answer:
+        headers = {
+            "Content-Type": BLOCK_TYPE,
+            "Faulthound-Node": self._node,
+            "Faulthound-Batch": batch.id,
+            "Faulthound-Sent-At": f"{self._clock.now():.6f}",
+        }
+        return self._client.call("POST", "/v1/records", body=batch.read(), headers=headers)
+
+    def _handle(self, batch: Batch, answer: Answer) -> float:
         self.shipped.clock_offset_seconds = answer.clock_offset_seconds
         if answer.status in ACKNOWLEDGED:
             self._acknowledged(batch, answer)
             return 0.0
         if answer.status in FINAL:
             log.error("batch_refused batch=%s records=%d answer=%r", batch.id, batch.records, answer.detail())
-            self._tell(f"refused a batch: {answer.detail()}")
+            self._note(f"refused a batch: {answer.detail()}")
             self._spool.refused(batch)
             # One bad batch costs a moment; where all are refused, the spool keeps them rather than the refused folder.
             return self._waits.next()
@@ -102,15 +110,6 @@ class Shipper:
             self._keep(batch, answer.detail())
             return 0.0
         return self._keep(batch, answer.detail(), answer.retry_after_seconds)
-
-    def _send(self, batch: Batch) -> Answer:
-        headers = {
-            "Content-Type": "application/vnd.faulthound.block",
-            "Faulthound-Node": self._node,
-            "Faulthound-Batch": batch.id,
-            "Faulthound-Sent-At": f"{self._clock.now():.6f}",
-        }
-        return self._client.call("POST", "/v1/records", body=batch.read(), headers=headers)
 
     def _acknowledged(self, batch: Batch, answer: Answer) -> None:
         rejected = answer.json().get("rejected") or ()
@@ -121,18 +120,17 @@ class Shipper:
         self.shipped.batches += 1
         self.shipped.bytes += batch.size_bytes
         self.shipped.at = self._clock.now()
-        self._tell("")
+        self._note("")
 
     def _keep(self, batch: Batch, trouble: str, wait_seconds: float | None = None) -> float:
         self._spool.keep(batch)
-        self._tell(trouble)
+        self._note(trouble)
         doubling = self._waits.next()
         return doubling if wait_seconds is None else wait_seconds
 
-    def _tell(self, trouble: str) -> None:
-        if trouble != self.shipped.trouble:
-            if trouble:
-                log.warning("service trouble=%r", trouble)
-            else:
-                log.info("service reached")
+    def _note(self, trouble: str) -> None:
+        if trouble and trouble != self.shipped.trouble:
+            log.warning("service trouble=%r", trouble)
+        elif self.shipped.trouble and not trouble:
+            log.info("service reached")
         self.shipped.trouble = trouble

@@ -1,10 +1,10 @@
-"""The spool: what the collectors yield, on disk at once and in order, until the service has acknowledged it.
+"""The spool: what the collectors yield, on disk at once and in order, until the service acknowledges it.
 
     add ──► NUMBER-RANDOM.seg ──seal──► NUMBER-RANDOM.RECORDS.FROM.UNTIL.fhb ──► acknowledged: deleted
             the open segment            one batch, a packed block                refused: put aside into refused/
 
-A batch's id is its segment's name, chosen when the segment was opened: an agent that dies between any two steps repeats
-the step with the same id, and the service knows the id. Beyond ``bytes_max`` the oldest batches are dropped and counted.
+A batch's id is its segment's name, chosen when the segment was opened: an agent that dies between two steps repeats the
+step with the same id, by which the service recognises it. Beyond ``bytes_max`` the oldest batches are dropped and counted.
 Where the disk takes nothing, segments and batches stay in memory, within a bound of their own.
 """
 
@@ -23,11 +23,11 @@ from pathlib import Path
 import msgspec
 
 from collectors.agent import state as states
-from collectors.agent.sealing import Sealed, seal
+from collectors.agent.packing import Sealed, seal
 from collectors.agent.segment import Entry, Segment, read
 from collectors.live.sources.clock import Clock
 
-SEGMENT_BYTES = 4 << 20  # beyond which a segment is sealed before its time
+SEGMENT_BYTES = 4 << 20  # beyond which a segment is sealed early
 MEMORY_BYTES = 8 << 20  # of batches that no disk holds
 REFUSED_SHARE = 4  # of the spool's bound, as a divisor, is what the refused folder may hold
 URGENT_SECONDS = 0.5
@@ -38,7 +38,7 @@ log = logging.getLogger("faulthound.agent")
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A sealed segment on its way to the service."""
+    """A sealed segment that waits for the service."""
 
     id: str
     records: int
@@ -47,11 +47,11 @@ class Batch:
     until_at: float
     path: Path | None = None
     data: bytes = b""  # where the disk did not take it
-    segment: Path | None = None  # that must stay until such a batch is delivered
+    segment: Path | None = None  # which stays until such a batch is delivered
     in_flight: bool = False
 
     def read(self) -> bytes:
-        """Return the block; raise OSError where the disk does not give it back."""
+        """Return the block; raise OSError where the disk cannot read it."""
         return self.path.read_bytes() if self.path is not None else self.data
 
 
@@ -59,9 +59,9 @@ class Spool:
     """Safe for threads: collectors add, one thread seals, one ships."""
 
     def __init__(self, folder: Path, node: str, clock: Clock, *, bytes_max: int, seal_seconds: float) -> None:
-        """Open the folder, and seal what an agent before left open."""
+        """Open the folder, and seal what an earlier agent left open."""
         self.folder, self.node = folder, node
-        self.wake = threading.Event()  # something is to be sealed before its time
+        self.wake = threading.Event()  # something is to be sealed early
         self.trouble = ""  # why the disk takes nothing; empty: it does
         self._clock, self._bytes_max, self._seal_seconds = clock, bytes_max, seal_seconds
         self._changed = threading.Condition()
@@ -69,7 +69,7 @@ class Spool:
         self._open: Segment | None = None
         self._due_at = float("inf")  # time.monotonic()
         self._full: list[Segment] = []
-        self._spent: list[Path] = []  # segments that may go as soon as the state with their cursors is on disk
+        self._spent: list[Path] = []  # segments to delete as soon as the state with their cursors is on disk
         self.state, why = states.load(folder / "state.json")
         if why:
             log.warning("state_lost reason=%r", why)
@@ -78,12 +78,11 @@ class Spool:
     # Adding and sealing
 
     def add(self, entry: Entry, *, urgent: bool = False) -> None:
-        """Keep an entry. Urgent ones are on their way within a second, the others when the segment's time has come."""
+        """Keep an entry. An urgent one is sealed within a second, the others when the segment is due."""
         entry.at = self._clock.now()
         with self._changed:
             if self._open is not None and self._open.bytes + entry.size_bytes() > SEGMENT_BYTES:
-                self._full.append(self._open)
-                self._open, self._due_at = None, float("inf")
+                self._full.append(self._close_open())
             if self._open is None:
                 self._open = self._new_segment()
             self._open.append(entry)
@@ -91,6 +90,11 @@ class Spool:
                 self._due_at = min(self._due_at, time.monotonic() + URGENT_SECONDS)
             if urgent or self._full:
                 self.wake.set()
+
+    def _close_open(self) -> Segment:
+        assert self._open is not None
+        segment, self._open, self._due_at = self._open, None, float("inf")
+        return segment
 
     def due_in(self) -> float:
         """Return the seconds until something is to be sealed."""
@@ -103,18 +107,17 @@ class Spool:
             self.wake.clear()
             taken, self._full = self._full, []
             if self._open is not None and (now or self._due_at <= time.monotonic()):
-                taken.append(self._open)
-                self._open, self._due_at = None, float("inf")
+                taken.append(self._close_open())
         for segment in taken:
             segment.close()
-            self._tell(segment.error)
+            self._note(segment.error)
             self._publish(segment.path, self._sealed(segment.path, segment.entries()))
 
     def _sealed(self, path: Path, entries: Iterable[Entry]) -> Sealed:
         try:
             return seal(entries, self.node)
         except Exception:
-            # One that cannot be sealed must not be met again at every start; it stays for a person to look at.
+            # One that cannot be sealed must not stop every later start; it stays for a person to examine.
             log.exception("segment_unreadable path=%s", path)
             with contextlib.suppress(OSError):
                 path.rename(path.with_suffix(".unreadable"))
@@ -123,11 +126,11 @@ class Spool:
     def _new_segment(self) -> Segment:
         self.state.number += 1
         self._due_at = time.monotonic() + self._seal_seconds
-        # Random, so that an agent whose state folder was wiped does not repeat an id that the service knows.
+        # Random: an agent whose state folder was wiped must not repeat an id that the service knows.
         return Segment(self.folder / f"{self.state.number:012d}-{os.urandom(4).hex()}.seg")
 
     def _publish(self, segment: Path, sealed: Sealed) -> None:
-        """Make a batch of what was sealed and let the shipper see it; then the segment goes."""
+        """Make a batch of what was sealed and give it to the shipper; then the segment is deleted."""
         batch = None
         if sealed.records:
             batch = Batch(segment.stem, sealed.records, len(sealed.data), sealed.from_at, sealed.until_at)
@@ -153,12 +156,12 @@ class Spool:
             states.replace(path, data)
         except OSError as error:
             batch.data = data
-            self._tell(error)
+            self._note(error)
         else:
             batch.path = path
-            self._tell(None)
+            self._note(None)
 
-    def _tell(self, error: OSError | None) -> None:
+    def _note(self, error: OSError | None) -> None:
         trouble = f"{self.folder} takes nothing: {error.strerror or error}" if error else ""
         if trouble != self.trouble:
             (log.error if trouble else log.info)("spool trouble=%r", trouble)
@@ -167,7 +170,7 @@ class Spool:
     # Shipping
 
     def next(self, timeout_seconds: float) -> Batch | None:
-        """Return the oldest batch, which is then not dropped until it is answered for; None: there is none yet."""
+        """Return the oldest batch, which is not dropped until it is released; None: there is none yet."""
         with self._changed:
             if not self._batches:
                 self._changed.wait(timeout_seconds)
@@ -177,19 +180,19 @@ class Spool:
             return self._batches[0]
 
     def keep(self, batch: Batch) -> None:
-        """Take back a batch that could not be delivered."""
+        """Release a batch that could not be delivered."""
         with self._changed:
             batch.in_flight = False
             self._enforce()
 
     def delivered(self, batch: Batch, rejected_records: int = 0) -> None:
-        """Forget a batch that the service has."""
+        """Delete a batch that the service has."""
         with self._changed:
             self.state.rejected_records += rejected_records
             self._remove(batch)
 
     def refused(self, batch: Batch) -> None:
-        """Put a batch aside that the service will never take; the folder keeps the newest ones for a person to look at."""
+        """Put aside a batch that the service will never accept; the folder keeps the newest for a person to examine."""
         with self._changed:
             self.state.refused_batches += 1
             with contextlib.suppress(OSError):
@@ -202,7 +205,7 @@ class Spool:
             self._save()
 
     def lost(self, batch: Batch) -> None:
-        """Count a batch as dropped that the disk does not give back."""
+        """Count a batch as dropped that the disk cannot read."""
         with self._changed:
             self._drop([batch])
 
@@ -232,7 +235,7 @@ class Spool:
     def _drop(self, batches: list[Batch]) -> None:
         for batch in batches:
             self.state.dropped.add(1, batch.records, batch.size_bytes, batch.from_at, batch.until_at)
-        # Counted first, by name: a kill between the two steps neither forgets a batch nor counts it twice.
+        # Counted first, by name: a kill between the two steps neither loses the count nor counts twice.
         self.state.dropping = [batch.id for batch in batches]
         self._save()
         for batch in batches:
@@ -240,7 +243,7 @@ class Spool:
         log.warning("spool_dropped batches=%d in_all=%d", len(batches), self.state.dropped.batches)
 
     def held(self) -> tuple[int, int]:
-        """Return how many batches wait, and their bytes."""
+        """Return how many batches are spooled, and their bytes."""
         with self._changed:
             return len(self._batches), sum(batch.size_bytes for batch in self._batches)
 
@@ -250,14 +253,14 @@ class Spool:
         try:
             states.replace(self.folder / "state.json", msgspec.json.encode(self.state), durable=False)
         except OSError as error:
-            self._tell(error)  # the segments stay, and with them the cursors
+            self._note(error)  # the segments stay, and with them the cursors
             return
         for segment in self._spent:
             _unlink(segment)
         self._spent.clear()
 
     def _recover(self) -> None:
-        gone = set(self.state.dropping)  # counted, but perhaps not yet deleted
+        done = set(self.state.dropping)  # counted, but perhaps not yet deleted
         for path in sorted(self.folder.iterdir()):
             if (number := path.name[:12]).isdigit():
                 self.state.number = max(self.state.number, int(number))
@@ -266,13 +269,13 @@ class Spool:
             elif match := _BATCH.fullmatch(path.name):
                 span = int(match["from_ms"]) / 1000, int(match["until_ms"]) / 1000
                 self._batches.append(Batch(match["id"], int(match["records"]), path.stat().st_size, *span, path))
-        for batch in [batch for batch in self._batches if batch.id in gone]:
+        for batch in [batch for batch in self._batches if batch.id in done]:
             self._remove(batch)
-        gone |= {batch.id for batch in self._batches}
+        done |= {batch.id for batch in self._batches}
         for path in sorted(self.folder.glob("*.seg")):
             sealed = self._sealed(path, _salvaged(path))
-            # Where its batch was made, or dropped and counted, only the cursors of a segment still matter.
-            self._publish(path, Sealed(cursors=sealed.cursors) if path.stem in gone else sealed)
+            # Where its batch was made, or dropped and counted, only the segment's cursors are still needed.
+            self._publish(path, Sealed(cursors=sealed.cursors) if path.stem in done else sealed)
         self._batches.sort(key=lambda batch: batch.id)
         self.state.dropping = []
         self._enforce()
@@ -287,14 +290,13 @@ def _salvaged(path: Path) -> list[Entry]:
 
 
 def _bound(folder: Path, bytes_max: int) -> None:
-    held = sorted(folder.iterdir(), reverse=True)
-    for path in held:
+    for path in sorted(folder.iterdir(), reverse=True):
         bytes_max -= path.stat().st_size
         if bytes_max < 0:
             path.unlink()
 
 
 def _unlink(path: Path) -> None:
-    # What cannot be deleted is sent once more by the next agent, with the id that the service knows.
+    # A file that cannot be deleted is sent again by the next agent, under an id that the service knows.
     with contextlib.suppress(OSError):
         path.unlink()

@@ -1,4 +1,4 @@
-"""What the agent remembers across its restarts, in one small file that is replaced as a whole."""
+"""What the agent keeps across its restarts, in one small file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Dropped(msgspec.Struct):
 
 
 class State(msgspec.Struct):
-    """The content of ``state.json``. It grows: unknown fields of a later version are passed over."""
+    """The content of ``state.json``. It grows: unknown fields of a later version are ignored."""
 
     number: int = 0  # of the newest segment
     cursors: dict[str, Any] = {}
     dropped: Dropped = msgspec.field(default_factory=Dropped)
     refused_batches: int = 0
-    rejected_records: int = 0  # of batches that the service took otherwise
-    dropping: list[str] = []  # batches that are counted as dropped and may still lie there
+    rejected_records: int = 0  # of batches that the service accepted otherwise
+    dropping: list[str] = []  # batches that are counted as dropped and may still be in the folder
 
 
 def load(path: Path) -> tuple[State, str]:
-    """Return the state, and why it had to begin anew; a damaged file is put aside, never guessed."""
+    """Return the state, and why it is a new one; a damaged file is put aside."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=State), ""
     except FileNotFoundError:
@@ -48,11 +48,11 @@ def load(path: Path) -> tuple[State, str]:
     except (OSError, msgspec.DecodeError) as error:
         with contextlib.suppress(OSError):
             path.rename(path.with_suffix(".damaged"))
-        return State(), f"{path} is not what was written ({error}): its counters and cursors begin anew"
+        return State(), f"{path} is not what was written ({error}): its counters and cursors start anew"
 
 
 def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write a file so that its name holds the old content or the new, never a part; raise OSError where it cannot be."""
+    """Write a file so that its name holds the old content or the new, never a part; raise OSError on failure."""
     new = path.with_name(path.name + ".tmp")
     try:
         with new.open("wb") as file:

@@ -1,6 +1,6 @@
-"""A collector in a process of its own: what enters a driver's library may never return, and must not take the agent along.
+"""A collector in a process of its own: a call into a driver's library may never return, and must not stop the agent.
 
-The agent asks over the child's stdin and reads what is yielded from its stdout, each message MessagePack behind its length:
+The agent writes to the child's stdin and reads its stdout, each message MessagePack behind its length:
 
     agent → child   [verb or nil, arguments, the collector's newest cursor]        a run
     child → agent   ["record", a block] ["readings", …] ["cursor", value]          then one of
@@ -31,8 +31,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from collectors.agent.backoff import Backoff
-from collectors.agent.runner import Overran
-from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run, Yielded, registered
+from collectors.agent.runner import LimitExceeded
+from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Run, Yielded, registered
 from collectors.live.sources.host import Host, Roots
 from collectors.records import Record, block
 from faulthound import child_command
@@ -41,12 +41,12 @@ LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
 READ_BYTES = 1 << 16
 DYING_SECONDS = 1.0
-NOTHING_SECONDS = 300.0  # for so long "there is nothing here" holds without a process that stands by
+NOTHING_SECONDS = 300.0  # for so long a device that is absent is not looked for again
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class _HostForm(msgspec.Struct):
-    """What of a host the child is told."""
+    """A host as the child receives it."""
 
     node: str
     roots: dict[str, str]
@@ -54,12 +54,12 @@ class _HostForm(msgspec.Struct):
     agent_pid: int
 
 
-class Failed(Exception):
-    """The child's collector failed, or the child did; the message is its own."""
+class WorkerFailed(Exception):
+    """The child's collector failed, or the child itself; the message says why."""
 
 
 class Worker:
-    """The agent's end: called like the collector itself."""
+    """The agent's end, called like the collector itself."""
 
     def __init__(self, collector: Collector, host: Host) -> None:
         self._collector, self._host = collector, host
@@ -67,43 +67,39 @@ class Worker:
         self._buffer = bytearray()
         self._waits = Backoff(1.0, 300.0, collector.name)
         self._killed = False
-        self._fruitful = False  # the child has yielded something since its start
-        self._nothing = ""  # why there was nothing, until the next child is started
+        self._has_yielded = False  # since the child's start
+        self._nothing = ""  # why the child found nothing, until the next one is started
         self._not_before = 0.0  # time.monotonic()
 
-    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
-        """Yield what one run in the child yields; raise what it raised, or ``Overran`` after it was killed."""
+    def __call__(self, request: Request | None) -> Iterator[Yielded]:
+        """Yield what one run in the child yields; raise what it raised, or ``LimitExceeded`` after it was killed."""
         deadline = time.monotonic() + self._collector.limit_seconds
         process = self._started()
         ended = False
         try:
-            self._ask(process, asked)
+            self._send(process, request)
             while (message := self._message(process, deadline))[0] in {"record", "readings", "cursor"}:
-                self._fruitful = True
+                self._has_yielded = True
                 yield from _yielded(message)
             ended = True
         finally:
-            if not ended:  # it hangs, it died, or what it sends is not understood: either way it is out of step
+            if not ended:  # it hangs, it died, or its message is not understood: the pipes are out of step
                 self.kill()
         if message[0] == "nothing":
-            self._rest(str(message[1]))
-            raise NothingToCollect(str(message[1]))
+            why = str(message[1])
+            if not self._has_yielded:  # no process is kept for a device that this node does not have
+                self.kill()
+                self._waits.reset()
+                self._nothing, self._not_before = why, time.monotonic() + NOTHING_SECONDS
+            raise NothingToCollect(why)
         self._waits.reset()
         if message[0] == "failed":
-            raise Failed(str(message[1]))
+            raise WorkerFailed(str(message[1]))
 
     def close(self) -> None:
         """End the child and close its pipes."""
         self.kill()
         self._forget()
-
-    def _rest(self, why: str) -> None:
-        """Keep no process for a device that this node does not have."""
-        if not self._fruitful:
-            self.kill()
-            self._waits.reset()
-            self._nothing = why
-            self._not_before = time.monotonic() + NOTHING_SECONDS
 
     def kill(self) -> None:
         """End the child, if it can be ended."""
@@ -118,16 +114,17 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             if self._killed:
-                raise Failed(f"process {self._process.pid} was killed and is still there: no second one beside it")
+                raise WorkerFailed(
+                    f"process {self._process.pid} was killed and is still there: no second one beside it"
+                )
             return self._process
         if (seconds := self._not_before - time.monotonic()) > 0:
             if self._nothing:
                 raise NothingToCollect(self._nothing)
-            raise Failed(
-                f"its process ended {self._waits.tries} times in a row: the next is started in {seconds:.0f} s"
-            )
+            tries = self._waits.tries
+            raise WorkerFailed(f"its process ended {tries} times in a row: the next is started in {seconds:.0f} s")
         self._forget()
-        self._killed = self._fruitful = False
+        self._killed = self._has_yielded = False
         self._nothing = ""
         self._process = _start(self._collector, self._host)
         return self._process
@@ -135,21 +132,17 @@ class Worker:
     def _forget(self) -> None:
         if self._process is not None:
             for pipe in (self._process.stdin, self._process.stdout):
-                with contextlib.suppress(OSError):  # what was still to be written into the pipe of the dead
+                with contextlib.suppress(OSError):  # unwritten bytes for a process that has ended
                     if pipe is not None:
                         pipe.close()
         self._process = None
         self._buffer.clear()
 
-    def _ask(self, process: subprocess.Popen[bytes], asked: Asked | None) -> None:
-        question = (
-            asked and asked.verb,
-            dict(asked.arguments) if asked else {},
-            self._host.cursor(self._collector.name),
-        )
+    def _send(self, process: subprocess.Popen[bytes], request: Request | None) -> None:
+        verb, arguments = (request.verb, dict(request.arguments)) if request else (None, {})
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died, which its answer will say
-            process.stdin.write(_framed(question))
+        with contextlib.suppress(BrokenPipeError):  # it has died, which reading its answer will show
+            process.stdin.write(_framed([verb, arguments, self._host.cursor(self._collector.name)]))
             process.stdin.flush()
 
     def _message(self, process: subprocess.Popen[bytes], deadline: float) -> list[Any]:
@@ -158,10 +151,10 @@ class Worker:
         while (message := _whole(self._buffer)) is None:
             ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise Overran(f"killed at its bound of {self._collector.limit_seconds:g} s")
+                raise LimitExceeded(f"killed at its bound of {self._collector.limit_seconds:g} s")
             data = os.read(pipe, READ_BYTES)
             if not data:
-                raise Failed(f"its process ended by itself: {_ending(process)}")
+                raise WorkerFailed(f"its process ended by itself: {_ending(process)}")
             self._buffer += data
         return message
 
@@ -170,7 +163,7 @@ def _start(collector: Collector, host: Host) -> subprocess.Popen[bytes]:
     roots = {name: str(getattr(host.roots, name)) for name in Roots.__slots__}
     options = {collector.name: dict(host.options.get(collector.name, {}))}
     form = msgspec.json.encode(_HostForm(host.node, roots, options, os.getpid())).decode()
-    # -E would lose PYTHONPATH; the token is nothing that a driver's library needs to see.
+    # -E would lose PYTHONPATH. A driver's library has no use for the token.
     environment = {name: value for name, value in os.environ.items() if name != "FAULTHOUND_TOKEN"}
     module = collector.make.__module__
     return subprocess.Popen(
@@ -207,7 +200,7 @@ def _whole(buffer: bytearray) -> list[Any] | None:
         return None
     (length,) = LENGTH.unpack_from(buffer)
     if length > MESSAGE_BYTES_MAX:
-        raise Failed(f"its process says a message of {length:,} bytes, more than {MESSAGE_BYTES_MAX:,}")
+        raise WorkerFailed(f"its process announces a message of {length:,} bytes, more than {MESSAGE_BYTES_MAX:,}")
     if len(buffer) < LENGTH.size + length:
         return None
     body = bytes(memoryview(buffer)[LENGTH.size : LENGTH.size + length])
@@ -219,42 +212,42 @@ def _whole(buffer: bytearray) -> list[Any] | None:
 
 
 def main(module: str, name: str, form: str) -> None:
-    """Run one collector for the agent that started this process, until it is gone."""
-    told = msgspec.json.decode(form, type=_HostForm)
-    # What the agent may do to itself it does to its children: a hung driver call must not outlive it.
+    """Run one collector for the agent that started this process, until the agent ends."""
+    given = msgspec.json.decode(form, type=_HostForm)
+    # A hung driver call must not outlive the agent.
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != told.agent_pid:  # it died before that call
+    if os.getppid() != given.agent_pid:  # the agent died before that call
         return
     # A library that prints must not print into the pipe.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's; it ends its children
     importlib.import_module(module)
-    roots = Roots(**{root: Path(path) for root, path in told.roots.items()})
-    host = Host(node=told.node, roots=roots, options=told.options)
+    roots = Roots(**{root: Path(path) for root, path in given.roots.items()})
+    host = Host(node=given.node, roots=roots, options=given.options)
     run: Run | None = None
-    while (question := _question(sys.stdin.buffer)) is not None:
-        verb, arguments, cursor = question
+    while (request := _request(sys.stdin.buffer)) is not None:
+        verb, arguments, cursor = request
         host.cursors[name] = cursor
         try:
             run = run or registered(name).make(host)
-            for yielded in run(Asked(verb, arguments) if verb else None) or ():
-                answers.write(_framed(_told(yielded)))
+            for yielded in run(Request(verb, arguments) if verb else None) or ():
+                answers.write(_framed(_message_of(yielded)))
             answers.write(_framed(["end"]))
         except NothingToCollect as nothing:
             answers.write(_framed(["nothing", str(nothing)]))
-        except Exception as error:  # noqa: BLE001 (the agent counts and tells it)
+        except Exception as error:  # noqa: BLE001 (the agent counts and reports it)
             answers.write(_framed(["failed", f"{type(error).__name__}: {error}"]))
 
 
-def _question(pipe: BinaryIO) -> list[Any] | None:
+def _request(pipe: BinaryIO) -> list[Any] | None:
     header = pipe.read(LENGTH.size)
     if len(header) < LENGTH.size:
         return None
     return msgspec.msgpack.decode(pipe.read(LENGTH.unpack(header)[0]), type=list[Any])
 
 
-def _told(yielded: object) -> list[Any]:
+def _message_of(yielded: object) -> list[Any]:
     if isinstance(yielded, Record):
         return ["record", block.encode([yielded])]
     if isinstance(yielded, Cursor):

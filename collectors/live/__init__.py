@@ -1,11 +1,11 @@
-"""One collector a file: what a node shows of itself and of the job on it, read from outside the job.
+"""The collectors, one a file: what a node shows of itself and of the job on it, read from outside the job.
 
-A collector registers itself with ``@collector``; nothing else is edited to add one. It is made once with the ``Host`` and
-then called every ``every_seconds``. A run has one of three outcomes: it yields; it raises ``NothingToCollect`` (there is
-no GPU here: quiet, counted, told as coverage); it raises anything else (logged once per change, counted). A run that is
-still going after ``limit_seconds`` is counted as overrun; it keeps nobody waiting but itself.
+A collector registers itself with ``@collector``; no list is edited to add one. It is made once with the ``Host`` and called
+every ``every_seconds``. A run yields, or raises ``NothingToCollect`` (no GPU here: counted, not logged), or raises another
+exception (counted, logged on change). A run that exceeds ``limit_seconds`` is counted as overrun and delays no other.
 
-What is read is sent as it was read: raw counters, no thresholds, nothing derived.
+Values are sent as they were read: raw counters, no thresholds, nothing derived. What several collectors read is in
+``sources``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collectors.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """One tick of sampled values: ``values[d][m]`` of device d and metric m, None where it was not read.
+    """One tick of sampled values: ``values[d][m]`` of device d and metric m, None where not read.
 
     The agent packs the ticks between two shipments into one ``Samples`` record a scope. ``type`` is that of all values:
     ``<f4`` for gauges, ``<i8`` for counters. ``at``: UTC seconds, None for the start of the run.
@@ -39,33 +39,33 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the collector is in its source; kept together with the records before it, so that none comes twice.
+    """The collector's position in its source, kept together with the records before it, so that none is sent twice.
 
-    ``Host.cursor(name)`` gives the newest back, after a restart too.
+    ``Host.cursor(name)`` returns the newest, after a restart too.
     """
 
     value: Any  # what JSON can hold
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A command that wants a run now: its verb and arguments. An ordinary run has none."""
+class Request:
+    """A command that asks for a run now: its verb and arguments. An ordinary run has none."""
 
     verb: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def wants(self, rank: int | None, job: str | None) -> bool:
-        """Say whether it is about this rank: ``ranks`` and ``job`` narrow it, for two jobs on a node have the same ranks."""
+    def covers(self, rank: int | None, job: str | None) -> bool:
+        """Return whether it asks for this rank: ``ranks`` and ``job`` narrow it, as two jobs on a node share rank numbers."""
         ranks, of = self.arguments.get("ranks"), self.arguments.get("job")
         return (not isinstance(ranks, list) or rank in ranks) and (of is None or job == of)
 
 
 Yielded = Record | Readings | Cursor
-Run = Callable[[Asked | None], Iterable[Yielded]]
+Run = Callable[[Request | None], Iterable[Yielded]]
 
 
 class NothingToCollect(Exception):
-    """There is nothing of this kind here, or nothing new that the run could have read; the message says what is missing."""
+    """Nothing of this kind is here, or nothing new could be read; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class Collector:
     """A registered collector; ``make(host)`` returns what is called at every run."""
 
     name: str
-    gives: str  # what it tells, one line
+    gives: str  # what it reads, one line
     every_seconds: float
     limit_seconds: float
     make: Callable[[Host], Run] = field(compare=False)
-    own_process: bool = False  # it enters a driver's library: a call that never returns must not take the agent along
-    answers: tuple[str, ...] = ()  # the commands that it runs at once for, "stacks" for example
+    own_process: bool = False  # it calls a driver's library: a call that never returns must not stop the agent
+    answers: tuple[str, ...] = ()  # verbs of commands for which it runs at once, such as "stacks"
 
 
 _collectors: dict[str, Collector] = {}
@@ -105,7 +105,7 @@ def collector(
 
 
 def registered(name: str) -> Collector:
-    """Return one collector, whose module is imported; the others need not be."""
+    """Return one collector, whose module must be imported."""
     return _collectors[name]
 
 

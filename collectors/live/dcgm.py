@@ -11,7 +11,7 @@ import msgspec
 
 from collectors.formats.dcgm.dcgm_series import gather
 from collectors.formats.series_table import Table
-from collectors.live import Asked, NothingToCollect, Readings, Yielded, collector
+from collectors.live import NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.records import Device
 
@@ -42,7 +42,7 @@ class DcgmCollector:
         self._told: tuple[Device, ...] = ()
         self._told_at = float("-inf")
 
-    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, asked: Request | None) -> Iterator[Yielded]:
         """Yield the values of one scrape, and the GPUs' names at the start, on change and hourly."""
         del asked  # it answers no command of its own
         now = self._clock.monotonic()

@@ -1,7 +1,7 @@
 """The node's links, and the job's connections over them: ports, interfaces, and each edge to a peer.
 
-A slow or lossy link seldom shows in any rank's own timing (all wait alike), but the retransmits and round-trip times of
-the edges that touch it stand out: who is at both ends of the bad edges is the answer.
+A slow or lossy link seldom shows in one rank's timing, because all ranks wait alike. The retransmits and round-trip times of
+the edges over it do show: the link is common to the bad edges.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.ports import PORTS_LIMIT, SKIPPED_INTERFACES, infiniband, network
-from collectors.live.sources.repeating import Bounds, Devices
-from collectors.live.sources.rows import tick
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.reporting import ChangedDevices, LimitReports, tick
 from collectors.live.sources.sockets import Connection, connections, networks, socket_inodes
-from collectors.live.sources.training import TrainingProcess
 
 EDGES_LIMIT = 256  # of all training processes of a node: rings and trees of eight ranks have some dozens
 
@@ -31,10 +30,10 @@ class Fabric:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._devices = Devices(host.clock)
-        self._bounds = Bounds(host.clock)
+        self._devices = ChangedDevices(host.clock)
+        self._bounds = LimitReports(host.clock)
 
-    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield one tick of every port, interface and edge."""
         nothing = True
         for one in self._links():
@@ -66,13 +65,13 @@ class Fabric:
         found = [one for one in found if one.inode in owners]
         kept = sorted(sorted(found, key=_matters, reverse=True)[:most], key=lambda one: one.edge)
         yield from tick("socket", {one.edge: _row(one, owners[one.inode]) for one in kept})
-        what = f"connections of training processes are left out, those over which least went (bound {most})"
+        what = f"connections of training processes are left out, those with the fewest bytes (bound {most})"
         yield from self._bounds.left_out("connections", len(found) - len(kept), what)
         if failures:
             raise failures[0]
 
     def _connections(self, training: tuple[TrainingProcess, ...]) -> tuple[list[Connection], list[OSError]]:
-        """Ask every network that a training process is in; one that cannot be asked does not cost the others."""
+        """Ask every network namespace that a training process is in; one that cannot be asked does not stop the others."""
         found: list[Connection] = []
         failures: list[OSError] = []
         for place in networks(map(self._process, training), self._host.roots.proc / "self"):
@@ -87,7 +86,7 @@ class Fabric:
 
 
 def _matters(one: Connection) -> tuple[bool, int, str]:
-    """Order by what is kept where there are too many: edges to other nodes before those within, busy before idle."""
+    """Order by what is kept where there are too many: edges to other nodes before local ones, busy before idle."""
     moved = one.readings.get("bytes_sent_total", 0) + one.readings.get("bytes_received_total", 0)
     return one.leaves_the_node, moved, one.edge
 

@@ -14,10 +14,10 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
-from collectors.live.sources.nvml_identity import Gpu, Naming
-from collectors.live.sources.nvml_library import ABSENT, UNINITIALIZED, Asking, Nvml
+from collectors.live.sources.nvml_identity import Gpu, GpuNames
+from collectors.live.sources.nvml_library import ABSENT, UNINITIALIZED, DeviceCalls, Nvml
 from collectors.live.sources.nvml_values import COUNTER_METRICS, GAUGE_METRICS, LINK_METRICS, read, read_link
 from collectors.records import DeviceState, KernelEvent
 
@@ -48,7 +48,7 @@ class GpuCollector:
         self._events: Any = None
         self._devices_at = self._links_at = float("-inf")
 
-    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, asked: Request | None) -> Iterator[Yielded]:
         """Yield the GPUs' names where due, then their values, states, processes and Xids."""
         del asked  # it answers no command of its own
         now = self._host.clock.monotonic()
@@ -83,7 +83,7 @@ class GpuCollector:
         if not count and not known:
             self._close()
             raise NothingToCollect("the NVIDIA driver knows no GPU")
-        naming, states = Naming.of(nvml, known, self._host.roots.proc), {gpu.id: gpu.state for gpu in known}
+        naming, states = GpuNames.of(nvml, known, self._host.roots.proc), {gpu.id: gpu.state for gpu in known}
         gpus = []
         for index in range(count):
             if index in self._avoided:
@@ -134,7 +134,7 @@ class GpuCollector:
                 continue
             if careful:
                 yield self._cursor(asking=gpu.index)
-            asking = Asking(nvml, gpu.index, gpu.handle)
+            asking = DeviceCalls(nvml, gpu.index, gpu.handle)
             asking.open()
             gpu.handle = asking.handle
             rows.append(read(asking))
@@ -167,7 +167,7 @@ class GpuCollector:
         except nvml.api.NVMLError:
             return
         for gpu in self._gpus:
-            Asking(nvml, gpu.index, gpu.handle).call("nvmlDeviceRegisterEvents", xid, self._events)
+            DeviceCalls(nvml, gpu.index, gpu.handle).call("nvmlDeviceRegisterEvents", xid, self._events)
 
     def _xids(self, nvml: Nvml) -> Iterator[Yielded]:
         by_handle = {_address(gpu.handle): gpu for gpu in self._gpus if gpu.handle is not None}
@@ -196,7 +196,7 @@ class GpuCollector:
             gpu.handle = None
 
 
-def _processes(asking: Asking) -> Sequence[Any]:
+def _processes(asking: DeviceCalls) -> Sequence[Any]:
     # By the name of each form: the bindings' own choice of one raises no NVMLError where the driver is older than they.
     forms = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
     return next((found for form in forms if (found := asking.call(form)) is not None), ())

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources import cgroups, clock_offset, host_counters
-from collectors.live.sources.blocked_tasks import blocked
 from collectors.live.sources.host import Host
-from collectors.live.sources.mounts import ANSWER_SECONDS, MOUNTS_LIMIT, Answer, RemoteMounts, fill, mounts
-from collectors.live.sources.repeating import Bounds, Devices
-from collectors.live.sources.rows import tick
-from collectors.records import Device, DeviceState
+from collectors.live.sources.mounts import ANSWER_SECONDS, MOUNTS_LIMIT, MountAnswer, RemoteMounts, fill, mounts
+from collectors.live.sources.proc_stat import TICKS_A_SECOND, stat_of, wait_channel
+from collectors.live.sources.reporting import ChangedDevices, LimitReports, tick
+from collectors.live.sources.system_files import process_ids
+from collectors.records import Device, DeviceState, ProcessState
 
-SLOW_SECONDS = 25.0  # what costs more, or changes slowly, is read once in so long: every third run by default
-BLOCKED_LIMIT = 256  # tasks in state D that are told of in one run
+SLOW_SECONDS = 25.0  # parts that cost more or change slowly are read at most so often: every third run by default
+BLOCKED_LIMIT = 256  # tasks in state D that are reported in one run
 
 Part = Callable[[], Iterable[Yielded]]
 
@@ -27,17 +27,17 @@ Part = Callable[[], Iterable[Yielded]]
     limit_seconds=15.0,
 )
 class HostLoad:
-    """Reads /proc, /sys and the clock. A part that fails does not cost the others their turn."""
+    """Reads /proc, /sys and the clock. A part that fails does not stop the others."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._devices = Devices(host.clock)
-        self._bounds = Bounds(host.clock)
+        self._devices = ChangedDevices(host.clock)
+        self._bounds = LimitReports(host.clock)
         self._remote = RemoteMounts(float(host.option("host", "mount_seconds", ANSWER_SECONDS)))
         self._mount_states: dict[str, str] = {}
         self._slow_at = 0.0  # seconds since boot
 
-    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield one tick of each part that is due."""
         if not (self._host.roots.proc / "stat").exists():
             raise NothingToCollect(f"there is no {self._host.roots.proc}/stat")
@@ -86,35 +86,50 @@ class HostLoad:
         yield from tick("clock", {"": {**clock_offset.by_kernel(), **clock_offset.by_chrony(program)}}, "<f4")
 
     def _blocked(self) -> Iterator[Yielded]:
-        """Tell of blocked tasks that do not train; those that do are told of with their rank by ``process``."""
+        """Yield blocked tasks that do not train; collector ``process`` reports those that do, with their ranks."""
         training = {process.pid for process in self._host.training()}
-        tasks = [task for task in blocked(self._host.roots.proc, self._host.clock) if task.pid not in training]
+        tasks = [task for task in self._blocked_tasks() if task.pid not in training]
         yield from tasks[:BLOCKED_LIMIT]
-        what = f"tasks in state D are not told of one by one (bound {BLOCKED_LIMIT})"
+        what = f"tasks in state D are not reported one by one (bound {BLOCKED_LIMIT})"
         yield from self._bounds.left_out("tasks", len(tasks[BLOCKED_LIMIT:]), what)
+
+    def _blocked_tasks(self) -> Iterator[ProcessState]:
+        proc, clock = str(self._host.roots.proc), self._host.clock
+        for pid in process_ids(proc):
+            stat = stat_of(proc, pid)
+            if stat is not None and stat.state == "D":
+                elapsed = max(clock.monotonic() - stat.start_ticks / TICKS_A_SECOND, 0.0)
+                yield ProcessState(
+                    source="/proc",
+                    pid=pid,
+                    state="D",
+                    wait_channel=wait_channel(proc, pid),
+                    elapsed_seconds=round(elapsed, 2),
+                    started_at=round(clock.now() - elapsed, 2),
+                    command=stat.name,
+                    parent_pid=stat.parent_pid,
+                )
 
     def _mounts(self) -> Iterator[Yielded]:
         found = mounts(self._host.roots.proc, self._host.roots.files)
         local, remote = [one for one in found if one.local], [one for one in found if one.remote]
         sizes, seconds = fill(local[:MOUNTS_LIMIT]), {}
-        for answer in self._remote.look(remote[:MOUNTS_LIMIT]):
+        for answer in self._remote.check(remote[:MOUNTS_LIMIT]):
             seconds[answer.mount.point] = {"answer_seconds": answer.seconds}
             sizes |= {answer.mount.point: answer.sizes} if answer.sizes else {}
             yield from self._mount(answer)
         yield from tick("mount", dict(sorted(seconds.items())), "<f4")
         yield from tick("filesystem", sizes)
         left_out = sum(len(mounted[MOUNTS_LIMIT:]) for mounted in (local, remote))
-        yield from self._bounds.left_out(
-            "mounts", left_out, f"mounts are not asked (bound {MOUNTS_LIMIT} of each kind)"
-        )
+        what = f"mounts are not checked (bound {MOUNTS_LIMIT} of each kind)"
+        yield from self._bounds.left_out("mounts", left_out, what)
 
-    def _mount(self, answer: Answer) -> Iterator[Yielded]:
-        """Say which server a mount is of, and that it changed how it answers."""
+    def _mount(self, answer: MountAnswer) -> Iterator[Yielded]:
+        """Yield the mount with its server, and how it answers where that has changed."""
         mount = answer.mount
         attributes = {"type": mount.type, "source": mount.source[:200]}
-        yield from self._devices.changed(
-            [Device(type="mount", id=mount.point, name=mount.source, attributes=attributes)]
-        )
+        device = Device(type="mount", id=mount.point, name=mount.source, attributes=attributes)
+        yield from self._devices.changed([device])
         if self._mount_states.get(mount.point) != answer.state:
             self._mount_states[mount.point] = answer.state
-            yield DeviceState(device=mount.point, state=answer.state, text=answer.said)
+            yield DeviceState(device=mount.point, state=answer.state, text=answer.output)

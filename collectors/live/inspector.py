@@ -17,11 +17,11 @@ from pathlib import Path
 
 from collectors.formats.nccl.inspector_series import gather as gather_series
 from collectors.formats.nccl.inspector_timings import gather, thinned
-from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import open_files, seen_by
+from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
-from collectors.live.sources.training import TrainingProcess
 from collectors.records import Record, Unread
 
 FILE_BYTES = 2 << 20  # of one process's log in one run: some 5,000 operations
@@ -48,7 +48,7 @@ class Inspector:
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
         self.owners: dict[str, TrainingProcess] = {}  # by key of the file
 
-    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield what was written since the last run."""
         self.tails.resume(self.host.cursor("inspector"))
         files = self._logs()

@@ -16,7 +16,7 @@ import msgspec
 
 from collectors.formats import Input
 from collectors.formats.kernel_log.kernel_log import Parser
-from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
+from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.kernel_sources import Journal, Kmsg, Line, Source
 from collectors.records import KernelEvent, Record, Unread
@@ -83,7 +83,7 @@ class Kernel:
         self._lost_untold = 0
         self._lost_told_at: float | None = None
 
-    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield the new events, what was lost, and how far the log was read."""
         source = self._source or self._open()
         yield from self._flood.rest()  # of a run that failed, or was cut at its bound

@@ -1,13 +1,13 @@
-"""Which ranks of which jobs are on this node, and where: told when it changes, and every minute."""
+"""Which ranks of which jobs run on this node, and as which processes: on change, and every minute."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from collectors.live import Asked, NothingToCollect, Yielded, collector
+from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import Members, Placement, Unread
 
 AGAIN_SECONDS = 60.0
@@ -18,48 +18,46 @@ Attempt = tuple[str, int]
 @collector(
     "placement", gives="which ranks of which jobs run here, as which process", every_seconds=5.0, limit_seconds=5.0
 )
-class Placed:
-    """Tells of each attempt's ranks when they change, and again every minute."""
+class Placements:
+    """Reports each attempt's ranks when they change, and every minute."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._told: dict[Attempt, tuple[float, Placement]] = {}
+        self._reported: dict[Attempt, tuple[float, Placement]] = {}
         self._unreadable = 0
 
-    def __call__(self, asked: Asked | None) -> Iterable[Yielded]:
+    def __call__(self, request: Request | None) -> Iterable[Yielded]:
         """Yield the placements that are due."""
         found = self._host.training()
         yield from self._unread()
         if not found:
-            self._told.clear()
-            refused = f"; {self._unreadable} Python processes may not be looked at" if self._unreadable else ""
+            self._reported.clear()
+            refused = f"; {self._unreadable} Python processes may not be read" if self._unreadable else ""
             raise NothingToCollect(f"no process here has a rank in its environment{refused}")
         attempts: dict[Attempt, list[TrainingProcess]] = defaultdict(list)
         for process in found:
             attempts[process.job or "", process.attempt or 0].append(process)
-        self._told = {attempt: told for attempt, told in self._told.items() if attempt in attempts}
+        self._reported = {attempt: last for attempt, last in self._reported.items() if attempt in attempts}
         now = self._host.clock.monotonic()
         for attempt, processes in attempts.items():
             placement = _placement(self._host.node, processes)
-            told_at, told = self._told.get(attempt, (now, None))
-            if asked is not None or placement != told or now - told_at >= AGAIN_SECONDS:
-                self._told[attempt] = now, placement
+            reported_at, reported = self._reported.get(attempt, (now, None))
+            if request is not None or placement != reported or now - reported_at >= AGAIN_SECONDS:
+                self._reported[attempt] = now, placement
                 yield placement
 
     def _unread(self) -> Iterator[Unread]:
-        """Say once that some processes may train and may not be looked at."""
-        count, before = self._host.census.unreadable, self._unreadable
+        """Report once that some processes may train and may not be read."""
+        count, before = self._host.process_table.unreadable, self._unreadable
         self._unreadable = count
         if count > before:
-            reason = (
-                f"{count} Python processes' environments may not be read, so that their ranks are not seen: run the"
-            )
-            reason += " agent as root or with CAP_SYS_PTRACE"
+            reason = f"{count} Python processes' environments may not be read, so their ranks are not seen"
+            reason += ": run the agent as root or with CAP_SYS_PTRACE"
             yield Unread(source=f"{self._host.roots.proc}/PID/environ", outcome="refused", reason=reason)
 
 
 def _placement(node: str, processes: Sequence[TrainingProcess]) -> Placement:
-    """One attempt's ranks on this node; of two processes with one rank and role the younger, the other is a leftover."""
+    """Return one attempt's ranks on this node; of two processes with one rank and role the younger, the older is a leftover."""
     newest = {(one.rank, one.role): one for one in sorted(processes, key=lambda one: (one.start_ticks, one.pid))}
     ranked = [newest[key] for key in sorted(newest, key=lambda key: (key[0], key[1] or ""))]
     sizes = [one.world_size for one in ranked if one.world_size is not None]

@@ -1,7 +1,7 @@
-"""Every rank's process and what it started: alive, stopped, stuck in the kernel, or ended, and who ended first.
+"""Every rank's process and those below it: running, stopped, stuck in the kernel, or ended, and which ended first.
 
-Life and death are looked at every second: it costs one line of /proc a rank. What changes slowly is read every ten
-seconds, and of data-loader workers and other children every minute.
+Ends and stops are read every second, which costs one line of /proc a rank; slow values every ten seconds, and those of
+data-loader workers and other children every minute.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded, collector
-from collectors.live.sources.exits import End, Exits
+from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
+from collectors.live.sources.exits import ExitWatcher, ProcessExit
 from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import (
     PAGE_BYTES,
@@ -21,16 +21,17 @@ from collectors.live.sources.proc_stat import (
     Stat,
     booted_at,
     callable_by_number,
-    read,
     stat_of,
+    still_runs,
+    wait_channel,
 )
-from collectors.live.sources.small_files import pairs, text
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.system_files import pairs, text
 from collectors.records import ProcessState
 
 STATES_EVERY_SECONDS = 10.0
 CHILDREN_EVERY_SECONDS = 60.0
-LISTEN_SECONDS = 0.8  # of a run, where the kernel does not tell the instants of exits
+LISTEN_SECONDS = 0.8  # of a run, where the kernel does not report the instants of exits
 MOST_CHILDREN = 1_024  # of all ranks together
 
 GAUGES = ("resident_bytes", "threads")
@@ -42,9 +43,9 @@ class _Followed:
     """One process that is followed to its end: a rank's, or one below it."""
 
     owner: TrainingProcess
-    stat: Stat  # as of the newest look
+    stat: Stat  # the newest
     child: bool
-    watched: bool  # by a pidfd, which tells of its end
+    watched: bool  # by a pidfd, which reports its end
     stopped: bool = False
 
 
@@ -55,39 +56,39 @@ class _Followed:
     limit_seconds=5.0,
 )
 class Processes:
-    """Follows the training processes, and what is below them, from the first sight to the end."""
+    """Follows the training processes, and those below them, to their ends."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._proc = str(host.roots.proc)
         self._booted_at = booted_at(host.roots.proc)
-        self._exits = Exits()
+        self._exits = ExitWatcher()
         self._followed: dict[int, _Followed] = {}
-        self._untold: deque[ProcessState] = deque()  # ends, each heard of once: a run may be cut
+        self._ends_to_report: deque[ProcessState] = deque()  # an end is read once, and a run may be cut
         self._seen: tuple[TrainingProcess, ...] | None = None
         self._states_at = self._children_at = float("-inf")
         self._kept: list[list[Any]] | None = None
 
-    def __call__(self, asked: Asked | None) -> Iterable[Yielded]:
+    def __call__(self, request: Request | None) -> Iterable[Yielded]:
         """Yield ends and stops at once, states and readings when they are due."""
-        told = False
-        for one in self._run(hurry=asked is not None):
-            told = True
+        empty = True
+        for one in self._run(all_due=request is not None):
+            empty = False
             yield one
-        if not told and not self._followed:
+        if empty and not self._followed:
             raise NothingToCollect("no training process runs here")
 
-    def _run(self, *, hurry: bool) -> Iterator[Yielded]:
+    def _run(self, *, all_due: bool) -> Iterator[Yielded]:
         if self._kept is None:
             yield from self._missed()
         yield from self._ends()
         self._follow()
         now = self._host.clock.monotonic()
-        states = hurry or now - self._states_at >= STATES_EVERY_SECONDS
-        children = hurry or now - self._children_at >= CHILDREN_EVERY_SECONDS
+        states = all_due or now - self._states_at >= STATES_EVERY_SECONDS
+        children = all_due or now - self._children_at >= CHILDREN_EVERY_SECONDS
         for one in tuple(self._followed.values()):
             if not one.child or children or not one.watched:
-                yield from self._look(one, due=children if one.child else states)
+                yield from self._state(one, due=children if one.child else states)
         if states:
             self._states_at = now
             yield from self._readings()
@@ -96,27 +97,25 @@ class Processes:
         yield from self._cursor()
 
     def _missed(self) -> Iterator[ProcessState]:
-        """Yield the ranks that ended while no agent was looking; nobody can tell any more how."""
+        """Yield the ranks that ended while no agent ran; how they ended is unknown."""
         self._kept = _kept(self._host)
         for pid, start_ticks, rank, job, attempt, role in self._kept:
             stat = stat_of(self._proc, pid)
             if stat is None or stat.start_ticks != start_ticks:
-                yield ProcessState(
-                    source="process", pid=pid, state="X", rank=rank, job=job, attempt=attempt, role=role,
-                    started_at=self._started_at(start_ticks),
-                )  # fmt: skip
+                of = {"rank": rank, "job": job, "attempt": attempt, "role": role}
+                yield ProcessState(source="process", pid=pid, state="X", started_at=self._started_at(start_ticks), **of)
 
     def _ends(self) -> Iterator[ProcessState]:
-        """Yield who has ended since the last run, in the order of their ends where the kernel tells it."""
+        """Yield the processes that ended since the last run, in the order of their ends where the kernel reports it."""
         ended = self._exits.ended(LISTEN_SECONDS if self._followed and not self._exits.exact else 0.0)
         for pid, end in sorted(ended.items(), key=lambda item: (-item[1].ago_seconds, item[0])):
             if (one := self._followed.get(pid)) is not None:
                 status = _zombie_status(stat_of(self._proc, pid), one) if end.status is None else end.status
-                self._untold.append(self._end(one, End(status, end.ago_seconds)))
-        while self._untold:
-            yield self._untold.popleft()
+                self._ends_to_report.append(self._end(one, ProcessExit(status, end.ago_seconds)))
+        while self._ends_to_report:
+            yield self._ends_to_report.popleft()
 
-    def _end(self, one: _Followed, end: End) -> ProcessState:
+    def _end(self, one: _Followed, end: ProcessExit) -> ProcessState:
         del self._followed[one.stat.pid]
         clock = self._host.clock
         return self._row(
@@ -130,7 +129,7 @@ class Processes:
         )
 
     def _follow(self) -> None:
-        """Begin to follow what is new among the training processes and below them."""
+        """Begin to follow the new training processes and those below them."""
         if (found := self._host.training()) is self._seen:
             return
         self._seen = found
@@ -141,15 +140,14 @@ class Processes:
                 self._begin(owner, stat, child=False)
         children = sum(one.child for one in self._followed.values())
         for owner in found:
-            for stat in self._host.census.below(owner.pid)[: max(0, MOST_CHILDREN - children)]:
+            for stat in self._host.process_table.descendants(owner.pid)[: max(0, MOST_CHILDREN - children)]:
                 children += self._begin(owner, stat, child=True)
 
     def _leave(self, ranks: set[tuple[int, int]]) -> None:
-        """Let go of what was taken for a rank too early, a launcher, and lives on; its end is nothing to a rank."""
+        """Stop following a launcher that was taken for a rank and still runs: its end is not a rank's."""
         for one in tuple(self._followed.values()):
-            if (one.owner.pid, one.owner.start_ticks) not in ranks and _alive(
-                stat_of(self._proc, one.owner.pid), one.owner
-            ):
+            owner = one.owner
+            if (owner.pid, owner.start_ticks) not in ranks and still_runs(self._proc, owner):
                 self._exits.forget(one.stat.pid)
                 del self._followed[one.stat.pid]
 
@@ -159,52 +157,44 @@ class Processes:
             return False
         watched = callable_by_number(self._host.roots.proc, stat.pid) and self._exits.watch(stat.pid)
         now = stat_of(self._proc, stat.pid)
-        if now is None or now.start_ticks != stat.start_ticks:  # its number is already another's
+        if now is None or now.start_ticks != stat.start_ticks:  # its id is already another's
             self._exits.forget(stat.pid)
             return False
         self._followed[stat.pid] = _Followed(owner, now, child, watched)
         return True
 
-    def _look(self, one: _Followed, *, due: bool) -> Iterator[ProcessState]:
+    def _state(self, one: _Followed, *, due: bool) -> Iterator[ProcessState]:
         stat = stat_of(self._proc, one.stat.pid)
         if stat is None or stat.start_ticks != one.stat.start_ticks or stat.ended:
             if not one.watched:
-                yield self._end(one, End(_zombie_status(stat, one), 0.0))
+                yield self._end(one, ProcessExit(_zombie_status(stat, one), 0.0))
             return
         one.stat = stat
         if due or (stat.state == "T") != one.stopped:
             one.stopped = stat.state == "T"
             killed = None if one.child else self._oom_kills()
-            yield self._row(one, state=stat.state, wait_channel=self._wait_channel(stat.pid), oom_kills_total=killed)
+            yield self._row(
+                one, state=stat.state, wait_channel=wait_channel(self._proc, stat.pid), oom_kills_total=killed
+            )
 
-    def _row(self, one: _Followed, **told: Any) -> ProcessState:
-        owner, stat = one.owner, one.stat
+    def _row(self, one: _Followed, **more: Any) -> ProcessState:
+        stat = one.stat
         return ProcessState(
             source="process",
-            job=owner.job,
-            attempt=owner.attempt,
-            rank=owner.rank,
-            role=owner.role,
             pid=stat.pid,
             parent_pid=stat.parent_pid if one.child else None,
-            command=stat.name,  # the whole command may hold a key, and reading it may wait for a stuck process
+            command=stat.name,  # the command line may hold a key, and reading it may wait for a stuck process
             started_at=self._started_at(stat.start_ticks),
             cpu_seconds=stat.cpu_ticks / TICKS_A_SECOND,
-            **told,
+            **one.owner.of_records,
+            **more,
         )
 
     def _started_at(self, start_ticks: int) -> float | None:
         return None if self._booted_at is None else self._booted_at + start_ticks / TICKS_A_SECOND
 
-    def _wait_channel(self, pid: int) -> str | None:
-        try:
-            told = read(f"{self._proc}/{pid}/wchan", 128).decode("ascii", "replace").strip()
-        except OSError:
-            return None
-        return told if told not in {"", "0"} else None
-
     def _oom_kills(self) -> int | None:
-        """Return how often the kernel has killed for memory; it counts one before it sends the signal."""
+        """Return how often the kernel has killed for memory; it counts before it sends the signal."""
         return pairs(text(f"{self._proc}/vmstat")).get("oom_kill")
 
     def _readings(self) -> Iterator[Readings]:
@@ -217,7 +207,7 @@ class Processes:
             yield Readings("process", devices, COUNTERS, counters, "<i8")
 
     def _cursor(self) -> Iterator[Cursor]:
-        """Keep who is followed, so that an agent that was away can say who is gone."""
+        """Keep the ranks that are followed, so that the next agent can report which ended before its start."""
         kept = [
             [one.stat.pid, one.stat.start_ticks, one.owner.rank, one.owner.job, one.owner.attempt, one.owner.role]
             for one in self._followed.values()
@@ -228,12 +218,8 @@ class Processes:
             yield Cursor({"boot_id": self._host.boot_id, "ranks": kept})
 
 
-def _alive(stat: Stat | None, process: TrainingProcess) -> bool:
-    return stat is not None and stat.start_ticks == process.start_ticks and not stat.ended
-
-
 def _kept(host: Host) -> list[list[Any]]:
-    """Return the ranks that the last agent of this boot followed; what it kept in another shape is passed over."""
+    """Return the ranks that the last agent of this boot followed; a row of another shape is ignored."""
     cursor = host.cursor("process")
     if not isinstance(cursor, dict) or cursor.get("boot_id") != host.boot_id:
         return []
@@ -243,7 +229,7 @@ def _kept(host: Host) -> list[list[Any]]:
 
 
 def _zombie_status(stat: Stat | None, one: _Followed) -> int | None:
-    """Return the exit status in /proc/PID/stat of a process that nobody has waited for; 0 is also what hides it."""
+    """Return the exit status in the stat line of a zombie; 0 may also mean that we may not read it."""
     if stat is None or stat.start_ticks != one.stat.start_ticks or not stat.ended:
         return None
     return stat.exit_status if stat.exit_status or os.geteuid() == 0 else None

@@ -16,10 +16,10 @@ import msgspec
 
 from collectors.formats import Input
 from collectors.formats.nccl import ras_json, ras_text
-from collectors.live import Asked, NothingToCollect, Yielded, collector
-from collectors.live.sources.asking import NoAnswer, Silent, connected, line, until_end
+from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.socket_requests import RequestFailed, RequestTimedOut, connected, line, until_end
 from collectors.records import RasCommunicator, RasPeerDead, Record, Unread
 
 DEFAULT_ADDRESS = "127.0.0.1:28028"
@@ -56,15 +56,15 @@ class Ras:
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, asked: Request | None) -> Iterator[Yielded]:
         """Yield the communicators and the lost processes of each job that RAS tells of."""
         jobs = list(self._jobs(everywhere=asked is not None))
-        failures: list[NoAnswer] = []
+        failures: list[RequestFailed] = []
         for job in jobs[:MOST_ADDRESSES]:
             try:
                 yield from self._reported(job)
-            except NoAnswer as error:
-                failures.append(NoAnswer(f"{job.address}: {error}"))
+            except RequestFailed as error:
+                failures.append(RequestFailed(f"{job.address}: {error}"))
         refused = [error for error in failures if str(error).endswith("Connection refused")]
         if failures != refused:
             raise next(error for error in failures if error not in refused)
@@ -113,14 +113,14 @@ def _ask(address: str, deadline: float) -> tuple[bytes, bool, Reader]:
     """Return RAS's answer, whether it was cut, and what reads it."""
     try:
         data, cut = _conversation(address, deadline, ("SET FORMAT json", "VERBOSE STATUS"))
-    except _Refused:  # an older NCCL, which knows text alone and may have closed the connection
+    except _CommandUnsupported:  # an older NCCL, which knows text alone and may have closed the connection
         data, cut = _conversation(address, deadline, ("VERBOSE STATUS",))
     if not data.strip():
-        raise NoAnswer("it closed the connection without a report")
+        raise RequestFailed("it closed the connection without a report")
     return data, cut, ras_json.read if data.lstrip()[:1] in {b"{", b"["} else ras_text.read
 
 
-class _Refused(Exception):
+class _CommandUnsupported(Exception):
     """RAS did not take a command before the last."""
 
 
@@ -129,16 +129,16 @@ def _conversation(address: str, deadline: float, commands: tuple[str, ...]) -> t
         connection.sendall(f"CLIENT PROTOCOL {PROTOCOL}\n".encode())
         hello = line(connection, LINE_BYTES, deadline)
         if not hello.upper().startswith("SERVER PROTOCOL "):
-            raise NoAnswer(f"it is no RAS: it says {hello[:60]!r}")
+            raise RequestFailed(f"it is no RAS: it says {hello[:60]!r}")
         for command in (f"TIMEOUT {GATHERING_SECONDS}", *commands[:-1]):
             connection.sendall(f"{command}\n".encode())
             try:
                 answer = line(connection, LINE_BYTES, deadline)
-            except (Silent, TimeoutError):
+            except (RequestTimedOut, TimeoutError):
                 raise
-            except (NoAnswer, OSError) as error:
-                raise _Refused(command) from error
+            except (RequestFailed, OSError) as error:
+                raise _CommandUnsupported(command) from error
             if answer.upper() != "OK":
-                raise _Refused(command)
+                raise _CommandUnsupported(command)
         connection.sendall(f"{commands[-1]}\n".encode())
         return until_end(connection, ANSWER_BYTES, deadline)

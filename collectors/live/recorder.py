@@ -1,7 +1,7 @@
-"""The flight recorders of the training processes, asked for when a command says so; ordinary runs only look whom to ask.
+"""The flight recorders of the training processes, requested by a command; ordinary runs only note which could be asked.
 
-All ranks are asked at once, each in a thread of its own, and all within ``ASKING_SECONDS``: a rank that is stopped does
-not answer, and that it did not is told. What came is read one dump after the other; a pickle is read in a process apart.
+All ranks are asked at once, each in a thread of its own, and all within ``ASKING_SECONDS``. A stopped rank does not answer,
+and that is reported. The dumps are parsed one after the other; a pickle is read in a separate process.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Literal
 
 import msgspec
 
-from collectors.live import Asked, NothingToCollect, Yielded, collector
-from collectors.live.sources.asking import Budget, NoAnswer, Silent
+from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import owner
-from collectors.live.sources.recorder_answers import opened
-from collectors.live.sources.recorder_endpoints import doors
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.recorder_answers import fetch_dump
+from collectors.live.sources.recorder_endpoints import endpoints_of
+from collectors.live.sources.socket_requests import Budget, RequestFailed, RequestTimedOut
 from collectors.records import FlightRecorderDump, Record, Unread
 
 ASKING_SECONDS = 5.0  # all ranks together, from the question to the last dump
-READING_SECONDS = 1.0  # left of these for reading what came last
+READING_SECONDS = 1.0  # left of these for reading the last dump
 ALL_BYTES = 64 << 20  # of all ranks' dumps at one time
 MOST_RANKS = 256  # of a node
 REMEMBERED_SECONDS = 600.0  # a rank that has ended left its dump file behind
@@ -34,7 +34,7 @@ REMEMBERED_SECONDS = 600.0  # a rank that has ended left its dump file behind
 
 @dataclass(slots=True)
 class _Question:
-    """One rank's: until when it may take, and what became of each way that was tried."""
+    """The question to one rank: its deadline, and how each endpoint that was tried failed."""
 
     process: TrainingProcess
     user: int | None
@@ -48,18 +48,18 @@ class Recorders:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.seen: dict[int, tuple[float, TrainingProcess, int | None]] = {}  # by pid: when last, who, and whose
+        self.seen: dict[int, tuple[float, TrainingProcess, int | None]] = {}  # by pid: last seen at, process, user
         self.busy: dict[int, threading.Thread] = {}  # by pid: questions that outlived their run
         self.budget = Budget(ALL_BYTES)
 
-    def __call__(self, asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, request: Request | None) -> Iterator[Yielded]:
         """Yield a dump of every rank that answers, and why there is none of the others."""
         processes = self._processes()
-        if asked is None:
-            raise NothingToCollect(self._could(processes))
-        chosen = [process for process in processes if asked.wants(process.rank, process.job)]
+        if request is None:
+            raise NothingToCollect(self._endpoint_counts(processes))
+        chosen = [process for process in processes if request.covers(process.rank, process.job)]
         if not chosen:
-            raise NothingToCollect("none of the ranks asked for trains on this node")
+            raise NothingToCollect("none of the requested ranks trains on this node")
         yield from self._ask(chosen[:MOST_RANKS])
         for process in chosen[MOST_RANKS:]:
             yield _unread(process, f"not asked: only {MOST_RANKS} ranks of a node are", "limit")
@@ -75,8 +75,8 @@ class Recorders:
             newest[process.job, process.role, process.rank] = process  # in a job with roles each counts from rank 0
         return sorted(newest.values(), key=lambda process: process.rank)
 
-    def _could(self, processes: list[TrainingProcess]) -> str:
-        ways = Counter(found[0].kind if (found := doors(self.host, process)) else "" for process in processes)
+    def _endpoint_counts(self, processes: list[TrainingProcess]) -> str:
+        ways = Counter(found[0].kind if (found := endpoints_of(self.host, process)) else "" for process in processes)
         without = ways.pop("", 0)
         counted = ", ".join(f"{count} by {kind}" for kind, count in ways.most_common())
         return f"not asked; of {len(processes)} ranks could be asked: {counted or 'none'}" + (
@@ -115,29 +115,27 @@ class Recorders:
         put((process.pid, found))
 
     def _through(self, question: _Question) -> Iterator[Record]:
-        """Go through the doors until one gives a dump; say what became of each otherwise."""
-        process, silent = question.process, False
-        for door in doors(self.host, process, question.user):
-            if silent and door.kind != "dump file":
-                continue  # a process that says nothing will not write either
+        """Try the endpoints until one gives a dump; report how each failed otherwise."""
+        process, timed_out = question.process, False
+        for endpoint in endpoints_of(self.host, process, question.user):
+            if timed_out and endpoint.kind != "dump file":
+                continue  # a process that does not answer does not write either
             try:
-                with self.budget.purse() as spend:
-                    dumps = opened(door, process, question.deadline, self.host.clock.now, spend)
-            except NoAnswer as error:
-                silent |= isinstance(error, Silent)
-                question.tried.append(f"{door}: {error}")
+                with self.budget.reserve() as spend:
+                    dumps = fetch_dump(endpoint, process, question.deadline, self.host.clock.now, spend)
+            except RequestFailed as error:
+                timed_out |= isinstance(error, RequestTimedOut)
+                question.tried.append(f"{endpoint}: {error}")
             else:
                 yield from (_placed(record, process) for record in dumps)
                 return
         reason = "; ".join(question.tried) or "it has neither a worker server nor a debug pipe nor a dump file"
-        yield _unread(process, reason, "limit" if silent else "refused")
+        yield _unread(process, reason, "limit" if timed_out else "refused")
 
 
 def _placed(record: Record, process: TrainingProcess) -> Record:
-    whose = {"rank": process.rank, "job": process.job, "attempt": process.attempt, "role": process.role}
-    if isinstance(record, FlightRecorderDump):
-        return msgspec.structs.replace(record, pid=process.pid, **whose)
-    return msgspec.structs.replace(record, **whose)
+    pid = {"pid": process.pid} if isinstance(record, FlightRecorderDump) else {}
+    return msgspec.structs.replace(record, **process.of_records, **pid)
 
 
 def _unread(process: TrainingProcess, reason: str, outcome: Literal["limit", "refused", "damaged"] = "limit") -> Record:

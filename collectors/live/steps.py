@@ -21,11 +21,11 @@ from collectors.formats import Input
 from collectors.formats.job_log.job_log import JobLog, scan
 from collectors.formats.job_log.step_series import MAX_STEPS
 from collectors.formats.job_log.tracebacks import HEADER
-from collectors.live import Asked, Cursor, NothingToCollect, Yielded, collector
+from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
+from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
-from collectors.live.sources.training import TrainingProcess
 from collectors.records import LogEvent, Record, Unread
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB a second costs what one of 100 kB a second does
@@ -67,7 +67,7 @@ class JobLogs:
         self.owners: dict[str, _Whose] = {}  # by key of the file
         self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
 
-    def __call__(self, _asked: Asked | None) -> Iterator[Yielded]:
+    def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield what the logs say since the last run."""
         self.tails.resume(self.host.cursor("steps"))
         for process in self.host.training():

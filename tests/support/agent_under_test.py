@@ -12,7 +12,7 @@ from pathlib import Path
 
 from collectors.agent.agent import serve
 from collectors.agent.settings import Settings
-from collectors.live import Asked, Collector, Cursor, Readings, Run
+from collectors.live import Collector, Cursor, Readings, Request, Run
 from collectors.live.sources.host import Host
 from collectors.records import LogEvent
 
@@ -22,7 +22,7 @@ A_RUN = 5
 def counted(host: Host) -> Run:
     """Yield the next numbers of an endless source, a cursor behind every one but the last two of a run."""
 
-    def run(_asked: Asked | None) -> Iterator[LogEvent | Cursor]:
+    def run(_asked: Request | None) -> Iterator[LogEvent | Cursor]:
         start = host.cursor("counted") or 0
         for number in range(start, start + A_RUN):
             yield LogEvent(event="x", sequence=number, text="y" * 200)
@@ -36,7 +36,7 @@ def counted(host: Host) -> Run:
 def sampled(host: Host) -> Run:
     """Yield one reading a run."""
 
-    def run(_asked: Asked | None) -> Iterator[Readings]:
+    def run(_asked: Request | None) -> Iterator[Readings]:
         yield Readings("sampled", [""], ["nanoseconds_total"], [[int(host.clock.now() * 1e9)]], "<i8")
 
     return run

@@ -1,4 +1,4 @@
-"""Training processes as collectors see them, without a census: their /proc is a tree below a temporary folder."""
+"""Training processes as collectors see them, without a scan: their /proc is a tree below a temporary folder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collectors.live import Asked, Cursor, Run, Yielded
+from collectors.live import Cursor, Request, Run, Yielded
 from collectors.live.sources.host import Host, Roots
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import Record
 
 CODES = {"<i8": "q", "<i4": "i", "<i1": "b", "<f8": "d"}
@@ -87,13 +87,14 @@ class Node:
         """Write what a process's /proc entry shows: its parent, its command and what its output goes to."""
         entry = self.folder / "proc" / str(pid)
         (entry / "fd").mkdir(parents=True)
+        (entry / "stat").write_text(f"{pid} (python) S {parent} {' '.join(['0'] * 48)}\n")
         (entry / "status").write_text(f"Name:\tpython\nPPid:\t{parent}\nNSpid:\t{pid}\t{pid % 100}\n")
         (entry / "cmdline").write_text(command)
         (entry / "cwd").symlink_to(self.folder / "files")
         for number in (1, 2) if output else ():
             (entry / "fd" / str(number)).symlink_to(output)
 
-    def run(self, collector: Run, name: str, asked: Asked | None = None) -> list[Yielded]:
+    def run(self, collector: Run, name: str, asked: Request | None = None) -> list[Yielded]:
         """Run a collector as the agent does: keep its newest cursor, and everything else that it yields."""
         found: list[Yielded] = []
         for each in collector(asked):

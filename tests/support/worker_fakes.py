@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from collectors.live import Asked, Cursor, NothingToCollect, Readings, Run, collector
+from collectors.live import Cursor, NothingToCollect, Readings, Request, Run, collector
 from collectors.live.sources.host import Host
 from collectors.records import LogEvent
 
@@ -19,7 +19,7 @@ FAKE = {"gives": "a test", "every_seconds": 1.0, "limit_seconds": 1.0}
 def obedient(host: Host) -> Run:
     """Does what the file that its option names says."""
 
-    def run(asked: Asked | None) -> Iterator[LogEvent | Readings | Cursor]:
+    def run(asked: Request | None) -> Iterator[LogEvent | Readings | Cursor]:
         print("a library that prints")
         told = Path(host.option("obedient", "script", "")).read_text().split()
         for word in told:

@@ -1,7 +1,7 @@
-"""The control groups that training processes are in: throttled time, memory against its limit, kills. Versions 1 and 2.
+"""The control groups of training processes: throttled time, memory against its limit, kills. Versions 1 and 2.
 
-A limit often sits above the process's own group (a pod, a Slurm job), and what it did is counted there: the groups above
-are read too.
+A limit is often set on a group above the process's own (a pod, a Slurm job), and its effects are counted there: the groups
+above are read too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from collectors.live.sources.rows import Number
-from collectors.live.sources.small_files import integer, pairs, text
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.reporting import Number
+from collectors.live.sources.system_files import integer, pairs, text
 from collectors.records import Device
 
 GROUPS_LIMIT = 64
@@ -41,7 +41,7 @@ def groups(proc: Path, training: Iterable[TrainingProcess]) -> dict[str, list[Tr
 
 
 def read(sys: Path, path: str) -> dict[str, Number | None]:
-    """Return what one control group counts; empty where it has no limit and no account, as the root has none."""
+    """Return the counters of one control group; the root has none."""
     root, below = sys / "fs/cgroup", path.lstrip("/")
     if (root / "cgroup.controllers").exists():
         return _version_2(root / below)
@@ -49,14 +49,14 @@ def read(sys: Path, path: str) -> dict[str, Number | None]:
 
 
 def devices(found: dict[str, list[TrainingProcess]]) -> Iterator[Device]:
-    """Say which ranks are in each control group."""
+    """Yield each control group with the ranks in it."""
     for path, processes in found.items():
         ranks = sorted({process.rank for process in processes})
         yield Device(type="cgroup", id=path, name=path, attributes={"ranks": " ".join(map(str, ranks))[:1000]})
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """Yield a group and those above it; none where the path leaves the part of the tree that this program sees."""
+    """Yield a group and those above it; none where the path is outside the part of the tree that this program sees."""
     parts = path.strip("/").split("/")
     if ".." in parts:
         return

@@ -1,4 +1,4 @@
-"""How far the node's clock is off: by chronyd's account where it runs, and by the kernel's own (adjtimex)."""
+"""The offset of the node's clock: by chronyd where it runs, and by the kernel (adjtimex)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import shutil
 import subprocess
 
-from collectors.live.sources.rows import Number
+from collectors.live.sources.reporting import Number
 
 CHRONY_SECONDS = 2.0  # chronyc answers from memory
 UNSYNCHRONISED = 0x0040  # STA_UNSYNC
@@ -29,17 +29,17 @@ class _Timex(ctypes.Structure):
 
 
 def by_kernel() -> dict[str, Number | None]:
-    """Return the kernel's account of its clock; raise OSError where it does not give one.
+    """Return the kernel's state of its clock; raise OSError where it gives none.
 
-    ``synchronised`` is 0 where nobody steers the clock, or nobody has for long: then the offset means nothing.
+    ``synchronised`` is 0 where no program disciplines the clock, or has not for long: the offset then means nothing.
     """
-    timex = _Timex()  # modes 0: only ask
+    timex = _Timex()  # modes 0: read only
     state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     if state < 0:
-        raise OSError(ctypes.get_errno(), "adjtimex gives no account of the clock")
-    steered = not timex.status & UNSYNCHRONISED and state != CLOCK_ERROR
+        raise OSError(ctypes.get_errno(), "adjtimex gives no state of the clock")
+    disciplined = not timex.status & UNSYNCHRONISED and state != CLOCK_ERROR
     return {
-        "synchronised": float(steered),
+        "synchronised": float(disciplined),
         "offset_seconds": timex.offset / (1e9 if timex.status & NANOSECONDS else 1e6),
         "estimated_error_seconds": timex.estimated_error / 1e6,
         "maximum_error_seconds": timex.maximum_error / 1e6,
@@ -48,21 +48,21 @@ def by_kernel() -> dict[str, Number | None]:
 
 
 def by_chrony(program: str) -> dict[str, Number | None]:
-    """Return what chronyd says, empty where there is none or it does not answer.
+    """Return chronyd's state, empty where it does not run or answer.
 
     chronyc(1), ``-c tracking``: reference, its name, stratum, time, offset, last offset, RMS offset, frequency, residual
-    frequency, skew, root delay, root dispersion, update interval, leap status. The offset is chronyc's "System time", with
-    the sign that its csv form has: what chronyd has still to correct.
+    frequency, skew, root delay, root dispersion, update interval, leap status. The offset is chronyc's "System time" with
+    the sign of its csv form: the correction that remains.
     """
     found = shutil.which(program)
     if found is None:
         return {}
     try:
-        command = [found, "-c", "-n", "tracking"]
-        said = subprocess.run(
-            command, capture_output=True, timeout=CHRONY_SECONDS, check=False, stdin=subprocess.DEVNULL
-        )
-        words = said.stdout[:4096].decode(errors="replace").strip().split(",")
+        output = subprocess.run(
+            [found, "-c", "-n", "tracking"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=CHRONY_SECONDS, check=False,
+        ).stdout  # fmt: skip
+        words = output[:4096].decode(errors="replace").strip().split(",")
         offset, delay, dispersion = float(words[4]), float(words[10]), float(words[11])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
         return {}

@@ -39,7 +39,7 @@ _PIDFD_INFO_EXIT = 1 << 3
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ProcessExit:
     """The end of a process. ``status`` is wait(2)'s, None where nobody tells; ``ago_seconds``: 0 where only noticed."""
 
     status: int | None
@@ -127,7 +127,7 @@ def _what(data: bytes) -> int:
     return int(_EVENT.unpack_from(data, _HEAD_BYTES)[0]) if len(data) >= _HEAD_BYTES + _EVENT.size else -1
 
 
-class Exits:
+class ExitWatcher:
     """Tells of the ends of the processes that it watches."""
 
     def __init__(self, *, events: bool = True) -> None:
@@ -169,7 +169,7 @@ class Exits:
             del self._processes[descriptor]
             os.close(descriptor)  # which takes it out of the poll, too
 
-    def ended(self, wait_seconds: float = 0.0) -> dict[int, End]:
+    def ended(self, wait_seconds: float = 0.0) -> dict[int, ProcessExit]:
         """Return the watched processes that have ended, and forget them. Waits for the first, if at all, so long."""
         ready = self._poll.poll(wait_seconds, maxevents=MOST_WATCHED)
         self._hear()
@@ -179,7 +179,9 @@ class Exits:
             pid = self._processes[descriptor]
             status = _status(descriptor)
             told = self._told.pop(pid, None)
-            found[pid] = End(status, 0.0) if told is None else End(told[0], max(0, now_ns - told[1]) / 1e9)
+            found[pid] = (
+                ProcessExit(status, 0.0) if told is None else ProcessExit(told[0], max(0, now_ns - told[1]) / 1e9)
+            )
             self.forget(pid)
         return found
 

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from collectors.live.sources.clock import Clock, NodeClock
-from collectors.live.sources.training import Census, TrainingProcess
+from collectors.live.sources.process_table import ProcessTable
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.system_files import text
 
-TRAINING_SECONDS = 5.0  # for so long a look at the processes serves all collectors
+TRAINING_SECONDS = 5.0  # for so long one scan of the processes serves all collectors
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where a node's paths begin. Every one can be another: a container's mounts, a tree of a test."""
+    """Where a node's paths begin. Each can be another folder: a container's mount, a test's tree."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -26,25 +28,22 @@ class Roots:
 
 @dataclass(slots=True)
 class Host:
-    """What a collector is made with. ``options`` are its own section of the configuration."""
+    """The node that collectors read. ``options`` are the configuration's sections, by collector."""
 
     node: str
     roots: Roots = field(default_factory=Roots)
     clock: Clock = field(default_factory=NodeClock)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cursors: dict[str, Any] = field(default_factory=dict)
-    census: Census = field(init=False)
+    process_table: ProcessTable = field(init=False)
 
     def __post_init__(self) -> None:
-        self.census = Census(self.roots.proc, self.node)
+        self.process_table = ProcessTable(self.roots.proc, self.node)
 
     @property
     def boot_id(self) -> str | None:
-        """Return the kernel's name for this boot, None where it does not say."""
-        try:
-            return (self.roots.proc / "sys/kernel/random/boot_id").read_text().strip()
-        except OSError:
-            return None
+        """Return the kernel's name for this boot, None where it cannot be read."""
+        return text(self.roots.proc / "sys/kernel/random/boot_id")
 
     def option(self, collector: str, name: str, default: Any) -> Any:
         """Return one option of one collector."""
@@ -55,5 +54,5 @@ class Host:
         return self.cursors.get(collector)
 
     def training(self) -> tuple[TrainingProcess, ...]:
-        """Return the training processes of this node; a look serves for some seconds."""
-        return self.census.newest(self.clock.monotonic(), TRAINING_SECONDS)
+        """Return the training processes of this node, at most some seconds old."""
+        return self.process_table.training(self.clock.monotonic(), TRAINING_SECONDS)

@@ -1,4 +1,4 @@
-"""What /proc and /sys count for the whole node: processors, memory, pressure, disks, files, temperatures."""
+"""The node's counters in /proc and /sys: processors, memory, pressure, disks, files, temperatures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from collectors.live import Readings
-from collectors.live.sources.rows import Row, tick
-from collectors.live.sources.small_files import integer, names, number, pairs, text
+from collectors.live.sources.reporting import Row, tick
+from collectors.live.sources.system_files import integer, names, number, pairs, text
 
 DISKS_LIMIT = 64
 NODES_LIMIT = 64  # of memory (NUMA)
@@ -58,13 +58,13 @@ def processors(proc: Path) -> Iterable[Readings]:
 
 
 def memory(proc: Path) -> Iterable[Readings]:
-    """Yield what memory is used for, and how often it ran short."""
+    """Yield the uses of memory, and the counts of shortages."""
     used = _renamed(pairs(text(proc / "meminfo")), _MEMORY_KIB)
     yield from tick("memory", {"": used | _renamed(pairs(text(proc / "vmstat")), _MEMORY_COUNTS)})
 
 
 def memory_nodes(sys: Path) -> Iterable[Readings]:
-    """Yield the free memory of each NUMA node, and how many pages had to come from another one."""
+    """Yield the memory of each NUMA node, and how many pages came from another one."""
     folder = sys / "devices/system/node"
     rows: dict[str, Row] = {}
     for name in [name for name in names(folder) if re.fullmatch(r"node\d{1,4}", name)][:NODES_LIMIT]:
@@ -89,21 +89,19 @@ def disks(proc: Path, sys: Path) -> Iterable[Readings]:
     whole = {name for name in names(sys / "block") if not any(fnmatchcase(name, pattern) for pattern in _NOT_DISKS)}
     lines = [line.split() for line in (text(proc / "diskstats") or "").splitlines()]
     found = [words for words in lines if len(words) > 3 and words[2] in whole][:DISKS_LIMIT]
-    yield from tick(
-        "disk",
-        {words[2]: dict(zip(_DISK_FIELDS, map(integer, words[3:]), strict=False)) for words in found},
-    )
+    rows = {words[2]: dict(zip(_DISK_FIELDS, map(integer, words[3:]), strict=False)) for words in found}
+    yield from tick("disk", rows)
 
 
 def open_files(proc: Path) -> Iterable[Readings]:
-    """Yield how many file descriptors the node has in use, and may have."""
+    """Yield how many file descriptors are in use, and the limit."""
     words = (text(proc / "sys/fs/file-nr") or "").split()
     if len(words) == 3:
         yield from tick("files", {"": {"open_files": integer(words[0]), "open_files_limit": integer(words[2])}})
 
 
 def temperatures(sys: Path) -> Iterable[Readings]:
-    """Yield what the sensors of hwmon read, in thousandths of a degree; single cores are left to their package."""
+    """Yield the temperatures of hwmon's sensors in thousandths of a degree; of cores only their package's."""
     folder = sys / "class/hwmon"
     rows: dict[str, Row] = {}
     for chip in names(folder):

@@ -1,8 +1,8 @@
 """File systems: how full the local ones are, and whether the remote ones answer.
 
-A file system whose server is gone blocks whoever asks for it, for ever and beyond any signal. So a remote one is asked by
-a child that does nothing else (``stat -f``). A child that does not answer in time stays where it is; no second one is sent
-after it until it has come back.
+A file system whose server is unreachable blocks every caller, and no signal ends the call. So a child that does nothing else
+(``stat -f``) asks a remote one. A child that does not answer in time is left waiting; no second one is started for that
+mount until it has ended.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collectors.live.sources.rows import Row
-from collectors.live.sources.small_files import text
+from collectors.live.sources.reporting import Row
+from collectors.live.sources.system_files import text
 
 MOUNTS_LIMIT = 64  # of each kind
-ANSWER_SECONDS = 3.0  # for all remote mounts of one look together; a healthy one answers in milliseconds
-SAID_BYTES = 1000  # kept of what a child says
+ANSWER_SECONDS = 3.0  # for all remote mounts of one run together; a healthy one answers in milliseconds
+OUTPUT_BYTES = 1000  # kept of what a child writes
 
 _REMOTE = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3",
@@ -33,13 +33,13 @@ _LOCAL = frozenset(
     {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "overlay", "tmpfs", "vfat", "xfs", "zfs"}
 )
 _LOCAL_FUSE = ("fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse", "fuse.fuse-overlayfs")
-_MEMORY_PLACES = ("/dev/shm", "/tmp")  # of tmpfs only these: a container host has hundreds of others  # noqa: S108
+_MEMORY_PLACES = ("/dev/shm", "/tmp")  # the only tmpfs read: a container host has hundreds of others  # noqa: S108
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mounted file system: where the node has it, and where this program reaches it."""
+    """One mounted file system: its mount point on the node, and the path at which this program reaches it."""
 
     point: str
     path: Path
@@ -48,14 +48,14 @@ class Mount:
 
     @property
     def remote(self) -> bool:
-        """Tell whether another machine, or another program, must answer for it."""
+        """Whether another machine, or another program, answers for it."""
         return self.type in _REMOTE or (
             self.type.startswith("fuse") and self.type not in (*_LOCAL_FUSE, "fuseblk", "fusectl")
         )
 
     @property
     def local(self) -> bool:
-        """Tell whether its fill level is of interest and asking for it is harmless."""
+        """Whether its fill level is of interest and statvfs cannot block."""
         if self.type == "tmpfs":
             return self.point in _MEMORY_PLACES
         return self.type in _LOCAL and (self.type != "overlay" or self.point == "/")
@@ -80,13 +80,13 @@ def mounts(proc: Path, files: Path) -> list[Mount]:
 
 
 def fill(local: Iterable[Mount]) -> dict[str, Row]:
-    """Return how full these file systems are, by mount point; those that cannot be asked are left out."""
+    """Return how full these file systems are, by mount point, without those that cannot be read."""
     rows: dict[str, Row] = {}
     for mount in local:
         with contextlib.suppress(OSError):
-            asked = os.statvfs(mount.path)
-            counted = (asked.f_frsize, asked.f_blocks, asked.f_bfree, asked.f_bavail, asked.f_files, asked.f_ffree)
-            rows[mount.point] = {**_sizes(counted), "read_only": int(bool(asked.f_flag & os.ST_RDONLY))}
+            found = os.statvfs(mount.path)
+            counted = (found.f_frsize, found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree)
+            rows[mount.point] = {**_sizes(counted), "read_only": int(bool(found.f_flag & os.ST_RDONLY))}
     return rows
 
 
@@ -97,13 +97,13 @@ def _sizes(counted: tuple[int, ...]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a remote mount's child came back with. ``seconds`` is infinite where it has not."""
+class MountAnswer:
+    """The answer of a remote mount. ``seconds`` is infinite where none came."""
 
     mount: Mount
     seconds: float
     state: str  # ok, unreadable, no_answer
-    said: str = ""
+    output: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
 
 
@@ -120,17 +120,17 @@ class _Sent:
 
 
 class RemoteMounts:
-    """The children that ask remote file systems, one for each at most."""
+    """The children that ask remote file systems, at most one for each."""
 
     def __init__(self, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._answer_seconds = answer_seconds
         self._sent: dict[str, _Sent] = {}
 
-    def look(self, remote: Iterable[Mount]) -> Iterator[Answer]:
-        """Ask every one whose last child has come back, wait for all together, and yield what is known of each."""
+    def check(self, remote: Iterable[Mount]) -> Iterator[MountAnswer]:
+        """Ask every mount whose last child has ended, wait for all together, and yield how each answers."""
         wanted = {mount.point: mount for mount in remote}
         for point in [point for point, sent in self._sent.items() if sent.child.poll() is not None]:
-            _end(self._sent.pop(point))  # it came back after its look was over: too late for an answer
+            _end(self._sent.pop(point))  # it ended after its run: too late for an answer
         waiting: dict[int, _Sent] = {}
         for point in wanted.keys() - self._sent.keys():
             sent = self._sent[point] = self._send(wanted[point])
@@ -140,11 +140,11 @@ class RemoteMounts:
             for pipe in _readable(waiting, left):
                 yield self._answered(waiting.pop(pipe))
         for point in wanted.keys() & self._sent.keys():
-            yield Answer(wanted[point], math.inf, "no_answer", f"no answer within {self._answer_seconds:g} s")
+            yield MountAnswer(wanted[point], math.inf, "no_answer", f"no answer within {self._answer_seconds:g} s")
 
     @property
-    def out(self) -> int:
-        """How many children have not come back."""
+    def waiting(self) -> int:
+        """How many children have not ended."""
         return len(self._sent)
 
     def _send(self, mount: Mount) -> _Sent:
@@ -155,25 +155,25 @@ class RemoteMounts:
         )  # fmt: skip
         return _Sent(mount, child, time.monotonic())
 
-    def _answered(self, sent: _Sent) -> Answer:
-        """Take the answer of a child that has written; it has nothing left to do but to end."""
+    def _answered(self, sent: _Sent) -> MountAnswer:
+        """Take the answer of a child that has written and is about to end."""
         seconds = time.monotonic() - sent.since
         del self._sent[sent.mount.point]
-        said = _end(sent)
-        words = said.split()
+        output = _end(sent)
+        words = output.split()
         if len(words) == 6 and all(word.isdigit() for word in words):
-            return Answer(sent.mount, seconds, "ok", sizes=_sizes(tuple(map(int, words))))
-        return Answer(sent.mount, seconds, "unreadable", said)
+            return MountAnswer(sent.mount, seconds, "ok", sizes=_sizes(tuple(map(int, words))))
+        return MountAnswer(sent.mount, seconds, "unreadable", output)
 
 
 def _readable(pipes: Iterable[int], seconds: float) -> list[int]:
-    poll = select.poll()  # no bound on the number of a descriptor, as select has
+    poll = select.poll()  # unlike select, without a bound on the number of a descriptor
     for pipe in pipes:
         poll.register(pipe, select.POLLIN | select.POLLHUP)
     return [pipe for pipe, _ in poll.poll(seconds * 1000)]
 
 
 def _end(sent: _Sent) -> str:
-    """Return what a child has said, and let it go."""
-    said, _ = sent.child.communicate()
-    return said[:SAID_BYTES].decode(errors="replace").strip()
+    """Return what a child has written, and reap it."""
+    output, _ = sent.child.communicate()
+    return output[:OUTPUT_BYTES].decode(errors="replace").strip()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.live.sources.nvml_library import Asking, Nvml
+from collectors.live.sources.nvml_library import DeviceCalls, Nvml
 from collectors.records import Device, pci_address
 
 
@@ -24,7 +24,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class GpuNames:
     """What helps to name a GPU: the names from before, what the driver lists under /proc, and its versions."""
 
     known: tuple[Gpu, ...]
@@ -32,7 +32,7 @@ class Naming:
     system: dict[str, Any]
 
     @classmethod
-    def of(cls, nvml: Nvml, known: Iterable[Gpu], proc: Path) -> Naming:
+    def of(cls, nvml: Nvml, known: Iterable[Gpu], proc: Path) -> GpuNames:
         """Gather it, once for all GPUs."""
         addresses = _addresses(proc)
         system = {
@@ -43,7 +43,7 @@ class Naming:
 
     def ask(self, nvml: Nvml, index: int) -> tuple[Gpu, Device | None]:
         """Return a GPU with what it says of itself; without that, under the names that it had."""
-        asking = Asking(nvml, index)
+        asking = DeviceCalls(nvml, index)
         asking.open()
         gpu = Gpu(index, handle=asking.handle)
         device = _device(asking, gpu, self.system)
@@ -63,7 +63,7 @@ class Naming:
         return gpu
 
 
-def _device(asking: Asking, gpu: Gpu, system: dict[str, Any]) -> Device | None:
+def _device(asking: DeviceCalls, gpu: Gpu, system: dict[str, Any]) -> Device | None:
     """Ask a GPU for its names; None where it does not even tell its UUID."""
     uuid, place = asking.call("nvmlDeviceGetUUID"), asking.call("nvmlDeviceGetPciInfo")
     if not uuid:
@@ -94,7 +94,7 @@ def _device(asking: Asking, gpu: Gpu, system: dict[str, Any]) -> Device | None:
     )
 
 
-def _peers(asking: Asking) -> dict[int, str]:
+def _peers(asking: DeviceCalls) -> dict[int, str]:
     """Return the PCI address at the far end of each NVLink, "?" where it is not told."""
     peers: dict[int, str] = {}
     for link in range(asking.nvml.constant("NVML_NVLINK_MAX_LINKS") or 0):

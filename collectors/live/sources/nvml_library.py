@@ -82,7 +82,7 @@ def _preload(library: str) -> None:
 
 
 @dataclass(slots=True)
-class Asking:
+class DeviceCalls:
     """The calls of one run to one GPU, and what their failures say about it together."""
 
     nvml: Nvml

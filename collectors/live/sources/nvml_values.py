@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.live.sources.nvml_library import Asking, number
+from collectors.live.sources.nvml_library import DeviceCalls, number
 
 Numbers = tuple[int | None, ...]
 
@@ -107,7 +107,7 @@ COUNTER_METRICS = (*(name for call in COUNTERS for name in call.metrics), *COUNT
 LINK_METRICS = ("active", *LINK_ERRORS, *LINK_FIELDS)
 
 
-def read(asking: Asking) -> dict[str, int | None]:
+def read(asking: DeviceCalls) -> dict[str, int | None]:
     """Ask one GPU for everything; a metric that it does not give is None or missing."""
     values: dict[str, int | None] = {}
     for call in (*GAUGES, *COUNTERS):
@@ -118,7 +118,7 @@ def read(asking: Asking) -> dict[str, int | None]:
     return values
 
 
-def _asked(asking: Asking, call: Call) -> Numbers:
+def _asked(asking: DeviceCalls, call: Call) -> Numbers:
     arguments = [asking.nvml.constant(name) for name in call.arguments]
     for function in call.functions:
         if None not in arguments and (value := asking.call(function, *arguments)) is not None:
@@ -126,7 +126,7 @@ def _asked(asking: Asking, call: Call) -> Numbers:
     return ()
 
 
-def read_link(asking: Asking, link: int) -> list[int | None]:
+def read_link(asking: DeviceCalls, link: int) -> list[int | None]:
     """Ask for one NVLink, the values in the order of ``LINK_METRICS``."""
     active = asking.number("nvmlDeviceGetNvLinkState", link)
     errors = [

@@ -1,7 +1,7 @@
 """The ports of a node: InfiniBand and RoCE below /sys/class/infiniband, network interfaces below /sys/class/net.
 
-Counters are sent as the kernel has them, since boot or since the driver was loaded; a healthy port shows totals that are
-not zero. The kernel's names are kept, with ``_total`` behind them; what InfiniBand calls data is in words of four bytes.
+Counters are sent as the kernel has them, since boot or since the driver was loaded: the totals of a healthy port are not
+zero. The kernel's names are kept, with ``_total`` appended; InfiniBand counts data in words of four bytes.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from collectors.live.sources.small_files import names, number, text
+from collectors.live.sources.system_files import names, number, text
 from collectors.records import Device
 
 PORTS_LIMIT = 64  # of InfiniBand, and as many interfaces; a node has sixteen at most
 COUNTERS_LIMIT = 160  # of one port
-SKIPPED_INTERFACES = (  # those that come and go with containers and virtual machines; nothing of the job crosses them alone
+SKIPPED_INTERFACES = (  # those of containers and virtual machines: the job's traffic crosses a real one too
     "lo", "veth*", "docker*", "br-*", "cali*", "cilium*", "lxc*", "flannel*", "cni*", "tunl*", "kube-*", "nodelocaldns*",
     "ifb*", "dummy*", "virbr*", "vnet*", "tap*",
 )  # fmt: skip
 OPERATING_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
-"""What ``operstate`` counts: RFC 2863's states in the kernel's order, up is 6."""
+"""The numbers of ``operstate``: RFC 2863's states in the kernel's order, up is 6."""
 
 _WORDS = {name: f"{name}_words_total" for name in (
     "port_rcv_data", "port_xmit_data", "unicast_rcv_data", "unicast_xmit_data", "port_rcv_data_64", "port_xmit_data_64",
 )}  # fmt: skip
 _PCI = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.[0-7]$")
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec")
-_SETTINGS = frozenset({"lifespan"})  # lies among the counters and counts nothing: how long the driver caches them, ms
+_SETTINGS = frozenset({"lifespan"})  # no counter, though among them: how long the driver caches them, ms
 
 Row = dict[str, int]
 Found = tuple[dict[str, Row], list[Device], int]
-"""Readings by port, the ports as devices, and how many more there were."""
+"""Readings by port, the ports as devices, and how many ports were left out."""
 
 
 def infiniband(root: Path) -> Found:
-    """Return what every InfiniBand and RoCE port shows, by "mlx5_0/1"."""
+    """Return the readings of every InfiniBand and RoCE port, by "mlx5_0/1"."""
     folder = root / "class/infiniband"
     places = [(name, port) for name in names(folder) for port in names(folder / name / "ports")]
     rows = {f"{name}/{port}": _port(folder / name / "ports" / port) for name, port in places[:PORTS_LIMIT]}
@@ -45,7 +45,7 @@ def infiniband(root: Path) -> Found:
 
 
 def network(root: Path, skipped: Sequence[str] = SKIPPED_INTERFACES) -> Found:
-    """Return what every network interface shows that no pattern skips."""
+    """Return the readings of every network interface that no pattern skips."""
     folder = root / "class/net"
     found = [
         name
@@ -101,7 +101,7 @@ def _channel_adapter(folder: Path, port: str) -> Device:
     }
     name = text(folder / "hca_type") or ""
     return Device(
-        type="infiniband", id=f"{folder.name}/{port}", pci=_pci(folder), name=name, attributes=_said(attributes)
+        type="infiniband", id=f"{folder.name}/{port}", pci=_pci(folder), name=name, attributes=_present(attributes)
     )
 
 
@@ -116,15 +116,15 @@ def _card(folder: Path) -> Device:
         "bond_members": text(folder / "bonding/slaves"),
         "infiniband": " ".join(names(folder / "device/infiniband")),
     }
-    return Device(type="ethernet", id=folder.name, pci=_pci(folder), name=folder.name, attributes=_said(attributes))
+    return Device(type="ethernet", id=folder.name, pci=_pci(folder), name=folder.name, attributes=_present(attributes))
 
 
-def _said(attributes: dict[str, str | None]) -> dict[str, str]:
+def _present(attributes: dict[str, str | None]) -> dict[str, str]:
     return {name: value[:200] for name, value in attributes.items() if value}
 
 
 def _target(link: Path) -> str | None:
-    """Return the last part of what a link leads to; None where there is no link."""
+    """Return the last part of a link's target; None where there is no link."""
     try:
         return link.readlink().name or None
     except OSError:
@@ -132,6 +132,6 @@ def _target(link: Path) -> str | None:
 
 
 def _pci(folder: Path) -> str | None:
-    """Return "0000:9b:00" of a device that is on the bus, as a ``KernelEvent`` has it."""
+    """Return "0000:9b:00" of a PCI device, in the form of ``KernelEvent.pci``."""
     found = _PCI.match(_target(folder / "device") or "")
     return found[1] if found else None

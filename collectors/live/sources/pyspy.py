@@ -1,4 +1,4 @@
-"""One run of py-spy: bounded in time and output, its own CPU time counted, and never waited for when it will not end."""
+"""One run of py-spy: bounded in time and output, its CPU time counted, and not waited for when it does not end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of one run; ``code`` None: it did not end in time, or wrote more than it may."""
+    """How one run ended; ``code`` None: it did not end in time, or wrote too much."""
 
     output: bytes
     error: str
@@ -35,7 +35,7 @@ def program() -> str | None:
 
 
 def run(command: list[str], seconds: float) -> Ran:
-    """Run a command to its end, its time or its bound of output; raise OSError where it cannot be started."""
+    """Run a command to its end, its timeout or its bound of output; raise OSError where it cannot be started."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stderr is not None
@@ -52,7 +52,7 @@ def run(command: list[str], seconds: float) -> Ran:
 
 
 def _read(bounds: dict[int, tuple[bytearray, int]], until: float) -> bool:
-    """Read all descriptors to their ends; return False where time or a bound was reached before."""
+    """Read all descriptors to their ends; return False where the timeout or a bound was reached before."""
     with selectors.DefaultSelector() as selector:
         for descriptor in bounds:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -73,7 +73,7 @@ def _read(bounds: dict[int, tuple[bytearray, int]], until: float) -> bool:
 
 
 def _reap(child: subprocess.Popen[bytes]) -> float | None:
-    """Return the CPU seconds that a child has used, None where it does not end, not even when killed."""
+    """Return the CPU seconds of a child, None where it does not end, even when killed."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
         pid, status, usage = os.wait4(child.pid, os.WNOHANG)

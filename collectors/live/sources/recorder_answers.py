@@ -1,4 +1,4 @@
-"""What a rank's recorder gives through one of its doors: bytes fetched within bounds, and the dump in them."""
+"""A flight-recorder dump from one endpoint of a rank: bytes fetched within bounds, and parsed."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ import msgspec
 from collectors.files.apart import read_apart
 from collectors.formats import Input
 from collectors.formats.flight_recorder import flight_recorder_json
-from collectors.live.sources.asking import NoAnswer, Silent, Spend, post, seconds_left
-from collectors.live.sources.recorder_endpoints import Door
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.recorder_endpoints import Endpoint
+from collectors.live.sources.socket_requests import RequestFailed, RequestTimedOut, Spend, post, seconds_left
 from collectors.records import FlightRecorderDump, Record, Unread
 
 SERVER_SECONDS = 2.5  # one worker server; a healthy one answers in milliseconds
 PIPE_SECONDS = 3.0  # NCCL's monitor looks into its pipe once a second
-SETTLED_SECONDS = 0.1  # a dump that has not grown for so long, and has its end, is whole
+SETTLED_SECONDS = 0.1  # a dump that has its end and has not grown for so long is whole
 POLL_SECONDS = 0.05
-READING_SECONDS = 5.0  # a pickle; its process outlives the asking rather than the dump being lost to a busy machine
+READING_SECONDS = 5.0  # a pickle; more than the time to ask, so that a busy machine loses no dump
 DUMP_BYTES = 16 << 20  # 2,000 entries are 1 MB
-APART_BYTES = 4 << 20  # JSON above it is read in a process of its own, as every pickle is
-STAT_SECONDS = 1.0  # a file's clock against the process table's
+APART_BYTES = 4 << 20  # larger JSON is read in a process of its own, as every pickle is
+STAT_SECONDS = 1.0  # between a file's clock and the process table's
 # NCCL's recorder before the CPU's: a build without NCCL answers 404 to the first.
 HANDLERS = ("/handler/dump_nccl_trace_json", "/handler/fr_trace_json")
 ENDS = (b".", b"}")  # of a pickle, of JSON
 
-_reading = threading.Lock()  # JSON is read one dump after the other: each takes several times its size for a moment
+_reading = threading.Lock()  # one dump after the other: parsing JSON takes several times its size for a moment
 
 
-def opened(
-    door: Door, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend
+def fetch_dump(
+    endpoint: Endpoint, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend
 ) -> list[Record]:
-    """Return the dump behind a door, and what of it could not be read; raise ``NoAnswer`` where there is none."""
-    if door.kind == "worker server":
-        return _served(door, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend)
-    if door.kind == "pipe":
-        written = {path: _written(path) for path in door.dumps}
-        _knock(door.address, door.user)
-        body = _appeared(written, door.user, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
-        return _read(body, f"rank {process.rank}: {door}", process, now())
-    body, written_at = _file(door, spend)
+    """Return an endpoint's dump, and what of it could not be read; raise ``RequestFailed`` where it gives none."""
+    if endpoint.kind == "worker server":
+        return _served(endpoint, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend)
+    if endpoint.kind == "pipe":
+        written = {path: _written(path) for path in endpoint.dumps}
+        _knock(endpoint.address, endpoint.user)
+        body = _appeared(written, endpoint.user, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
+        return _read(body, f"rank {process.rank}: {endpoint}", process, now())
+    body, written_at = _file(endpoint, spend)
     if process.started_at is not None and written_at < process.started_at - STAT_SECONDS:
-        raise NoAnswer("it was written before this process began")
-    return _read(body, f"rank {process.rank}: {door}", process, written_at)
+        raise RequestFailed("it was written before this process began")
+    return _read(body, f"rank {process.rank}: {endpoint}", process, written_at)
 
 
 def _served(
-    door: Door, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend
+    endpoint: Endpoint, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend
 ) -> list[Record]:
-    """Ask both recorders that a build may have; the first with entries is the job's, an empty one better than none."""
-    pid = process.pid if door.address.startswith("/") else None
+    """Ask both recorders that a build may have; return the first with entries, else an empty one."""
+    pid = process.pid if endpoint.address.startswith("/") else None
     best: list[Record] = []
-    refused: NoAnswer | None = None
+    refused: RequestFailed | None = None
     for handler in HANDLERS:
         try:
-            body = post(door.address, handler, DUMP_BYTES, deadline, pid=pid, spend=spend)
-            found = _read(body, f"rank {process.rank}: {door}{handler}", process, now())
-        except Silent:
+            body = post(endpoint.address, handler, DUMP_BYTES, deadline, pid=pid, spend=spend)
+            found = _read(body, f"rank {process.rank}: {endpoint}{handler}", process, now())
+        except RequestTimedOut:
             raise
-        except NoAnswer as error:
+        except RequestFailed as error:
             refused = error
             continue
         best = best or found
@@ -79,7 +79,7 @@ def _served(
 
 
 def _read(body: bytes, source: str, process: TrainingProcess, at: float) -> list[Record]:
-    """Return the dump in these bytes; whatever else they may be is no answer."""
+    """Return the dump in these bytes; raise ``RequestFailed`` where they are anything else."""
     if body[:1] in {b"{", b""} and len(body) <= APART_BYTES:
         with _reading:
             input = Input(source, io.BytesIO(body), body[: 1 << 16], rank=process.rank)
@@ -88,49 +88,44 @@ def _read(body: bytes, source: str, process: TrainingProcess, at: float) -> list
         found = read_apart(body, source, READING_SECONDS)
     kept = [record for record in found if isinstance(record, FlightRecorderDump | Unread)]
     if not any(isinstance(record, FlightRecorderDump) for record in kept):
-        raise NoAnswer(kept[0].reason if kept and isinstance(kept[0], Unread) else "it is no flight-recorder dump")
-    return [_dated(record, at) for record in kept]
-
-
-def _dated(record: FlightRecorderDump | Unread, at: float) -> Record:
-    return msgspec.structs.replace(record, at=at)
+        raise RequestFailed(kept[0].reason if kept and isinstance(kept[0], Unread) else "it is no flight-recorder dump")
+    return [msgspec.structs.replace(record, at=at) for record in kept]
 
 
 def _knock(path: str, user: int | None) -> None:
-    """Write a line into a debug pipe; that nobody has it open for reading is an error at once."""
+    """Write a line into a debug pipe; without a reader this fails at once."""
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        said = "nobody reads it" if error.errno == errno.ENXIO else error.strerror
-        raise NoAnswer(f"{said}") from error
+        raise RequestFailed("no process reads it" if error.errno == errno.ENXIO else f"{error.strerror}") from error
     try:
         status = os.fstat(pipe)
         if not stat.S_ISFIFO(status.st_mode):
-            raise NoAnswer("it is no pipe")
+            raise RequestFailed("it is not a pipe")
         _is_of(status, user)
         os.write(pipe, b"dump\n")
     except OSError as error:
-        raise NoAnswer(error.strerror or str(error)) from error
+        raise RequestFailed(error.strerror or str(error)) from error
     finally:
         os.close(pipe)
 
 
 def _is_of(status: os.stat_result, user: int | None) -> None:
-    """Raise where a file is another user's: in /tmp another job's may have the name, and a link may lead anywhere."""
+    """Raise where a file is another user's: in /tmp another job may use the name, and a link may lead anywhere."""
     if user not in {None, status.st_uid}:
-        raise NoAnswer(f"it belongs to user {status.st_uid}, its process to {user}")
+        raise RequestFailed(f"it belongs to user {status.st_uid}, its process to {user}")
 
 
 def _written(path: str) -> tuple[int, int]:
-    """Return what tells a file from its successor: its modification time and size; zeros where there is none."""
+    """Return a file's modification time and size, which a new file does not share; zeros where there is none."""
     with suppress(OSError):
-        status = os.stat(path)  # noqa: PTH116 - called twenty times a second
+        status = os.stat(path)  # noqa: PTH116 (twenty calls a second)
         return status.st_mtime_ns, status.st_size
     return 0, 0
 
 
 def _appeared(before: dict[str, tuple[int, int]], user: int | None, deadline: float, spend: Spend) -> bytes:
-    """Wait for a new dump at any of these paths, until it has its end and has stopped growing."""
+    """Wait for a new dump at one of these paths, until it has its end and has stopped growing."""
     last, since = before, time.monotonic()
     while True:
         seconds_left(deadline)
@@ -146,8 +141,8 @@ def _appeared(before: dict[str, tuple[int, int]], user: int | None, deadline: fl
                         return _bytes_of(file, spend)
 
 
-def _file(door: Door, spend: Spend) -> tuple[bytes, float]:
-    with _regular(door.address, door.user) as file:
+def _file(endpoint: Endpoint, spend: Spend) -> tuple[bytes, float]:
+    with _regular(endpoint.address, endpoint.user) as file:
         return _bytes_of(file, spend), os.fstat(file.fileno()).st_mtime
 
 
@@ -155,14 +150,14 @@ def _regular(path: str, user: int | None) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise NoAnswer(error.strerror or str(error)) from error
+        raise RequestFailed(error.strerror or str(error)) from error
     file = os.fdopen(descriptor, "rb")
     status = os.fstat(descriptor)
     try:
         if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= DUMP_BYTES:
-            raise NoAnswer(f"it is no file of 1 to {DUMP_BYTES:,} bytes")
+            raise RequestFailed(f"it is not a file of 1 to {DUMP_BYTES:,} bytes")
         _is_of(status, user)
-    except NoAnswer:
+    except RequestFailed:
         file.close()
         raise
     return file

@@ -1,7 +1,7 @@
-"""Where a rank's flight recorder can be had from: its worker server, its debug pipe, the dumps that it has written.
+"""The endpoints of a rank's flight recorder: its worker server, its debug pipe, the dumps that it has written.
 
-In this order, because a worker server answers within milliseconds even while the interpreter's lock is held; NCCL's pipe
-takes a monitor's next round; a dump that is already there is of a moment that has passed.
+In this order: a worker server answers within milliseconds even while the interpreter's lock is held, NCCL's pipe waits for
+the next round of NCCL's monitor, and a dump that exists already is of an earlier moment.
 """
 
 from __future__ import annotations
@@ -18,53 +18,55 @@ from typing import Literal
 
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, open_files, owner, seen_by
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.system_files import read
 
 SERVER_LABELS = ("FAULTHOUND_WORKER_SERVER", "TORCH_WORKER_SERVER_SOCKET")
 PIPE_LABEL = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 DUMP_LABELS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 MOST_LISTENING = 16  # sockets of one process that are asked
 MOST_NET_BYTES = 4 << 20  # of /proc/PID/net/unix or tcp
-# Listeners of multiprocessing and of torch's tensor sharing, which know no HTTP and are not to be disturbed.
+# Listeners of multiprocessing and of torch's tensor sharing speak no HTTP and must not be disturbed.
 _NO_SERVER = re.compile(r"pymp-|torch-shm|listener-|torch_\d")
-_INSIDE = re.compile(r"^.*/proc/\d+/root(?=/)")  # where the agent finds it is of no interest to whoever reads the path
+_INSIDE = re.compile(r"^.*/proc/\d+/root(?=/)")  # the agent's own way to a path, not shown
 _LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d{1,5}\Z")
 _LISTENING_UNIX = re.compile(rb"^\S+: \S+ \S+ 00010000 0001 01 +(\d+) +(/\S+)$", re.MULTILINE)
 _LISTENING_TCP = re.compile(rb"^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) \S+ 0A (?:\S+ +){5}(\d+) ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """One way to a dump. ``address``: ``host:port``, a socket's or a pipe's path, or the path of the dump itself."""
+class Endpoint:
+    """One source of a dump. ``address``: ``host:port``, a socket's or a pipe's path, or the path of the dump itself."""
 
     kind: Literal["worker server", "pipe", "dump file"]
     address: str
     dumps: tuple[str, ...] = ()  # of a pipe: where the rank may write its dump
-    user: int | None = None  # whose a pipe or a dump must be: the path is the job's word, and root may open anything
+    user: int | None = None  # the required owner of a pipe or a dump: the job names the path, and root may open any
 
     def __str__(self) -> str:
         return f"{self.kind} {_INSIDE.sub('', self.address)}"
 
 
-def doors(host: Host, process: TrainingProcess, user: int | None = None) -> list[Door]:
-    """Return the ways to a rank's dump, the best first; each exists, whether it answers is not known.
+def endpoints_of(host: Host, process: TrainingProcess, user: int | None = None) -> list[Endpoint]:
+    """Return the endpoints of a rank's dump, the best first; each exists, and may or may not answer.
 
-    ``user``: whose the process was, should it have ended.
+    ``user``: the process's user, for a process that has ended.
     """
-    found = [Door("worker server", address) for address in dict.fromkeys(_servers(host, process))]
+    found = [Endpoint("worker server", address) for address in dict.fromkeys(_servers(host, process))]
     dumps, now = [str(path) for path in _dumps(host, process)], owner(host, process.pid)
     user = user if now is None else now
     if pipe := _pipe(host, process):
-        found.append(Door("pipe", pipe, tuple(dumps), user))
-    return found + [Door("dump file", path, user=user) for path in dumps if _is(path, stat.S_ISREG)]
+        found.append(Endpoint("pipe", pipe, tuple(dumps), user))
+    return found + [Endpoint("dump file", path, user=user) for path in dumps if _is(path, stat.S_ISREG)]
 
 
 def _servers(host: Host, process: TrainingProcess) -> Iterator[str]:
-    for told in (process.labels.get(label) for label in SERVER_LABELS):
-        if told and (address := _filled(told, process)) and not address.startswith("/"):
-            # A job may name what it likes; the agent asks nobody but this node on its behalf.
+    for label in SERVER_LABELS:
+        address = _filled(process.labels.get(label, ""), process)
+        if address and not address.startswith("/"):
+            # A job may name any address; the agent asks only this node on its behalf.
             yield from [address] if _LOOPBACK.match(address) else []
-        elif told:
+        elif address:
             yield from _socket(str(seen_by(host, process, address)))
     if option := host.option("recorder", "worker_server", ""):
         address = _filled(str(option), process)
@@ -84,7 +86,7 @@ def _filled(template: str, process: TrainingProcess) -> str:
 
 def _is(path: str, kind: object) -> bool:
     with suppress(OSError):
-        return callable(kind) and bool(kind(os.stat(path).st_mode))  # noqa: PTH116 - one call, many files
+        return callable(kind) and bool(kind(os.stat(path).st_mode))  # noqa: PTH116 (many files)
     return False
 
 
@@ -124,8 +126,8 @@ def _socket_inodes(host: Host, pid: int) -> set[bytes]:
 
 
 def _net(host: Host, pid: int, name: str) -> bytes:
-    with suppress(OSError), (host.roots.proc / str(pid) / "net" / name).open("rb") as file:
-        return file.read(MOST_NET_BYTES)
+    with suppress(OSError):
+        return read(host.roots.proc / str(pid) / "net" / name, MOST_NET_BYTES)
     return b""
 
 
@@ -136,7 +138,7 @@ def _pipe(host: Host, process: TrainingProcess) -> str | None:
 
 
 def _dumps(host: Host, process: TrainingProcess) -> Iterator[Path]:
-    """The files that the rank may write its dump into, whether they are there yet or not."""
+    """The files that the rank may write its dump into, whether they exist yet or not."""
     stems = [process.labels[label] for label in DUMP_LABELS if process.labels.get(label)]
     if option := host.option("recorder", "dump_stem", ""):
         stems.append(_filled(str(option), process))
@@ -145,8 +147,8 @@ def _dumps(host: Host, process: TrainingProcess) -> Iterator[Path]:
 
 
 def _default_stems(host: Host, process: TrainingProcess) -> list[str]:
-    """Where PyTorch writes without being told: into the user's cache, older releases into /tmp."""
-    stems = ["/tmp/nccl_trace_rank_"]  # noqa: S108 - it is where PyTorch writes
+    """Where PyTorch writes by default: into the user's cache, older releases into /tmp."""
+    stems = ["/tmp/nccl_trace_rank_"]  # noqa: S108 (PyTorch's own choice)
     with suppress(KeyError, TypeError):
         home = pwd.getpwuid(owner(host, process.pid)).pw_dir  # type: ignore[arg-type]
         stems.insert(0, f"{home}/.cache/torch/comm_lib_trace_rank_")

@@ -1,6 +1,6 @@
 """The TCP connections of processes, with what the kernel knows of each: retransmits, round-trip time, bytes.
 
-Asked over a netlink socket (sock_diag(7), struct tcp_info of linux/tcp.h), as ``ss -tin`` does: one dump of all
+Request over a netlink socket (sock_diag(7), struct tcp_info of linux/tcp.h), as ``ss -tin`` does: one dump of all
 connections, no subprocess. A pod has a network of its own: it is asked from a thread that enters it and ends.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.live.sources.small_files import integer
+from collectors.live.sources.system_files import integer
 
 DESCRIPTORS_LIMIT = 16_384  # looked at of one process
 NETWORKS_LIMIT = 16  # different ones of the training processes of a node

@@ -15,7 +15,7 @@ from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.live import Asked
+from collectors.live import Request
 from collectors.live.ring import RingCollector
 from collectors.live.sources.host import Host
 from collectors.records import RING_COLUMNS, FlightRecorderDump, Group, Members, Record, Ring
@@ -230,7 +230,7 @@ def test_a_real_pipeline_is_decided_by_its_rings(tmp_path: Path) -> None:
         driver.wait(job, "fault", driver.START_SECONDS, watch.struck())
         driver.wait(job, "standstill", driver.START_SECONDS, watch.stuck(driver.STILL_SECONDS))
         collector = RingCollector(Host("gpu-0000", options={"ring": {"folder": str(job.private)}}))
-        seen = [*collector(None)], [*collector(Asked("recorders"))]
+        seen = [*collector(None)], [*collector(Request("recorders"))]
         collector.close()
         for rank, pid in faults.pids(job.private).items():
             answer = collect.ask(job.private / f"faulthound-{os.geteuid()}" / f"{pid}.sock", "fr_trace_json")

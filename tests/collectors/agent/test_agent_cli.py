@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.agent.check import read_status
 from collectors.agent.once import as_text
 from collectors.agent.settings import KEYS, Misconfigured, Settings, load
+from collectors.agent.status import read_status
 from collectors.live import registry
 from collectors.records import NOT_READ, Samples, Unread, block
 from tests.support.agent_service import AgentService, agent_service
@@ -63,8 +63,8 @@ def test_flags_beat_the_environment_and_that_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('servce = "http://x"', "agent.toml: servce is no setting"),
-        ('service = "ftp://x"', "agent.toml: service is 'ftp://x' and is no address"),
+        ('servce = "http://x"', "agent.toml: servce is not a setting"),
+        ('service = "ftp://x"', "agent.toml: service is 'ftp://x' and is not an address"),
         ("spool_bytes = 17", "spool_bytes is 17 and must be a number from 1,048,576"),
         ("ship_seconds = true", "ship_seconds is True and must be a number"),
         ("ship_seconds = nan", "ship_seconds is nan and must be a number"),
@@ -72,7 +72,7 @@ def test_flags_beat_the_environment_and_that_the_file(tmp_path: Path) -> None:
         ('skip = "nobody"', "there is no collector 'nobody'"),
         ("[collector.nobody]\nx = 1", "there is no collector 'nobody'"),
         ("collector = 3", "collector must be a table"),
-        ('[path]\nhome = "/x"', "home='/x' is no root"),
+        ('[path]\nhome = "/x"', "home='/x' is not a root"),
         ("node = ", "cannot be read as TOML"),
     ],
 )

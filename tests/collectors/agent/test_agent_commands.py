@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from collectors.agent.client import Client
-from collectors.agent.commands import Command, Commands, Poll
-from collectors.agent.gathering import Stamp
+from collectors.agent.commands import Command, CommandPoll, Commands
+from collectors.agent.run_output import Stamp
 from collectors.agent.runner import Runner
 from collectors.agent.settings import Settings
 from collectors.agent.spool import Spool
-from collectors.live import Asked, Collector, NothingToCollect, Run
+from collectors.live import Collector, NothingToCollect, Request, Run
 from collectors.live.sources.clock import NodeClock
 from collectors.live.sources.host import Host
 from collectors.records import CommandResult, LogEvent, Unread, block
 from tests.support.agent_service import agent_service
 
-Collect = Callable[[Asked | None], Sequence[LogEvent | Unread]]
+Collect = Callable[[Request | None], Sequence[LogEvent | Unread]]
 
 
 class Node:
@@ -32,7 +32,7 @@ class Node:
         self.stamp = Stamp(self.host)
         self.spool = Spool(folder, "gpu-0001", NodeClock(), bytes_max=1 << 26, seal_seconds=60.0)
         self.deny_file = folder / "deny"
-        self.asked: list[tuple[str, Asked | None]] = []
+        self.asked: list[tuple[str, Request | None]] = []
         self.runners = {
             "kernel": self.runner("kernel", ()),
             "stacks": self.runner("stacks", ("stacks",)),
@@ -43,7 +43,7 @@ class Node:
     def runner(self, name: str, answers: tuple[str, ...]) -> Runner:
         """One collector that notes what it is asked and yields a record."""
 
-        def run(asked: Asked | None) -> Sequence[LogEvent | Unread]:
+        def run(asked: Request | None) -> Sequence[LogEvent | Unread]:
             self.asked.append((name, asked))
             return self.does[name](asked)
 
@@ -95,7 +95,7 @@ def test_a_verb_reaches_the_collectors_that_answer_it(node: Node) -> None:
 
     assert told(result) == ("done", 2)
     assert sorted(node.asked, key=str) == [
-        (name, Asked("stacks", {"ranks": [3], "native": True})) for name in ("stacks", "threads")
+        (name, Request("stacks", {"ranks": [3], "native": True})) for name in ("stacks", "threads")
     ]
 
 
@@ -155,10 +155,10 @@ def test_expiry_is_by_the_service_s_clock(node: Node) -> None:
 def test_outcomes_are_those_of_the_collectors(node: Node) -> None:
     """Nothing everywhere is "nothing"; a failure beside nothing is "failed" with the collector's words; records win."""
 
-    def nothing(_asked: Asked | None) -> list[LogEvent]:
+    def nothing(_asked: Request | None) -> list[LogEvent]:
         raise NothingToCollect("no job here")
 
-    def failing(_asked: Asked | None) -> list[LogEvent]:
+    def failing(_asked: Request | None) -> list[LogEvent]:
         raise RuntimeError("no permission")
 
     node.does |= {"stacks": nothing, "threads": nothing}
@@ -191,12 +191,12 @@ def test_a_collector_that_does_not_come_back_is_answered_for(node: Node, monkeyp
     node.does["threads"] = lambda asked: time.sleep(1.5) or []
     node.commands.take(Command("c", "stacks", {}, None))
     time.sleep(0.8)
-    node.commands.look()
+    node.commands.expire()
     (result,) = node.results()
     time.sleep(1.0)
 
     assert told(result) == ("done", 1)
-    assert "threads: did not come back in time" in result.text
+    assert "threads: did not return in time" in result.text
     assert len(node.results()) == 1
 
 
@@ -204,7 +204,7 @@ def test_the_long_poll_brings_commands(node: Node) -> None:
     """Commands that wait at a real service are taken by the poll, garbage among them is passed over."""
     with agent_service() as service:
         client = Client(Settings(service=service.url, node="gpu-0001"), NodeClock())
-        poll = Poll(node.commands, client, "gpu-0001")
+        poll = CommandPoll(node.commands, client, "gpu-0001")
         service.commands.append({"verb": "no id"})
         service.ask("stacks", "c7", ranks=[1])
         poll.start()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from collectors.agent.gathering import Stamp
-from collectors.agent.runner import Question, Runner
-from collectors.agent.sealing import Sealed, seal
+from collectors.agent.packing import Sealed, seal
+from collectors.agent.run_output import Stamp
+from collectors.agent.runner import Runner, RunRequest
 from collectors.agent.segment import Entry
-from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run
+from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Run
 from collectors.live.sources.host import Host, Roots
 from collectors.records import DeviceState, KernelEvent, LogEvent, Samples, Steps, block
 
@@ -47,7 +47,9 @@ def host(tmp_path: Path) -> Host:
     return Host("gpu-0001", Roots(proc=tmp_path / "proc"))
 
 
-def runner_of(function: Callable[[Asked | None], Any], host: Host, kept: Kept, *, limit_seconds: float = 0.5) -> Runner:
+def runner_of(
+    function: Callable[[Request | None], Any], host: Host, kept: Kept, *, limit_seconds: float = 0.5
+) -> Runner:
     """A runner of a collector that calls this function."""
 
     def make(_host: Host) -> Run:
@@ -57,40 +59,40 @@ def runner_of(function: Callable[[Asked | None], Any], host: Host, kept: Kept, *
     return Runner(collector, make, host, Stamp(host), kept, EVERY_SECONDS)
 
 
-def healthy(_asked: Asked | None) -> Iterator[Readings]:
+def healthy(_asked: Request | None) -> Iterator[Readings]:
     """Yields one reading."""
     yield Readings("healthy", [""], ["beats_total"], [[1]], "<i8")
 
 
-def hang(_asked: Asked | None) -> Iterator[Readings]:
+def hang(_asked: Request | None) -> Iterator[Readings]:
     """Yields and never returns."""
     yield Readings("before_the_hang", [""], ["x"], [[1.0]])
     threading.Event().wait()
 
 
-def raising(_asked: Asked | None) -> Iterator[Readings]:
+def raising(_asked: Request | None) -> Iterator[Readings]:
     """Yields and raises."""
     yield Readings("before_the_failure", [""], ["x"], [[1.0]])
     raise RuntimeError("the driver says no")
 
 
-def leaving(_asked: Asked | None) -> Iterator[Readings]:
+def leaving(_asked: Request | None) -> Iterator[Readings]:
     """Tries to end the process."""
     raise SystemExit(3)
 
 
-def greedy(_asked: Asked | None) -> Iterator[Readings]:
+def greedy(_asked: Request | None) -> Iterator[Readings]:
     """Runs out of memory."""
     raise MemoryError
 
 
-def endless(_asked: Asked | None) -> Iterator[LogEvent]:
+def endless(_asked: Request | None) -> Iterator[LogEvent]:
     """Yields without end."""
     while True:
         yield LogEvent(event="x", text="y" * 100_000)
 
 
-def busy(_asked: Asked | None) -> Iterator[LogEvent]:
+def busy(_asked: Request | None) -> Iterator[LogEvent]:
     """Keeps the interpreter to itself."""
     until = time.monotonic() + 0.3
     while time.monotonic() < until:
@@ -98,27 +100,27 @@ def busy(_asked: Asked | None) -> Iterator[LogEvent]:
     return iter(())
 
 
-def garbage(_asked: Asked | None) -> list[Any]:
+def garbage(_asked: Request | None) -> list[Any]:
     """Yields what is no record."""
     return ["a text is no record"]
 
 
-def unencodable(_asked: Asked | None) -> list[LogEvent]:
+def unencodable(_asked: Request | None) -> list[LogEvent]:
     """Yields a record that no block can hold."""
     return [LogEvent(event="x", text=object())]  # type: ignore[arg-type]
 
 
-def misshapen(_asked: Asked | None) -> list[Readings]:
+def misshapen(_asked: Request | None) -> list[Readings]:
     """Yields readings of another shape."""
     return [Readings("x", ["a"], ["b"], [[1.0, 2.0]])]
 
 
-def strangers(_asked: Asked | None) -> list[LogEvent]:
+def strangers(_asked: Request | None) -> list[LogEvent]:
     """Speaks for another node."""
     return [LogEvent(event="x", node="gpu-0002")]
 
 
-def nothing(_asked: Asked | None) -> list[LogEvent]:
+def nothing(_asked: Request | None) -> list[LogEvent]:
     """Has nothing to collect."""
     raise NothingToCollect("no such device")
 
@@ -135,7 +137,7 @@ def test_a_healthy_collector_loses_no_tick(host: Host) -> None:
         runner.start()
     time.sleep(4.1)
     for runner in runners:
-        runner.look()
+        runner.check_limit()
         runner.stop()
 
     (samples,) = _samples(good, "healthy")
@@ -173,7 +175,7 @@ def test_what_came_before_a_failure_or_a_hang_is_kept(host: Host) -> None:
     deadline = time.monotonic() + 60
     while not _scopes(kept) >= {"before_the_hang"} and time.monotonic() < deadline:
         time.sleep(0.05)
-        hanging.look()
+        hanging.check_limit()
 
     assert _scopes(kept) == {"before_the_failure", "before_the_hang"}
 
@@ -187,8 +189,8 @@ def test_a_lasting_overrun_is_told_in_every_report(host: Host) -> None:
     runner = runner_of(hang, host, Kept(), limit_seconds=0.05)
     runner.start()
     time.sleep(0.4)
-    runner.look()
-    runner.look()
+    runner.check_limit()
+    runner.check_limit()
 
     first, second = runner.report(), runner.report()
 
@@ -201,7 +203,7 @@ def test_a_run_ends_at_its_bound(host: Host) -> None:
     """A collector that yields without end is stopped at its bound; what it yielded until then is kept."""
     kept = Kept()
 
-    def slowly(_asked: Asked | None) -> Iterator[LogEvent]:
+    def slowly(_asked: Request | None) -> Iterator[LogEvent]:
         while True:
             yield LogEvent(event="x")
             time.sleep(0.01)
@@ -217,7 +219,7 @@ def test_cursors_go_with_the_records_before_them(host: Host) -> None:
     """Each Cursor closes an entry with exactly the records that it covers, and the host gives the newest back."""
     kept = Kept()
 
-    def steps(_asked: Asked | None) -> Iterator[LogEvent | Cursor]:
+    def steps(_asked: Request | None) -> Iterator[LogEvent | Cursor]:
         for number in range(host.cursor("steps") or 0, 4):
             yield LogEvent(event="x", sequence=number)
             if number % 2:
@@ -252,7 +254,7 @@ def test_events_and_answers_are_urgent(host: Host) -> None:
     runner_of(lambda asked: [KernelEvent(event="xid")], host, kept).run_once(None)
     runner_of(lambda asked: [LogEvent(event="exception")], host, kept).run_once(None)
     runner_of(lambda asked: [DeviceState(device="GPU-1", state="lost")], host, kept).run_once(None)
-    runner_of(lambda asked: [Steps(step=7)], host, kept).run_once(Asked("read"))
+    runner_of(lambda asked: [Steps(step=7)], host, kept).run_once(Request("read"))
     runner_of(lambda asked: [Steps(step=7)], host, kept).run_once(None)
 
     assert kept.urgent == [True, True, True, True, False]
@@ -263,18 +265,20 @@ def test_a_question_runs_at_once(host: Host) -> None:
     kept, asked, outcomes = Kept(), [], []
     answered = threading.Event()
 
-    def stacks(question: Asked | None) -> list[LogEvent]:
+    def stacks(question: Request | None) -> list[LogEvent]:
         asked.append(question)
         return [LogEvent(event="x")]
 
     runner = runner_of(stacks, host, kept)
     runner.every_seconds = 3600.0
     runner.start()
-    runner.ask(Question(Asked("stacks", {"ranks": [3]}), lambda outcome: (outcomes.append(outcome), answered.set())))
+    runner.ask(
+        RunRequest(Request("stacks", {"ranks": [3]}), lambda outcome: (outcomes.append(outcome), answered.set()))
+    )
 
     assert answered.wait(60)
     runner.stop()
-    assert asked == [Asked("stacks", {"ranks": [3]})]
+    assert asked == [Request("stacks", {"ranks": [3]})]
     assert (outcomes[0].kind, outcomes[0].records) == ("done", 1)
 
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from collectors.agent import worker
-from collectors.agent.runner import Overran
-from collectors.agent.worker import Failed, Worker
-from collectors.live import Asked, Collector, Cursor, NothingToCollect, Readings, Run
+from collectors.agent.runner import LimitExceeded
+from collectors.agent.worker import Worker, WorkerFailed
+from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Run
 from collectors.live.sources.host import Host
 from collectors.records import LogEvent
 from tests.support.bounds import in_time
@@ -62,7 +62,7 @@ def test_records_readings_and_cursors_arrive(obedient: Worker, script: Path) -> 
     """What the child yields comes out as it went in, what it prints does not, and one child serves all runs."""
     script.write_text("record readings cursor")
 
-    first, second = list(obedient(None)), list(obedient(Asked("stacks", {"ranks": [1]})))
+    first, second = list(obedient(None)), list(obedient(Request("stacks", {"ranks": [1]})))
 
     assert first[1:] == [Readings("gpu", ["a"], ["x"], [[None]]), Cursor(1)]
     assert isinstance(first[0], LogEvent)
@@ -83,7 +83,7 @@ def test_nothing_and_failures_come_out_as_such(obedient: Worker, script: Path) -
     with pytest.raises(NothingToCollect, match="no such device"):
         list(obedient(None))
     script.write_text("record raise")
-    with pytest.raises(Failed, match="RuntimeError: the driver says no"):
+    with pytest.raises(WorkerFailed, match="RuntimeError: the driver says no"):
         list(obedient(None))
     script.write_text("record")
 
@@ -107,9 +107,9 @@ def test_a_hang_is_killed_at_the_bound(obedient: Worker, script: Path) -> None:
     before = pid(obedient)
     script.write_text("record hang")
     came, began_at = [], time.monotonic()
-    with pytest.raises(Overran, match=r"1\.5 s"):
+    with pytest.raises(LimitExceeded, match=r"1\.5 s"):
         came.extend(obedient(None))
-    with pytest.raises(Failed, match="the next is started in"):
+    with pytest.raises(WorkerFailed, match="the next is started in"):
         list(obedient(None))
     script.write_text("record")
     time.sleep(1.0)
@@ -123,7 +123,7 @@ def test_a_hang_is_killed_at_the_bound(obedient: Worker, script: Path) -> None:
 def test_a_crash_is_told_with_its_signal(obedient: Worker, script: Path) -> None:
     """A child that dies of a signal is a failure that names it; a later run has a new child."""
     script.write_text("die")
-    with pytest.raises(Failed, match="signal 11"):
+    with pytest.raises(WorkerFailed, match="signal 11"):
         list(obedient(None))
     script.write_text("record")
     time.sleep(1.2)
@@ -139,7 +139,7 @@ def test_there_is_never_a_second_beside_one_that_cannot_die(obedient: Worker, sc
         obedient.close()
         obedient._process = stuck  # stands for one that SIGKILL does not end
 
-        with pytest.raises(Failed, match=f"process {stuck.pid} was killed and is still there"):
+        with pytest.raises(WorkerFailed, match=f"process {stuck.pid} was killed and is still there"):
             list(obedient(None))
     finally:
         stuck.kill()
@@ -174,5 +174,5 @@ def test_the_child_dies_with_the_agent(script: Path, tmp_path: Path) -> None:
 
 def test_a_message_out_of_bounds_is_refused() -> None:
     """A child that says an absurd length is not believed: the agent's memory stays bounded."""
-    with pytest.raises(Failed, match="more than"):
+    with pytest.raises(WorkerFailed, match="more than"):
         worker._whole(bytearray(b"\xff\xff\xff\xff rest"))

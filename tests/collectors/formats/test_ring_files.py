@@ -19,7 +19,7 @@ from collectors import faulthound_probe
 from collectors.faulthound_probe import BASE_AT, ENTRY, HEADER_BYTES, MOST_DEAD, MOST_FAILURES, SWALLOWED_AT, spans
 from collectors.formats import Damaged
 from collectors.formats.probe_ring import LARGEST_RING_BYTES, expand, parse
-from collectors.live import Asked, Cursor, NothingToCollect, Yielded
+from collectors.live import Cursor, NothingToCollect, Request, Yielded
 from collectors.live.ring import KEPT_SECONDS, NEWEST_ENTRIES, RingCollector
 from collectors.live.sources.host import Host
 from collectors.records import Ring, Steps, Unread
@@ -242,7 +242,7 @@ class Node:
         self.collector = RingCollector(self.host)
         self.path = folder / f"faulthound-{os.geteuid()}" / f"{self.process.pid}.ring"
 
-    def run(self, asked: Asked | None = None) -> list[Yielded]:
+    def run(self, asked: Request | None = None) -> list[Yielded]:
         """Run the collector and keep its cursor, as the agent does; return what is of this node's job."""
         self.clock.moved += 10.0
         try:
@@ -283,7 +283,7 @@ def test_a_look_is_light_and_an_asked_one_is_whole(node: Node) -> None:
     node.process.send_signal(signal.SIGSTOP)
 
     first, second = node.run(), node.run()
-    asked, others = node.run(Asked("recorders")), node.run(Asked("recorders", {"ranks": [0]}))
+    asked, others = node.run(Request("recorders")), node.run(Request("recorders", {"ranks": [0]}))
 
     assert rings(first) == rings(second) == [(3, NEWEST_ENTRIES, False)]
     assert (rings(asked), rings(others)) == ([(3, 101, False)], [])
@@ -299,7 +299,7 @@ def test_a_death_is_told_once_and_the_file_goes_after_an_hour(node: Node) -> Non
     node.run()
     node.kill()
 
-    after = [rings(node.run()), rings(node.run()), rings(node.run(Asked("recorders")))]
+    after = [rings(node.run()), rings(node.run()), rings(node.run(Request("recorders")))]
     node.clock.moved += KEPT_SECONDS
     node.run()
 
@@ -388,10 +388,10 @@ def test_a_file_that_another_could_have_made_is_refused(node: Node, spoil: objec
     """A link, a folder open to all, another's header, a huge file, a pipe, another's, one that was given up: told once."""
     spoil(node)  # type: ignore[operator]
 
-    first, second = node.run(Asked("recorders")), node.run()
+    first, second = node.run(Request("recorders")), node.run()
 
     assert [each for each in first + second if isinstance(each, Ring)] == []
-    assert sum(path.endswith(str(node.path)) for path in node.collector.refused) == 1  # other jobs may run here
+    assert sum(path.endswith(str(node.path)) for path in node.collector.rejected) == 1  # other jobs may run here
     node.path.parent.chmod(0o700)
 
 
@@ -403,7 +403,7 @@ def test_refusals_are_records_with_a_reason(node: Node) -> None:
     with pytest.raises(NothingToCollect, match="has the probe"):
         yielded.extend(node.collector(None))
 
-    node.collector.refused.clear()
+    node.collector.rejected.clear()
     found = node.collector(None)
     unread = next(each for each in found if isinstance(each, Unread))
     assert (unread.outcome, unread.rank) == ("refused", 3)

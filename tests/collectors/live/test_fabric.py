@@ -18,7 +18,7 @@ import pytest
 from collectors.live import NothingToCollect, Readings, Yielded
 from collectors.live.fabric import Fabric
 from collectors.live.sources.host import Host, Roots
-from collectors.live.sources.repeating import AGAIN_SECONDS
+from collectors.live.sources.reporting import AGAIN_SECONDS
 from collectors.live.sources.sockets import connections, networks, socket_inodes
 from collectors.records import Device, Unread
 
@@ -329,7 +329,7 @@ def test_edges_beyond_the_bound_are_told(tmp_path: Path) -> None:
 
     assert len(rows(found, "socket")) == 1
     assert [one.reason for one in found if isinstance(one, Unread)] == [
-        "1 connections of training processes are left out, those over which least went (bound 1)"
+        "1 connections of training processes are left out, those with the fewest bytes (bound 1)"
     ]
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.agent.runner import Overran
-from collectors.agent.worker import Failed
+from collectors.agent.runner import LimitExceeded
 from collectors.agent.worker import Worker as AgentWorker
+from collectors.agent.worker import WorkerFailed
 from collectors.live import Cursor, Readings, registry
 from collectors.live.sources.host import Host, Roots
 from collectors.records import Device, DeviceState, Record, block
@@ -330,7 +330,7 @@ def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: 
     scenario = tmp_path / "scenario"
     scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
 
-    with pytest.raises(Overran, match=r"1\.5 s"):
+    with pytest.raises(LimitExceeded, match=r"1\.5 s"):
         list(agents(None))
 
     scenario.write_text("* gpus 8\n")
@@ -362,9 +362,9 @@ def overran(agents: AgentWorker, host: Host) -> bool:
     for _ in range(50):
         try:
             kept(agents, host)
-        except Overran:
+        except LimitExceeded:
             return True
-        except Failed:
+        except WorkerFailed:
             time.sleep(0.2)
         else:
             return False
@@ -386,7 +386,7 @@ def until_it_runs(agents: AgentWorker, host: Host) -> list[object]:
     for _ in range(50):
         try:
             return kept(agents, host)
-        except Failed:
+        except WorkerFailed:
             time.sleep(0.2)
     raise AssertionError("no run succeeded within ten seconds")
 

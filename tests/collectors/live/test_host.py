@@ -350,7 +350,7 @@ def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, su
     for _ in range(5):
         assert rows(look(collector), "mount")[point]["answer_seconds"] == math.inf
     assert in_time(time.monotonic() - began, 2.5)  # nobody is sent, so nobody is waited for
-    assert collector._remote.out == 1
+    assert collector._remote.waiting == 1
 
     real = HostLoad(Host("gpu-0001"))
     waiting = [one for one in run(real) if isinstance(one, ProcessState)]
@@ -359,10 +359,10 @@ def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, su
     holder.kill()
     holder.wait()
     until = time.monotonic() + 60
-    while collector._remote.out and time.monotonic() < until:
+    while collector._remote.waiting and time.monotonic() < until:
         look(collector)
         time.sleep(0.05)
-    assert collector._remote.out == 0
+    assert collector._remote.waiting == 0
 
 
 def test_a_slow_mount_does_not_delay_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +374,7 @@ def test_a_slow_mount_does_not_delay_the_others(tmp_path: Path, monkeypatch: pyt
     remote = RemoteMounts(answer_seconds=1.0)
     both = [Mount(f"/{name}", Path(f"/{name}"), "nfs4", "filer:/x") for name in ("slow", "fast")]
 
-    found = {one.mount.point: one for one in remote.look(both)}
+    found = {one.mount.point: one for one in remote.check(both)}
 
     assert (found["/slow"].state, found["/slow"].seconds) == ("no_answer", math.inf)
     assert found["/fast"].state == "ok"

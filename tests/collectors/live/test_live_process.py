@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from collectors.live import Asked, Cursor, NothingToCollect, Readings, Yielded
+from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded
 from collectors.live.process import Processes
-from collectors.live.sources.exits import MOST_WATCHED, End, Exits
+from collectors.live.sources.exits import MOST_WATCHED, ExitWatcher, ProcessExit
 from collectors.live.sources.host import Host, Roots
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import ProcessState
 from tests.support.process_tree import BOOTED_AT, ProcessTree
 
@@ -83,7 +83,7 @@ class Only(Host):
 
     def training(self) -> tuple[TrainingProcess, ...]:
         """Look now."""
-        return tuple(one for one in self.census.look() if one.job == self.job)
+        return tuple(one for one in self.process_table.scan() if one.job == self.job)
 
 
 def follower(ranks: Ranks, *, events: bool = True) -> Processes:
@@ -92,7 +92,7 @@ def follower(ranks: Ranks, *, events: bool = True) -> Processes:
     host.job = ranks.job
     made = Processes(host)
     if not events:
-        made._exits = Exits(events=False)
+        made._exits = ExitWatcher(events=False)
     return made
 
 
@@ -114,7 +114,9 @@ def ends(collect: Callable[[None], object], count: int) -> list[ProcessState]:
     return told
 
 
-needs_events = pytest.mark.skipif(not Exits().exact, reason="process events need CAP_NET_ADMIN in the first namespaces")
+needs_events = pytest.mark.skipif(
+    not ExitWatcher().exact, reason="process events need CAP_NET_ADMIN in the first namespaces"
+)
 
 
 @pytest.mark.parametrize("events", [pytest.param(True, marks=needs_events), False], ids=["events", "pidfd"])
@@ -242,7 +244,7 @@ def test_a_child_that_is_killed_is_a_child_of_its_rank(ranks: Ranks) -> None:
     process = ranks.start(0, program=program)
     collect = follower(ranks)
     until = time.monotonic() + 60
-    while not (below := collect._host.census.below(process.pid)) and time.monotonic() < until:
+    while not (below := collect._host.process_table.descendants(process.pid)) and time.monotonic() < until:
         list(collect(None))
         time.sleep(0.02)
     list(collect(None))
@@ -274,7 +276,7 @@ def test_states_come_every_ten_seconds_and_at_once_when_asked(tmp_path: Path) ->
     assert (counters.type, counters.values) == ("<i8", [(2000, 0)])
     clock.seconds += 1
     assert list(collect(None)) == []
-    assert [one.pid for one in states(list(collect(Asked("read"))))] == [20, 21]
+    assert [one.pid for one in states(list(collect(Request("read"))))] == [20, 21]
     clock.seconds += 11
     assert [one.pid for one in states(list(collect(None)))] == [20]
     clock.seconds += 60
@@ -349,7 +351,7 @@ def test_what_ended_while_no_agent_looked_is_told_by_the_next(tmp_path: Path) ->
     found = list(after(None))
     assert [(one.rank, one.state) for one in states(found)] == [(1, "X"), (0, "S")]
     assert isinstance(found[-1], Cursor)
-    assert all(one.state != "X" for one in states(list(after(Asked("read")))))
+    assert all(one.state != "X" for one in states(list(after(Request("read")))))
     boot.write_text("second\n")
     rebooted = Processes(Host("gpu-7", Roots(proc=tree.root), cursors={"process": cursor.value}))
     assert [one.state for one in states(list(rebooted(None)))] == ["S"]
@@ -382,7 +384,7 @@ def test_descriptors_are_bounded_and_given_back() -> None:
     """Not more than so many processes are watched at once, and what is forgotten holds no descriptor."""
     gc.collect()  # what other tests left open would be closed in the middle of this one
     before = len(list(Path("/proc/self/fd").iterdir()))
-    exits = Exits(events=False)
+    exits = ExitWatcher(events=False)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         assert exits.watch(process.pid)
         assert exits.watch(process.pid)
@@ -400,7 +402,7 @@ def test_descriptors_are_bounded_and_given_back() -> None:
 
 def test_a_status_is_a_code_or_a_signal() -> None:
     """As wait(2) packs them; a core dump's bit changes nothing, and an unknown status is neither."""
-    assert [(End(status, 0.0).exit_code, End(status, 0.0).signal) for status in (0, 0x300, 9, 0x86, None)] == [
+    assert [(ProcessExit(status, 0.0).exit_code, ProcessExit(status, 0.0).signal) for status in (0, 0x300, 9, 0x86, None)] == [
         (0, None), (3, None), (None, 9), (None, 6), (None, None),
     ]  # fmt: skip
 
@@ -408,7 +410,7 @@ def test_a_status_is_a_code_or_a_signal() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it makes a network namespace")
 def test_no_process_events_is_no_failure() -> None:
     """In a network namespace of its own, as in a container, the kernel tells no exits: pidfds alone do."""
-    code = "from collectors.live.sources.exits import Exits; print(Exits().exact)"
+    code = "from collectors.live.sources.exits import ExitWatcher; print(ExitWatcher().exact)"
     command = ["unshare", "--net", sys.executable, "-c", code]
     told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     if told.returncode:

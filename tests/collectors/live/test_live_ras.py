@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors.live import Asked, NothingToCollect
+from collectors.live import NothingToCollect, Request
 from collectors.live import ras as live_ras
 from collectors.live.ras import Ras
-from collectors.live.sources.asking import NoAnswer
+from collectors.live.sources.socket_requests import RequestFailed
 from collectors.records import RasCommunicator, RasPeerDead, Unread
 from tests.analyzers.diagnosis.test_ras import DEAD, TEXT, report
 from tests.support.bounds import in_time
@@ -135,7 +135,7 @@ def test_a_server_that_hangs_costs_its_bound(node: Node, monkeypatch: pytest.Mon
         node.options["ras"] = {"address": server.address}
         begun = time.monotonic()
 
-        with pytest.raises(NoAnswer, match=f"{server.address}: no answer in time"):
+        with pytest.raises(RequestFailed, match=f"{server.address}: no answer in time"):
             node.run(Ras(node.host), "ras")
 
     assert in_time(time.monotonic() - begun, 2)
@@ -158,7 +158,7 @@ def test_another_service_is_no_ras(node: Node, hello: str) -> None:
     with Server(hello=hello).serving() as server:
         node.options["ras"] = {"address": server.address}
 
-        with pytest.raises(NoAnswer):
+        with pytest.raises(RequestFailed):
             node.run(Ras(node.host), "ras")
 
     assert server.heard == ["CLIENT PROTOCOL 2"]
@@ -184,7 +184,7 @@ def test_one_node_asks_for_all(tmp_path: Path) -> None:
             node.run(Ras(node.host), "ras")
         assert server.heard == []
 
-        assert len(of(node.run(Ras(node.host), "ras", Asked("recorders")), RasCommunicator)) == 1
+        assert len(of(node.run(Ras(node.host), "ras", Request("recorders")), RasCommunicator)) == 1
 
 
 def test_two_jobs_are_asked_at_their_own_addresses(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_two_jobs_are_asked_at_their_own_addresses(tmp_path: Path) -> None:
     with Server().serving() as first, Server(json=None).serving() as second:
         node.rank(0, labels={"NCCL_RAS_ADDR": first.address.replace("127.0.0.1", "localhost")})
         node.rank(1, labels={"NCCL_RAS_ADDR": second.address})
-        found = node.run(Ras(node.host), "ras", Asked("recorders"))
+        found = node.run(Ras(node.host), "ras", Request("recorders"))
         assert len(of(found, RasCommunicator)) == 3
 
     stranger = Node(tmp_path / "other")

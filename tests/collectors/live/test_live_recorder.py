@@ -21,15 +21,15 @@ from pathlib import Path
 import pytest
 
 from collectors.files.apart import read_apart
-from collectors.live import Asked, NothingToCollect
+from collectors.live import NothingToCollect, Request
 from collectors.live.recorder import ASKING_SECONDS, Recorders
-from collectors.live.sources.asking import Budget, NoAnswer
-from collectors.live.sources.recorder_endpoints import doors
+from collectors.live.sources.recorder_endpoints import endpoints_of
+from collectors.live.sources.socket_requests import Budget, RequestFailed
 from collectors.records import FlightRecorderDump, Unread
 from tests.support.bounds import in_time
 from tests.support.tailed_jobs import Node, of
 
-ASKED = Asked("recorders")
+ASKED = Request("recorders")
 ENTRY = {"record_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 9, "profiling_name": "nccl:all_reduce",
          "state": "scheduled", "time_created_ns": 1_795_238_824_000_000_000}  # fmt: skip
 DUMP = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": [ENTRY]}
@@ -154,7 +154,7 @@ def test_listening_sockets_are_found(node: Node, trainer: tuple[subprocess.Popen
     assert found.source == f"rank 0: worker server {path}/handler/fr_trace_json"
 
     node.options["recorder"] = {"listening": True}
-    assert f"127.0.0.1:{port}" in [door.address for door in doors(node.host, node.host.processes[0])]
+    assert f"127.0.0.1:{port}" in [door.address for door in endpoints_of(node.host, node.host.processes[0])]
 
 
 def test_a_port_gives_the_dump(node: Node, trainer: tuple[subprocess.Popen[str], Path, int]) -> None:
@@ -365,11 +365,11 @@ def test_only_the_named_ranks_are_asked(node: Node, tmp_path: Path) -> None:
         node.rank(rank, labels={"TORCH_FR_DUMP_TEMP_FILE": named})
     collector = Recorders(node.host)
 
-    found = node.run(collector, "recorder", Asked("recorders", {"ranks": [1, 7]}))
+    found = node.run(collector, "recorder", Request("recorders", {"ranks": [1, 7]}))
 
     assert [dump.rank for dump in of(found, FlightRecorderDump)] == [1]
-    with pytest.raises(NothingToCollect, match="none of the ranks"):
-        node.run(collector, "recorder", Asked("recorders", {"ranks": [7]}))
+    with pytest.raises(NothingToCollect, match="none of the requested ranks"):
+        node.run(collector, "recorder", Request("recorders", {"ranks": [7]}))
 
 
 def test_roles_that_count_from_zero_are_all_asked(node: Node) -> None:
@@ -381,7 +381,7 @@ def test_roles_that_count_from_zero_are_all_asked(node: Node) -> None:
     collector = Recorders(node.host)
 
     every, of_one = (
-        of(node.run(collector, "recorder", Asked("recorders", arguments)), Unread)
+        of(node.run(collector, "recorder", Request("recorders", arguments)), Unread)
         for arguments in ({}, {"job": "a", "ranks": [0]})
     )
 
@@ -468,12 +468,12 @@ def test_no_training_process_is_nothing_to_collect(node: Node) -> None:
 def test_a_budget_comes_back() -> None:
     """What one purse spent is refused to another, and free again once the first is closed."""
     budget = Budget(100)
-    with budget.purse() as first:
+    with budget.reserve() as first:
         first(60)
-        with budget.purse() as second, pytest.raises(NoAnswer, match="longer than 100 bytes"):
+        with budget.reserve() as second, pytest.raises(RequestFailed, match="longer than 100 bytes"):
             second(60)
 
-    with budget.purse() as third:
+    with budget.reserve() as third:
         third(100)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors.live import Asked, NothingToCollect
+from collectors.live import NothingToCollect, Request
 from collectors.live.sources import pyspy
 from collectors.live.sources.host import Host, Roots
-from collectors.live.sources.training import TrainingProcess
+from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks
 from collectors.records import Record, StackDump, Unread
 from tests.support.bounds import in_time
@@ -62,7 +62,7 @@ class Only(Host):
 
     def training(self) -> tuple[TrainingProcess, ...]:
         """Look now."""
-        return tuple(one for one in self.census.look() if one.job == self.job)
+        return tuple(one for one in self.process_table.scan() if one.job == self.job)
 
 
 class Ranks:
@@ -124,7 +124,7 @@ def script(path: Path, text: str) -> str:
 def test_when_asked_every_rank_and_its_children_are_looked_at_twice(ranks: Ranks) -> None:
     """Each look has its rank, job, role and instant; a child has its parent, its rank's own process has none."""
     first, second = ranks.start(0, "child"), ranks.start(1)
-    found = dumps(list(Stacks(ranks.host())(Asked("stacks"))))
+    found = dumps(list(Stacks(ranks.host())(Request("stacks"))))
     own = [(one.rank, one.pid, one.parent_pid) for one in found if one.parent_pid is None]
     assert own == 2 * [(0, first.pid, None), (1, second.pid, None)]
     children = [one for one in found if one.parent_pid is not None]
@@ -142,9 +142,9 @@ def test_only_the_ranks_asked_for_are_looked_at(ranks: Ranks) -> None:
     ranks.start(0)
     ranks.start(1)
     collect = Stacks(ranks.host())
-    assert {one.rank for one in dumps(list(collect(Asked("stacks", {"ranks": [1, 7]}))))} == {1}
+    assert {one.rank for one in dumps(list(collect(Request("stacks", {"ranks": [1, 7]}))))} == {1}
     with pytest.raises(NothingToCollect, match=r"none of the ranks \[7\]"):
-        list(collect(Asked("stacks", {"ranks": [7]})))
+        list(collect(Request("stacks", {"ranks": [7]})))
 
 
 @needs_pyspy
@@ -153,9 +153,9 @@ def test_c_frames_come_only_when_asked_for(ranks: Ranks) -> None:
     """Without ``native`` no frame is C's; with it the sleep shows as what it is in the C library."""
     ranks.start(0)
     collect = Stacks(ranks.host())
-    plain = dumps(list(collect(Asked("stacks", {"native": "yes"}))))
+    plain = dumps(list(collect(Request("stacks", {"native": "yes"}))))
     assert not any(".so" in frame.file for one in plain for frame in one.threads[0].frames)
-    native = dumps(list(collect(Asked("stacks", {"native": True}))))
+    native = dumps(list(collect(Request("stacks", {"native": True}))))
     assert native
     assert any("nanosleep" in frame.function for frame in native[0].threads[0].frames)
 
@@ -168,7 +168,7 @@ def test_a_stopped_rank_gives_its_stack_all_the_same(ranks: Ranks) -> None:
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
     for arguments in ({}, {"native": True}):
-        found = dumps(list(Stacks(ranks.host())(Asked("stacks", arguments))))
+        found = dumps(list(Stacks(ranks.host())(Request("stacks", arguments))))
         assert [one.rank for one in found] == [0, 0]
         assert found[0].threads[0].frames[0].function == "waiting_for_the_others"
     assert Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
@@ -183,7 +183,7 @@ def test_a_rank_that_is_no_python_is_told_and_costs_nobody_else(ranks: Ranks) ->
         subprocess.Popen(["sleep", "60"], env=environment, stdout=subprocess.PIPE, start_new_session=True)
     )
     ranks.start(1)
-    found = list(Stacks(ranks.host())(Asked("stacks")))
+    found = list(Stacks(ranks.host())(Request("stacks")))
     assert {one.rank for one in dumps(list(found))} == {1}
     (told,) = (one for one in found if isinstance(one, Unread))
     assert told.rank == 0
@@ -239,11 +239,11 @@ def test_a_pyspy_that_hangs_or_floods_is_ended(tmp_path: Path) -> None:
 
 def test_a_hanging_pyspy_is_told_of_every_rank(tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer comes within its time and says of whom there is no stack."""
-    monkeypatch.setattr("collectors.live.stacks.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("collectors.live.stacks.DUMP_SECONDS", 0.2)
     for rank in range(3):
         ranks.start(rank)
     collect = Stacks(ranks.host(program=script(tmp_path / "py-spy", "exec sleep 60")))
-    told = [one for one in collect(Asked("stacks")) if isinstance(one, Record)]
+    told = [one for one in collect(Request("stacks")) if isinstance(one, Record)]
     assert [(one.rank, getattr(one, "outcome", "")) for one in told] == [(0, "limit"), (1, "limit"), (2, "limit")]
 
 
@@ -260,7 +260,7 @@ def test_no_permission_is_told_and_no_failure(tmp_path: Path, ranks: Ranks) -> N
     host.clock.seconds += 61
     with pytest.raises(NothingToCollect, match="CAP_SYS_PTRACE"):
         list(collect(None))
-    (told,) = collect(Asked("stacks"))
+    (told,) = collect(Request("stacks"))
     assert isinstance(told, Unread)
     assert told.outcome == "refused"
 
@@ -272,7 +272,7 @@ def test_stuck_pyspys_stop_further_ones(ranks: Ranks) -> None:
     sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(MOST_STUCK)]
     collect._stuck = list(sleepers)
     with pytest.raises(NothingToCollect, match="hang in the kernel"):
-        list(collect(Asked("stacks")))
+        list(collect(Request("stacks")))
     for sleeper in sleepers:
         sleeper.kill()
         sleeper.wait()

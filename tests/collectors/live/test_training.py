@@ -13,20 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.live import Asked, NothingToCollect
-from collectors.live.placement import Placed
+from collectors.live import NothingToCollect, Request
+from collectors.live.placement import Placements
 from collectors.live.sources.bounded_reading import MOST_STUCK, WAIT_SECONDS
 from collectors.live.sources.host import Host, Roots
 from collectors.live.sources.proc_stat import parse
-from collectors.live.sources.rank_variables import (
-    ALLOWED,
-    LABELS,
-    LONGEST_VALUE,
-    MOST_RANKS,
-    RankIdentity,
-    read_rank_identity,
-)
-from collectors.live.sources.training import LOOKS_OF_THE_YOUNG, Census, TrainingProcess
+from collectors.live.sources.process_table import SCANS_OF_THE_YOUNG, ProcessTable
+from collectors.live.sources.ranks import ALLOWED, LABELS, LONGEST_VALUE, MOST_RANKS, TrainingProcess, read_rank
 from collectors.records import Placement, Unread
 from collectors.records.block import encode
 from tests.support.bounds import in_time
@@ -72,13 +65,13 @@ def pids(found: tuple[TrainingProcess, ...]) -> dict[int, int]:
     return {one.rank: one.pid for one in found}
 
 
-def claim(variables: Mapping[str, object], control_groups: str = "") -> RankIdentity | None:
+def claim(variables: Mapping[str, object], control_groups: str = "") -> TrainingProcess | None:
     """What an environment of these variables says."""
     data = b"\0".join(f"{name}={value}".encode() for name, value in variables.items())
-    return read_rank_identity(data, control_groups.encode(), "gpu-7")
+    return read_rank(data, control_groups.encode(), "gpu-7")
 
 
-def known(variables: Mapping[str, object], control_groups: str = "") -> RankIdentity:
+def known(variables: Mapping[str, object], control_groups: str = "") -> TrainingProcess:
     """What an environment says that does state a rank."""
     found = claim(variables, control_groups)
     assert found is not None
@@ -94,14 +87,14 @@ def test_torchrun_in_a_pod_gives_its_workers_and_neither_agent_nor_loaders(tree:
         trainer = tree.add(20 + rank, agent, torchrun(rank), name="pt_main_thread")
         for loader in range(3):
             tree.add(100 + 10 * rank + loader, trainer, torchrun(rank), name="pt_data_worker")
-    assert pids(Census(tree.root).look()) == {0: 20, 1: 21, 2: 22, 3: 23}
+    assert pids(ProcessTable(tree.root).scan()) == {0: 20, 1: 21, 2: 22, 3: 23}
 
 
 def test_one_worker_under_torchrun_is_the_rank_and_not_its_agent(tree: ProcessTree) -> None:
     """With one worker the agent's inherited rank is the same number: torchrun's own variables tell them apart."""
     agent = tree.add(11, 1, {"RANK": 0, "WORLD_SIZE": 1}, command="python launch.py")
     tree.add(20, agent, torchrun(0))
-    assert pids(Census(tree.root).look()) == {0: 20}
+    assert pids(ProcessTable(tree.root).scan()) == {0: 20}
 
 
 def test_an_evaluation_below_a_rank_is_the_ranks_own_affair(tree: ProcessTree) -> None:
@@ -109,7 +102,7 @@ def test_an_evaluation_below_a_rank_is_the_ranks_own_affair(tree: ProcessTree) -
     trainer = tree.add(20, 1, torchrun(3))
     inner = tree.add(30, trainer, torchrun(3), name="pt_elastic", command="python -m torch.distributed.run eval.py")
     tree.add(31, inner, torchrun(0, TORCHELASTIC_RUN_ID="eval"))
-    assert pids(Census(tree.root).look()) == {3: 20}
+    assert pids(ProcessTable(tree.root).scan()) == {3: 20}
 
 
 def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -> None:
@@ -122,7 +115,7 @@ def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -
         wrapper = tree.add(20 + rank, stepd, step, name="bash", command="bash -c python train.py")
         trainer = tree.add(30 + rank, wrapper, step)
         tree.add(40 + rank, trainer, {**step, "RANK": rank, "WORLD_SIZE": 8}, command="python -c spawn_main")
-    found = Census(tree.root).look()
+    found = ProcessTable(tree.root).scan()
     assert pids(found) == {0: 30, 1: 31}
     assert {(one.job, one.launcher, one.local_rank, one.world_size) for one in found} == {
         ("llama-4242", "slurm", 0, 8),
@@ -135,7 +128,7 @@ def test_deepspeeds_launcher_under_slurm_is_no_rank(tree: ProcessTree) -> None:
     step = {**SLURM, "SLURM_PROCID": 1, "SLURM_STEP_ID": 0}
     launcher = tree.add(10, 1, step, command="/usr/bin/python -u -m deepspeed.launcher.launch --nnodes 2 train.py")
     tree.add(11, launcher, {**step, "RANK": 1, "WORLD_SIZE": 2}, command="python train.py --deepspeed zero3.json")
-    assert pids(Census(tree.root).look()) == {1: 11}
+    assert pids(ProcessTable(tree.root).scan()) == {1: 11}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +224,7 @@ def test_no_secret_leaves_an_environment(tree: ProcessTree) -> None:
     host = Host("gpu-7", Roots(proc=tree.root))
     (process,) = host.training()
     assert "hunter2" not in repr(process)
-    assert b"hunter2" not in encode(one for one in Placed(host)(None) if isinstance(one, Placement))
+    assert b"hunter2" not in encode(one for one in Placements(host)(None) if isinstance(one, Placement))
     assert not any("TOKEN" in name or "KEY" in name or "PASS" in name or "SECRET" in name for name in ALLOWED)
 
 
@@ -239,7 +232,7 @@ def test_no_secret_leaves_an_environment(tree: ProcessTree) -> None:
 def test_any_bytes_are_an_environment(noise: bytes, names: list[str], value: bytes) -> None:
     """Whatever stands in it, reading gives a bounded claim or none."""
     data = noise + b"".join(b"\0" + name.encode() + b"=" + value for name in names) + b"\0RANK=3\0"
-    found = read_rank_identity(data, noise, "gpu-7")
+    found = read_rank(data, noise, "gpu-7")
     assert found is None or (0 <= found.rank < MOST_RANKS and found.labels.keys() <= LABELS and found.job)
     assert found is None or all(len(text) <= LONGEST_VALUE for text in found.labels.values())
 
@@ -249,72 +242,72 @@ def test_the_dead_are_no_ranks_and_their_orphans_do_not_take_their_place(tree: P
     for rank in range(2):
         tree.add(20 + rank, 1, torchrun(rank))
         tree.add(30 + rank, 20 + rank, torchrun(rank), name="pt_data_worker")
-    census = Census(tree.root)
-    assert pids(census.look()) == {0: 20, 1: 21}
+    table = ProcessTable(tree.root)
+    assert pids(table.scan()) == {0: 20, 1: 21}
     tree.add(21, 1, state="Z")
-    assert pids(census.look()) == {0: 20}
+    assert pids(table.scan()) == {0: 20}
     tree.remove(21)
     tree.add(31, 1, torchrun(1), name="pt_data_worker")
     tree.add(32, 31, torchrun(1))
-    assert pids(census.look()) == {0: 20}
+    assert pids(table.scan()) == {0: 20}
 
 
 def test_a_launcher_that_was_seen_too_early_hides_no_rank(tree: ProcessTree) -> None:
     """At first it has no children and looks like rank 0, then one child of that rank, then all: the children are the ranks."""
     step = {**SLURM, "SLURM_PROCID": 0, "SLURM_STEP_ID": 0}
     tree.add(10, 1, step, command="python my_launcher.py")
-    census = Census(tree.root)
-    assert pids(census.look()) == {0: 10}
+    table = ProcessTable(tree.root)
+    assert pids(table.scan()) == {0: 10}
     tree.add(20, 10, {**step, "RANK": 0, "LOCAL_RANK": 0})
     tree.add(21, 10, step, image=1)
-    assert pids(census.look()) == {0: 10}
+    assert pids(table.scan()) == {0: 10}
     tree.add(21, 10, {**step, "RANK": 1, "LOCAL_RANK": 1}, image=2)
-    assert pids(census.look()) == {0: 20, 1: 21}
+    assert pids(table.scan()) == {0: 20, 1: 21}
     tree.remove(10)
     tree.add(20, 1, {**step, "RANK": 0, "LOCAL_RANK": 0})
     tree.add(21, 1, {**step, "RANK": 1, "LOCAL_RANK": 1}, image=2)
-    assert pids(census.look()) == {0: 20, 1: 21}
+    assert pids(table.scan()) == {0: 20, 1: 21}
 
 
 def test_a_number_that_was_given_to_another_process_is_another_process(tree: ProcessTree) -> None:
     """The start time tells them apart: the new one's environment is read."""
     tree.add(20, 1, torchrun(0), start=1000)
-    census = Census(tree.root)
-    assert pids(census.look()) == {0: 20}
+    table = ProcessTable(tree.root)
+    assert pids(table.scan()) == {0: 20}
     tree.add(20, 1, torchrun(5), start=2000)
-    assert pids(census.look()) == {5: 20}
+    assert pids(table.scan()) == {5: 20}
     tree.add(20, 1, {}, start=3000)
-    assert census.look() == ()
+    assert table.scan() == ()
 
 
 def test_an_environment_is_read_once_unless_another_program_is_executed(tree: ProcessTree) -> None:
     """setproctitle writes over it, which changes nothing; exec brings another one."""
     tree.add(20, 1, torchrun(0), image=7)
-    census = Census(tree.root)
-    assert pids(census.look()) == {0: 20}
+    table = ProcessTable(tree.root)
+    assert pids(table.scan()) == {0: 20}
     tree.add(20, 1, b"ray::WorkerDict.update" + bytes(80), image=7)
-    assert pids(census.look()) == {0: 20}
+    assert pids(table.scan()) == {0: 20}
     tree.add(20, 1, torchrun(4), image=8)
-    assert pids(census.look()) == {4: 20}
+    assert pids(table.scan()) == {4: 20}
 
 
 def test_a_rank_that_is_about_to_end_stays_the_rank(tree: ProcessTree) -> None:
     """Between giving back its memory and its end it has no environment; who let go of it then would miss how it ended."""
     tree.add(20, 1, torchrun(0), image=7)
-    census = Census(tree.root)
-    census.look()
+    table = ProcessTable(tree.root)
+    table.scan()
     tree.add(20, 1, b"", state="R", image=0)
-    assert pids(census.look()) == {0: 20}
+    assert pids(table.scan()) == {0: 20}
 
 
 def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: ProcessTree) -> None:
     """What has long been no rank is looked at every so many looks only, and found then."""
     tree.add(20, 1, {}, name="sleep")
-    census = Census(tree.root)
-    for _ in range(LOOKS_OF_THE_YOUNG + 1):
-        assert census.look() == ()
+    table = ProcessTable(tree.root)
+    for _ in range(SCANS_OF_THE_YOUNG + 1):
+        assert table.scan() == ()
     tree.add(20, 1, torchrun(0), start=5000)
-    assert any(census.look() for _ in range(LOOKS_OF_THE_YOUNG))
+    assert any(table.scan() for _ in range(SCANS_OF_THE_YOUNG))
 
 
 def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
@@ -323,11 +316,11 @@ def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
         tree.add(pid, 1, {"PATH": "/usr/bin", "LANG": "C"}, name="sleep")
     for rank in range(64):
         tree.add(2000 + rank, 1, torchrun(rank))
-    census = Census(tree.root)
+    table = ProcessTable(tree.root)
     seconds = []
-    for _ in range(LOOKS_OF_THE_YOUNG + 4):
+    for _ in range(SCANS_OF_THE_YOUNG + 4):
         began_at = time.perf_counter()
-        assert len(census.look()) == 64
+        assert len(table.scan()) == 64
         seconds.append(time.perf_counter() - began_at)
     assert in_time(min(seconds), 0.05)
 
@@ -338,7 +331,7 @@ def test_two_jobs_on_a_node_are_two_placements(tree: ProcessTree) -> None:
         tree.add(20 + rank, 1, torchrun(rank, TORCHELASTIC_RUN_ID="a", CUDA_VISIBLE_DEVICES="0,1"), start=1000 + rank)
         tree.add(30 + rank, 1, {"RANK": rank, "WORLD_SIZE": 2, "FAULTHOUND_JOB": "b", "FAULTHOUND_ROLE": "rollout"})
     clock = Clock()
-    placed = Placed(Host("gpu-7", Roots(proc=tree.root), clock))
+    placed = Placements(Host("gpu-7", Roots(proc=tree.root), clock))
     first, second = placed(None)
     assert isinstance(first, Placement)
     assert isinstance(second, Placement)
@@ -350,7 +343,7 @@ def test_two_jobs_on_a_node_are_two_placements(tree: ProcessTree) -> None:
     assert (second.job, second.world_size, second.roles) == ("b", 2, ("rollout", "rollout"))
     clock.seconds += 6
     assert list(placed(None)) == []
-    assert len(list(placed(Asked("read")))) == 2
+    assert len(list(placed(Request("read")))) == 2
     tree.remove(31)
     clock.seconds += 6
     (changed,) = placed(None)
@@ -368,7 +361,7 @@ def test_a_leftover_of_an_earlier_start_does_not_take_its_ranks_place(tree: Proc
     """Of two processes with one rank of one attempt the younger is placed."""
     tree.add(20, 1, {"RANK": 0, "FAULTHOUND_JOB": "a"}, start=9000)
     tree.add(21, 1, {"RANK": 0, "FAULTHOUND_JOB": "a"}, start=1000)
-    (placement,) = Placed(Host("gpu-7", Roots(proc=tree.root)))(None)
+    (placement,) = Placements(Host("gpu-7", Roots(proc=tree.root)))(None)
     assert isinstance(placement, Placement)
     assert placement.pids == (20,)
 
@@ -380,13 +373,13 @@ def test_a_process_that_is_stuck_is_given_up_and_hides_nobody(tree: ProcessTree)
         (tree.root / str(20 + number) / "environ").unlink()
         os.mkfifo(tree.root / str(20 + number) / "environ")
     tree.add(10, 1, torchrun(0))
-    census = Census(tree.root)
-    assert pids(census.look()) == {0: 10}
+    table = ProcessTable(tree.root)
+    assert pids(table.scan()) == {0: 10}
     began_at = time.monotonic()
-    assert pids(census.look()) == {0: 10}
+    assert pids(table.scan()) == {0: 10}
     assert in_time(time.monotonic() - began_at, WAIT_SECONDS)
     tree.add(11, 1, torchrun(1))
-    assert pids(census.look()) == {0: 10}, "no further read is begun while so many have not returned"
+    assert pids(table.scan()) == {0: 10}, "no further read is begun while so many have not returned"
     for number in range(MOST_STUCK):
         os.close(os.open(tree.root / str(20 + number) / "environ", os.O_WRONLY))
         (tree.root / str(20 + number) / "environ").unlink()
@@ -394,7 +387,7 @@ def test_a_process_that_is_stuck_is_given_up_and_hides_nobody(tree: ProcessTree)
     for number in range(MOST_STUCK, MOST_STUCK + 2):
         (tree.root / str(20 + number) / "environ").unlink()
     until = time.monotonic() + 60
-    while (found := pids(census.look())) != {0: 10, 1: 11, 7: 20} and time.monotonic() < until:
+    while (found := pids(table.scan())) != {0: 10, 1: 11, 7: 20} and time.monotonic() < until:
         time.sleep(0.05)
     assert found == {0: 10, 1: 11, 7: 20}
 
@@ -408,7 +401,7 @@ def test_a_broken_tree_gives_what_it_has(tree: ProcessTree) -> None:
     (tree.root / "23/stat").write_bytes(b"23 (python")
     (tree.root / "24").mkdir()
     (tree.root / "stat").unlink()
-    (found,) = Census(tree.root).look()
+    (found,) = ProcessTable(tree.root).scan()
     assert (found.pid, found.started_at) == (20, None)
 
 
@@ -424,10 +417,10 @@ def test_environments_that_may_not_be_read_are_told() -> None:
     code = """
 import os, sys
 from collectors.live.sources.host import Host
-from collectors.live.placement import Placed
+from collectors.live.placement import Placements
 from collectors.live import NothingToCollect
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-placed = Placed(Host("gpu-7"))
+placed = Placements(Host("gpu-7"))
 for _ in range(2):
     try:
         for record in placed(None): print(type(record).__name__, record.outcome, record.reason)
@@ -443,7 +436,7 @@ for _ in range(2):
             rank.kill()
     assert sum(line.startswith(f"{Unread.__name__} refused") for line in said) == 1
     assert "CAP_SYS_PTRACE" in said[0]
-    assert "may not be looked at" in said[1]
+    assert "may not be read" in said[1]
 
 
 def test_real_processes_are_found_with_their_children() -> None:
@@ -455,11 +448,11 @@ def test_real_processes_are_found_with_their_children() -> None:
         for rank in range(2)
     ]
     try:
-        census = Census(Path("/proc"))
+        table = ProcessTable(Path("/proc"))
         until = time.monotonic() + 60
         found: tuple[TrainingProcess, ...] = ()
-        while time.monotonic() < until and not all(len(census.below(rank.pid)) == 1 for rank in ranks):
-            found = tuple(one for one in census.look() if one.job == environment["FAULTHOUND_JOB"])
+        while time.monotonic() < until and not all(len(table.descendants(rank.pid)) == 1 for rank in ranks):
+            found = tuple(one for one in table.scan() if one.job == environment["FAULTHOUND_JOB"])
             time.sleep(0.05)
         assert pids(found) == {0: ranks[0].pid, 1: ranks[1].pid}
         assert abs((found[0].started_at or 0.0) - time.time()) < 30

@@ -19,7 +19,7 @@ import msgspec
 
 from analyzers.model.clocks import aligned
 from collectors.agent.client import Client
-from collectors.agent.commands import Command, Poll
+from collectors.agent.commands import Command, CommandPoll
 from collectors.agent.segment import Entry
 from collectors.agent.settings import Settings
 from collectors.agent.ship import Shipper
@@ -128,7 +128,7 @@ class Player:
         self._asked: dict[tuple[str, str], int] = defaultdict(int)
         self._spools: dict[str, Spool] = {}
         self._shippers: list[Shipper] = []
-        self._polls: list[Poll] = []
+        self._polls: list[CommandPoll] = []
         clock = Clock()
         for node in recording.nodes:
             (folder / node).mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ class Player:
             client = Client(Settings(service=url, node=node, state=folder / node), clock)
             self._spools[node] = spool
             self._shippers.append(Shipper(spool, client, clock, node))
-            self._polls.append(Poll(_Ear(self, node), client, node))  # type: ignore[arg-type] # all that it calls is take
+            self._polls.append(CommandPoll(_Ear(self, node), client, node))  # type: ignore[arg-type] # all that it calls is take
         for at, node, records in recording.told:
             self._plan(at + self._later_seconds, node, records)
         self._thread = threading.Thread(target=self._tell, name="player", daemon=True)

@@ -1,4 +1,4 @@
-"""Ask a process over a socket and never wait longer, nor hold more, than was allowed: it may be stopped, or lie."""
+"""Requests to a process over a socket, bounded in time and bytes: the process may be stopped, or send anything."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,12})\r\n", re.IGNORECASE)
 
 
 Spend = Callable[[int], None]
-"""Called with a number of bytes before they are kept; raises ``NoAnswer`` where they are too many."""
+"""Called with a number of bytes before they are kept; raises ``RequestFailed`` where they exceed the budget."""
 
 
-class NoAnswer(Exception):
-    """There was no answer that can be used; the message says why, beginning small."""
+class RequestFailed(Exception):
+    """No usable answer came; the message says why, in lower case."""
 
 
-class Silent(NoAnswer):
-    """It was there and said nothing in time: a stopped process accepts connections, its kernel does."""
+class RequestTimedOut(RequestFailed):
+    """The process did not answer in time: the kernel accepts connections also for a stopped one."""
 
 
 def seconds_left(deadline: float) -> float:
-    """Return the seconds to an instant of the monotonic clock; raise ``Silent`` where it has passed."""
+    """Return the seconds to an instant of the monotonic clock; raise ``RequestTimedOut`` where it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise Silent("no answer in time")
+        raise RequestTimedOut("no answer in time")
     return left
 
 
 class Budget:
-    """Bounds the bytes that many threads hold together."""
+    """LimitReports the bytes that many threads hold together."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = self._left = most_bytes
         self._lock = threading.Lock()
 
     @contextmanager
-    def purse(self) -> Iterator[Spend]:
-        """Give the means to spend from the budget, and take back at the end what was spent."""
+    def reserve(self) -> Iterator[Spend]:
+        """Give a function that spends from the budget; what was spent is free again at the end."""
         spent = 0
 
         def spend(count: int) -> None:
             nonlocal spent
             with self._lock:
                 if count > self._left:
-                    raise NoAnswer(f"all answers together are longer than {self._most:,} bytes")
+                    raise RequestFailed(f"all answers together are longer than {self._most:,} bytes")
                 self._left -= count
                 spent += count
 
@@ -67,7 +67,7 @@ class Budget:
 
 @contextmanager
 def connected(address: str, deadline: float, pid: int | None = None) -> Iterator[socket.socket]:
-    """Connect to ``host:port`` or to a UNIX socket's path, which ``pid`` must be listening at where it is given."""
+    """Connect to ``host:port`` or to a UNIX socket's path, at which process ``pid`` must listen where it is given."""
     connection = socket.socket(socket.AF_UNIX) if address.startswith("/") else None
     try:
         if connection is None:
@@ -80,9 +80,9 @@ def connected(address: str, deadline: float, pid: int | None = None) -> Iterator
                 _is_of(connection, pid)
         yield connection
     except TimeoutError as error:
-        raise Silent("no answer in time") from error
+        raise RequestTimedOut("no answer in time") from error
     except (OSError, ValueError, OverflowError) as error:
-        raise NoAnswer(getattr(error, "strerror", None) or str(error)) from error
+        raise RequestFailed(getattr(error, "strerror", None) or str(error)) from error
     finally:
         if connection is not None:
             connection.close()
@@ -101,17 +101,17 @@ def _connect(connection: socket.socket, path: str) -> None:
 
 
 def _is_of(connection: socket.socket, pid: int) -> None:
-    """Raise where another process listens: a path that one job names may be another's, or the system's."""
+    """Raise where another process listens: the path that a job names may be another job's, or the system's."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     listener = _CREDENTIALS.unpack(credentials)[0]
     if listener != pid:
-        raise NoAnswer(f"process {listener} listens there, not {pid}")
+        raise RequestFailed(f"process {listener} listens there, not {pid}")
 
 
 def until_end(
     connection: socket.socket, most_bytes: int, deadline: float, spend: Spend | None = None
 ) -> tuple[bytes, bool]:
-    """Return what comes until the other side closes, and whether that was cut at ``most_bytes``."""
+    """Return the bytes up to the close of the other side, and whether they were cut at ``most_bytes``."""
     pieces: list[bytes] = []
     size = 0
     while size < most_bytes:
@@ -127,13 +127,13 @@ def until_end(
 
 
 def line(connection: socket.socket, most_bytes: int, deadline: float) -> str:
-    """Return the line that comes next, without its end, and leave what follows it."""
+    """Return the next line without its end, and leave what follows it unread."""
     data = b""
     while not data.endswith(b"\n"):
         connection.settimeout(seconds_left(deadline))
         piece = connection.recv(1)
         if not piece or len(data) >= most_bytes:
-            raise NoAnswer("it closed the connection" if not piece else f"a line of more than {most_bytes} bytes")
+            raise RequestFailed("it closed the connection" if not piece else f"a line of more than {most_bytes} bytes")
         data += piece
     return data.decode(errors="replace").rstrip("\r\n")
 
@@ -149,10 +149,10 @@ def post(
     head, _, body = answer.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     if status is None:
-        raise NoAnswer("it does not speak HTTP")
+        raise RequestFailed("it does not speak HTTP")
     if status[1] != b"200":
-        raise NoAnswer(f"HTTP {status[1].decode()} for {path}")
+        raise RequestFailed(f"HTTP {status[1].decode()} for {path}")
     length = _LENGTH.search(head + b"\r\n")
     if cut or (length and len(body) < int(length[1])):
-        raise NoAnswer(f"the answer is longer than {most_bytes:,} bytes" if cut else "the answer was cut")
+        raise RequestFailed(f"the answer is longer than {most_bytes:,} bytes" if cut else "the answer was cut")
     return body

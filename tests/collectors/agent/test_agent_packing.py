@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.agent.columns import SampleTick, samples_of, tick_of
+from collectors.agent.packing import encode_tick, pack_ticks
+from collectors.agent.segment import SampleTick
 from collectors.live import Readings
 from collectors.records import NOT_READ, Samples
 
@@ -19,7 +20,7 @@ METRICS = ("energy_millijoules_total", "pcie_replays_total", "ecc_errors_total")
 
 def counters(devices: list[str], values: list[list[int | None]], at: float) -> SampleTick:
     """One tick of counters."""
-    return tick_of(Readings("gpu", devices, METRICS, values, "<i8", at), "gpu", at, at - 1000.0, "boot")
+    return encode_tick(Readings("gpu", devices, METRICS, values, "<i8", at), "gpu", at, at - 1000.0, "boot")
 
 
 def value(samples: Samples, device: str, metric: str, tick: int) -> int:
@@ -40,7 +41,7 @@ def test_every_value_is_where_the_record_says(series: list[list[str]], random: o
         for device, row in zip(devices, values, strict=True):
             expected |= {(device, metric, number): one for metric, one in zip(METRICS, row, strict=True)}
 
-    (samples,) = samples_of(ticks)
+    (samples,) = pack_ticks(ticks)
 
     assert array("d", samples.ticks).tolist() == [1000.0 + number for number in range(len(series))]
     assert array("d", samples.monotonic_ticks).tolist() == [float(number) for number in range(len(series))]
@@ -55,7 +56,7 @@ def test_devices_that_come_and_go_do_not_fill_the_memory() -> None:
     row = [[1, 2, 3]] * 256
     ticks = [counters([f"{at}:{number}" for number in range(256)], row, 1000.0 + at) for at in range(100)]
 
-    packed = samples_of(ticks)
+    packed = pack_ticks(ticks)
 
     assert sum(len(samples.values) for samples in packed) <= 4 * sum(len(tick.values) for tick in ticks)
     assert [value(packed[0], "2:7", METRICS[1], tick) for tick in range(3)] == [NOT_READ, NOT_READ, 2]
@@ -66,15 +67,15 @@ def test_devices_that_come_and_go_do_not_fill_the_memory() -> None:
 def test_a_scope_s_gauges_and_counters_are_two_records() -> None:
     """Gauges and counters of one scope, and another list of metrics, are records of their own, in order of coming."""
     gauges = Readings("gpu", ["gpu0"], ["power_watts"], [[301.5]])
-    ticks = [tick_of(gauges, "gpu", 5.0, 1.0, None), counters(["gpu0"], [[1, 2, 3]], 5.0)]
+    ticks = [encode_tick(gauges, "gpu", 5.0, 1.0, None), counters(["gpu0"], [[1, 2, 3]], 5.0)]
 
-    assert [(one.type, one.metrics) for one in samples_of(ticks)] == [("<f4", ("power_watts",)), ("<i8", METRICS)]
+    assert [(one.type, one.metrics) for one in pack_ticks(ticks)] == [("<f4", ("power_watts",)), ("<i8", METRICS)]
 
 
 def test_what_was_not_read_is_absent() -> None:
     """None, NaN and what int64 cannot hold stand as the absent value, never as a number."""
     tick = counters(["gpu0"], [[None, 1 << 63, float("nan")]], 5.0)  # type: ignore[list-item]
-    gauge = tick_of(Readings("gpu", ["gpu0"], ["power_watts"], [[None]]), "gpu", 5.0, 1.0, None)
+    gauge = encode_tick(Readings("gpu", ["gpu0"], ["power_watts"], [[None]]), "gpu", 5.0, 1.0, None)
 
     assert array("q", tick.values).tolist() == [NOT_READ] * 3
     assert math.isnan(array("f", gauge.values)[0])
@@ -95,4 +96,4 @@ def test_what_was_not_read_is_absent() -> None:
 def test_readings_that_do_not_fit_are_refused(readings: Readings) -> None:
     """Readings whose shape, names, type or size are not what they claim raise ValueError and pack nothing."""
     with pytest.raises(ValueError, match=r"\w"):
-        tick_of(readings, "gpu", 5.0, 1.0, None)
+        encode_tick(readings, "gpu", 5.0, 1.0, None)
