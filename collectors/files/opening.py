@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from collectors.files import archives
-from collectors.files.path_owner import whose
-from collectors.files.streams import Bounded, Budget, Exceeded, Limits, Opened, Take, gunzip, lines, unzstd
+from collectors.files.path_owner import trailing_number, whose
+from collectors.files.streams import Bounded, Budget, Exceeded, Limits, Opened, Take, gunzip, unzstd
 from collectors.formats import Input
 from collectors.records import Unread
 
-__all__ = ["Found", "Limits", "find", "lines", "open_found", "open_paths", "trouble"]
+__all__ = ["Found", "Limits", "find", "open_found", "open_paths", "trouble"]
 
 HEAD_BYTES = 1 << 16
 EMPTY_FILES_NAMED = 1000  # per folder; the rest are one record with their number
@@ -187,7 +187,7 @@ class _Opener:
         container = _container(head)
         if container is None:
             owner = whose(source)
-            yield Input(source, stream, head, rank=owner.rank, node=owner.node, at=self.at)
+            yield Input(source, stream, head, owner.rank, owner.node, self.at, trailing_number(source))
         elif container not in ("gzip", "zstd", "tar", "zip"):
             yield unread(source, f"{container} is not opened: unpack it by hand", "refused")
         elif depth >= self.limits.depth:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 Take = Callable[[int], bytes]
 """Read up to so many bytes; ``b""`` is the end."""
 
 CHUNK_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
-LINE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,11 @@ class Limits:
 
     file_bytes: int = 8 << 30  # of one file or archive member, after decompression
     total_bytes: int = 256 << 30  # of everything read in one call
-    pickle_bytes: int = 64 << 20  # a pickle or JSON document is held whole while it is read
     compression_ratio: int = 400  # bytes out for a byte in; repetitive text reaches about 200 with zstd
     ratio_floor_bytes: int = 64 << 20  # below this any ratio will do: tiny files of zeros compress a thousandfold
     files: int = 500_000  # files and archive members
     depth: int = 3  # containers inside containers: .tar.gz is two
     directory_depth: int = 64
-    line_bytes: int = LINE_BYTES
     nested_zip_bytes: int = 64 << 20  # a zip inside an archive is held whole, because its index is at its end
     zip_index_bytes: int = 16 << 20  # the index is held as objects of about ten times its size
     child_bytes: int = (
@@ -188,19 +185,3 @@ def unzstd(take: Take, budget: Budget) -> Take:
                 return bytes(data)
 
     return read
-
-
-def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text); of a longer line only the first ``limit_bytes``, and no more is ever held."""
-    number, held, skipping = 1, b"", False
-    while chunk := stream.read(CHUNK_BYTES):
-        *whole, rest = chunk.split(b"\n")
-        for piece in whole:
-            yield number, (held if skipping else held + piece)[:limit_bytes].decode(errors="replace").rstrip("\r")
-            number, held, skipping = number + 1, b"", False
-        if not skipping:
-            held += rest
-            if len(held) > limit_bytes:
-                held, skipping = held[:limit_bytes], True
-    if held:
-        yield number, held[:limit_bytes].decode(errors="replace").rstrip("\r")

@@ -27,6 +27,7 @@ class Input:
 
     ``stream`` is bounded by the opener and yields decompressed bytes. ``head`` is its first 64 KiB at most (the stream
     itself still starts at 0). ``at`` is the file's modification time, UTC seconds, None where it cannot be trusted.
+    ``trailing_number`` is what the file's name ends in, as every Flight Recorder dump's does.
     """
 
     source: str
@@ -35,6 +36,7 @@ class Input:
     rank: int | None = None
     node: str | None = None
     at: float | None = None
+    trailing_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

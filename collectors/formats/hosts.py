@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from collectors.files.streams import lines
 from collectors.formats import Damaged, Input, reader
+from collectors.formats.text_lines import lines
 from collectors.records import Members, Placement
 
 MOST_RANKS = 1_000_000

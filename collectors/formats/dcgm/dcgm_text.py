@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.dcgm.dcgm_series import SERIES_LIMIT, gather
 from collectors.formats.series_table import CELLS_LIMIT
+from collectors.formats.text_lines import lines
 from collectors.records import Record, Unread
 
 MARKS = (b"\nDCGM_FI_", b"\nDCGM_EXP_", b"\n# HELP DCGM_", b"\n# TYPE DCGM_")

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Literal
 
-from collectors.files.streams import Limits
 from collectors.formats import Input
 from collectors.formats.flight_recorder.groups import (
     LONGEST_TEXT,
@@ -51,6 +50,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "timeout_ms": ("timeout_ms",),
 }
 INT64 = 1 << 63
+DUMP_BYTES = 64 << 20  # a pickle or JSON document is held whole while it is read
 LONGEST_STACK = 1 << 16
 MOST_FRAMES = 1000
 STATE_CODES = {"scheduled": 0, "started": 1, "completed": 2}
@@ -100,10 +100,9 @@ Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
 
 def whole(input: Input) -> bytes | Unread:
     """Return all of a dump's bytes, or say that they are more than a dump is read for."""
-    most = Limits().pickle_bytes
-    data = input.stream.read(most + 1)
-    if len(data) > most:
-        return unread(input, f"a dump is read up to {most:,} bytes: dump fewer entries", "limit")
+    data = input.stream.read(DUMP_BYTES + 1)
+    if len(data) > DUMP_BYTES:
+        return unread(input, f"a dump is read up to {DUMP_BYTES:,} bytes: dump fewer entries", "limit")
     return data
 
 

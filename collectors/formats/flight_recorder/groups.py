@@ -7,7 +7,6 @@ import sys
 from array import array
 from typing import Any
 
-from collectors.files.path_owner import trailing_number
 from collectors.formats import Input
 from collectors.records import Group, Members
 
@@ -111,7 +110,7 @@ def rank_of(input: Input, groups: tuple[Group, ...], entries: list[Entry]) -> in
     told = _told_by_sends(groups, entries)
     if len(told) == 1:
         return told.pop()
-    last = trailing_number(input.source)
+    last = input.trailing_number
     if input.rank is None and last is not None and smallest and all(_holds(members, last) for members in smallest):
         return last
     common = set.intersection(*(set(members.ranks()) for members in smallest)) if smallest else set()

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from collectors.files.opening import lines
 from collectors.formats import Damaged, Input, reader
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import event, fate
+from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record
 
 MAX_ROWS = 100_000

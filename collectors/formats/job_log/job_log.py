@@ -16,7 +16,6 @@ from itertools import islice
 
 import msgspec
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.job_log import log_marks
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
@@ -24,6 +23,7 @@ from collectors.formats.job_log.launchers import Launcher, event
 from collectors.formats.job_log.step_lines import may_report, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
+from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.kernel_log import kernel_lines, kernel_times
+from collectors.formats.text_lines import lines
 from collectors.records import KernelEvent, Record, Unread, pci_address
 
 EVENTS_LIMIT = 500_000  # events of one file; a driver that prints without end must not fill the memory

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.nccl.inspector_timings import MOST_COMMUNICATORS, MOST_ROWS, gather
+from collectors.formats.text_lines import lines
 from collectors.records import Record, Unread
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.nccl.inspector_series import MOST_SERIES, PREFIXES, gather
 from collectors.formats.series_table import CELLS_LIMIT
+from collectors.formats.text_lines import lines
 from collectors.records import Record, Unread
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
+from collectors.formats.text_lines import lines
 from collectors.records import RasCommunicator, RasPeerDead, RasRank, Record
 
 MAX_RANKS = 1 << 20

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.nvidia_smi.smi_tree import Path, SmiGpu, SmiLog, text_logs, xml_logs
 from collectors.formats.nvidia_smi.smi_values import (
@@ -24,6 +23,7 @@ from collectors.formats.nvidia_smi.smi_values import (
     state,
     throttling,
 )
+from collectors.formats.text_lines import lines
 from collectors.records import NOT_READ, Device, DeviceState, Record, Samples, pci_address
 
 ZONES_SECONDS = 15 * 3600.0  # the stamp has no zone: so far may it lie from the file's own time and be the same instant

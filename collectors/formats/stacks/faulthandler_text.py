@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.stacks.stack_building import NAME_CHARACTERS, StackBuilder, ThreadBuilder, frame
+from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, StackDump
 
 PREFIXES = 65_536

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.stacks.stack_building import StackBuilder, ThreadBuilder, frame
+from collectors.formats.text_lines import lines
 from collectors.records import Frame, Record
 
 _THREAD = re.compile(r'Thread (?:\d+\.)?(\d+) \((?:Thread 0x[0-9a-fA-F]+ )?\(?(?:LWP|process) (\d+)\)?(?: "(.*)")?\):')

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from collectors.files.opening import lines
 from collectors.formats import Input, reader
 from collectors.formats.stacks.stack_building import NAME_CHARACTERS, rank_in_command
+from collectors.formats.text_lines import lines
 from collectors.records import ProcessState, Record, Unread
 
 TELLING_ROWS = 100_000

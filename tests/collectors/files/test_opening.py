@@ -14,7 +14,8 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.files.opening import Limits, lines, open_paths, trouble
+from collectors.files.opening import Limits, open_paths, trouble
+from collectors.formats.text_lines import lines
 from collectors.records import Unread
 
 DUMP = b"\x80\x02 not really a dump " * 50

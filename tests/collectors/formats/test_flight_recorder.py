@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import collectors.formats.flight_recorder.document
+from collectors.files.path_owner import trailing_number
 from collectors.files.reading import read_input, read_paths
-from collectors.files.streams import Limits
 from collectors.formats import Input, recognise
 from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Record, Unread
 from tests.support.needs import needs_torch
@@ -75,7 +75,17 @@ def document(entries: list[Any], **changes: Any) -> dict[str, Any]:
 def read(data: bytes, source: str = "_dump_3", at: float | None = None) -> list[Record]:
     """What reading such a file gives, in this process."""
     return list(
-        read_input(Input(source, io.BytesIO(data), data[:65536], rank=3 if source == "_dump_3" else None, at=at))
+        read_input(
+            Input(
+                source,
+                io.BytesIO(data),
+                data[:65536],
+                3 if source == "_dump_3" else None,
+                None,
+                at,
+                trailing_number(source),
+            )
+        )
     )
 
 
@@ -344,7 +354,7 @@ def test_another_pickle_is_no_dump() -> None:
 @pytest.mark.parametrize(("size", "refused"), [(10, False), (11, True)])
 def test_a_dump_is_read_up_to_its_bound(monkeypatch: pytest.MonkeyPatch, size: int, refused: bool) -> None:
     """At the bound the bytes are all there; one more is refused with the bound and the next step."""
-    monkeypatch.setattr(collectors.formats.flight_recorder.document, "Limits", lambda: Limits(pickle_bytes=10))
+    monkeypatch.setattr(collectors.formats.flight_recorder.document, "DUMP_BYTES", 10)
 
     got = collectors.formats.flight_recorder.document.whole(
         Input(source="_dump_0", stream=io.BytesIO(b"x" * size), head=b"")
