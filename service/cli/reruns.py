@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from analyzers.incidents.messages import Alarm, Close, EngineInstruction, Merge, Open, Publish, Received
-from analyzers.incidents.rerunning import rerun_engine
+from analyzers.incidents.replay import rerun_engine
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Verdict, to_json

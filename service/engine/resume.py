@@ -1,11 +1,11 @@
-"""An engine that starts takes up where the last one was: the open incidents from their table, the rest from the log.
+"""An engine that starts resumes where the last one stopped: the open incidents from their table, the rest from the log.
 
     log   ──────────┬───────────────────────┬──────────────────────┬───────────► what comes
                     │ of the nodes of open  │ of all nodes, an     │ place of the
                     └ incidents, since each └ hour or 5,000        └ cursor
                       one's records begin     batches
 
-What stands before the cursor is only observed: it has been decided upon. An incident that was being judged is judged again.
+Batches before the cursor are only observed: they have been decided on. An incident that was being judged is judged again.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import Alarm, Received
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import observe_batch, restore_incidents
 from analyzers.knowledge import Knowledge
 from collectors.records import Record, block
 from collectors.records.record import Damaged
-from service.engine import ledger
+from service.engine import downtimes
 from service.store import incidents
 from service.store.database import Database
 from service.store.log import Stored
 from service.store.models import Alarm as AlarmRow
 from service.store.models import Batch, Cursor
 
-LEAST_SECONDS, MOST_SECONDS = 300.0, 3_600.0  # of the log that is observed again, of all nodes
-ENOUGH_BATCHES = 5_000  # past the least: a small fleet's hour teaches the rhythm of its jobs again
-MOST_BATCHES = 100_000  # of the nodes of open incidents, from the beginning of the oldest on
-AT_ONCE = 64
+LEAST_SECONDS, MOST_SECONDS = 300.0, 3_600.0  # of the log of all nodes that is observed again
+ENOUGH_BATCHES = 5_000  # past the least: from an hour of a small fleet the step rhythm of its jobs is learned again
+MOST_BATCHES = 100_000  # of the nodes of open incidents, since the oldest of them
+PAGE_BATCHES = 64
 
 _ROW = (Batch.sequence, Batch.node, Batch.batch_id, Batch.sent_at, Batch.received_at, Batch.records, Batch.block)
 _log = logging.getLogger(__name__)
@@ -41,19 +42,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Resumed:
-    """What an engine begins with."""
+    """The state that an engine begins with."""
 
     state: EngineState
-    sequence: int  # of the newest batch that was decided upon
-    costs: dict[str, ledger.Cost]
+    sequence: int  # of the newest batch that was decided on
+    downtimes: dict[str, Downtime]
 
 
 def resume_engine(database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None]) -> Resumed:
-    """Return the state as it was; ``alive`` is called between batches, for this may take a while."""
+    """Return the state as it was; ``alive`` is called between batches, because this may take a while."""
     with database.session() as session:
         place = _place(session)
         stored = list(incidents.remembered(session, now - MOST_SECONDS))
-        costs = {cost.incident: cost for cost in ledger.watched(session, now)}
+        waiting = {downtime.incident: downtime for downtime in downtimes.read_open(session, now)}
         start = _start(session, place)
         alarms = list(_raised(session))
     state = EngineState(knowledge)
@@ -71,12 +72,12 @@ def resume_engine(database: Database, knowledge: Knowledge, now: float, alive: C
         _observe(state, stored_batch, alive)
     state.sequence = max(state.sequence, place)
     restore_incidents(state, [(one.incident, one.context) for one in stored])
-    state.fleet.restore((), alarms)  # so that each is over once, and not for ever raised
-    return Resumed(state, place, costs)
+    state.fleet.restore((), alarms)  # else they would stay raised
+    return Resumed(state, place, waiting)
 
 
 def received_event(stored: Stored, records: Sequence[Record]) -> Received:
-    """Return the event that a batch of the log is."""
+    """Return a batch of the log as an event."""
     return Received(
         sequence=stored.sequence, received_at=stored.received_at, node=stored.node, records=tuple(records),
         sent_at=stored.sent_at,
@@ -84,7 +85,7 @@ def received_event(stored: Stored, records: Sequence[Record]) -> Received:
 
 
 def _place(session: Session) -> int:
-    """Return the cursor; where there is none, the log's end: of what was before the first engine nothing is judged."""
+    """Return the cursor; where there is none, the log's end: batches from before the first engine are not judged."""
     cursor = session.get(Cursor, incidents.READER)
     return cursor.sequence if cursor is not None else session.scalar(select(func.max(Batch.sequence))) or 0
 
@@ -111,13 +112,13 @@ def _before(session: Session, at: float, place: int) -> int:
 
 
 def _read(database: Database, where: Iterable[ColumnElement[bool]], most: int | None = None) -> Iterator[Stored]:
-    """Yield batches of the log, in order; in short transactions, so that no reader holds up the log's cleaning."""
+    """Yield batches of the log in order, in short transactions, so that the log's retention does not wait."""
     after = -1
     left = most
     while left is None or left > 0:
         with database.session() as session:
             page = select(*_ROW).where(*where, Batch.sequence > after).order_by(Batch.sequence)
-            rows = session.execute(page.limit(AT_ONCE if left is None else min(AT_ONCE, left))).all()
+            rows = session.execute(page.limit(PAGE_BATCHES if left is None else min(PAGE_BATCHES, left))).all()
         if not rows:
             return
         after = rows[-1].sequence
@@ -130,6 +131,6 @@ def _observe(state: EngineState, stored: Stored, alive: Callable[[], None]) -> N
     try:
         observe_batch(state, received_event(stored, block.decode(stored.block)))
     except Damaged:
-        return  # it was told of when it was decided upon
-    except Exception:  # noqa: BLE001 - a batch that broke a rule once must not keep every engine from starting
+        return  # it was logged when it was decided on
+    except Exception:  # noqa: BLE001 - one bad batch must not keep every engine from starting
         _log.exception("batch_not_observed sequence=%d", stored.sequence)

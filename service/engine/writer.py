@@ -1,7 +1,7 @@
-"""What the engine decided, written into one transaction: rows first, and what happened last, in the order of its happening.
+"""The engine's decisions, written in one transaction: rows first, timeline entries last, in their order.
 
-An instruction that cannot be written costs itself: it is undone alone, told of and counted, and those behind it go on. Only
-where the database itself fails is everything undone, to be written again later.
+An instruction that cannot be written is undone alone, logged and counted; the others go on. Where the database itself fails,
+everything is undone and written again later.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import Alarm, Ask, Close, EngineInstruction, Judge, Merge, Open, Publish
 from analyzers.model.incident import Incident
-from service.engine import ledger
+from service.engine.downtimes import write_downtime
 from service.store import commands, happenings, incidents
 from service.store.failures import PASSING
 from service.store.models import Alarm as AlarmRow
@@ -26,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class Decision(NamedTuple):
-    """One thing to be written, and when the engine decided it."""
+    """An instruction, a timeline note or an incident to be written, and when the engine decided it."""
 
     at: float
     what: EngineInstruction | TimelineNote | IncidentUpdate
 
 
 class TimelineNote(NamedTuple):
-    """A line of the timeline that no instruction stands for."""
+    """A timeline entry that belongs to no instruction."""
 
     kind: str
     incident: str
@@ -42,10 +43,10 @@ class TimelineNote(NamedTuple):
 
 
 class IncidentUpdate(NamedTuple):
-    """What the engine remembers of an open incident now."""
+    """The engine's present state of an open incident."""
 
     incident: Incident
-    changed: bool  # so that its readers should see it: it has a symptom more, or another has taken it in
+    changed: bool  # for its readers: it has one more symptom, or was merged
 
 
 class Writer:
@@ -57,16 +58,16 @@ class Writer:
         self._session, self._now, self._jobs = session, now, dict(jobs)
         self._happened: list[tuple[float, str, str | None, str | None, dict[str, Any]]] = []
 
-    def write(self, done: Iterable[Decision], costs: Iterable[ledger.Cost] = ()) -> None:
-        """Write these, what incidents have cost, and then what happened."""
+    def write(self, done: Iterable[Decision], downtimes: Iterable[Downtime] = ()) -> None:
+        """Write the decisions, the downtimes, and then the timeline."""
         for one in done:
             count = len(self._happened)
             if not self._tried(partial(self._write, one), type(one.what).__name__):
                 del self._happened[count:]
-        for cost in costs:
-            self._tried(partial(ledger.write, self._session, cost), "Cost")
-        for told in self._happened:
-            self._tried(partial(happenings.add, self._session, *told), "Happening")
+        for downtime in downtimes:
+            self._tried(partial(write_downtime, self._session, downtime), "Downtime")
+        for entry in self._happened:
+            self._tried(partial(happenings.add, self._session, *entry), "Happening")
 
     def _tried(self, write: Callable[[], None], what: str) -> bool:
         try:
@@ -86,20 +87,20 @@ class Writer:
             case Open() as opened:
                 self._open(at, opened)
             case Merge() as merged:
-                told = {"text": merged.symptom.text, "kind": merged.symptom.kind, "detector": merged.symptom.detector}
-                self._tell(at, "symptom", merged.incident, told)
+                seen = {"text": merged.symptom.text, "kind": merged.symptom.kind, "detector": merged.symptom.detector}
+                self._note(at, "symptom", merged.incident, seen)
             case Ask() as ask:
                 asked = ((clean(node, 255), dict(ask.arguments)) for node in ask.nodes)
                 commands.add(self._session, asked, ask.verb, incidents.ENGINE, ask.seconds, self._now)
-                self._tell(at, "asked", ask.incident, {"verb": ask.verb, "nodes": len(ask.nodes)})
+                self._note(at, "asked", ask.incident, {"verb": ask.verb, "nodes": len(ask.nodes)})
             case Publish() as published:
                 if incidents.publish(self._session, published, at):
-                    self._tell(at, "published", published.incident, _said(published))
+                    self._note(at, "published", published.incident, _summary(published))
             case Close() as closed:
                 if incidents.close(
                     self._session, closed.incident, closed.at, closed.because, recovered=closed.recovered
                 ):
-                    self._tell(
+                    self._note(
                         at, "closed", closed.incident, {"because": closed.because, "recovered": closed.recovered}
                     )
             case Alarm() as alarm:
@@ -107,38 +108,38 @@ class Writer:
             case IncidentUpdate() as saved:
                 incidents.save(self._session, saved.incident, changed=saved.changed)
             case TimelineNote() as happened:
-                self._tell(at, happened.kind, happened.incident, happened.details, happened.job)
+                self._note(at, happened.kind, happened.incident, happened.details, happened.job)
             case Judge():
-                pass  # is carried out after the commit
+                pass  # the driver starts it after the commit
 
     def _open(self, at: float, opened: Open) -> None:
         incident = opened.incident
         job = None if incident.job is None else clean(incident.job, 255)
         if incidents.insert(self._session, opened):
             first = incident.symptoms[0] if incident.symptoms else None
-            told = {"kind": incident.kind, "text": first.text if first else "", "nodes": len(incident.nodes)}
+            details = {"kind": incident.kind, "text": first.text if first else "", "nodes": len(incident.nodes)}
             self._jobs[incident.id] = job
-            self._tell(at, "opened", incident.id, told, job)
+            self._note(at, "opened", incident.id, details, job)
 
     def _alarm(self, at: float, alarm: Alarm) -> None:
         job = None if alarm.job is None else clean(alarm.job, 255)
         same = (AlarmRow.kind == alarm.kind, AlarmRow.job == job, AlarmRow.over_at.is_(None))
         row = self._session.scalars(select(AlarmRow).where(*same).order_by(AlarmRow.id)).first()
-        told = {"alarm": alarm.kind, "text": alarm.text, "nodes": len(alarm.nodes)}
+        details = {"alarm": alarm.kind, "text": alarm.text, "nodes": len(alarm.nodes)}
         nodes = [clean(node, 255) for node in alarm.nodes]
         if not alarm.raised:
             if row is not None:
                 row.over_at = at
-                self._tell(at, "alarm_over", None, told, job)
+                self._note(at, "alarm_over", None, details, job)
         elif row is not None:
             row.text, row.nodes = clean(alarm.text, 1_000), nodes
         else:
             text = clean(alarm.text, 1_000)
             self._session.add(AlarmRow(kind=alarm.kind, job=job, text=text, nodes=nodes, raised_at=at, over_at=None))
-            self._tell(at, "alarm", None, told, job)
+            self._note(at, "alarm", None, details, job)
         self._session.flush()
 
-    def _tell(
+    def _note(
         self, at: float, kind: str, incident: str | None, details: dict[str, Any], job: str | None = None
     ) -> None:
         if incident is not None and job is None:
@@ -146,7 +147,7 @@ class Writer:
         self._happened.append((at, kind, incident, job, details))
 
 
-def _said(published: Publish) -> dict[str, Any]:
+def _summary(published: Publish) -> dict[str, Any]:
     verdict = published.verdict
     return {
         "version": published.version,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from analyzers.incidents.messages import EngineInstruction, Open, Publish, Received
-from analyzers.incidents.rerunning import rerun_engine
+from analyzers.incidents.replay import rerun_engine
 from analyzers.model.verdict import to_json
 from analyzers.verdict.build import VERSION
 from collectors.records import block, bundle

@@ -1,0 +1,86 @@
+"""The downtime that an incident cost its job: when it was acted on, when the job moved again, how many steps were done twice.
+
+onset ── detected ── verdict ── acted ── first good step
+(published)  │           └ of the same attempt, or of a later one
+└ every rank of the attempt has ended, or a later attempt has begun
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views.step_rhythm import StepRow
+from analyzers.model.incident import Incident
+
+
+class Downtime(Struct, frozen=True, kw_only=True):
+    """A downtime without a good step yet, and what is known of it so far."""
+
+    incident: str
+    job: str
+    attempt: int | None
+    detected_at: float
+    last_step: int | None = None
+    acted_at: float | None = None
+    first_good_at: float | None = None
+    resumed_step: int | None = None
+    steps_lost: int | None = None
+
+
+def begin_downtime(incident: Incident) -> Downtime:
+    """Return the downtime of an incident of a job that has just been opened."""
+    return Downtime(
+        incident=incident.id, job=incident.job or "", attempt=incident.attempt, detected_at=incident.opened_at,
+        last_step=incident.last_step,
+    )  # fmt: skip
+
+
+def update_downtimes(downtimes: Iterable[Downtime], jobs: Iterable[JobView]) -> Iterator[Downtime]:
+    """Yield the downtimes of which more is known now."""
+    views: dict[str, list[JobView]] = {}
+    for view in jobs:
+        views.setdefault(view.job, []).append(view)
+    for downtime in downtimes:
+        updated = _update(downtime, views.get(downtime.job, []))
+        if updated != downtime:
+            yield updated
+
+
+def _update(downtime: Downtime, views: list[JobView]) -> Downtime:
+    later = [view for view in views if (view.attempt or 0) > (downtime.attempt or 0)]
+    same = [view for view in views if view.attempt == downtime.attempt]
+    acted = [view.first_at for view in later]
+    acted += [at for view in same if (at := _ended_at(view)) is not None]
+    acted = [at for at in acted if at >= downtime.detected_at]
+    if downtime.acted_at is None and acted:
+        downtime = replace(downtime, acted_at=min(acted))
+    begun = [row for view in later if (row := _first_step(view, -math.inf)) is not None]
+    if begun:
+        return _end(downtime, min(begun, key=lambda row: row.at))
+    if downtime.acted_at is None and any(view.went_on(downtime.detected_at) for view in same):
+        rows = [row for view in same if (row := _first_step(view, downtime.detected_at)) is not None]
+        return _end(downtime, min(rows, key=lambda row: row.at)) if rows else downtime
+    return downtime
+
+
+def _end(downtime: Downtime, row: StepRow) -> Downtime:
+    lost = None if downtime.last_step is None else max(0, downtime.last_step - row.step + 1)
+    return replace(downtime, first_good_at=row.at, resumed_step=row.step, steps_lost=lost)
+
+
+def _first_step(view: JobView, after: float) -> StepRow | None:
+    """Return the first kept step that ended after an instant."""
+    return next((row for row in view.rhythm.rows if row.at > after), None)
+
+
+def _ended_at(view: JobView) -> float | None:
+    """Return when the last rank of an attempt has ended; None while any rank may live."""
+    size = view.world_size or len(view.ranks)
+    if not size or len(view.ended) < size:
+        return None
+    return max(end.at for end in view.ended.values())

@@ -1,0 +1,34 @@
+"""The downtimes of incidents, read from their table and written to it."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from analyzers.incidents.downtime import Downtime
+from service.store import incidents
+from service.store.models import Downtime as Row
+
+MOST_OPEN = 1_000  # downtimes that wait for a good step; the oldest are given up
+OPEN_SECONDS = 7 * 86_400.0  # a job that was not started again by then has ended
+
+
+def read_open(session: Session, now: float) -> list[Downtime]:
+    """Return the downtimes that wait for a good step."""
+    waiting = (Row.first_good_at.is_(None), Row.detected_at >= now - OPEN_SECONDS)
+    rows = session.scalars(select(Row).where(*waiting).order_by(Row.detected_at.desc()).limit(MOST_OPEN))
+    return [
+        Downtime(
+            incident=row.incident, job=row.job, attempt=row.attempt, detected_at=row.detected_at,
+            last_step=row.last_step, acted_at=row.acted_at,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def write_downtime(session: Session, downtime: Downtime) -> None:
+    """Store what is known."""
+    values = {name: value for name, value in asdict(downtime).items() if name not in ("incident", "job", "attempt")}
+    values |= {name: incidents.bounded(values[name]) for name in ("last_step", "resumed_step", "steps_lost")}
+    session.execute(update(Row).where(Row.incident == downtime.incident).values(values))
