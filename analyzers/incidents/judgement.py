@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Missing, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import VERSION
-from analyzers.verdict.judge import decide, every_analyzer, findings, told
+from analyzers.verdict.judge import decide, findings, told
 
 
 def judge_cut(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda _name: None) -> Judged:

@@ -1,17 +1,66 @@
-"""Whether a node that came back counts as healthy: after hours in which jobs ran well on it, or a check that it passed.
+"""Burn-in: a node that came back counts as healthy after hours in which jobs ran well on it, or after a passed check.
 
-Hours by the clock prove nothing of a node that stood idle, so what counts is seen: the time between a job's steps. Trouble
-makes the hours begin anew and moves no odds; where it comes to an eviction, that does (conviction.py).
+Idle hours prove nothing, so the time between a job's steps is counted. Trouble restarts the hours and moves no odds; an
+eviction does (node_history.py).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import Weights
 from analyzers.remediation.node_history import HOUR_SECONDS, NodeEvent, NodeRecord, add_line, is_offender, update_record
+
+MOST_APART_SECONDS = 600.0  # the time between two steps that lie farther apart is not counted
+
+
+class NodeTrouble(NamedTuple):
+    """An incident shows the node at fault."""
+
+    at: float
+    note: str
+    is_open: bool
+
+
+class Observed(NamedTuple):
+    """The record after an observation, and the audit entry that it deserves ("": none) with its reason."""
+
+    record: NodeRecord
+    audit: str = ""
+    why: str = ""
+
+
+def observe(
+    record: NodeRecord, troubles: Collection[NodeTrouble], steps: Iterable[float], now: float, weights: Weights
+) -> Observed:
+    """Count the good hours of a node under burn-in, or restart them. ``steps``: instants of good steps on the node."""
+    newest = max((one for one in troubles if one.at > (record.since or 0.0)), default=None)
+    if newest is not None:
+        return Observed(restart_hours(record, newest.at, newest.note), "node_troubled", newest.note)
+    seconds, until = good_seconds(record, steps, now)
+    if any(one.is_open for one in troubles):
+        seconds, until = 0.0, max(until, now)
+    after = add_good_seconds(record, seconds, until, weights)
+    if after.burn_in == record.burn_in:
+        return Observed(after)
+    return Observed(after, "node_fit", f"jobs ran well on it for {after.history[-1].note}")
+
+
+def good_seconds(record: NodeRecord, steps: Iterable[float], now: float) -> tuple[float, float]:
+    """Return how long jobs ran well on a node since its steps were last counted, and up to when that is known."""
+    after = counted_from(record)
+    instants = sorted({at for at in steps if after < at <= now})
+    if not instants:
+        return 0.0, after
+    # The begin of the first step after the return is unknown.
+    marks = [after, *instants] if record.stood_seconds else instants
+    apart = (later - earlier for earlier, later in pairwise(marks))
+    return math.fsum(seconds for seconds in apart if seconds <= MOST_APART_SECONDS), instants[-1]
 
 
 def explain_unfit(record: NodeRecord, now: float, weights: Weights) -> str | None:
@@ -41,7 +90,7 @@ def left_seconds(record: NodeRecord, weights: Weights) -> float:
 
 
 def add_good_seconds(record: NodeRecord, seconds: float, until: float, weights: Weights) -> NodeRecord:
-    """Count that jobs ran well on it for so long, up to an instant; enough of it ends the burn-in."""
+    """Add time in which jobs ran well on it, up to an instant; enough of it ends the burn-in."""
     if record.burn_in != "burning_in" or not (0.0 <= seconds < math.inf and until >= counted_from(record)):
         return record
     record = replace(record, stood_seconds=record.stood_seconds + seconds, stood_until=until)
@@ -52,12 +101,12 @@ def add_good_seconds(record: NodeRecord, seconds: float, until: float, weights: 
 
 
 def restart_hours(record: NodeRecord, at: float, note: str) -> NodeRecord:
-    """Let the hours of a node under burn-in begin anew; trouble from before they began changes nothing."""
+    """Restart the hours of a node under burn-in; trouble from before their begin changes nothing."""
     if record.burn_in != "burning_in" or record.since is None or not at > record.since:
         return record
     return replace(add_line(record, at, "trouble", note), since=at, stood_seconds=0.0, stood_until=at)
 
 
 def counted_from(record: NodeRecord) -> float:
-    """Return the instant from which on a job's steps are not counted yet."""
+    """Return the instant up to which steps have been counted."""
     return max(record.since or 0.0, record.stood_until or 0.0)

@@ -1,1 +1,1 @@
-"""The engine as a process: it reads the log, keeps the lease, and carries out what ``analyzers.incidents`` decides."""
+"""The engine's process: it reads the log under a lease and executes what ``analyzers.incidents`` decides. It decides nothing."""

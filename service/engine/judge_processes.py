@@ -1,11 +1,11 @@
-"""Judgements in forked children: one that crashes, eats memory or does not end costs an analyzer, and not the engine.
+"""Judgements in forked children: one that crashes, uses too much memory or does not end costs an analyzer, not the engine.
 
     asked ──fork──▶ running ──▶ ended: Judged
       ▲                └── died, or past its deadline: again without the analyzer that ran
-      └────────────────────┘   (after that without all that had not ended; at last a verdict that says so)
+      └────────────────────┘   (after that without all that had not ended; at last a verdict that states the failure)
 
-A child has the records because it is a copy of the engine: nothing is sent to it. It never touches the database, whose
-connections it has inherited, and ends without running anything of its parent's.
+A child is a copy of the engine and so has the records: nothing is sent to it. It never uses the inherited connections to
+the database, and exits without running any code of its parent.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
 
 from analyzers.diagnosis import every_analyzer
+from analyzers.incidents.judgement import failed_analyzers, give_up, left_out
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
-from analyzers.model.verdict import Missing, Verdict
-from analyzers.verdict.build import VERSION
-from service.engine import judge_child as forked
+from service.engine import judge_child
 from service.engine.judge_child import HEADER, RUNNING
 
 MOST_RUNNING = 2
 MOST_TRIES = 4
-THOUSAND_RECORDS_SECONDS = 0.3  # some times of what they take: what does not end is meant, and not what is large
+THOUSAND_RECORDS_SECONDS = 0.3  # several times what they take: the bound is for what does not end, not for large jobs
 PIPE_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JudgeFailure:
-    """An analyzer that is not in a judgement, or ("") a judgement that did not come about."""
+    """An analyzer that is missing from a judgement, or ("") a judgement that failed."""
 
     incident: str
     analyzer: str
@@ -61,12 +60,12 @@ class _Child:
     pipe: int
     deadline: float
     buffer: bytearray = field(default_factory=bytearray)
-    running: str = ""  # the analyzer that it is at, or was last at
+    running: str = ""  # the analyzer that runs, or ran last
     judged: Judged | None = None
     late: bool = False
 
     def take(self, data: bytes) -> None:
-        """Take up what the child has written; only whole messages count."""
+        """Read the child's output; only whole messages count."""
         self.buffer += data
         at = 0
         while len(self.buffer) >= at + HEADER.size:
@@ -84,7 +83,7 @@ class _Child:
 
 
 class JudgeProcesses:
-    """The judgements that run and wait. One thread calls this, and the process has no other: it forks."""
+    """The judgements that run and wait. Only the process's one thread calls this, because it forks."""
 
     def __init__(
         self, knowledge: Knowledge, seconds: float, most_bytes: int, clock: Callable[[], float] = time.monotonic
@@ -97,21 +96,21 @@ class JudgeProcesses:
         every_analyzer()  # imported here, and not in every child
 
     def ask(self, judge: Judge) -> None:
-        """Judge this as soon as there is room; one of the same incident that still waits is not worth it any more."""
+        """Judge this as soon as there is room; it replaces a judgement of the same incident that still waits."""
         self._waiting[judge.incident] = _Asked(judge, began_at=self._clock())
         self._fill()
 
     def forget(self, incident: str) -> None:
-        """Judge an incident no more that is closed; what runs ends by itself."""
+        """Judge a closed incident no more; a running judgement ends by itself."""
         self._waiting.pop(incident, None)
 
     @property
     def pipes(self) -> list[int]:
-        """Return what to wait on: one is readable as soon as its child has something to tell, or has ended."""
+        """Return the file descriptors to wait on: each is readable once its child has written, or has ended."""
         return [child.pipe for child in self._children]
 
     def turn(self) -> Iterator[Judged | JudgeFailure]:
-        """Yield what has ended and what has failed since, without waiting."""
+        """Yield what has ended or failed since the last call, without waiting."""
         for child in list(self._children):
             ended = self._read(child)
             if not ended and self._clock() >= child.deadline:
@@ -127,7 +126,7 @@ class JudgeProcesses:
         return self._seconds + len(judge.records) // 1_000 * THOUSAND_RECORDS_SECONDS
 
     def close(self) -> None:
-        """End all children and forget what waits: who resumes asks again."""
+        """End all children and forget what waits: the next engine asks again."""
         self._waiting.clear()
         for child in self._children:
             os.kill(child.pid, signal.SIGKILL)
@@ -136,7 +135,7 @@ class JudgeProcesses:
         self._children.clear()
 
     def _read(self, child: _Child) -> bool:
-        """Read what there is; return whether the child has closed its end."""
+        """Read the pipe; return whether the child has closed its end."""
         while True:
             try:
                 data = os.read(child.pipe, PIPE_BYTES)
@@ -154,7 +153,7 @@ class JudgeProcesses:
         if child.judged is not None:
             self.count += 1
             self.seconds_total += self._clock() - child.asked.began_at
-            yield from _crashed(child.judged)
+            yield from (JudgeFailure(child.judged.incident, name, why) for name, why in failed_analyzers(child.judged))
             yield child.judged
             return
         why = f"it had not ended after {self._allowed(child.asked.judge):g} s" if child.late else _ending(status)
@@ -163,14 +162,14 @@ class JudgeProcesses:
     def _again(self, child: _Child, why: str) -> Iterator[Judged | JudgeFailure]:
         """Judge once more without the analyzer that ran; if that is not enough, without all that had not ended."""
         judge, tries = child.asked.judge, child.asked.tries + 1
-        left_out = _left_out(judge.cut.unfinished, child.running, everything=tries > 1 and child.late)
+        without = left_out(judge.cut.unfinished, child.running, everything=tries > 1 and child.late)
         _log.error("judgement_failed incident=%s analyzer=%s why=%s", judge.incident, child.running or "-", why)
         yield JudgeFailure(judge.incident, child.running, why)
-        if tries >= MOST_TRIES or left_out == judge.cut.unfinished:
+        if tries >= MOST_TRIES or without == judge.cut.unfinished:
             yield JudgeFailure(judge.incident, "", f"given up after {tries} tries: {why}")
-            yield _given_up(judge, self._knowledge, why)
+            yield give_up(judge, self._knowledge, why)
             return
-        cut = replace(judge.cut, unfinished=left_out)
+        cut = replace(judge.cut, unfinished=without)
         asked = _Asked(replace(judge, cut=cut), tries, child.asked.began_at)
         self._waiting.setdefault(judge.incident, asked)
 
@@ -187,36 +186,12 @@ class JudgeProcesses:
         pid = os.fork()
         if not pid:
             os.close(reading)
-            forked.judge(asked.judge, self._knowledge, writing, self._most_bytes, parent)
+            judge_child.judge_and_exit(asked.judge, self._knowledge, writing, self._most_bytes, parent)
         os.close(writing)
         os.set_blocking(reading, False)
-        with contextlib.suppress(OSError):  # a whole verdict then fits, though nobody may read it for a while
+        with contextlib.suppress(OSError):  # then a whole verdict fits, even if the engine reads it late
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._children.append(_Child(asked, pid, reading, self._clock() + self._allowed(asked.judge)))
-
-
-def _left_out(already: Sequence[str], running: str, *, everything: bool) -> tuple[str, ...]:
-    left_out = {*already, running} if running else {*already}
-    if everything:  # analyzers run in the order of their names
-        left_out |= {name for name in every_analyzer() if name >= running}
-    return tuple(sorted(left_out))
-
-
-def _crashed(judged: Judged) -> Iterator[JudgeFailure]:
-    """Yield the analyzers that ended with an exception: the judgement holds without them."""
-    for claim in judged.claims:
-        if claim.get("fault_class") == "analyzer_failed" and claim.get("analyzer") not in judged.cut.unfinished:
-            yield JudgeFailure(judged.incident, str(claim["analyzer"]), "; ".join(map(str, claim.get("missing", ()))))
-
-
-def _given_up(judge: Judge, knowledge: Knowledge, why: str) -> Judged:
-    cut = replace(judge.cut, unfinished=tuple(every_analyzer()))
-    missing = Missing(what=f"this could not be judged: the judgement failed ({why}); the log of the service says more")
-    verdict = Verdict(
-        symptom="unknown", cause="unknown", abstained=True, version=VERSION, knowledge=knowledge.hash,
-        attempt=judge.attempt, missing=(missing,),
-    )  # fmt: skip
-    return Judged(incident=judge.incident, cut=cut, verdict=verdict)
 
 
 def _ending(status: int) -> str:

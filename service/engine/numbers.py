@@ -1,4 +1,4 @@
-"""What an engine says of itself, once a second, to the service that runs it."""
+"""The numbers that an engine reports once a second to the service that runs it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 
 class Numbers(msgspec.Struct, kw_only=True):
-    """Counts since the process began, and how it stands."""
+    """Counts since the process began, and its present state."""
 
-    working: bool = False  # it holds the lease; False: another engine does, or the database is away
-    sequence: int = 0  # the newest batch that it has decided upon
-    lag_seconds: float = 0.0  # that the oldest batch it knows of and has not seen has waited
+    working: bool = False  # it holds the lease; False: another engine does, or the database is unreachable
+    sequence: int = 0  # the newest batch that it has decided on
+    lag_seconds: float = 0.0  # age of the oldest batch that it has not read yet
     open_incidents: int = 0
     batches: int = 0
     undecodable_batches: int = 0
-    step_failures: int = 0  # events that broke a rule, and were left out
+    step_failures: int = 0  # events on which the engine failed, left out
     write_failures: int = 0  # instructions that the database refused
     ticks: int = 0
     tick_seconds: float = 0.0  # of all ticks together
@@ -23,6 +23,6 @@ class Numbers(msgspec.Struct, kw_only=True):
     judge_seconds: float = 0.0  # of all judgements together, from the asking on
     judge_failures: int = 0
     takeovers: int = 0  # of the lease
-    proposals: int = 0  # verdicts that came to a plan
+    proposals: int = 0  # verdicts that led to a plan
     remediations: int = 0  # that have not ended
-    remedy_failures: int = 0  # passes over remediation that broke off
+    remedy_failures: int = 0  # runs of the proposer that failed

@@ -17,29 +17,29 @@ import msgspec
 from service import packaged_knowledge
 from service.clock import now
 from service.engine.driver import ClockWentBack, Driver
+from service.engine.judge_child import die_with_parent
 from service.engine.judge_processes import JudgeProcesses
 from service.engine.numbers import Numbers
-from service.engine.parent import die_with_parent
 from service.policy_file import PolicyFile
-from service.remediation.proposer import Proposer
+from service.remediation.proposer import Proposer, ProposerCounts
 from service.settings import Settings
 from service.store.database import Database
 from service.store.failures import PASSING
 from service.store.leases import Lease, LeaseLost
 
 LEASE = "engine"
-POLL_SECONDS = 0.5  # between two looks at the log
-BUSY_SECONDS = 0.1  # while batches come: what comes in the meantime shares a turn
+POLL_SECONDS = 0.5  # between two reads of the log
+BUSY_SECONDS = 0.1  # while batches come: those that come in the meantime share a turn
 STANDBY_SECONDS = 1.0
-AGAIN_SECONDS = 1.0  # after the database failed
-TELL_SECONDS = 1.0
-ENDING_SECONDS = 5  # that an engine whose service has ended may take to give its lease back
+RETRY_SECONDS = 1.0  # after the database failed
+REPORT_SECONDS = 1.0
+ENDING_SECONDS = 5  # for an engine whose service has ended to release its lease
 
 _log = logging.getLogger(__name__)
 
 
 class EngineLoop:
-    """The loop. ``stdin`` is the service's: at its end the service has ended, or wants this to end."""
+    """The loop. ``stdin`` comes from the service: its end means that the service has ended, or ends this process."""
 
     def __init__(self, settings: Settings, owner: str, stdin: int = 0, stdout: int = 1) -> None:
         self._database = Database(settings.url())
@@ -47,13 +47,13 @@ class EngineLoop:
         self._knowledge = packaged_knowledge.load(settings.knowledge)
         self._policy = PolicyFile(settings.policy)
         self._judges = JudgeProcesses(self._knowledge, settings.judge_seconds, settings.judge_bytes)
-        self._numbers = Numbers()
+        self._numbers, self._proposer_counts = Numbers(), ProposerCounts()
         self._stdin, self._stdout = stdin, stdout
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._ending = False
 
     def run(self) -> None:
-        """Work until the service ends or this process is told to."""
+        """Work until the service or this process ends."""
         _log.info("engine_started")
         try:
             while not self._ending:
@@ -66,43 +66,43 @@ class EngineLoop:
                     _log.warning("engine_lost reason=%s", error)
                 except PASSING as error:
                     _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
-                    self._stand_by(AGAIN_SECONDS)
+                    self._stand_by(RETRY_SECONDS)
         finally:
             self._judges.close()
             self._database.close()
 
     def end(self, *_: object) -> None:
-        """End after the turn that it is in."""
+        """End after the current turn."""
         self._ending = True
 
     def _work(self) -> None:
-        """Work under the lease until it is lost, or this is to end: then give it back."""
+        """Work under the lease until it is lost; at the end of the process release it."""
         self._numbers.takeovers += 1
         try:
             driver = Driver(self._database, self._lease, self._knowledge, self._judges, self._numbers)
-            caretaker = Proposer(self._database, self._lease, self._knowledge, self._policy, self._numbers)
+            proposer = Proposer(self._database, self._lease, self._knowledge, self._policy, self._proposer_counts)
             _log.info("engine_works sequence=%d incidents=%d", driver.sequence, len(driver.state.incidents))
             while not self._ending:
-                self._turn(driver, caretaker)
+                self._turn(driver, proposer)
         finally:
             self._judges.close()
             self._numbers.working = False
         self._lease.release()
 
-    def _turn(self, driver: Driver, caretaker: Proposer) -> None:
+    def _turn(self, driver: Driver, proposer: Proposer) -> None:
         try:
             more = driver.turn()
-            caretaker.turn(driver.state, now())
-        except PASSING as error:  # what is decided stays with the driver, to be written when the database is back
+            proposer.turn(driver.state, now())
+        except PASSING as error:  # the driver keeps its decisions and writes them when the database is back
             _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
-            self._stand_by(AGAIN_SECONDS)
+            self._stand_by(RETRY_SECONDS)
             return
-        self._tell()
+        self._report()
         self._wait(0.0 if more else BUSY_SECONDS if driver.busy else POLL_SECONDS, self._judges.pipes)
 
     def _stand_by(self, seconds: float) -> None:
         self._numbers.working = False
-        self._tell()
+        self._report()
         self._wait(seconds, ())
 
     def _wait(self, seconds: float, pipes: Sequence[int]) -> None:
@@ -110,27 +110,30 @@ class EngineLoop:
         if self._stdin in readable and not os.read(self._stdin, 1 << 10):
             self._ending = True
 
-    def _tell(self) -> None:
-        """Write the numbers, one line of JSON; a service that does not read them does not hold up the engine."""
-        if time.monotonic() - self._told_at < TELL_SECONDS:
+    def _report(self) -> None:
+        """Write the numbers, one line of JSON; a service that does not read them does not delay the engine."""
+        if time.monotonic() - self._reported_at < REPORT_SECONDS:
             return
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
+        counts, numbers = self._proposer_counts, self._numbers
+        numbers.proposals, numbers.remediations = counts.proposals, counts.remediations
+        numbers.remedy_failures = counts.failures
         if select.select([], [self._stdout], [], 0)[1]:
-            with contextlib.suppress(BrokenPipeError):  # the service has ended, as stdin is about to say
+            with contextlib.suppress(BrokenPipeError):  # the service has ended: stdin ends next
                 os.write(self._stdout, msgspec.json.encode(self._numbers) + b"\n")
 
 
 def run(settings: Settings, owner: str) -> None:
-    """Be the engine of a service, whose process is this one's parent."""
+    """Run the engine of a service, whose process is this one's parent."""
     parent = os.getppid()
-    faulthandler.enable()  # an analyzer that crashes its child says where
+    faulthandler.enable()  # shows where an analyzer crashed its child
     process = EngineLoop(settings, owner)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         process.end()
-        signal.alarm(ENDING_SECONDS)  # a database that does not answer must not keep it
+        signal.alarm(ENDING_SECONDS)  # even if the database does not answer
 
     signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the service answers it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the service handles it
     die_with_parent(signal.SIGTERM, parent)
     process.run()

@@ -20,23 +20,23 @@ from service.settings import Settings
 LEAST_AGAIN_SECONDS, MOST_AGAIN_SECONDS = 1.0, 30.0  # before it is started again: twice as long each time
 STEADY_SECONDS = 60.0  # after which an end is the first one again
 CLOSING_SECONDS = 5.0
-SILENT_SECONDS = 30.0  # without a number, of a process that tells them every second: it hangs, or a tick takes long
+SILENT_SECONDS = 30.0  # without the report that comes every second: the process hangs, or a tick takes long
 LONGEST_LINE_BYTES = 1 << 16
 
 _log = logging.getLogger(__name__)
 
 
 class EngineProcess:
-    """One engine process, and a thread that reads what it tells and starts it again."""
+    """One engine process, and a thread that reads its reports and restarts it."""
 
     def __init__(self, settings: Settings) -> None:
         self.numbers = Numbers()
         self.starts = 0
         self._environment = os.environ | _variables(settings)
-        # The same for each start: what an earlier process of this service held, the next may take at once.
+        # The same for each start: a lease that an earlier process of this service held, the next may take at once.
         self._owner = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -45,11 +45,11 @@ class EngineProcess:
         self._thread.start()
 
     def close(self) -> None:
-        """End the engine after its turn, or without asking if that takes too long."""
+        """End the engine after its turn, or kill it if that takes too long."""
         self._closing.set()
         process = self._process
         if process is not None and process.stdin is not None:
-            process.stdin.close()  # what it takes as the word to end
+            process.stdin.close()  # which ends the engine
         self._thread.join(CLOSING_SECONDS)
         if process is not None and process.poll() is None:
             process.kill()
@@ -63,10 +63,10 @@ class EngineProcess:
 
     @property
     def standing(self) -> str:
-        """Return ``working``, ``standby`` (another engine works, or none can), ``silent`` or ``down``."""
+        """Return ``working``, ``standby`` (another engine works, or no engine can), ``silent`` or ``down``."""
         if self.pid is None:
             return "down"
-        if time.monotonic() - self._told_at > SILENT_SECONDS:
+        if time.monotonic() - self._reported_at > SILENT_SECONDS:
             return "silent"
         return "working" if self.numbers.working else "standby"
 
@@ -92,28 +92,28 @@ class EngineProcess:
             _log.error("engine_not_started reason=%s", error)
             return
         self.starts += 1
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         if self._closing.is_set() and process.stdin is not None:  # closed while it was being started
             process.stdin.close()
         assert process.stdout is not None
         while line := process.stdout.readline(LONGEST_LINE_BYTES):
-            self._hear(line)
+            self._read_report(line)
         code = process.wait()
         process.stdout.close()
         self.numbers.working = False
         if not self._closing.is_set():
             _log.error("engine_ended code=%d starts=%d", code, self.starts)
 
-    def _hear(self, line: bytes) -> None:
+    def _read_report(self, line: bytes) -> None:
         try:
             self.numbers = msgspec.json.decode(line, type=Numbers)
         except msgspec.MsgspecError:
             return
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
 
 def _variables(settings: Settings) -> Mapping[str, str]:
-    """Return the settings as the environment that they would have come from."""
-    told = settings.model_dump(mode="json", exclude_none=True)
-    # One analyzer at a time: the threads of numpy's library would only be in the way of a fork.
-    return {f"FAULTHOUND_{name.upper()}": str(value) for name, value in told.items()} | {"OPENBLAS_NUM_THREADS": "1"}
+    """Return the settings as environment variables."""
+    values = settings.model_dump(mode="json", exclude_none=True)
+    # Analyzers run one at a time, and threads of numpy's library would hinder the fork.
+    return {f"FAULTHOUND_{name.upper()}": str(value) for name, value in values.items()} | {"OPENBLAS_NUM_THREADS": "1"}

@@ -1,11 +1,12 @@
-"""A job's past for the ladder, read from the store: attempts and how they failed, what was done, network alerts, its layout.
+"""A job's past for the ladder, read from the store.
 
     incidents, verdicts ─► attempts ─┐
-    remediations ─► what was done ───┼─► History ─► analyzers/ladder
+    remediations ─► what was done ───┼─► JobHistory ─► analyzers/remediation/ladder
     incidents of the network ────────┘
 
-An attempt is what its newest incident says that did not pass by itself; one that was acted upon says it before the others.
-Where nothing counts attempts, agents tell 0, and each incident stands for one; so it is with several of a counted first attempt.
+An attempt failed as its newest incident shows that did not pass by itself; an incident that was acted on counts before the
+others. Where attempts are not counted, agents report 0, and each incident stands for one attempt; so do several incidents of a
+counted first attempt.
 """
 
 from __future__ import annotations
@@ -19,9 +20,17 @@ from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Ladder
 from analyzers.model.verdict import Verdict
-from analyzers.remediation import checks
-from analyzers.remediation.ladder import JobAttempt, JobHistory, JobLayout, NetworkAlert, TriedRung, build_attempt
-from analyzers.remediation.types import CHECKS, UNBEGUN, Remediation
+from analyzers.remediation.ladder.job_history import (
+    JobAttempt,
+    JobHistory,
+    JobLayout,
+    NetworkAlert,
+    build_attempt,
+    lay_out,
+    network_alerts,
+    tried_rungs,
+)
+from analyzers.remediation.types import Remediation
 from service.remediation import fleet_facts, rows
 from service.store.models import Attempt as AttemptRow
 from service.store.models import Downtime, Happening, Incident, Job
@@ -29,19 +38,7 @@ from service.store.models import Remediation as RemediationRow
 from service.store.models import Verdict as VerdictRow
 
 MOST_ATTEMPTS, MOST_INCIDENTS, MOST_DONE = 64, 256, 256  # the newest of them
-ENDED_SECONDS = 600.0  # agents tell of an attempt until it ends: what closes later closed for another reason
-ALERTS_APART_SECONDS = 30.0  # less, and it is the same failure of a link
-ON_A_NODE = frozenset({"node", "link"})  # "gpu-0413", "gpu-0413/mlx5_0"
-STEPS = {
-    "evict": "evict", "drain_after_job": "evict", "probe": "probe", "replay": "replay", "rollback": "rollback",
-    "reattempt": "reattempt", "restart_job": "reattempt", "restart_role": "reattempt", "reset_gpu": "reattempt",
-    "reboot_node": "reattempt",
-}  # fmt: skip
-"""Kinds of remediations → the rung that each is: to reset a device starts the job again on the same nodes."""
-GOES_ON = frozenset({"drain_after_job", "reset_gpu", "restart_role"})
-"""Kinds under which the very attempt may go on."""
-ENGINE = "engine"  # who cancels what the engine takes back
-REFUSED = frozenset({"rejected", "failed", "undone"})
+ENDED_SECONDS = 600.0  # agents report an attempt until it ends: an incident that closes later closed for another reason
 
 
 def read_job_history(session: Session, incident: Incident, verdict: Verdict, bounds: Ladder, now: float) -> JobHistory:
@@ -54,7 +51,7 @@ def read_job_history(session: Session, incident: Incident, verdict: Verdict, bou
     return JobHistory(
         at=now,
         attempts=tuple(_attempts(session, incident, verdict, numbers, {one.incident for one in done if one.began_at})),
-        taken=tuple(_taken(done, incident, numbers)),
+        taken=tuple(tried_rungs(done, numbers, numbers[incident.id])),
         alerts=tuple(one for one in _alerts(session, now - bounds.network_seconds) if one.node in nodes),
         nodes=nodes,
         layout=None if known is None else read_layout(session, job, len(known.nodes), known.gpus_per_node),
@@ -75,15 +72,10 @@ def has_ended(session: Session, incident: Incident) -> bool:
 
 
 def read_layout(session: Session, job: str, nodes: int, gpus_per_node: int) -> JobLayout | None:
-    """Return how a job lies on its nodes, by the sizes that its owner declared; None where they do not tell."""
+    """Return how a job lies on its nodes, by the sizes that its owner declared."""
     row = session.get(Job, job)
-    sizes = (row.declared.get("parallel") if row is not None else None) or {}
-    ranks = sizes.get("tp", 1) * sizes.get("pp", 1) * sizes.get("cp", 1)
-    pipeline, rest = divmod(ranks, gpus_per_node)
-    if not sizes or not nodes or (rest and gpus_per_node % ranks):
-        return None
-    pipeline = pipeline or 1  # several pipelines on one node: that node is what a replay takes or leaves
-    return None if nodes % pipeline else JobLayout(pipeline_nodes=pipeline, data_parallel=nodes // pipeline)
+    sizes = row.declared.get("parallel") if row is not None else None
+    return lay_out(sizes or {}, nodes, gpus_per_node)
 
 
 def _numbers(session: Session, incident: Incident) -> dict[str, int]:
@@ -200,46 +192,9 @@ def _done(session: Session, job: str) -> list[Remediation]:
     return sorted(found, key=lambda one: (one.began_at or one.changed_at, one.id))
 
 
-def _taken(done: Sequence[Remediation], incident: Incident, numbers: dict[str, int]) -> Iterable[TriedRung]:
-    """Yield what was done or refused. What nobody has answered yet is not: the rung is asked for anew in its place."""
-    for one in done:
-        number = numbers.get(one.incident)
-        if number is None or (outcome := _outcome(one)) is None:
-            continue
-        if one.kind in GOES_ON and number == numbers[incident.id] and not _unwanted(one):
-            continue  # for this attempt it was not the end: what comes now is weighed anew
-        yield msgspec.convert(
-            {
-                "kind": STEPS[one.kind], "attempt": number, "nodes": one.nodes, "code_version": one.code_version,
-                "outcome": outcome, "found": checks.find_failed_nodes(one),
-            },
-            TriedRung,
-        )  # fmt: skip
-
-
-def _unwanted(one: Remediation) -> bool:
-    """Whether a person did not want it: what the engine itself takes back says nothing."""
-    cancelled = one.status == "cancelled" and one.cancelled_by not in ("", ENGINE)
-    return one.status == "rejected" or cancelled
-
-
-def _outcome(one: Remediation) -> str | None:
-    if one.status in REFUSED or _unwanted(one) or (one.status == "expired" and one.kind in CHECKS):
-        return "refused"  # nobody wanted it, or could do it
-    if one.status in UNBEGUN or one.status in ("expired", "cancelled"):
-        return None
-    return "pending" if one.status == "executing" else "done"
-
-
 def _alerts(session: Session, since: float) -> Iterable[NetworkAlert]:
-    """Yield the nodes that incidents of the network name, whoever's they are. Two jobs on a node see one failure of its link."""
+    """Yield the alerts by incidents of the network, of all jobs."""
     newest = (VerdictRow.incident == Incident.id) & (VerdictRow.version == Incident.verdict_version)
     asked = select(Incident.onset_at, VerdictRow.document).join(VerdictRow, newest).order_by(Incident.onset_at)
-    seen: dict[str, float] = {}
-    for at, document in session.execute(asked.where(Incident.cause == "network", Incident.onset_at >= since)):
-        verdict = _read(document)
-        named = () if verdict is None else (*verdict.culprits, *verdict.suspects)
-        for node in sorted({one.id.partition("/")[0] for one in named if one.kind in ON_A_NODE}):
-            if at - seen.get(node, -ALERTS_APART_SECONDS) >= ALERTS_APART_SECONDS:
-                seen[node] = at
-                yield NetworkAlert(node=node, at=at)
+    found = session.execute(asked.where(Incident.cause == "network", Incident.onset_at >= since))
+    return network_alerts((at, verdict) for at, document in found if (verdict := _read(document)) is not None)

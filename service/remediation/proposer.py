@@ -1,14 +1,15 @@
-"""The engine's part in remediation: verdicts become proposals, time passes, outcomes are seen and learned from.
+"""The engine's part in remediation: verdicts become proposals, approvals expire, outcomes are observed and learned from.
 
-It reads the stream of happenings from a place of its own, which is written with what it did, so that an engine that was
-killed does everything once. It runs after the engine's own turn and never in its way: what fails in here is told and
-counted, and a happening that cannot be taken up is tried alone once more and then left out.
+It reads the timeline from a cursor that is written together with its effects, so that a killed engine does everything once.
+It runs after the engine's own turn: a failure is logged and counted. A timeline entry that fails is tried once more alone and
+then left out.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import func, select, update
@@ -22,10 +23,9 @@ from analyzers.remediation.plan import Costs
 from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
 from collectors.records import Record
 from service import packaged_knowledge
-from service.engine.numbers import Numbers
-from service.remediation import burn_in_watch, fleet_facts, outcomes, rows, standstill
+from service.remediation import burn_in_watch, fleet_facts, outcomes, rows
 from service.remediation.job_history import needs_nothing
-from service.remediation.proposals import build_proposal
+from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
 from service.remediation.verification import observe_outcome
 from service.store import happenings, incidents
@@ -35,73 +35,83 @@ from service.store.leases import Lease, LeaseLost
 from service.store.models import Cursor, Feedback, Happening, Hold, Incident, Job
 from service.store.upserts import upsert
 
-READER, CLOCK = "remedies", "remedies_clock"  # places: in the stream, and in time, in seconds
+READER, CLOCK = "remedies", "remedies_clock"  # cursors: in the timeline, and in time, in seconds
 PERSON = "person_wanted"
 CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
-NEWS = frozenset({"published", "closed", "merged"})  # of an incident: what it comes to is asked for, closed or not
-AGAIN_SECONDS = 60.0  # an engine that starts looks so far back: the one before may have been killed over it
-DUE_SECONDS = 3_600.0  # an engine that was away for longer does not act for what it has missed
-LOOK_SECONDS, TICK_SECONDS = 0.5, 5.0
-MOST_AT_ONCE = 256  # happenings
+NEWS = frozenset({"published", "closed", "merged"})  # of an incident: its proposal is asked for, closed or not
+BACK_SECONDS = 60.0  # an engine that starts looks this far back: the one before may have been killed meanwhile
+DUE_SECONDS = 3_600.0  # an engine that stood for longer does not act on what it missed
+READ_SECONDS, TICK_SECONDS = 0.5, 5.0
+MOST_AT_ONCE = 256  # timeline entries
 ENGINE = "engine"
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class ProposerCounts:
+    """Counts since the process began; ``remediations``: those that have not ended."""
+
+    proposals: int = 0
+    remediations: int = 0
+    failures: int = 0
+
+
 class Proposer:
-    """Looks after the remediations of one engine, under its lease."""
+    """Proposes and follows the remediations of one engine, under its lease."""
 
     def __init__(
-        self, database: Database, lease: Lease, knowledge: Knowledge, policy: Callable[[], Policy], numbers: Numbers
-    ) -> None:
-        self._database, self._lease, self._numbers = database, lease, numbers
-        self._remedies = RemediationRepository(database, policy)
+        self, database: Database, lease: Lease, knowledge: Knowledge, policy: Callable[[], Policy],
+        counts: ProposerCounts,
+    ) -> None:  # fmt: skip
+        self._database, self._lease, self._counts = database, lease, counts
+        self._repository = RemediationRepository(database, policy)
         self._costs, self._weights, self._saving = (
             Costs.of(knowledge),
             packaged_knowledge.weights_of(knowledge),
             SaveDetector(knowledge),
         )
-        self._looked_at = self._ticked_at = self._watched_at = 0.0
+        self._read_at = self._ticked_at = self._watched_at = 0.0
         self._most = MOST_AT_ONCE
-        self._again_seconds = AGAIN_SECONDS
-        self._still_ripe: set[str] = set()  # incidents that the database or the moment refused
+        self._back_seconds = BACK_SECONDS
+        self._still_ripe: set[str] = set()  # incidents that failed for a passing reason
 
     def turn(self, state: EngineState, now: float) -> None:
-        """Do what there is to do. Raise ``LeaseLost``; all else is told of and counted."""
-        if abs(now - self._looked_at) >= LOOK_SECONDS:
-            self._looked_at = now
-            if self._breaks(lambda: self._take_up(state, now)):
-                self._breaks(self._leave_out)
+        """Do what is due. Raise ``LeaseLost``; any other failure is logged and counted."""
+        if abs(now - self._read_at) >= READ_SECONDS:
+            self._read_at = now
+            if self._fails(lambda: self._read_timeline(state, now)):
+                self._fails(self._leave_out)
         if abs(now - self._ticked_at) >= TICK_SECONDS:
             self._ticked_at = now
-            self._breaks(lambda: self._ripen(state, now))
-            self._breaks(lambda: self._tick(state, now))
-        if abs(now - self._watched_at) >= burn_in_watch.LOOK_SECONDS:
+            self._fails(lambda: self._ripen(state, now))
+            self._fails(lambda: self._tick(state, now))
+        if abs(now - self._watched_at) >= burn_in_watch.WATCH_SECONDS:
             self._watched_at = now
-            self._breaks(lambda: burn_in_watch.watch_nodes(self._database, self._lease, state, self._weights, now))
+            self._fails(lambda: burn_in_watch.watch_nodes(self._database, self._lease, state, self._weights, now))
 
-    def _breaks(self, act: Callable[[], None]) -> bool:
-        """Return whether this broke by itself; what the database and the moment refuse is tried again later."""
+    def _fails(self, act: Callable[[], None]) -> bool:
+        """Whether this failed for a lasting reason; a passing failure of the database is tried again later."""
         try:
             act()
         except LeaseLost:
             raise
         except PASSING as error:
             _log.warning("remedies_wait reason=%s", str(error.__cause__ or error).partition("\n")[0])
-        except Exception:  # noqa: BLE001 - verdicts go on whatever becomes of remediation
+        except Exception:  # noqa: BLE001 - verdicts must go on even if remediation fails
             _log.exception("remedies_failed")
-            self._numbers.remedy_failures += 1
+            self._counts.failures += 1
             return True
         return False
 
-    # --- what has happened
+    # --- the timeline
 
-    def _take_up(self, state: EngineState, now: float) -> None:
-        """Take up what has happened since, all together; after a failure one by one."""
+    def _read_timeline(self, state: EngineState, now: float) -> None:
+        """Handle the new timeline entries, all together; after a failure one by one."""
         with self._database.session() as session:
             place = session.get(Cursor, READER)
             if place is None:
-                after = session.scalar(select(func.max(Happening.sequence))) or 0  # what was before is nobody's plan
+                after = session.scalar(select(func.max(Happening.sequence))) or 0  # older entries lead to no proposal
                 found: Sequence[Happening] = []
             else:
                 after = place.sequence
@@ -115,17 +125,17 @@ class Proposer:
         concerned = {event.plan.job for event in events if event.plan is not None}
         with self._database.transaction() as session:
             self._lease.prove(session)
-            _hold(session, people)
+            _lock_incidents(session, people)
             self._learn(session, found, now)
             self._note_saving(session, state, concerned, now)
             upsert(session, Cursor, [{"reader": READER, "sequence": found[-1].sequence if found else after}])
-            self._remedies.all_within(session, events, now)
-            _tell_people(session, people, now)
-        self._most = min(MOST_AT_ONCE, self._most * 2)  # after one that was left out, more and more again
-        self._numbers.proposals += sum(event.plan is not None for event in events)
+            self._repository.all_within(session, events, now)
+            _call_people(session, people, now)
+        self._most = min(MOST_AT_ONCE, self._most * 2)  # after an entry was left out, twice as many each time
+        self._counts.proposals += sum(event.plan is not None for event in events)
 
     def _leave_out(self) -> None:
-        """After a failure, go on with one happening at a time; one that fails alone is not tried again."""
+        """After a failure, go on with one entry at a time; an entry that fails alone is not tried again."""
         if self._most > 1:
             self._most = 1
             return
@@ -139,7 +149,7 @@ class Proposer:
                 _log.error("happening_left_out sequence=%d", broken)
 
     def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
-        """Return what verdicts, feedback, ends and findings come to, for each incident by how it stands now."""
+        """Return the proposals that verdicts, feedback, ends and findings lead to, for each incident as it is now."""
         asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
         heard = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
         over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
@@ -169,7 +179,7 @@ class Proposer:
         return build_proposal(session, incident, self._costs, self._weights, now)
 
     def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
-        """Note what shadow mode would have done, what came of it, and what it says of the nodes."""
+        """Record what shadow mode would have done, the outcome, and what both show about the nodes."""
         for one in found:
             if one.kind == "closed" and one.incident is not None:
                 because = str(one.details.get("because", ""))
@@ -193,7 +203,7 @@ class Proposer:
             cures = self._costs.cured_by_restart(about.fault_class)
             outcomes.record_trials(session, about, one.at, self._weights, cures)
             outcomes.settle_cases(session, about)
-        elif one.kind == "remediation_failed":  # nodes may be out: that is remembered, and says nothing of them
+        elif one.kind == "remediation_failed":  # nodes may be out: that is recorded, and proves nothing about them
             cures = self._costs.cured_by_restart(about.fault_class)
             outcomes.record_trials(session, about, one.at, self._weights, cures)
         elif one.kind == "remediation_completed" and about.kind == "probe":
@@ -201,27 +211,25 @@ class Proposer:
         elif one.kind == "remediation_undone":
             outcomes.record_return(session, about, one.at, self._weights)
 
-    # --- time passes
+    # --- time
 
     def _ripen(self, state: EngineState, now: float) -> None:
-        """Propose what only time brings: nobody was named, and the job stands still for so long."""
+        """Propose what becomes due with time: no suspect is named, and the job has stood still for long."""
         with self._database.session() as session:
             place = session.get(Cursor, CLOCK)
-            after = now if place is None else max(place.sequence - self._again_seconds, now - DUE_SECONDS)
-            ripe = {
-                one.id for one in standstill.ripe_incidents(session, after, now, self._weights.ladder)
-            } | self._still_ripe
+            after = now if place is None else max(place.sequence - self._back_seconds, now - DUE_SECONDS)
+            ripe = {one.id for one in ripe_incidents(session, after, now, self._weights.ladder)} | self._still_ripe
             if place is not None and not ripe:
                 return
-        with self._database.transaction() as session:  # first the place: what breaks the plan is not tried for ever
+        with self._database.transaction() as session:  # the cursor first: a failing proposal is not tried forever
             self._lease.prove(session)
             upsert(session, Cursor, [{"reader": CLOCK, "sequence": int(now)}])
-        self._again_seconds, self._still_ripe = 0.0, set()
+        self._back_seconds, self._still_ripe = 0.0, set()
         for id in sorted(ripe):
-            self._breaks(partial(self._try_ripe, state, id, now))
+            self._fails(partial(self._try_ripe, state, id, now))
 
     def _try_ripe(self, state: EngineState, incident_id: str, now: float) -> None:
-        """Propose for one incident; what the database and the moment refuse is kept for the next look."""
+        """Propose for one incident; after a passing failure it is tried again at the next tick."""
         try:
             self._ripe(state, incident_id, now)
         except PASSING:
@@ -239,18 +247,18 @@ class Proposer:
             return
         with self._database.transaction() as session:
             self._lease.prove(session)
-            _hold(session, people := _people(session, [proposed]))
+            _lock_incidents(session, people := _people(session, [proposed]))
             if proposed.plan is not None:
                 self._note_saving(session, state, {proposed.plan.job}, now)
-            self._remedies.all_within(session, [proposed], now)
-            _tell_people(session, people, now)
-        self._numbers.proposals += proposed.plan is not None
+            self._repository.all_within(session, [proposed], now)
+            _call_people(session, people, now)
+        self._counts.proposals += proposed.plan is not None
 
     def _tick(self, state: EngineState, now: float) -> None:
-        """Let what is due expire, see what came of what was done, and note who saves a checkpoint."""
+        """Expire what is due, observe outcomes, and note which jobs save a checkpoint."""
         with self._database.session() as session:
             live = rows.read_live(session)
-            self._numbers.remediations = len(live)
+            self._counts.remediations = len(live)
             saving = set(session.scalars(select(Job.name).where(Job.saving_since.is_not(None))))
             if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
                 return
@@ -262,7 +270,7 @@ class Proposer:
         with self._database.transaction() as session:
             self._lease.prove(session)
             self._note_saving(session, state, waiting | saving, now)
-            self._remedies.all_within(session, [*events, RemediationTick()], now)
+            self._repository.all_within(session, [*events, RemediationTick()], now)
 
     def _outcomes(self, session: Session, state: EngineState, live: Iterable[Remediation]) -> Iterator[Verified]:
         for one in live:
@@ -276,7 +284,7 @@ class Proposer:
     def _note_saving(self, session: Session, state: EngineState, jobs: Iterable[str], now: float) -> None:
         """Write since when these jobs save a checkpoint; the end of a save is when the newest checkpoint was made.
 
-        One in which the job began to hang has made none, and tells nothing of how long saves take.
+        A save in which the job began to hang has made none, and does not count in the usual time of a save.
         """
         for name in sorted(jobs):
             row = session.get(Job, name)
@@ -295,20 +303,19 @@ class Proposer:
                 session.execute(update(Job).where(Job.name == name).values(values))
 
     def _saves_since(self, state: EngineState, job: str, now: float) -> float | None:
-        """Return since when a job saves; each node's records are asked by its own clock, which may be wrong."""
+        """Return since when a job saves; each node's records are compared with its own clock, which may be wrong."""
         found = []
         for node in sorted({node for view in state.jobs.values() if view.job == job for node in view.nodes}):
             ahead = state.nodes[node].offset if node in state.nodes else 0.0
-            if (since := self._saving.since(_told_of(state, node, job), now + ahead)) is not None:
+            if (since := self._saving.since(_records_of(state, node, job), now + ahead)) is not None:
                 found.append(since - ahead)
         return max(found, default=None)
 
 
 def _asks(one: Happening) -> bool:
-    """Whether it may lead to a proposal, or to the end of one.
+    """Whether an entry may lead to a proposal, or end one.
 
-    Of remediations: what checks have found, or could not; and what nobody answered or began in time, as an incident that is still
-    open may want it still, and publishes no newer verdict for that.
+    Ends of checks count, and expired remediations: the incident may still be open, and no newer verdict comes for it.
     """
     return one.kind in NEWS or one.kind in ("feedback", "remediation_expired") or _ends_checks(one)
 
@@ -318,27 +325,27 @@ def _ends_checks(one: Happening) -> bool:
 
 
 def _people(session: Session, events: Iterable[RemediationEvent]) -> list[tuple[str, str | None, str]]:
-    """Return the incidents of which a person has to be told, each with its job and why: once for the same reason."""
+    """Return the incidents that need a person, each with its job and the reason: once for the same reason."""
     found = []
     for one in events:
         if isinstance(one, Proposed) and one.person and (incident := session.get(Incident, one.incident)) is not None:
-            told = select(Happening).where(Happening.incident == incident.id, Happening.kind == PERSON)
-            newest = session.scalars(told.order_by(Happening.sequence.desc()).limit(1)).first()
+            calls = select(Happening).where(Happening.incident == incident.id, Happening.kind == PERSON)
+            newest = session.scalars(calls.order_by(Happening.sequence.desc()).limit(1)).first()
             if newest is None or newest.details.get("why") != one.why:
                 found.append((incident.id, incident.job, one.why))
     return found
 
 
-def _hold(session: Session, people: Iterable[tuple[str, str | None, str]]) -> None:
-    """Lock the incidents that are told of before the stream is, as whoever closes one does."""
+def _lock_incidents(session: Session, people: Iterable[tuple[str, str | None, str]]) -> None:
+    """Lock the incidents before the timeline, in the same order as the code that closes an incident."""
     ids = sorted(incident for incident, _, _ in people)
     if ids:
         held = select(Incident.id).where(Incident.id.in_(ids)).order_by(Incident.id)
         session.scalars(held.with_for_update(read=True, key_share=True)).all()
 
 
-def _tell_people(session: Session, people: Iterable[tuple[str, str | None, str]], now: float) -> None:
-    """Write who has to look at what, as the last thing that the transaction does."""
+def _call_people(session: Session, people: Iterable[tuple[str, str | None, str]], now: float) -> None:
+    """Write the entries that call a person, at the end of the transaction."""
     for incident, job, why in people:
         happenings.add(session, now, PERSON, incident, job, {"why": why})
 
@@ -351,7 +358,7 @@ def _is_past(session: Session, incident: Incident) -> bool:
 
 
 def _acquitted(session: Session, incident: Incident) -> str:
-    """Say that a person has called wrong what still waits for a closed incident; empty: nobody has."""
+    """Say that a person has rejected the verdict behind a waiting remediation; empty: no person has."""
     takes = [one for one in rows.read_live(session).values() if one.incident == incident.id and one.kind in TAKES_NODES]
     waiting = {node for one in takes for node in one.nodes}
     wrong = sorted(incidents.acquitted(session, incident.id) & waiting)
@@ -359,7 +366,7 @@ def _acquitted(session: Session, incident: Incident) -> str:
 
 
 def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
-    """Return what has ended the attempt of an incident, while no later one has shown what came of it."""
+    """Return the remediation that ended the attempt of an incident, while its outcome is unknown."""
     for one in rows.read_under_way(session, incident.job or ""):
         if one.kind in STOPS_NOTHING | CHECKS:
             continue
@@ -369,7 +376,7 @@ def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
 
 
 def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel]:
-    """Yield the ends of what was meant for an attempt that is over, and has not begun."""
+    """Yield the cancellations of remediations that have not begun, and whose attempt is over."""
     for one in live:
         if one.status not in WAITING or one.attempt is None:
             continue
@@ -385,7 +392,7 @@ def _hung_since(session: Session, job: str, since: float) -> bool:
     return session.scalar(began.limit(1)) is not None
 
 
-def _told_of(state: EngineState, node: str, job: str) -> Iterator[Record]:
-    """Yield what a node has told of a job of late."""
+def _records_of(state: EngineState, node: str, job: str) -> Iterator[Record]:
+    """Yield the recent records of a node that concern a job."""
     if (evidence := state.evidence.get(node)) is not None:
         yield from (record for _, _, record in evidence.since(0) if record.job in (None, job))

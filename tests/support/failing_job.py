@@ -1,4 +1,4 @@
-"""A job in the store that fails in attempt after attempt, and an engine's caretaker that looks after it."""
+"""A job in the store that fails in attempt after attempt, and an engine's proposer that looks after it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from analyzers.remediation.types import Remediation
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Attempt, Downtime, Happening, Incident
-from tests.support.caretaking import Care
 from tests.support.incident_rows import AT, JOB, seed
+from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import declare, let, place
 
 NODES = tuple(f"gpu-{number:04d}" for number in range(1, 5))

@@ -360,9 +360,9 @@ def test_a_commit_of_which_nobody_was_told_is_not_repeated(bench: Bench, monkeyp
 def test_a_cost_that_no_column_holds_costs_itself(bench: Bench, step: int) -> None:
     """A job that counts tokens as its steps, beyond what a database's integers hold, does not stop the engine."""
     bench.hang()
-    (cost,) = bench.driver._costs.values()
+    (cost,) = bench.driver._downtimes.values()
     moved = {"last_step": step, "resumed_step": step, "steps_lost": 1, "first_good_at": bench.clock.at}
-    bench.driver._changed_costs[cost.incident] = replace(cost, **moved)
+    bench.driver._changed_downtimes[cost.incident] = replace(cost, **moved)
     bench.turns(1)
 
     row = bench.one(Downtime)

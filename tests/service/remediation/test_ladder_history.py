@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from analyzers.knowledge.convictions import weights
 from analyzers.model.verdict import Action, Culprit, Verdict
 from analyzers.remediation.ladder import JobHistory, JobLayout
+from analyzers.remediation.ladder.standstill import died_by_itself
 from service.packaged_knowledge import load
 from service.remediation import job_history, rows
-from service.remediation.standstill import died_by_itself
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Attempt, Downtime, Incident

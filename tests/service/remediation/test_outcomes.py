@@ -30,9 +30,9 @@ from service.remediation.repository import RemediationRepository
 from service.reports import remediations as telling
 from service.store.database import Database
 from service.store.models import Job, ShadowCase
-from tests.support.caretaking import Care
 from tests.support.incident_rows import AT, JOB
 from tests.support.postgres import database, postgres, url
+from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import ID, INCIDENT, NODES, declare, hung, let, place, plan
 
 __all__ = ["database", "postgres", "url"]  # fixtures

@@ -17,15 +17,15 @@ from analyzers.remediation.messages import Approve, Cancel, Reject
 from analyzers.remediation.types import Policy, Rule
 from service.policy_file import PolicyFile
 from service.remediation import node_records, proposals
-from service.remediation import proposer as caretaking
+from service.remediation import proposer as proposer_module
 from service.store import happenings
 from service.store.database import Database
 from service.store.leases import LeaseLost
 from service.store.models import Cursor, Happening, Incident, Job
 from service.store.models import Lease as LeaseRow
-from tests.support.caretaking import Care
 from tests.support.incident_rows import AT, JOB, seed, verdict
 from tests.support.postgres import database, postgres, url
+from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import INCIDENT, NODES, hung, let, place
 from tests.support.watched_jobs import ring_record
 
@@ -34,7 +34,7 @@ __all__ = ["database", "postgres", "url"]  # fixtures
 
 @pytest.fixture
 def care(database: Database) -> Care:
-    """Return a caretaker that has begun before anything happened, and then a hang that was judged."""
+    """Return a proposer that has begun before anything happened, and then a hang that was judged."""
     care = Care(database)
     care.turn(0.0)
     hung(database)
@@ -53,8 +53,8 @@ def test_a_verdict_becomes_a_proposal_once(care: Care) -> None:
     assert first.expected_loss_gpu_hours is not None
     assert first.alternatives
     assert care.only() == first
-    assert care.numbers.proposals == 1
-    assert care.numbers.remedy_failures == 0
+    assert care.counts.proposals == 1
+    assert care.counts.failures == 0
 
 
 def test_the_same_plan_of_a_later_version_is_the_same_remediation(care: Care) -> None:
@@ -161,7 +161,7 @@ def test_time_ends_what_nobody_answers(care: Care) -> None:
         care.turn()
 
     assert (care.only().id, care.only().status) == (id, "proposed")
-    assert care.numbers.proposals == 2
+    assert care.counts.proposals == 2
 
 
 def test_an_approval_that_nobody_carried_out_is_asked_for_again(care: Care) -> None:
@@ -260,7 +260,7 @@ def test_a_node_that_the_job_is_still_on_is_neither_convicted_nor_acquitted(care
 
 
 def test_a_recovery_is_seen_whatever_else_was_said(care: Care) -> None:
-    """The job goes on, and a person says something of it before the caretaker looks: the proposal is cancelled."""
+    """The job goes on, and a person says something of it before the proposer looks: the proposal is cancelled."""
     care.turn()
     id = care.only().id
     care.close("the job moves again", recovered=True)
@@ -269,7 +269,7 @@ def test_a_recovery_is_seen_whatever_else_was_said(care: Care) -> None:
     care.turn()
 
     assert care.ended(id).status == "cancelled"
-    assert care.numbers.remediations == 0
+    assert care.counts.remediations == 0
 
 
 def test_the_old_attempts_own_end_is_no_relapse(care: Care) -> None:
@@ -304,15 +304,15 @@ def test_a_verdict_that_breaks_the_plan_is_left_out_alone(care: Care, monkeypatc
             raise RuntimeError("no plan for this one")
         return real(session, incident, *rest)
 
-    monkeypatch.setattr(caretaking, "build_proposal", broken)
+    monkeypatch.setattr(proposer_module, "build_proposal", broken)
     for _ in range(8):
         care.turn()
-    failures = care.numbers.remedy_failures
+    failures = care.counts.failures
     care.publish(verdict())
     care.turn()
 
     assert failures >= 2
-    assert care.numbers.remedy_failures == failures
+    assert care.counts.failures == failures
     assert care.only().verdict_version == 3
 
 
@@ -327,7 +327,7 @@ def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
             raise RuntimeError("no plan for this one")
         return real(session, incident, *rest)
 
-    monkeypatch.setattr(caretaking, "build_proposal", broken)
+    monkeypatch.setattr(proposer_module, "build_proposal", broken)
     for _ in range(600):
         care.tell("noted")
     for _ in range(20):
@@ -336,13 +336,13 @@ def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
             care.tell("noted")
     with care.database.session() as session:
         newest = session.scalar(select(func.max(Happening.sequence))) or 0
-        behind = newest - session.get_one(Cursor, caretaking.READER).sequence
+        behind = newest - session.get_one(Cursor, proposer_module.READER).sequence
 
-    assert care.numbers.remedy_failures >= 2
+    assert care.counts.failures >= 2
     assert behind <= 3
 
 
-def test_a_caretaker_whose_lease_was_taken_writes_nothing(care: Care) -> None:
+def test_a_proposer_whose_lease_was_taken_writes_nothing(care: Care) -> None:
     """Another engine has taken over: the pass raises Lost and no proposal is there."""
     with care.database.transaction() as session:
         session.get_one(LeaseRow, "engine").token = 99
@@ -369,7 +369,7 @@ def test_a_kill_before_the_commit_loses_nothing(care: Care, monkeypatch: pytest.
 
 
 def test_what_was_before_the_first_engine_is_nobodys_plan(database: Database) -> None:
-    """A caretaker that begins beside an old incident proposes nothing for it."""
+    """A proposer that begins beside an old incident proposes nothing for it."""
     hung(database)
     care = Care(database)
     care.turn()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from service.store.database import Database
-from tests.support.caretaking import Care
 from tests.support.incident_rows import verdict
 from tests.support.postgres import database, postgres, url
+from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import hung
 
 __all__ = ["database", "postgres", "url"]  # fixtures
@@ -15,7 +15,7 @@ __all__ = ["database", "postgres", "url"]  # fixtures
 
 @pytest.fixture
 def care(database: Database) -> Care:
-    """Return a caretaker that has read nothing of a hang yet that was judged."""
+    """Return a proposer that has read nothing of a hang yet that was judged."""
     care = Care(database)
     care.turn(0.0)
     hung(database)

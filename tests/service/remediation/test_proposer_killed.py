@@ -34,7 +34,7 @@ def proposed(database: Database) -> dict[str, str]:
 
 
 def begun(database: Database) -> bool:
-    """Return whether a caretaker has taken its place in the stream."""
+    """Return whether a proposer has taken its place in the stream."""
     with database.session() as session:
         return session.get(Cursor, READER) is not None
 

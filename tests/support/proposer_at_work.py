@@ -1,4 +1,4 @@
-"""An engine's caretaker at work on one hung job, with a clock that the test sets."""
+"""An engine's proposer at work on one hung job, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from analyzers.model.verdict import Verdict
 from analyzers.remediation.messages import Approve, Begin, Complete, Take
 from analyzers.remediation.types import Policy, Remediation
 from service import packaged_knowledge
-from service.engine.numbers import Numbers
-from service.remediation.proposer import Proposer
+from service.remediation.proposer import Proposer, ProposerCounts
 from service.remediation.repository import RemediationRepository
 from service.store import happenings, incidents
 from service.store.database import Database
@@ -34,24 +33,24 @@ PROPOSE = Policy()
 
 
 class Care:
-    """An engine's caretaker with its lease, whose clock the test sets."""
+    """An engine's proposer with its lease, whose clock the test sets."""
 
     def __init__(self, database: Database, policy: Policy = PROPOSE) -> None:
         self.now, self.database, self.policy = AT + 20.0, database, policy
         self.lease = Lease(database, "engine", "a", lambda: self.now)
         assert self.lease.take()
-        self.numbers, self.state = Numbers(), EngineState(KNOWLEDGE)
+        self.counts, self.state = ProposerCounts(), EngineState(KNOWLEDGE)
         self.remedies = RemediationRepository(database, lambda: self.policy)
         self.begin()
 
     def begin(self) -> None:
-        """Start the caretaker anew, as after a kill."""
-        self.caretaker = Proposer(self.database, self.lease, KNOWLEDGE, lambda: self.policy, self.numbers)
+        """Start the proposer anew, as after a kill."""
+        self.proposer = Proposer(self.database, self.lease, KNOWLEDGE, lambda: self.policy, self.counts)
 
     def turn(self, seconds: float = 10.0) -> None:
-        """Let time pass, and the caretaker do what there is to do."""
+        """Let time pass, and the proposer do what there is to do."""
         self.now += seconds
-        self.caretaker.turn(self.state, self.now)
+        self.proposer.turn(self.state, self.now)
 
     def all(self) -> list[Remediation]:
         """Return all remediations, the oldest first."""

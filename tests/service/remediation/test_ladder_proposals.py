@@ -93,7 +93,7 @@ def test_a_job_that_came_back_by_itself_is_not_started_again(job: Job) -> None:
     place(job.database, NODES, job.attempt + 1, at=job.care.now)
     job.care.turn()
 
-    assert job.care.numbers.proposals == 0
+    assert job.care.counts.proposals == 0
 
 
 def test_a_job_that_makes_progress_is_left_alone(job: Job) -> None:
@@ -220,8 +220,8 @@ def test_what_the_moment_refuses_is_tried_at_the_next_look(job: Job, monkeypatch
     job.care.turn()
 
     assert before is None
-    assert (job.one().kind, job.care.numbers.proposals) == ("reattempt", 1)
-    assert job.care.numbers.remedy_failures == 0
+    assert (job.one().kind, job.care.counts.proposals) == ("reattempt", 1)
+    assert job.care.counts.failures == 0
 
 
 def test_what_time_brings_breaks_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,11 +236,11 @@ def test_what_time_brings_breaks_alone(job: Job, monkeypatch: pytest.MonkeyPatch
         patch.setattr(job_history, "read_job_history", broken)
         for _ in range(8):
             job.care.turn(100.0)
-    failures = job.care.numbers.remedy_failures
+    failures = job.care.counts.failures
     job.care.turn(100.0)
 
     assert failures == 2
-    assert job.care.numbers.remedy_failures == failures
+    assert job.care.counts.failures == failures
     assert job.proposal() is None
 
 

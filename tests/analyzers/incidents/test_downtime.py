@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analyzers.incidents.downtime import Downtime, update_downtimes
 from analyzers.incidents.memory import observe_batch
 from analyzers.incidents.messages import Received
 from analyzers.incidents.state import EngineState
 from analyzers.knowledge import Knowledge
 from collectors.records import Members, Placement, ProcessState, Record
-from service.engine.ledger import Cost, grown
 from tests.support.watched_jobs import START, step_record
 
 DETECTED_AT = START + 100.0
-COST = Cost(incident="inc-1", job="run", attempt=1, detected_at=DETECTED_AT, last_step=1_003)
+COST = Downtime(incident="inc-1", job="run", attempt=1, detected_at=DETECTED_AT, last_step=1_003)
 
 
 class Seen:
@@ -47,9 +47,9 @@ class Seen:
             ),
         )
 
-    def cost(self) -> Cost:
+    def cost(self) -> Downtime:
         """Return what is known of the cost."""
-        return next(grown([COST], self.state), COST)
+        return next(update_downtimes([COST], self.state.jobs.values()), COST)
 
 
 def test_nothing_is_known_while_the_job_stands() -> None:

@@ -17,9 +17,9 @@ from service.packaged_knowledge import weights_of
 from service.remediation import fleet_facts, node_records
 from service.store.database import Database
 from service.store.models import Event, Incident
-from tests.support.caretaking import KNOWLEDGE, Care
 from tests.support.incident_rows import JOB, seed, verdict
 from tests.support.postgres import database, postgres, url
+from tests.support.proposer_at_work import KNOWLEDGE, Care
 from tests.support.remediation_fleet import declare, hung, let, place
 from tests.support.watched_jobs import step_record
 
@@ -31,7 +31,7 @@ WEIGHTS = weights_of(KNOWLEDGE)
 
 @pytest.fixture
 def care(database: Database) -> Care:
-    """Return a caretaker that has begun before anything happened."""
+    """Return a proposer that has begun before anything happened."""
     care = Care(database)
     care.turn(0.0)
     return care
@@ -120,7 +120,7 @@ def test_idle_hours_and_other_nodes_count_nothing(care: Care) -> None:
 
 
 def test_steps_are_counted_once(care: Care) -> None:
-    """A caretaker that was killed and begins anew counts on from where the one before was, not from the beginning."""
+    """A proposer that was killed and begins anew counts on from where the one before was, not from the beginning."""
     burns_in(care)
     runs(care, 10)
     before = record(care).stood_seconds

@@ -1,0 +1,110 @@
+"""From an incident's newest verdict to a proposal: the plan of least expected loss, or the rung that the job's past asks for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from analyzers.knowledge.convictions import Weights
+from analyzers.model.verdict import Verdict
+from analyzers.remediation.ladder import JobHistory, Rung, choose_side, explain_refusal, next_rung, price_rung
+from analyzers.remediation.ladder.standstill import IncidentTimes, explain_wait
+from analyzers.remediation.ladder.trouble import Trouble
+from analyzers.remediation.messages import Proposed
+from analyzers.remediation.plan import Costs, Plan, Situation, Weighed, choose_plan
+from analyzers.remediation.types import TAKES_NODES, Alternative, Remediation, RemediationKind
+
+KINDS = frozenset(get_args(RemediationKind))
+
+
+class Chosen(NamedTuple):
+    """What to do. ``rung``: the rung of the ladder that it is, None where it is the verdict's plan."""
+
+    plan: Plan
+    rung: Rung | None = None
+    code_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalCase:
+    """All that a proposal rests on. ``acquitted``: nodes that a person has called innocent of this incident."""
+
+    incident: str
+    job: str
+    attempt: int | None
+    verdict_version: int
+    verdict: Verdict
+    times: IncidentTimes
+    situation: Situation
+    history: JobHistory
+    acquitted: Set[str] = frozenset()
+
+
+def propose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> Proposed:
+    """Return the proposal; without a plan, nothing is to be done."""
+    chosen = _choose(case, costs, weights, now)
+    plan, person = chosen.plan, chosen.rung is not None and chosen.rung.person
+    if plan.kind not in KINDS:
+        return Proposed(incident=case.incident, plan=None, why=plan.why, person=person)
+    if plan.kind in TAKES_NODES and (spared := sorted(case.acquitted & set(plan.nodes))):
+        why = f"a person has said that it was wrong to take {', '.join(spared)} out"
+        return Proposed(incident=case.incident, plan=None, why=why)
+    return Proposed(incident=case.incident, plan=_remediation(case, chosen, now))
+
+
+def remediation_id(incident: str, plan: Plan) -> str:
+    """Return the id of a plan: the same plan from a later verdict is the same remediation."""
+    parts = [incident, plan.kind, *sorted(plan.nodes), plan.role or ""]
+    return f"rem-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
+
+
+def _choose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> Chosen:
+    """Return the plan, or the rung as a plan; of kind none, with the reason, where neither may be proposed."""
+    plan = choose_plan(case.verdict, case.situation, costs)
+    rung = next_rung(case.history, weights.ladder)
+    trouble = Trouble.of(case.history, weights.ladder)
+    if trouble is None or choose_side(plan, rung, trouble) != "rung":
+        return Chosen(plan, None, None if trouble is None else trouble.older_code())
+    if plan.kind == "none" and (wait := explain_wait(case.times, rung, trouble, weights.ladder, now)) is not None:
+        return Chosen(Plan(why=f"{plan.why}; {wait}" if plan.why else wait))
+    if rung.kind == "none":
+        return Chosen(Plan(why=rung.why), rung)
+    if (refusal := explain_refusal(trouble)) is not None:
+        return Chosen(Plan(why=refusal))
+    priced = price_rung(rung, trouble, case.verdict, plan, case.situation, costs, weights)
+    if priced.kind == "none":
+        rung = replace(rung, person=True)
+    return Chosen(priced, rung, rung.code_version)
+
+
+def _remediation(case: ProposalCase, chosen: Chosen, now: float) -> Remediation:
+    plan = chosen.plan
+    return Remediation(
+        id=remediation_id(case.incident, plan), incident=case.incident, verdict_version=case.verdict_version,
+        job=case.job, attempt=case.attempt, kind=msgspec.convert(plan.kind, RemediationKind), nodes=plan.nodes,
+        role=plan.role, code_version=chosen.code_version if plan.kind == "rollback" else None,
+        replay=None if chosen.rung is None else chosen.rung.replay,
+        fault_class=_fault_class(case.verdict, plan), symptom=case.verdict.symptom, probability=plan.probability,
+        why=plan.why, proposed_at=now, expected_loss_gpu_hours=plan.expected_loss_gpu_hours,
+        priced_tenants=plan.priced_tenants, alternatives=tuple(_alternative(weighed) for weighed in plan.alternatives),
+    )  # fmt: skip
+
+
+def _alternative(weighed: Weighed) -> Alternative:
+    option = weighed.option
+    return Alternative(
+        kind=option.kind, nodes=option.nodes, role=option.role,
+        expected_loss_gpu_hours=weighed.expected_loss_gpu_hours, why=weighed.barred,
+    )  # fmt: skip
+
+
+def _fault_class(verdict: Verdict, plan: Plan) -> str:
+    """Return the class of the root that names the plan's nodes, else of the first root."""
+    roots = {root.root: root.fault_class for root in verdict.roots}
+    named = [one.root for one in verdict.culprits if one.id in plan.nodes] or [one.root for one in verdict.roots]
+    return next((roots[root] for root in named if root in roots), "")
