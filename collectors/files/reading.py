@@ -1,27 +1,28 @@
 """Paths in, records out: opened, recognised, read; what gave no record says why.
 
-All reading of foreign files happens in children with bounded memory and time (``collectors.files.children``). The order of the
-records is that of the files, whichever child was first.
+All reading of foreign files happens in children with bounded memory and time (``collectors.files.sandbox``): forked ones
+for the files of a command line (``read_paths``), one started anew for bytes that a program with threads was sent
+(``read_apart``). The order of the records is that of the files, whichever child was first.
 """
 
 from __future__ import annotations
 
 import gc
+import io
 import os
-import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from collectors.files.children import Pool, Skip, Watch
-from collectors.files.opening import Found, find, open_found, trouble, unread
+from collectors.files.opening import HEAD_BYTES, Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, whose
+from collectors.files.sandbox import Pool, Skip, Watch, limit_memory, run
 from collectors.files.streams import Limits
 from collectors.formats import Damaged, Format, Input, recognise
 from collectors.records import LogEvent, Record, Unread, block
+from faulthound import child_command
 
 Progress = Callable[[int, int], None]
 """Called with the files done and the files there are."""
@@ -29,15 +30,10 @@ Progress = Callable[[int, int], None]
 CHUNK_FILES = 64
 CHUNK_BYTES = 16 << 20
 BLOCK_RECORDS = 512
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 ALONE_FILES, ALONE_BYTES = 48, 2 << 20  # below both, a second child costs more than it saves
 BYTES_PER_FILE_BYTE = 24  # a pickle's values take this many times its size, measured on dumps
-MOST_CHILD_BYTES = 2 << 30
-
-
-def read_file(path: str | os.PathLike[str], *, limits: Limits | None = None) -> list[Record]:
-    """Return the records of one file, or of an archive's members."""
-    return list(read_paths([path], limits=limits))
+MAX_CHILD_BYTES = 2 << 30
 
 
 def read_paths(
@@ -100,7 +96,7 @@ def _workers(found: list[Found | Unread]) -> int:
     if len(sizes) < ALONE_FILES and sum(sizes) < ALONE_BYTES:
         return 1
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, MOST_WORKERS)
+    return min(available, MAX_WORKERS)
 
 
 def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unread]]:
@@ -128,7 +124,7 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
             yield unread(item.source, skip[item.source], "limit")
             continue
         watch.begin(item.source, seconds)
-        allow(min(limits.child_bytes + BYTES_PER_FILE_BYTE * item.size_bytes, MOST_CHILD_BYTES))
+        limit_memory(min(limits.child_bytes + BYTES_PER_FILE_BYTE * item.size_bytes, MAX_CHILD_BYTES))
         for opened in open_found(item, limits):
             if isinstance(opened, Unread):
                 yield opened
@@ -139,13 +135,26 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 yield from read_input(opened, habit)
 
 
-def allow(more_bytes: int) -> None:
-    """Let this process's address space grow by so much from where it is, where the system can say and keep that."""
-    with suppress(OSError, ValueError):
-        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        soft = pages * resource.getpagesize() + more_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+def read_apart(data: bytes, source: str, seconds: float) -> list[Record]:
+    """Return the records that the bytes hold, read in a process of its own, or an ``Unread`` that says why there are none."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}  # a token is there
+    command = child_command("collectors.files.reading", source)
+    try:
+        done = run(command, max(seconds, 0.1), input=data, max_output_bytes=MAX_CHILD_BYTES, environment=kept)
+        if done.code is not None:
+            return block.decode(done.output)
+        reason = f"it was not read within {seconds:.1f} s"
+    except (OSError, Damaged) as error:
+        reason = f"its reader ended without records: {error}"
+    return [Unread(source=source, reason=reason, outcome="limit")]
+
+
+def _read_stdin(source: str) -> None:
+    """Read stdin as the file of this name, with bounded memory, and write a block to stdout."""
+    data = sys.stdin.buffer.read()
+    limit_memory(Limits().child_bytes + BYTES_PER_FILE_BYTE * len(data))
+    found = list(read_input(Input(source, io.BytesIO(data), data[:HEAD_BYTES])))
+    sys.stdout.buffer.write(block.encode(found))
 
 
 @dataclass(slots=True)
@@ -223,3 +232,7 @@ def _decoded(data: bytes) -> Iterator[Record]:
     yield from decoded.records
     for kind, count in decoded.skipped.items():
         yield Unread(reason=f"{count:,} records of kind {kind!r} do not fit the vocabulary", outcome="damaged")
+
+
+if __name__ == "__main__":
+    _read_stdin(sys.argv[1])

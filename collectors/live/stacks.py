@@ -8,20 +8,24 @@ core has accumulated. A command dumps all of them, twice.
 from __future__ import annotations
 
 import io
+import os
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from collectors.files import sandbox
 from collectors.formats import Input
 from collectors.formats.stacks.pyspy_json import read as read_pyspy
 from collectors.live import NothingToCollect, Request, Yielded, collector
-from collectors.live.sources import pyspy
 from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import callable_by_number, stat_of
 from collectors.live.sources.ranks import TrainingProcess
@@ -41,6 +45,12 @@ MOST_PROCESSES = 1_024  # of one answer
 MOST_STUCK = 4
 """py-spy processes that do not end when killed: the process that they read is stuck in the kernel, and they with it."""
 _REFUSED = ("permission denied", "operation not permitted", "elevated permissions")
+
+
+def program() -> str | None:
+    """Return py-spy's path: beside this interpreter, where an extra puts it, or on PATH."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,7 @@ class Stacks:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._boot_id = host.boot_id  # marks a live dump: one from a file has none
-        self._program: str = host.option("stacks", "program", "") or pyspy.program() or ""
+        self._program: str = host.option("stacks", "program", "") or program() or ""
         self._share = float(host.option("stacks", "share_of_a_core", SHARE_OF_A_CORE))
         self._dumped_at: dict[tuple[int, int], float] = {}  # (pid, start) → monotonic instant
         self._earned_at: float | None = None
@@ -169,13 +179,13 @@ class Stacks:
             return _Dump(target, at, problem=f"the {ANSWER_SECONDS:.0f} s of an answer were over", outcome="limit")
         mode = "--native" if native else "--nonblocking"
         try:
-            ran = pyspy.run([self._program, "dump", "--json", mode, "--pid", str(target.pid)], seconds)
+            ran = sandbox.run([self._program, "dump", "--json", mode, "--pid", str(target.pid)], seconds)
         except OSError as error:
             return _Dump(target, at, problem=f"{self._program} cannot be started: {error.strerror}", outcome="refused")
         if ran.stuck is not None:
             self._stuck.append(ran.stuck)
         if ran.code is None:
-            reason = f"py-spy did not end within {seconds:.0f} s, or wrote more than {pyspy.MOST_OUTPUT_BYTES:,} bytes"
+            reason = f"py-spy did not end within {seconds:.0f} s, or wrote more than {sandbox.MAX_OUTPUT_BYTES:,} bytes"
             return _Dump(target, at, problem=reason, outcome="limit", cpu_seconds=ran.cpu_seconds)
         if ran.code == 0 and ran.output:
             return _Dump(target, at, ran.output, cpu_seconds=ran.cpu_seconds)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from collectors.files.apart import read_apart
+from collectors.files.reading import read_apart
 from collectors.formats import Input
 from collectors.formats.flight_recorder import flight_recorder_json
 from collectors.live.sources.ranks import TrainingProcess

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from collectors.files.opening import Limits
-from collectors.files.reading import read_file, read_paths
+from collectors.files.reading import read_paths
 from collectors.formats import Input, Sniff, _formats, reader
 from collectors.records import FlightRecorderDump, Record, Unread
 from tests.support.bounds import in_time
@@ -81,7 +81,7 @@ def test_a_pickle_with_a_payload_is_refused_and_runs_nothing(tmp_path: Path, pro
     """A __reduce__ payload is named and refused, also by the reader of damaged pickles, and never runs."""
     data = pickle.dumps({"version": "2.9", "entries": [Payload(tmp_path / "ran")]}, protocol)
     (tmp_path / "_dump_0").write_bytes(data if whole else data[:-2])
-    records = read_file(tmp_path / "_dump_0")
+    records = list(read_paths([tmp_path / "_dump_0"]))
     assert not (tmp_path / "ran").exists()
     assert not any(isinstance(record, FlightRecorderDump) for record in records)
     if protocol > 1:  # older ones have no mark of their own and are not recognised at all
@@ -105,7 +105,9 @@ def test_a_pickle_with_a_payload_is_refused_and_runs_nothing(tmp_path: Path, pro
 def test_every_way_to_name_something_is_refused(tmp_path: Path, code: bytes) -> None:
     """No opcode that imports, calls or looks an object up gets it."""
     (tmp_path / "_dump_0").write_bytes(code)
-    assert [outcome in ("refused", "damaged") for outcome, _ in unread(read_file(tmp_path / "_dump_0"))] == [True]
+    assert [outcome in ("refused", "damaged") for outcome, _ in unread(list(read_paths([tmp_path / "_dump_0"])))] == [
+        True
+    ]
 
 
 BOMBS = {
@@ -190,8 +192,8 @@ def test_a_zip_whose_index_lies_is_damaged(tmp_path: Path) -> None:
         broken = bytearray(data)
         broken[offset : offset + 4] = struct.pack("<I", value)
         (tmp_path / "x.zip").write_bytes(broken)
-        assert {outcome for outcome, _ in unread(read_file(tmp_path / "x.zip"))} <= {"damaged", "limit"}
-        assert unread(read_file(tmp_path / "x.zip"))
+        assert {outcome for outcome, _ in unread(list(read_paths([tmp_path / "x.zip"])))} <= {"damaged", "limit"}
+        assert unread(list(read_paths([tmp_path / "x.zip"])))
 
 
 def test_a_tar_header_that_lies_is_damaged(tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_a_tar_header_that_lies_is_damaged(tmp_path: Path) -> None:
         header = bytearray(512)
         header[:4], header[124:136], header[156:157], header[257:263] = b"name", size, kind, b"ustar\0"
         (tmp_path / "x.tar").write_bytes(bytes(header) + b"\0" * 2048)
-        records = read_file(tmp_path / "x.tar")
+        records = list(read_paths([tmp_path / "x.tar"]))
         assert any(outcome in ("damaged", "limit") for outcome, _ in unread(records)), (kind, size)
 
 
@@ -219,7 +221,7 @@ def test_a_symlink_loop_ends(tmp_path: Path) -> None:
     records = list(read_paths([tmp_path]))
     assert Counter(type(record).__name__ for record in records) == {"FlightRecorderDump": 1, "Unread": 3}
     assert {outcome for outcome, _ in unread(records)} == {"refused"}
-    assert unread(read_file(tmp_path / "b"))[0][0] == "refused"
+    assert unread(list(read_paths([tmp_path / "b"])))[0][0] == "refused"
 
 
 def test_a_hundred_thousand_empty_files_are_a_message(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def test_a_fifo_a_socket_and_a_device_are_not_waited_for(tmp_path: Path) -> None
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
     start = time.monotonic()
-    records = [*read_paths([tmp_path]), *read_file("/dev/zero")]
+    records = [*read_paths([tmp_path]), *list(read_paths(["/dev/zero"]))]
     assert in_time(time.monotonic() - start, 30)
     assert [(outcome, reason.split(" is not")[0]) for outcome, reason in unread(records)] == [
         ("refused", "a FIFO"),
@@ -359,7 +361,7 @@ def test_a_member_that_kills_its_reader_costs_itself(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for name, data in (("rank0", GOOD), ("rank1", b"trap:kill"), ("rank2", GOOD)):
             archive.writestr(name, data)
-    records = read_file(tmp_path / "x.zip")
+    records = list(read_paths([tmp_path / "x.zip"]))
     assert [(type(record).__name__, record.rank) for record in records] == [
         ("FlightRecorderDump", 0),
         ("Unread", 1),

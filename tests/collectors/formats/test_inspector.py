@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collectors.files.reading import read_file
+from collectors.files.reading import read_paths
 from collectors.formats.nccl.inspector_series import gather
 from collectors.live import NothingToCollect, Readings
 from collectors.live.inspector import BEHIND_BYTES, MOST_OPERATIONS, Inspector
@@ -61,7 +61,7 @@ def test_lines_become_columns(tmp_path: Path) -> None:
     path = tmp_path / "gpu-0001-pid4002.log"
     path.write_text(lines(operation(7), operation(8, name="AllGather", event_trace_ts=trace), PAIR))
 
-    first, pair = timings(read_file(path))
+    first, pair = timings(list(read_paths([path])))
 
     assert (first.communicator, first.communicator_rank, first.size, first.pid) == ("0x7f8c496ae9f661", 2, 8, 4002)
     assert (first.node, first.rank, first.at, first.count) == ("gpu-0001", None, 1795240800.5, 2)
@@ -79,7 +79,7 @@ def test_damaged_lines_cost_themselves(tmp_path: Path) -> None:
     wild = operation(1 << 70)
     path.write_text(lines(operation(1)) + '{"header": {"id"\n' + lines(wild, [1], operation(2)) + "[" * 3000 + "\n")
 
-    found = read_file(path)
+    found = list(read_paths([path]))
 
     (one,) = timings(found)
     assert column(one, "sequence", TIMING_COLUMNS) == [1, 2]
@@ -92,7 +92,7 @@ def test_prometheus_text_becomes_samples(tmp_path: Path) -> None:
     path = tmp_path / "nccl.prom"
     path.write_text(PROMETHEUS + "nccl_bus_bandwidth_gbs{broken 1\n")
 
-    found = read_file(path)
+    found = list(read_paths([path]))
 
     first, second = [record for record in found if isinstance(record, Samples)]
     assert (first.node, second.node, first.scope) == ("gpu-0001", "gpu-0002", "nccl")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.files.apart import read_apart
+from collectors.files.reading import read_apart
 from collectors.live import NothingToCollect, Request
 from collectors.live.recorder import ASKING_SECONDS, Recorders
 from collectors.live.sources.recorder_endpoints import endpoints_of

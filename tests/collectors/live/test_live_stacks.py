@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from collectors.files import sandbox
 from collectors.live import NothingToCollect, Request
-from collectors.live.sources import pyspy
 from collectors.live.sources.host import Host, Roots
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks
+from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks, program
 from collectors.records import Record, StackDump, Unread
 from tests.support.bounds import in_time
 from tests.support.process_tree import BOOTED_AT, ProcessTree
@@ -34,7 +34,7 @@ if "child" in sys.argv:
 waiting_for_the_others()
 """
 
-needs_pyspy = pytest.mark.skipif(pyspy.program() is None, reason="py-spy is not installed")
+needs_pyspy = pytest.mark.skipif(program() is None, reason="py-spy is not installed")
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="py-spy needs root to read processes that are not its children"
 )
@@ -227,12 +227,12 @@ def test_looks_are_earned(tmp_path: Path, ranks: Ranks) -> None:
 def test_a_pyspy_that_hangs_or_floods_is_ended(tmp_path: Path) -> None:
     """Its time and its output are bounded, what it started is not waited for, and its CPU time is counted."""
     began_at = time.monotonic()
-    ran = pyspy.run([script(tmp_path / "hang", "exec sleep 60")], 0.3)
+    ran = sandbox.run([script(tmp_path / "hang", "exec sleep 60")], 0.3)
     assert (ran.code, ran.stuck) == (None, None)
     assert in_time(time.monotonic() - began_at, 2.0)
-    ran = pyspy.run([script(tmp_path / "flood", "exec cat /dev/zero")], 10.0)
+    ran = sandbox.run([script(tmp_path / "flood", "exec cat /dev/zero")], 10.0)
     assert ran.code is None
-    assert pyspy.MOST_OUTPUT_BYTES < len(ran.output) < pyspy.MOST_OUTPUT_BYTES + (1 << 20)
+    assert sandbox.MAX_OUTPUT_BYTES < len(ran.output) < sandbox.MAX_OUTPUT_BYTES + (1 << 20)
     assert ran.cpu_seconds > 0.0
     assert in_time(ran.cpu_seconds, 10.0)
 

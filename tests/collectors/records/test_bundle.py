@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.files.reading import read_file
+from collectors.files.reading import read_paths
 from collectors.records import KernelEvent, LogEvent, Record, Unread, block, bundle
 from collectors.records.bundle import Batch, Damage, Incident, Manifest, Published
 from tests.support.bounds import in_time
@@ -50,7 +50,7 @@ def read(tmp_path: Path, data: bytes) -> list[Record]:
     """Return what `diagnose` would see of a bundle."""
     path = tmp_path / "incident.fhz"
     path.write_bytes(data)
-    return read_file(path)
+    return list(read_paths([path]))
 
 
 def test_records_come_back_with_their_receipt(tmp_path: Path) -> None:

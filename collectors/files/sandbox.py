@@ -1,7 +1,9 @@
-"""Foreign files are read in forked children: what one of them does to its reader ends there.
+"""Work in a process apart, bounded in time, memory and output: what foreign bytes do to their reader ends there.
 
-Each child reads one chunk of files at a time and sends back blocks. A child that dies or takes too long costs the file it
-was reading, which it had named in memory shared with its parent; the chunk is then read again without that file.
+``Pool`` forks children of the warmed parent, which a program with threads must not do. Each child works on one chunk of
+files at a time and sends back blocks of bytes. A child that dies or takes too long costs the file at hand, which it had
+named in memory shared with its parent; the chunk is then done again without that file. ``run`` starts a program anew.
+Nothing that a child sends is unpickled (docs/decisions/0022).
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import fcntl
 import gc
 import mmap
 import os
+import resource
 import selectors
 import signal
 import struct
+import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -25,12 +30,134 @@ import msgspec
 LENGTH = struct.Struct("<Q")
 SHARED = struct.Struct("<ddI")  # since when, seconds allowed, length of the name
 SHARED_BYTES = 8192
-MOST_DEATHS = 64  # in one call: a folder made of bombs is given up, not sat through
+MAX_DEATHS = 64  # in one call: a folder made of bombs is given up
 PIPE_BYTES = 1 << 20
 POLL_SECONDS = 0.2
+MAX_OUTPUT_BYTES = 16 << 20
+MAX_ERROR_BYTES = 64 << 10
+DYING_SECONDS = 1.0
+DYING_POLL_SECONDS = 0.002
 
 Skip = dict[str, str]
 """Sources to pass over, and why."""
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process's address space grow by so much from where it is, where the system can say and keep that."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft = pages * resource.getpagesize() + more_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def how_ended(status: int) -> str:
+    """Return what a process ended with, by its wait status: "exit code 1", "SIGSEGV"."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exit code {code}"
+    name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
+    return name + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of the data to a pipe."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a program; ``code`` None: it did not end in time, or wrote more than it may."""
+
+    output: bytes
+    error: str
+    code: int | None
+    cpu_seconds: float
+    stuck: subprocess.Popen[bytes] | None = None  # it was killed and still has not ended
+
+
+def run(
+    command: list[str],
+    seconds: float,
+    *,
+    input: bytes = b"",
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
+    environment: Mapping[str, str] | None = None,
+) -> Ran:
+    """Run a program to its end, its time or its bound of output; raise OSError where it cannot be started."""
+    stdin = subprocess.PIPE if input else subprocess.DEVNULL
+    child = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    with child.stdout as stdout, child.stderr as stderr:
+        output, error = bytearray(), bytearray()
+        bounds = {stdout.fileno(): (output, max_output_bytes), stderr.fileno(): (error, MAX_ERROR_BYTES)}
+        ended = _exchange(child, input, bounds, time.monotonic() + seconds)
+        if not ended:
+            child.kill()
+        cpu_seconds = _reap(child)
+    words = " ".join(bytes(error).decode("utf-8", "replace").split("Stack backtrace:", 1)[0].split())
+    stuck = child if cpu_seconds is None else None
+    return Ran(bytes(output), words, child.returncode if ended else None, cpu_seconds or 0.0, stuck)
+
+
+def _exchange(
+    child: subprocess.Popen[bytes], input: bytes, bounds: dict[int, tuple[bytearray, int]], until: float
+) -> bool:
+    """Write the input and read both outputs to their ends; return False where time or a bound was reached before."""
+    left = memoryview(input)
+    with selectors.DefaultSelector() as selector:
+        for descriptor in bounds:
+            selector.register(descriptor, selectors.EVENT_READ)
+        if child.stdin is not None:
+            os.set_blocking(child.stdin.fileno(), False)
+            selector.register(child.stdin, selectors.EVENT_WRITE)
+        while selector.get_map():
+            seconds = until - time.monotonic()
+            ready = selector.select(seconds) if seconds > 0 else []
+            if not ready:
+                return False
+            for key, _ in ready:
+                if key.fileobj is child.stdin:
+                    left = _written(key.fd, left)
+                    if not left:
+                        selector.unregister(child.stdin)
+                        child.stdin.close()
+                    continue
+                buffer, most = bounds[key.fd]
+                data = os.read(key.fd, 1 << 16)
+                buffer += data
+                if len(buffer) > most:
+                    return False
+                if not data:
+                    selector.unregister(key.fd)
+    return True
+
+
+def _written(descriptor: int, data: memoryview) -> memoryview:
+    """Return what is left to write; nothing, where the other end is closed."""
+    try:
+        return data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        return data[:0]
+
+
+def _reap(child: subprocess.Popen[bytes]) -> float | None:
+    """Return the CPU seconds that a child has used, None where it does not end even when killed."""
+    if child.stdin is not None:
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+    until = time.monotonic() + DYING_SECONDS
+    while time.monotonic() < until:
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            child.returncode = os.waitstatus_to_exitcode(status)  # else its Popen would wait for it again
+            return usage.ru_utime + usage.ru_stime
+        time.sleep(DYING_POLL_SECONDS)
+    child.kill()
+    return None
 
 
 class Watch:
@@ -91,7 +218,7 @@ class _Child:
         self.chunk = chunk
         command = msgspec.msgpack.encode((chunk, skip))
         with contextlib.suppress(BrokenPipeError):  # it has died, which its results will say
-            _write(self.commands, LENGTH.pack(len(command)) + command)
+            write_all(self.commands, LENGTH.pack(len(command)) + command)
 
     def take(self) -> Iterator[bytes]:
         """Yield the whole messages that have come; an empty one ends a chunk."""
@@ -176,10 +303,11 @@ class Pool:
     ) -> None:
         """Read the chunk again without the file that was at hand, unless there is none to blame or there are too many."""
         source, _, allowed = child.watch.at_hand()
-        reason = f"reading it took more than {allowed:.0f} s" if child.late else f"reading it {_ended(status)}"
+        late = f"reading it took more than {allowed:.0f} s"
+        reason = late if child.late else f"reading it ended its process with {how_ended(status)}"
         self.deaths += 1
         skip = self.skips.setdefault(chunk, {})
-        if not source or source in skip or self.deaths > MOST_DEATHS:
+        if not source or source in skip or self.deaths > MAX_DEATHS:
             blocks[chunk] = [self.lost(chunk, source, reason)]
             done.add(chunk)
         else:
@@ -214,14 +342,6 @@ class Pool:
         return os.waitpid(child.pid, 0)[1]
 
 
-def _ended(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        name = signal.Signals(number).name if number in signal.Signals.__members__.values() else str(number)
-        return f"ended its process with {name}" + (" (out of memory?)" if number == signal.SIGKILL else "")
-    return f"ended its process with exit code {os.WEXITSTATUS(status)}"
-
-
 def _widen(pipe: int) -> None:
     """Let a child write a whole block without waiting for the parent, where the system allows it."""
     with contextlib.suppress(OSError, AttributeError):
@@ -240,10 +360,10 @@ def _serve(work: Work, commands: int, results: int, watch: Watch, inherited: lis
             chunk, skip = msgspec.msgpack.decode(_read(commands, *LENGTH.unpack(header)), type=tuple[int, Skip])
             for block in work(chunk, skip, watch):
                 watch.alive()
-                _write(results, LENGTH.pack(len(block)))
-                _write(results, block)
+                write_all(results, LENGTH.pack(len(block)))
+                write_all(results, block)
             watch.end()
-            _write(results, LENGTH.pack(0))
+            write_all(results, LENGTH.pack(0))
         code = 0
     finally:
         os._exit(code)
@@ -254,9 +374,3 @@ def _read(pipe: int, size: int) -> bytes:
     while len(data) < size and (more := os.read(pipe, size - len(data))):
         data += more
     return data if len(data) == size else b""
-
-
-def _write(pipe: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(pipe, view) :]
