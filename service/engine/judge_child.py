@@ -6,10 +6,8 @@ import ctypes
 import gc
 import logging
 import os
-import resource
 import signal
 import struct
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -17,10 +15,10 @@ import msgspec
 from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.messages import Judge
 from analyzers.knowledge import Knowledge
+from collectors.files.sandbox import limit_memory, write_all
 
 HEADER = struct.Struct("<cQ")  # of a message: its kind, and its length
 RUNNING, ENDED = b"r", b"j"  # an analyzer's name, before it runs; the judgement
-PAGE_BYTES = resource.getpagesize()
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -43,7 +41,7 @@ def judge_and_exit(asked: Judge, knowledge: Knowledge, pipe: int, most_bytes: in
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)  # the engine writes its numbers there
-        _bound_memory(most_bytes)
+        limit_memory(most_bytes)
         judged = judge_cut(asked, knowledge, lambda name: _send(pipe, RUNNING, name.encode()))
         _send(pipe, ENDED, msgspec.msgpack.encode(judged))
         code = 0
@@ -54,15 +52,5 @@ def judge_and_exit(asked: Judge, knowledge: Knowledge, pipe: int, most_bytes: in
         os._exit(code)
 
 
-def _bound_memory(most_bytes: int) -> None:
-    """Let this process allocate this many bytes beyond what it shares with its parent."""
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
-    _soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = mapped + most_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
 def _send(pipe: int, kind: bytes, body: bytes) -> None:
-    view = memoryview(HEADER.pack(kind, len(body)) + body)
-    while view:
-        view = view[os.write(pipe, view) :]
+    write_all(pipe, HEADER.pack(kind, len(body)) + body)

@@ -26,6 +26,7 @@ from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.judgement import failed_analyzers, give_up, left_out
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
+from collectors.files.sandbox import how_ended
 from service.engine import judge_child
 from service.engine.judge_child import HEADER, RUNNING
 
@@ -156,7 +157,8 @@ class JudgeProcesses:
             yield from (JudgeFailure(child.judged.incident, name, why) for name, why in failed_analyzers(child.judged))
             yield child.judged
             return
-        why = f"it had not ended after {self._allowed(child.asked.judge):g} s" if child.late else _ending(status)
+        late = f"it had not ended after {self._allowed(child.asked.judge):g} s"
+        why = late if child.late else f"its process ended with {how_ended(status)}"
         yield from self._again(child, why)
 
     def _again(self, child: _Child, why: str) -> Iterator[Judged | JudgeFailure]:
@@ -192,11 +194,3 @@ class JudgeProcesses:
         with contextlib.suppress(OSError):  # then a whole verdict fits, even if the engine reads it late
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._children.append(_Child(asked, pid, reading, self._clock() + self._allowed(asked.judge)))
-
-
-def _ending(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
-    return f"its process ended with {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
