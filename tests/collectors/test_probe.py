@@ -16,6 +16,9 @@ from collectors import faulthound_probe
 from collectors.formats.probe_ring import Image, parse
 from tests.support.needs import needs_torch
 
+pytestmark = pytest.mark.system
+
+
 needs_torch("real jobs cannot be started")
 
 

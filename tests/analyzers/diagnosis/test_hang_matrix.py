@@ -33,6 +33,7 @@ def _listed(scores: list[Score]) -> str:
     return "\n".join(str(score.row()) for score in scores)
 
 
+@pytest.mark.system
 def test_every_class_is_met(matrix: list[tuple[Score, dict[str, bool]]]) -> None:
     """Sixty seeds meet every kind of scenario at least four times."""
     counts = Counter(KINDS[score.seed % len(KINDS)] for score, _ in matrix)

@@ -55,6 +55,7 @@ def drawn(after: dict[Node, set[Node]]) -> nx.DiGraph:
     return graph
 
 
+@pytest.mark.system
 @given(GRAPHS)
 @settings(max_examples=300)
 def test_endings_are_what_every_reachable_node_reaches_back(after: dict[Node, set[Node]]) -> None:
@@ -74,6 +75,7 @@ def test_endings_are_what_every_reachable_node_reaches_back(after: dict[Node, se
     assert [(ending.ranks, ending.operations) for ending in endings(waits)] == sorted(found)
 
 
+@pytest.mark.system
 @given(GRAPHS, st.sets(NODES, min_size=1, max_size=3))
 @settings(max_examples=200)
 def test_ways_lead_to_an_end_step_by_step(after: dict[Node, set[Node]], ends: set[Node]) -> None:
@@ -126,6 +128,7 @@ def test_pairs_hold_each_ranks_highest_in_each_group(found: list[FlightRecorderD
         assert [int(value) for value in looked_up] == [expected.get((rank, code), -1) for rank in range(6)]
 
 
+@pytest.mark.system
 @given(jobs())
 @settings(max_examples=150)
 def test_progress_is_what_row_by_row_says(found: list[FlightRecorderDump]) -> None:

@@ -340,6 +340,7 @@ EVENTS = st.builds(
 )
 
 
+@pytest.mark.system
 @settings(max_examples=150, deadline=None)
 @given(st.lists(EVENTS, max_size=12))
 def test_any_events_give_findings_that_hold_together(events: list[KernelEvent]) -> None:

@@ -24,6 +24,7 @@ def _of(answered: list[Outcome], *names: str) -> list[Outcome]:
     return found
 
 
+@pytest.mark.system
 def test_whole_sets_are_named_exactly(answered: list[Outcome]) -> None:
     """As they are, with 4 or 8 ranks a node, permuted or in any order: the injected ranks and nobody else."""
     wrong = [

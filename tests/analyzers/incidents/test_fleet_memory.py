@@ -220,6 +220,7 @@ hostile_records = st.lists(
 )
 
 
+@pytest.mark.system
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
@@ -258,6 +259,7 @@ def test_what_is_kept_of_a_node_is_bounded() -> None:
     assert max(map(len, (signs.mounts, signs.blocked, signs.events, signs.unanswering, signs.ports))) <= 256
 
 
+@pytest.mark.system
 def test_an_alarm_that_passed_while_the_engine_was_down_is_over_with_the_next(database: Database) -> None:
     """The store's raised alarms are taken up by an engine that starts; one without ground any more is told to be over."""
     with database.transaction() as session:

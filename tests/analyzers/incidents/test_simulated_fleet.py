@@ -15,6 +15,7 @@ from tests.support.simulated_fleet import Drive, drive, names, upper_bound
 SEED = 3
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", PAUSES)
 def test_a_pause_proposes_nobody(kind: str) -> None:
     """A job that pauses may open an incident; no version of its verdict would take a machine out, and it closes."""
@@ -25,6 +26,7 @@ def test_a_pause_proposes_nobody(kind: str) -> None:
         assert len(seen.closed) == len(seen.opened)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", sorted(set(FAULTS) - {"dead_node"}))
 def test_a_fault_is_named(kind: str) -> None:
     """The first published verdict names the rank at fault, and only its node is ever proposed."""
@@ -58,6 +60,7 @@ def test_a_job_is_not_forgotten_with_its_teller() -> None:
     assert not seen.replacing
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", range(3))
 def test_a_healthy_morning_is_quiet(seed: int) -> None:
     """An hour of health, with checkpoints and evaluations, propose nobody and open next to nothing."""
@@ -75,6 +78,7 @@ def test_the_control_would_have_evicted() -> None:
     assert all(evicted)
 
 
+@pytest.mark.system
 def test_cut_agents_tell_of_what_they_missed() -> None:
     """Where every agent of a job is cut for some minutes, nothing is opened of the job: it steps when it is seen again."""
     scene = healthy_day(2, hours=1)

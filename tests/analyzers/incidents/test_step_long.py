@@ -123,6 +123,7 @@ def test_a_job_that_nobody_tells_of_has_no_incident_for_ever(monkeypatch: pytest
     assert set(state.evidence) == set(state.nodes) == {"gpu-2"}
 
 
+@pytest.mark.system
 def test_names_without_end_are_held_in_bounded_memory() -> None:
     """One agent that tells of ever new jobs, tellers and ranks: of none of them is more kept than a bound."""
     state = EngineState(Knowledge())

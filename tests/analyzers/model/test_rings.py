@@ -209,6 +209,7 @@ def test_the_order_of_rings_does_not_matter() -> None:
     assert Window.build(looks).dumps == Window.build(reversed(looks)).dumps
 
 
+@pytest.mark.system
 @pytest.mark.timeout(240)
 def test_a_real_pipeline_is_decided_by_its_rings(tmp_path: Path) -> None:
     """PP4 × DP2 over gloo, one rank spinning: the dumps leave a replica of four, dumps with rings and rings alone name it."""

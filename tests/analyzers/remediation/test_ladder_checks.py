@@ -16,6 +16,7 @@ from tests.support.remediation_fleet import declare, let, refusal
 __all__ = ["database", "either", "job", "postgres", "url"]  # fixtures
 
 
+@pytest.mark.system
 def test_an_eviction_in_vain_is_followed_by_checks(either: Job) -> None:
     """The job fails again and the verdict names another: that one is checked first, and leaves because it fails its checks."""
     either.fails(names("gpu-0002"))

@@ -14,8 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from collectors.records import Coverage, LogEvent, Samples
 from tests.support.agent_service import AgentService, Reply, agent_service
+
+pytestmark = pytest.mark.system
+
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 KILLS = int(os.environ.get("FAULTHOUND_KILLS", "12"))  # more of them, in more time: the same test

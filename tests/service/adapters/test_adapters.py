@@ -143,6 +143,7 @@ def test_no_letter_ends_an_event(client: Client, sink: Receiver, tmp_path: Path)
     assert event["data"]["details"]["deep"] == [odd]
 
 
+@pytest.mark.system
 def test_a_killed_adapter_loses_nothing(client: Client, sink: Receiver, tmp_path: Path) -> None:
     """Killed four times while it posts, it sends all in order; what the sink took at that moment comes again, by its id."""
     stops, processes = [9, 20, 31, 42], []
@@ -168,6 +169,7 @@ def test_a_killed_adapter_loses_nothing(client: Client, sink: Receiver, tmp_path
     assert len({event["id"] for event in sink.taken}) == 60
 
 
+@pytest.mark.system
 def test_a_killed_service_loses_nothing(sink: Receiver, tmp_path: Path) -> None:
     """While the service is killed and comes again the adapter waits, says so once, and goes on where it was."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -188,6 +190,7 @@ def test_a_killed_service_loses_nothing(sink: Receiver, tmp_path: Path) -> None:
     assert told.count("does not answer") == told.count("the service answers again") == 2  # at first nobody was there
 
 
+@pytest.mark.system
 def test_a_sink_that_is_away_is_waited_for(client: Client, sink: Receiver, tmp_path: Path) -> None:
     """Overload, a lost password and errors are waited out, in order, and said once."""
     moods = iter([(503, {"Retry-After": "1"}), (401, {}), (500, {"Retry-After": "soon"})])
@@ -204,6 +207,7 @@ def test_a_sink_that_is_away_is_waited_for(client: Client, sink: Receiver, tmp_p
     assert told.count("takes things again") == 1
 
 
+@pytest.mark.system
 def test_what_a_sink_refuses_is_passed_over(client: Client, sink: Receiver, tmp_path: Path) -> None:
     """What is refused for good is not sent again and holds nobody up; it is said once for a row of refusals."""
     sink.answer = lambda event: (422, {}) if event["data"]["details"]["number"] in (1, 2, 4) else (200, {})
@@ -234,6 +238,7 @@ def test_a_sink_that_comes_later(client: Client, tmp_path: Path) -> None:
     assert "hidden" not in line
 
 
+@pytest.mark.system
 def test_the_tokens_go_where_they_belong(sink: Receiver, tmp_path: Path) -> None:
     """A token that reads is enough for the service, the sink gets its own, and one that may not read ends the adapter."""
     (tmp_path / "sink").write_text("s3cret\n")
@@ -441,6 +446,7 @@ def test_a_sink_that_is_away_misses_no_end(
     assert capsys.readouterr().err.count("does not take what is posted") == 1
 
 
+@pytest.mark.system
 def test_a_killed_process_resolves_what_it_fired(client: Client, sink: Receiver, tmp_path: Path) -> None:
     """The command itself: an alert soon after the opening, SIGKILL, the closing while it is away, and the end after."""
     with adapter("alertmanager", client.url, sink.url, tmp_path) as process:

@@ -15,6 +15,8 @@ from service.clock import now
 from tests.support.slurm.pretended import Killed, hangs, kills
 from tests.support.slurm.trials import Trial, pretending
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:

@@ -11,6 +11,8 @@ from service.adapters.slurm.slurm_commands import drain
 from service.adapters.slurm.slurm_output import mark, marked, reason
 from tests.support.slurm.trials import RAN_ON, Trial, pretending
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:

@@ -110,6 +110,7 @@ def receiving(secret: Path) -> Iterator[Lines]:
         process.stdout.close()  # type: ignore[union-attr]
 
 
+@pytest.mark.system
 def test_a_scheduler_is_told_what_it_can_claim(client: Client, secret: Path, tmp_path: Path) -> None:
     """Approvals and wished undoings reach the page's receiver, signed; what is not claimable any more does not."""
     remedies = client.service.remedies
@@ -134,6 +135,7 @@ def test_a_scheduler_is_told_what_it_can_claim(client: Client, secret: Path, tmp
         assert received.silent
 
 
+@pytest.mark.system
 def test_what_waited_for_a_hold_or_a_freeze_is_pushed_when_that_ends(
     client: Client, secret: Path, tmp_path: Path
 ) -> None:

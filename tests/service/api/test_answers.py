@@ -51,6 +51,7 @@ class Desk:
         return self.answers.once(caller, key, ("things", Wish(text=text)), Told, self.do)
 
 
+@pytest.mark.system
 def test_a_key_acts_once_in_every_process(database: Database) -> None:
     """A second process of the same store gives the first one's answer; other callers and keys, and no key, act anew."""
     one, other = Desk(database), Desk(database)

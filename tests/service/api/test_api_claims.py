@@ -272,6 +272,7 @@ def test_a_claim_is_no_longer_than_the_policy_says(client: Client) -> None:
     assert say(client, "heartbeat", 1, seconds=5).json()["until"] >= held["until"]
 
 
+@pytest.mark.system
 def test_two_processes_give_one_claim(url: str, tmp_path: Path) -> None:  # noqa: F811
     """Two services of one database let one of many schedulers have it, and both fence the one that was late."""
     with (

@@ -131,6 +131,7 @@ def test_a_database_that_is_away_is_no_bug(client: Client, monkeypatch: pytest.M
     assert "SELECT" not in answer.text
 
 
+@pytest.mark.system
 def test_no_generated_request_makes_it_fail(client: Client) -> None:
     """Requests that schemathesis makes of the contract, valid and broken, are never answered with 500."""
     schema = schemathesis.openapi.from_dict(create_app(Settings()).openapi())

@@ -119,6 +119,7 @@ def timed(client: Client, node: str = "gpu-0002", requests: int = 12) -> tuple[s
     return answers, sorted(seconds)[int(0.9 * requests)]  # a busy machine makes one wait in any program
 
 
+@pytest.mark.system
 def test_a_sleeping_database_keeps_no_prolog_waiting(tmp_path: Path, postgres: Postgres) -> None:
     """While the tables cannot be read each answer comes in 200 ms: what was known for 15 seconds, then unknown."""
     url = postgres.new()

@@ -76,6 +76,7 @@ def memory_bytes(pid: int) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
+@pytest.mark.system
 def test_bombs_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     """No bomb is taken or makes the service fail, it grows by no more than its bounds, and it serves the next agent."""
     variables = {"FAULTHOUND_NODE_BATCHES_BURST": "10000"}
@@ -156,6 +157,7 @@ JSON_VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.system
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     records=st.lists(

@@ -253,6 +253,7 @@ def test_commands_do_not_pile_up(client: Client) -> None:
     assert "none of the ranks 4097" in answer.json()["detail"]
 
 
+@pytest.mark.system
 def test_ranks_of_a_large_job_are_asked_in_no_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of 32,768 ranks are looked for once and not once for each: a second of it would stop every other request."""
     ranks = range(32_768)

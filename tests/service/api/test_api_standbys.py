@@ -50,6 +50,7 @@ def history(database: Database) -> FailureHistory:
         return fleet_history.read_failures(session, SINCE, NOW)
 
 
+@pytest.mark.system
 def test_a_failure_is_counted_once(database: Database) -> None:
     """Named, taken out for it an hour later, and named again within the day: one failure; a week later it is another."""
     named(database, 1, days_ago=10)

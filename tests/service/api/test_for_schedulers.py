@@ -141,6 +141,7 @@ def events(text: str) -> list[tuple[list[str], list[str]]]:
     ]
 
 
+@pytest.mark.system
 def test_the_page_is_what_happens(shell: Shell) -> None:
     """Each call of the page, run in the page's order by a shell, ends well and answers the fields that the page shows."""
     run = []

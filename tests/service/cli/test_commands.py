@@ -370,6 +370,7 @@ def test_formats_lists_every_reader(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["made_by"] and row["gives"] and row["gives"] in table for row in listed)
 
 
+@pytest.mark.system
 def test_version_and_help() -> None:
     """--version and --help end with 0; every verb's help shows how it is used."""
     assert faulthound("--version").stdout.startswith("faulthound ")
@@ -379,6 +380,7 @@ def test_version_and_help() -> None:
         assert shown.stdout.count(f"\n    faulthound {verb}") >= 2
 
 
+@pytest.mark.system
 def test_a_missing_extra_is_named() -> None:
     """Without typer or numpy the command says which extra to install and ends with 2, without a traceback."""
     for package, arguments in (("typer", ["--version"]), ("numpy", ["diagnose", "."])):

@@ -124,6 +124,7 @@ def test_feedback_is_given(url: str) -> None:
     assert faulthound(url, "incidents", "feedback", ID, "maybe").returncode == 2
 
 
+@pytest.mark.system
 def test_an_exported_incident_is_replayed(url: str, database: Database, tmp_path: Path) -> None:
     """`incidents export` and `replay` close the circle: a real service's bundle is judged to the bytes that it holds."""
     first = 0
@@ -205,6 +206,7 @@ def first_line(process: subprocess.Popen[str], database: Database) -> dict[str, 
     return told
 
 
+@pytest.mark.system
 def test_watch_survives_a_restart(tmp_path: Path) -> None:
     """A service that is killed and comes back loses no event for who watches: those of the time between are told, once."""
     seen: queue.Queue[Any] = queue.Queue()
@@ -280,6 +282,7 @@ def test_what_the_engine_did_is_a_sentence(kind: str, details: dict[str, Any], l
     assert said(kind, details) == line
 
 
+@pytest.mark.system
 def test_what_changed_is_said() -> None:
     """Between two versions every difference that a reader acts on is named, and no other."""
     first, second = history.of_verdict(undecided(), 1, AT), history.of_verdict(incident_rows.verdict(), 2, AT + 9)

@@ -24,6 +24,7 @@ def approved(desk: Desk, kind: str, **fields: Any) -> str:
     return id
 
 
+@pytest.mark.system
 def test_a_person_says_what_checks_found(desk: Desk) -> None:
     """One failed, the others passed: that is asked about, kept node by node, and the checks are done."""
     id = approved(desk, "probe")
@@ -88,6 +89,7 @@ def test_what_nobody_approved_is_not_found(desk: Desk) -> None:
     assert desk.status(id) == "proposed"
 
 
+@pytest.mark.system
 def test_checks_and_replays_have_words() -> None:
     """Who is asked reads what is looked at, and that nobody leaves by it; who is wanted reads why."""
     probe = {"kind": "probe", "nodes": ["gpu-0413"], "job": "a"}

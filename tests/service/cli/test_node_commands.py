@@ -108,6 +108,7 @@ def test_standbys_are_counted_and_compared(url: str) -> None:
     assert found["standbys_low"] <= found["standbys"] <= found["standbys_high"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("nodes", ["0", "-3", "many"])
 def test_a_number_of_nodes_that_cannot_be_is_refused(url: str, nodes: str) -> None:
     """Standbys of no node, or of a word, are bad usage."""

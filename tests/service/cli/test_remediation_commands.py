@@ -266,6 +266,7 @@ def read_until(master: int, end: str | None) -> str:
     return shown
 
 
+@pytest.mark.system
 def test_a_terminal_is_asked(desk: Desk) -> None:
     """The question names object and effect; no is no, with 5 and no change, and yes is yes."""
     id = desk.proposed()
@@ -333,6 +334,7 @@ def test_what_stops_or_destroys_needs_a_reason(desk: Desk, arguments: tuple[str,
     assert desk.changes() == before
 
 
+@pytest.mark.system
 def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     """Every verb that changes something says under --dry-run what would be, asks nobody, and leaves no trace."""
     waiting, done = desk.proposed(), desk.proposed("gpu-0003")
@@ -360,6 +362,7 @@ def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     assert desk.told("freeze", "show")["frozen"] is False
 
 
+@pytest.mark.system
 def test_nodes_are_held(desk: Desk) -> None:
     """A hostlist is a hold a node, a job one of its own; they are listed, and ended by who agrees to that."""
     made = desk.told("holds", "add", "--node", "gpu-[0002-0003]", "--for", "4h", "--reason", "HBM test")
@@ -377,6 +380,7 @@ def test_nodes_are_held(desk: Desk) -> None:
     assert (ended.returncode, len(desk.told("holds", "list"))) == (0, 2)
 
 
+@pytest.mark.system
 def test_a_misspelt_hold_is_noticed(desk: Desk) -> None:
     """What nobody has seen is held all the same, and is said to be unknown; what is known is not."""
     said = {}
@@ -408,6 +412,7 @@ def test_a_hold_that_is_none_never_leaves_the_machine(desk: Desk, arguments: tup
     assert desk.changes() == before
 
 
+@pytest.mark.system
 def test_the_emergency_brake(desk: Desk) -> None:
     """`freeze on` asks nobody; what is approved then says why it waits; `freeze off` names what it lets go and asks."""
     id = desk.proposed()
@@ -547,6 +552,7 @@ def test_what_stops_all_is_a_line() -> None:
     assert said("breaker_tripped", {"by": "slurm", "why": "3 of 40 nodes"}) == "by slurm: 3 of 40 nodes"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("kind", "fields", "job_nodes", "sentence"),
     [

@@ -133,6 +133,7 @@ def test_an_incident_without_a_verdict_says_so(tmp_path: Path) -> None:
     assert "nothing was published of this incident" in done.stderr
 
 
+@pytest.mark.system
 @given(st.data())
 @settings(max_examples=25)
 def test_no_damage_makes_it_fail(data: st.DataObject) -> None:

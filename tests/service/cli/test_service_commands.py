@@ -26,6 +26,9 @@ from service.speech import Speech
 from tests.support.bounds import in_time
 from tests.support.served import BLOCK_TYPE, serving
 
+pytestmark = pytest.mark.system
+
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 JOB = "llama-405b"
 NOW = 1_795_270_517.0

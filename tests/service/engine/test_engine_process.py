@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import psutil  # type: ignore[import-untyped]
+import pytest
 from sqlalchemy import select
 
 from service.clock import now
@@ -30,6 +31,9 @@ from tests.support.bounds import in_time
 from tests.support.postgres import Server, database, postgres, url
 from tests.support.scripted_engine import REPOSITORY, Fleet
 from tests.support.served import serving
+
+pytestmark = pytest.mark.system
+
 
 __all__ = ["database", "postgres", "url"]  # fixtures
 

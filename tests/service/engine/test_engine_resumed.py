@@ -27,6 +27,9 @@ from simulation.live.fleet import Fleet
 from simulation.live.scenarios import BEGAN_AT, Scene, play
 from tests.support.simulated_fleet import knowledge
 
+pytestmark = pytest.mark.system
+
+
 SEED = 1
 LIVES_SECONDS = 7.0  # of an engine, until it is killed
 BEFORE_SECONDS, AFTER_SECONDS = 30.0, 150.0  # of the fault: when engines begin to be killed, and when the story ends

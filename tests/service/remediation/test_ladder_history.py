@@ -121,6 +121,7 @@ def test_what_was_acted_upon_says_how_an_attempt_failed(database: Database) -> N
     assert [one.symptom for one in past(database, "inc-3").attempts] == ["hang", "hang"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("last_step", "first_good_at", "seconds"),
     [(500, None, 1_000.0 - 12.0), (500, AT + 700.0, 300.0 - 12.0), (None, AT + 700.0, 0.0), (500, AT - 500.0, 1_000.0 - 12.0)],
