@@ -1,14 +1,11 @@
-"""``nvidia-smi -q``, as text or with ``-x`` as XML, one log or many in a row: each GPU's names, state and values."""
+"""``nvidia-smi -q -x``, or without ``-x`` its text, one report or many in a row: each GPU's names, state and values."""
 
 from __future__ import annotations
 
 import calendar
-import math
-import struct
 import time
-from array import array
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from dataclasses import replace
 
 import msgspec
 
@@ -23,13 +20,13 @@ from collectors.formats.nvidia_smi.smi_values import (
     state,
     throttling,
 )
+from collectors.formats.series_table import Table
 from collectors.formats.text_lines import lines
-from collectors.records import NOT_READ, Device, DeviceState, Record, Samples, pci_address
+from collectors.records import Device, DeviceState, Record, pci_address
 
 ZONES_SECONDS = 15 * 3600.0  # the stamp has no zone: so far may it lie from the file's own time and be the same instant
 XML_MARK, TEXT_MARK, NO_HANDLE = b"<nvidia_smi_log", b"NVSMI LOG==", b"Unable to determine the device handle for "
-
-Column = dict[str, float | None]
+UNREAD = frozenset({"", "N/A", "[N/A]", "Not Found"})
 
 
 def _sniff(head: bytes, source: str) -> int:
@@ -41,7 +38,7 @@ def _sniff(head: bytes, source: str) -> int:
 
 @reader(
     "nvidia_smi",
-    made_by="nvidia-smi -q",
+    made_by="nvidia-smi -q -x, or nvidia-smi -q",
     gives="what each GPU is, does and has counted: ECC, remapped rows, retired pages, throttling, processes",
     sniff=_sniff,
 )
@@ -51,15 +48,14 @@ def read(input: Input) -> Iterator[Record]:
         for log in xml_logs(input.stream):
             yield from _records(log, input, _at(log, input))
         return
-    before: SmiLog | None = None
-    alone = True
-    for log in text_logs(text for _, text in lines(input.stream)):
-        if before is not None:
-            alone = False
-            yield from _records(before, input, _stamp(before))
-        before = log
-    if before is not None:
-        yield from _records(before, input, _at(before, input) if alone else _stamp(before))
+    logs = text_logs(text for _, text in lines(input.stream))
+    first = next(logs, None)
+    second = next(logs, None)
+    if first is not None:
+        yield from _records(first, input, _at(first, input) if second is None else _stamp(first))
+    while second is not None:
+        yield from _records(second, input, _stamp(second))
+        second = next(logs, None)
 
 
 def _stamp(log: SmiLog) -> float | None:
@@ -81,32 +77,38 @@ def _at(log: SmiLog, input: Input) -> float | None:
 def _records(log: SmiLog, input: Input, at: float | None) -> Iterator[Record]:
     # The tool numbers GPUs as it lists them; a log of some of them does not say which.
     whole = number(log.head.get("attached_gpus")) == len(log.gpus)
-    named: dict[str, SmiGpu] = {}
+    gauges, counters, processes = Table(None), Table(None, "<i8"), Table(None, "<i8")
     for index, gpu in enumerate(log.gpus):
         id, pci = gpu.get(("gpu_uuid",), ("uuid",)) or "", _pci(gpu)
         id = id if id.startswith("GPU-") else pci or f"gpu{index}"
-        named.setdefault(id, gpu)
         place = index if whole else None
         if gpu.values:
-            yield _device(log, gpu, input, Device(at=at, type="gpu", id=id, index=place, pci=pci))
-        if (said := state(gpu)) is not None:
-            word, text = said
-            yield DeviceState(
-                source=input.source, at=at, node=input.node, device=id, state=word, text=text, pci=pci, index=place
+            yield _device(
+                log, gpu, Device(source=input.source, at=at, node=input.node, type="gpu", id=id, index=place, pci=pci)
             )
-    gauges = {id: _read(gpu, GAUGES) for id, gpu in named.items()}
-    counters = {id: {**_read(gpu, COUNTERS), REASONS_METRIC: throttling(gpu)} for id, gpu in named.items()}
-    processes: dict[str, Column] = {
-        f"{id}/{process['pid']}": {
-            "memory_used_mib": number(process.get("used_gpu_memory") or process.get("used_memory"))
-        }
-        for id, gpu in named.items()
-        for process in gpu.processes
-        if process.get("pid", "").isdecimal()
-    }
-    yield from _samples(input, at, "gpu", "<f4", gauges)
-    yield from _samples(input, at, "gpu", "<i8", counters)
-    yield from _samples(input, at, "gpu_process", "<i8", processes)
+        if (found := state(gpu)) is not None:
+            yield DeviceState(
+                source=input.source, at=at, node=input.node, device=id, state=found[0], text=found[1], pci=pci, index=place
+            )  # fmt: skip
+        if id not in gauges.cells:
+            _fill(gauges, id, gpu, GAUGES)
+            _fill(counters, id, gpu, COUNTERS)
+            if (mask := throttling(gpu)) is not None:
+                counters.put(id, REASONS_METRIC, mask)
+            for process in gpu.processes:
+                used = number(process.get("used_gpu_memory") or process.get("used_memory"))
+                if used is not None and process.get("pid", "").isdecimal():
+                    processes.put(f"{id}/{process['pid']}", "memory_used_mib", int(used))
+    for scope, table in (("gpu", gauges), ("gpu", counters), ("gpu_process", processes)):
+        if table.metrics:
+            yield table.samples(scope, replace(input, at=at))
+
+
+def _fill(table: Table, id: str, gpu: SmiGpu, metrics: Mapping[str, tuple[Path, ...]]) -> None:
+    table.cells[id] = {}
+    for metric, paths in metrics.items():
+        if (value := number(gpu.get(*paths))) is not None:
+            table.put(id, metric, int(value) if table.type == "<i8" else value)
 
 
 def _pci(gpu: SmiGpu) -> str | None:
@@ -116,50 +118,13 @@ def _pci(gpu: SmiGpu) -> str | None:
         return None
 
 
-def _device(log: SmiLog, gpu: SmiGpu, input: Input, known: Device) -> Device:
-    serial = gpu.get(("serial_number",), ("serial",))
+def _device(log: SmiLog, gpu: SmiGpu, known: Device) -> Device:
+    serial = gpu.get(("serial_number",), ("serial",)) or ""
     attributes = {name: log.head.get(name) for name in ("driver_version", "cuda_version")}
     attributes |= {name: gpu.get(*paths) for name, paths in ATTRIBUTES.items()}
     return msgspec.structs.replace(
         known,
-        source=input.source,
-        node=input.node,
         name=gpu.get(("product_name",)) or "",
-        serial=serial if _told(serial) else None,
-        attributes={name: value for name, value in attributes.items() if value and _told(value)},
-    )
-
-
-def _told(value: str | None) -> bool:
-    return bool(value) and value not in ("N/A", "[N/A]", "Not Found")
-
-
-def _read(gpu: SmiGpu, metrics: Mapping[str, tuple[Path, ...]]) -> Column:
-    return {metric: number(gpu.get(*paths)) for metric, paths in metrics.items()}
-
-
-def _samples(
-    input: Input, at: float | None, scope: str, type: Literal["<f4", "<i8"], columns: Mapping[str, Column]
-) -> Iterator[Samples]:
-    """Yield one table, of the metrics that some device has; nothing where there is none."""
-    given = {metric: None for column in columns.values() for metric, value in column.items() if value is not None}
-    if not given:
-        return
-    values: array[Any] = array("q" if type == "<i8" else "f")
-    for column in columns.values():
-        for metric in given:
-            value = column.get(metric)
-            values.append(
-                (NOT_READ if value is None else int(value)) if type == "<i8" else math.nan if value is None else value
-            )
-    yield Samples(
-        source=input.source,
-        at=at,
-        node=input.node,
-        scope=scope,
-        type=type,
-        devices=tuple(columns),
-        metrics=tuple(given),
-        ticks=struct.pack("<d", math.nan if at is None else at),
-        values=values.tobytes(),
+        serial=None if serial in UNREAD else serial,
+        attributes={name: value for name, value in attributes.items() if value and value not in UNREAD},
     )

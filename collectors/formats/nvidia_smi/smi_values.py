@@ -1,6 +1,6 @@
-"""Which values of ``nvidia-smi -q`` are read, under which names its forms and versions have them, and in which unit.
+"""Which values of ``nvidia-smi -q`` are read, and under which names its forms and versions have them.
 
-The metrics are named as the live collector names them, where the unit is the same.
+The metrics have the live collector's names.
 """
 
 from __future__ import annotations
@@ -14,75 +14,55 @@ _POWER, _OLD_POWER = "gpu_power_readings", "power_readings"
 _LINK, _XML_LINK = ("pci", "gpu_link_info"), ("pci", "pci_gpu_link_info")
 
 GAUGES: Mapping[str, tuple[Path, ...]] = {
-    "gpu_utilization_percent": (("utilization", "gpu"), ("utilization", "gpu_util")),
-    "memory_utilization_percent": (("utilization", "memory"), ("utilization", "memory_util")),
+    "gpu_utilization_percent": (("utilization", "gpu_util"), ("utilization", "gpu")),
+    "memory_utilization_percent": (("utilization", "memory_util"), ("utilization", "memory")),
     "power_watts": (
-        (_POWER, "instantaneous_power_draw"),
-        (_POWER, "instant_power_draw"),
-        (_POWER, "power_draw"),
-        (_POWER, "average_power_draw"),
-        (_OLD_POWER, "power_draw"),
+        (_POWER, "instant_power_draw"), (_POWER, "instantaneous_power_draw"), (_POWER, "power_draw"),
+        (_POWER, "average_power_draw"), (_OLD_POWER, "power_draw"),
     ),
     "power_limit_watts": (
-        (_POWER, "current_power_limit"),
-        (_OLD_POWER, "enforced_power_limit"),
-        (_OLD_POWER, "power_limit"),
+        (_POWER, "current_power_limit"), (_OLD_POWER, "enforced_power_limit"), (_OLD_POWER, "power_limit"),
     ),
-    "gpu_temperature_celsius": (("temperature", "gpu_current_temp"), ("temperature", "gpu_temp")),
-    "memory_temperature_celsius": (("temperature", "memory_current_temp"), ("temperature", "memory_temp")),
-    "sm_clock_mhz": (("clocks", "sm"), ("clocks", "sm_clock")),
-    "memory_clock_mhz": (("clocks", "memory"), ("clocks", "mem_clock")),
+    "gpu_temperature_celsius": (("temperature", "gpu_temp"), ("temperature", "gpu_current_temp")),
+    "memory_temperature_celsius": (("temperature", "memory_temp"), ("temperature", "memory_current_temp")),
+    "sm_clock_mhz": (("clocks", "sm_clock"), ("clocks", "sm")),
+    "memory_clock_mhz": (("clocks", "mem_clock"), ("clocks", "memory")),
     "performance_state": (("performance_state",),),
-    "pcie_generation": ((*_LINK, "pcie_generation", "current"), (*_XML_LINK, "pcie_gen", "current_link_gen")),
-    "pcie_width_lanes": ((*_LINK, "link_width", "current"), (*_XML_LINK, "link_widths", "current_link_width")),
-}
+    "pcie_generation": ((*_XML_LINK, "pcie_gen", "current_link_gen"), (*_LINK, "pcie_generation", "current")),
+    "pcie_width_lanes": ((*_XML_LINK, "link_widths", "current_link_width"), (*_LINK, "link_width", "current")),
+}  # fmt: skip
+"""Metric → its place in the XML, then in the text and in older drivers' reports."""
 
+_SINCE = ("volatile", "aggregate")
 _ECC = (
-    ("sram_correctable",),
-    ("sram_uncorrectable",),
-    ("sram_uncorrectable_parity",),
-    ("sram_uncorrectable_sec_ded", "sram_uncorrectable_secded"),
-    ("dram_correctable",),
-    ("dram_uncorrectable",),
-)
+    ("sram_correctable",), ("sram_uncorrectable",), ("sram_uncorrectable_parity",),
+    ("sram_uncorrectable_sec_ded", "sram_uncorrectable_secded"), ("dram_correctable",), ("dram_uncorrectable",),
+)  # fmt: skip
+_BITS = (("sbe", "single_bit"), ("dbe", "double_bit"))  # before Ampere
+
+
+def _pages(*names: str) -> tuple[Path, ...]:
+    return tuple(("retired_pages", *name.split("/")) for name in names)
+
+
+def _rows(*names: str) -> tuple[Path, ...]:
+    return tuple(("remapped_rows", name) for name in names)
+
+
 COUNTERS: Mapping[str, tuple[Path, ...]] = {
     "memory_used_mib": (("fb_memory_usage", "used"),),
-    **{
-        f"ecc_{names[0]}_{since}_total": tuple(("ecc_errors", since, name) for name in names)
-        for since in ("volatile", "aggregate")
-        for names in _ECC
-    },
-    # Before Ampere.
-    **{
-        f"ecc_{short}_{since}_total": (("ecc_errors", since, word, "total"),)
-        for since in ("volatile", "aggregate")
-        for short, word in (("sbe", "single_bit"), ("dbe", "double_bit"))
-    },
-    "retired_pages_sbe_total": (
-        ("retired_pages", "single_bit_ecc"),
-        ("retired_pages", "multiple_single_bit_retirement", "retired_count"),
-    ),
-    "retired_pages_dbe_total": (
-        ("retired_pages", "double_bit_ecc"),
-        ("retired_pages", "double_bit_retirement", "retired_count"),
-    ),
-    "retired_pages_pending": (
-        ("retired_pages", "pending_page_blacklist"),
-        ("retired_pages", "pending_blacklist"),
-        ("retired_pages", "pending_retirement"),
-    ),
-    "remapped_rows_correctable_total": (("remapped_rows", "correctable_error"), ("remapped_rows", "remapped_row_corr")),
-    "remapped_rows_uncorrectable_total": (
-        ("remapped_rows", "uncorrectable_error"),
-        ("remapped_rows", "remapped_row_unc"),
-    ),
-    "remapped_rows_pending": (("remapped_rows", "pending"), ("remapped_rows", "remapped_row_pending")),
-    "remapped_rows_failed": (
-        ("remapped_rows", "remapping_failure_occurred"),
-        ("remapped_rows", "remapped_row_failure"),
-    ),
-    "pcie_replays_total": (("pci", "replays_since_reset"), ("pci", "replay_counter")),
-}
+    **{f"ecc_{names[0]}_{since}_total": tuple(("ecc_errors", since, name) for name in names)
+       for since in _SINCE for names in _ECC},
+    **{f"ecc_{short}_{since}_total": (("ecc_errors", since, word, "total"),) for since in _SINCE for short, word in _BITS},
+    "retired_pages_sbe_total": _pages("multiple_single_bit_retirement/retired_count", "single_bit_ecc"),
+    "retired_pages_dbe_total": _pages("double_bit_retirement/retired_count", "double_bit_ecc"),
+    "retired_pages_pending": _pages("pending_retirement", "pending_blacklist", "pending_page_blacklist"),
+    "remapped_rows_correctable_total": _rows("remapped_row_corr", "correctable_error"),
+    "remapped_rows_uncorrectable_total": _rows("remapped_row_unc", "uncorrectable_error"),
+    "remapped_rows_pending": _rows("remapped_row_pending", "pending"),
+    "remapped_rows_failed": _rows("remapped_row_failure", "remapping_failure_occurred"),
+    "pcie_replays_total": (("pci", "replay_counter"), ("pci", "replays_since_reset")),
+}  # fmt: skip
 
 ATTRIBUTES: Mapping[str, tuple[Path, ...]] = {
     "vbios_version": (("vbios_version",),),
@@ -93,17 +73,10 @@ ATTRIBUTES: Mapping[str, tuple[Path, ...]] = {
 
 # nvmlClocksEventReason*; the names end so in both forms.
 REASONS: Mapping[str, int] = {
-    "idle": 0x1,
-    "applications_clocks_setting": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_power_brake_slowdown": 0x80,
-    "display_clock_setting": 0x100,
-    "display_clocks_setting": 0x100,
-}
+    "idle": 0x1, "applications_clocks_setting": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20, "hw_thermal_slowdown": 0x40, "hw_power_brake_slowdown": 0x80,
+    "display_clock_setting": 0x100, "display_clocks_setting": 0x100,
+}  # fmt: skip
 REASONS_METRIC = "throttle_reasons_mask"
 _REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")
 _NUMBER = re.compile(r"P?(-?\d{1,18}(?:\.\d{1,6})?)(?:x| .*)?$")
@@ -113,7 +86,7 @@ _TROUBLES = (
     ("reset_required", re.compile(r"GPU requires (?:a )?re(?:set|start)", re.IGNORECASE)),
     ("unreadable", re.compile(r"Unknown Error|ERR!", re.IGNORECASE)),
 )
-TROUBLED_VALUES = 2  # that must say so: a single one may be the tool's own trouble with that value
+TROUBLED_VALUES = 2  # that must read so: a single one may be the tool's own trouble with that value
 
 
 def number(text: str | None) -> float | None:
@@ -139,9 +112,9 @@ def state(gpu: SmiGpu) -> tuple[str, str] | None:
     for word, pattern in _TROUBLES:
         if pattern.search(gpu.trouble):
             return word, gpu.trouble
-        said = [value for value in gpu.values.values() if pattern.search(value)]
-        if len(said) >= TROUBLED_VALUES:
-            return word, said[0]
+        values = [value for value in gpu.values.values() if pattern.search(value)]
+        if len(values) >= TROUBLED_VALUES:
+            return word, values[0]
     if gpu.trouble:
         return "unreadable", gpu.trouble
     if (gpu.get(("gpu_reset_status", "reset_required")) or "").lower() == "yes":
