@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, TypeVar
 
+import msgspec
 import structlog
 from fastapi import Header
 from pydantic import BaseModel
@@ -26,7 +27,7 @@ from service.store.words import clean
 
 KEPT_SECONDS = 3_600.0
 DOING_SECONDS = 60.0  # that a request may take; a key that is taken for longer is that of a process that has died
-Answer = TypeVar("Answer", bound=BaseModel)
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 Key = Annotated[
     str | None,
@@ -48,7 +49,7 @@ class Answers:
         caller: str,
         key: str | None,
         asked: tuple[str, BaseModel],
-        model: type[Answer],
+        answer_type: type[Answer],
         make: Callable[[], Answer],
         keep: Callable[[Answer], Answer] = lambda answer: answer,
     ) -> Answer:
@@ -58,7 +59,7 @@ class Answers:
         name = (clean(caller, 255), key)
         known = self._begun(name, hashlib.sha256(f"{asked[0]}\n{asked[1].model_dump_json()}".encode()).hexdigest())
         if known is not None:
-            return model.model_validate_json(known)
+            return msgspec.json.decode(known, type=answer_type)
         try:
             answer = make()
         except BaseException:
@@ -67,7 +68,7 @@ class Answers:
             raise
         try:
             with self._database.transaction() as session:
-                session.execute(update(Row).where(*_is(name)).values(body=keep(answer).model_dump_json()))
+                session.execute(update(Row).where(*_is(name)).values(body=msgspec.json.encode(keep(answer)).decode()))
         except SQLAlchemyError as error:  # it was done, and whoever asked is told so
             structlog.get_logger().error("answer_not_kept", error=type(error).__name__)
         return answer

@@ -8,48 +8,20 @@ from functools import cache
 
 import structlog
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service import packaged_knowledge
-from service.api import (
-    alarms,
-    breaker,
-    claims,
-    commands,
-    downtime,
-    events,
-    export,
-    fitness,
-    freeze,
-    health,
-    holds,
-    incident_export,
-    incidents,
-    jobs,
-    node_records,
-    nodes,
-    now,
-    pins,
-    policy,
-    problems,
-    records,
-    remediations,
-    samples,
-    standbys,
-    stream,
-    tokens,
-)
+from service.api import problems, resources, routing
 from service.api.answers import Answers
 from service.api.audit import Audit
 from service.api.auth import Door
-from service.api.fitness import Fitness
 from service.api.intake import Intake
 from service.api.metrics import Metrics
-from service.api.problems import Problem, ProblemDocument
+from service.api.node_fitness import Fitness
+from service.api.problems import Problem
 from service.api.requests import Requests
 from service.api.state import Service
 from service.api.streams import Streams
@@ -72,11 +44,6 @@ from service.store.window.compaction import Compaction
 from service.store.window.feed import Feed
 from service.store.window.tail import Tail
 
-# In this order: the address of a job may hold slashes, so what stands below a job comes before the job.
-ROUTERS = (
-    records, commands, incidents, incident_export, stream, alarms, now, fitness, downtime, export, samples, jobs,
-    node_records, nodes, standbys, tokens, pins, events, health, remediations, claims, holds, freeze, breaker, policy,
-)  # fmt: skip
 DOWN_SECONDS = 5.0
 
 
@@ -97,8 +64,6 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # A problem leaves as the shape that ProblemDocument declares, also where the framework finds it.
-        responses={422: {"model": ProblemDocument}},
     )
     app.state.service = None
     app.add_middleware(Requests)
@@ -106,8 +71,8 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
     for kind in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(kind, _of_database)
     app.add_exception_handler(IntegrityError, _of_contention)
-    for module in (*ROUTERS, page_routes):
-        app.include_router(module.router)
+    routing.install(app, resources.routers())
+    app.include_router(page_routes.router)
     return app
 
 
@@ -153,8 +118,3 @@ async def _of_contention(request: Request, raised: Exception) -> Response:
     structlog.get_logger().warning("write_collided", path=request.url.path, error=type(raised).__name__)
     detail = "somebody else wrote the same thing at the same moment: send it again"
     return problems.answer(request, Problem("conflict", detail, retry_after_seconds=1))
-
-
-def routes(app: FastAPI) -> list[APIRoute]:
-    """Return the operations of the API."""
-    return [route for route in app.routes if isinstance(route, APIRoute)]

@@ -25,7 +25,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBasic, HTTPBearer
 
 from service.api.problems import Problem
-from service.api.state import Service, of
+from service.api.state import Service, service_of
 from service.store.tokens import SCOPES, TokenRefused
 
 # Whoever approves does not execute by that, nor the other way round: a stolen scheduler's token approves nothing.
@@ -112,13 +112,13 @@ async def still_may(request: Request, scope: str) -> bool:
 
 async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: str) -> Caller:
     # A thread only where the database is asked, which is once in some seconds: a fleet's batches all come by here.
-    if _is_known(of(request), credentials):
+    if _is_known(service_of(request), credentials):
         caller = _caller(request, credentials)
     else:
         caller = await run_in_threadpool(_caller, request, credentials)
     if not caller.may(scope):
         why = f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
-        of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
+        service_of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
         raise Problem("forbidden", f"{why}: make one with `faulthound tokens create --scope {scope}`")
     return caller
 
@@ -127,7 +127,7 @@ def check_node(request: Request, caller: Caller, node: str) -> None:
     """Let a caller speak for its own node only."""
     if caller.node is not None and caller.node != node:
         why = f"the token of {caller.actor} is bound to node {caller.node} and came for {node}"
-        of(request).audit.refused("node_refused", caller.actor, node, why)
+        service_of(request).audit.refused("node_refused", caller.actor, node, why)
         raise Problem("not-your-node", f"{why}: give each node a token of its own")
 
 
@@ -138,7 +138,7 @@ def _is_known(service: Service, credentials: HTTPAuthorizationCredentials | None
 
 
 def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
-    service = of(request)
+    service = service_of(request)
     if credentials is None:
         return _without_token(request, service)
     try:

@@ -1,130 +1,132 @@
-"""What the API shows of incidents: one shape for lists, one for an incident, and how they are made of rows."""
+"""What the API shows of incidents: one struct for lists, one for an incident, made from rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, Field
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, defer
 
+from analyzers.model.doc import doc
+from service.api.pages import from_row
 from service.api.problems import not_found
 from service.store.models import Downtime, Feedback, Happening, Incident, Verdict
 
-MOST_VERSIONS = 100  # of a verdict, and as much feedback, that an incident's own document shows
+MOST_VERSIONS = 100  # of a verdict, and as much feedback, in an incident's own document
+Known = TypeVar("Known", bound=msgspec.Struct)
 
 
-class Culprit(BaseModel):
-    """Whom a verdict names, in short."""
+class CulpritSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A culprit of a verdict, in short."""
 
-    kind: str = ""
-    id: str = ""
-    ranks: list[int] = []
-    probability: float = 0.0
-
-
-class VerdictSummary(BaseModel):
-    """What a version of a verdict says, in short."""
-
-    version: int
-    at: float = Field(description="When it was published.")
-    symptom: str
-    cause: str
-    abstained: bool
-    action: str
-    culprits: list[Culprit]
+    kind: Annotated[str, doc("rank, device, node, link, switch and so on.")] = ""
+    id: Annotated[str, doc("Its name.")] = ""
+    ranks: Annotated[tuple[int, ...], doc("Its guilty ranks.")] = ()
+    probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
 
 
-class VerdictVersion(VerdictSummary):
+class VerdictSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a verdict, in short."""
+
+    version: Annotated[int, doc("Its number.")]
+    at: Annotated[float, doc("When it was published, UTC seconds.")]
+    symptom: Annotated[str, doc("As in the verdict.")]
+    cause: Annotated[str, doc("As in the verdict.")]
+    abstained: Annotated[bool, doc("Nothing is named.")]
+    action: Annotated[str, doc("The kind of its action.")]
+    culprits: Annotated[tuple[CulpritSummary, ...], doc("What it names.")]
+
+
+class VerdictVersion(VerdictSummary, frozen=True, kw_only=True):
     """A version of a verdict, and what it was judged from and with."""
 
-    cut: dict[str, Any] = Field(description="Which records it saw: what a replay needs to judge the same.")
-    knowledge: str = Field(description="The hash of the tables.")
-    program: str = Field(description="The version of the program.")
+    cut: Annotated[dict[str, Any], doc("Which records it was judged from: a replay of them judges the same.")]
+    knowledge: Annotated[str, doc("The hash of the knowledge tables.")]
+    program: Annotated[str, doc("The version of the program.")]
 
 
-class IncidentSummary(BaseModel):
+class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A symptom from its opening to its closing, and the newest verdict in short. Instants are UTC seconds."""
 
-    id: str
-    kind: str = Field(description="hang, slow, crash, numeric, hardware, silence or infrastructure.")
-    job: str | None = Field(description="null: of the fleet.")
-    attempt: int | None
-    status: Literal["open", "closed"]
-    opened_at: float
-    onset_at: float = Field(description="Of its first symptom's first sign.")
-    closed_at: float | None
-    closed_because: str
-    merged_into: str | None = Field(description="The infrastructure incident that explains it.")
-    nodes: list[str]
-    verdict: VerdictSummary | None = Field(description="null: none is published yet.")
+    id: Annotated[str, doc("Its id.")]
+    kind: Annotated[str, doc("hang, slow, crash, numeric, hardware, silence or infrastructure.")]
+    job: Annotated[str | None, doc("The job; null: the fleet.")]
+    attempt: Annotated[int | None, doc("The attempt; null: unknown.")]
+    status: Annotated[Literal["open", "closed"], doc("Whether it is open.")]
+    opened_at: Annotated[float, doc("When it was opened.")]
+    onset_at: Annotated[float, doc("The first sign of its first symptom.")]
+    closed_at: Annotated[float | None, doc("When it was closed; null: it is open.")]
+    closed_because: Annotated[str, doc("Why it was closed; empty: it is open.")]
+    merged_into: Annotated[str | None, doc("The infrastructure incident that explains it; null: none.")]
+    nodes: Annotated[tuple[str, ...], doc("The nodes that it concerns.")]
+    verdict: Annotated[VerdictSummary | None, doc("The newest verdict; null: none is published yet.")]
 
 
-class SymptomDocument(BaseModel):
-    """What a detector saw."""
+class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a detector saw. A field that a later program stores otherwise has its default."""
 
-    kind: str = ""
-    detector: str = ""
-    at: float = 0.0
-    text: str = ""
-    ranks: list[int] = []
-    nodes: list[str] = []
-
-
-class NamedCulprit(BaseModel):
-    """Who it really was."""
-
-    kind: str
-    id: str
+    kind: Annotated[str, doc("As of an incident.")] = ""
+    detector: Annotated[str, doc("The detector: no_progress, rank_dead, zero_traffic and so on.")] = ""
+    at: Annotated[float, doc("The first sign, UTC seconds.")] = 0.0
+    text: Annotated[str, doc("One sentence with the numbers and the bound.")] = ""
+    ranks: Annotated[tuple[int, ...], doc("The ranks that showed it first; they need not be the culprits.")] = ()
+    nodes: Annotated[tuple[str, ...], doc("Their nodes.")] = ()
 
 
-class FeedbackDocument(BaseModel):
-    """What somebody said of a version of a verdict."""
+class NamedCulprit(msgspec.Struct, frozen=True, kw_only=True):
+    """The real culprit."""
 
-    id: int
-    verdict_version: int
-    at: float
-    by: str
-    judgement: str
-    culprit: NamedCulprit | None
-    text: str
+    kind: Annotated[str, doc("rank, device, node, link, switch and so on.")]
+    id: Annotated[str, doc("Its name.")]
 
 
-class DowntimeDocument(BaseModel):
-    """What an incident cost its job."""
+class FeedbackDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's judgement of a version of a verdict."""
 
-    incident: str
-    attempt: int | None
-    onset_at: float
-    detected_at: float
-    verdict_at: float | None
-    acted_at: float | None = Field(description="When the attempt was ended, or a new one began.")
-    first_good_at: float | None = Field(description="The end of the first step after it.")
-    last_step: int | None
-    resumed_step: int | None
-    steps_lost: int | None = Field(description="Done before, and done again from the checkpoint.")
+    id: Annotated[int, doc("Its number.")]
+    verdict_version: Annotated[int, doc("The version that was judged.")]
+    at: Annotated[float, doc("When, UTC seconds.")]
+    by: Annotated[str, doc("The operator.")]
+    judgement: Annotated[str, doc("right, wrong or unclear.")]
+    culprit: Annotated[NamedCulprit | None, doc("The real culprit; null: not given.")]
+    text: Annotated[str, doc("The operator's words.")]
 
 
-class HappeningDocument(BaseModel):
-    """One line of a timeline, and one event of the stream."""
+class DowntimeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What an incident cost its job. Instants are UTC seconds."""
 
-    sequence: int
-    at: float
-    kind: str
-    incident: str | None
-    job: str | None
-    details: dict[str, Any]
+    incident: Annotated[str, doc("The incident.")]
+    attempt: Annotated[int | None, doc("The attempt; null: unknown.")]
+    onset_at: Annotated[float, doc("The first sign.")]
+    detected_at: Annotated[float, doc("When the incident was opened.")]
+    verdict_at: Annotated[float | None, doc("When the first verdict was published; null: not yet.")]
+    acted_at: Annotated[float | None, doc("When the attempt was ended, or a new one began; null: not yet.")]
+    first_good_at: Annotated[float | None, doc("The end of the first step after it; null: not yet.")]
+    last_step: Annotated[int | None, doc("The newest step before it; null: unknown.")]
+    resumed_step: Annotated[int | None, doc("The first step after it; null: unknown.")]
+    steps_lost: Annotated[int | None, doc("Steps that are done again from the checkpoint; null: unknown.")]
 
 
-class IncidentDocument(IncidentSummary):
-    """An incident with its symptoms, what it cost, what was said of it, and its verdict's versions."""
+class HappeningDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a timeline, and one event of the stream."""
 
-    symptoms: list[SymptomDocument]
-    downtime: DowntimeDocument | None
-    feedback: list[FeedbackDocument] = Field(description=f"The newest first, {MOST_VERSIONS} at most.")
-    versions: list[VerdictVersion] = Field(description=f"The newest first, {MOST_VERSIONS} at most.")
+    sequence: Annotated[int, doc("Its place in the stream.")]
+    at: Annotated[float, doc("When, UTC seconds.")]
+    kind: Annotated[str, doc("What happened: opened, symptom, asked, answered, published, closed and so on.")]
+    incident: Annotated[str | None, doc("The incident; null: none.")]
+    job: Annotated[str | None, doc("The job; null: the fleet.")]
+    details: Annotated[dict[str, Any], doc("More of it, by kind.")]
+
+
+class IncidentDocument(IncidentSummary, frozen=True, kw_only=True):
+    """An incident with its symptoms, its cost, its feedback, and its verdict's versions."""
+
+    symptoms: Annotated[tuple[SymptomDocument, ...], doc("What the detectors saw, the first first.")]
+    downtime: Annotated[DowntimeDocument | None, doc("What it cost its job; null: it has no job.")]
+    feedback: Annotated[tuple[FeedbackDocument, ...], doc(f"The newest first, {MOST_VERSIONS} at most.")]
+    versions: Annotated[tuple[VerdictVersion, ...], doc(f"The newest first, {MOST_VERSIONS} at most.")]
 
 
 class _Action(msgspec.Struct, frozen=True):
@@ -161,18 +163,18 @@ def document(session: Session, row: Incident) -> IncidentDocument:
     said = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
     return IncidentDocument(
         **_summary(row, verdict_at),
-        symptoms=[SymptomDocument(**known(SymptomDocument, one)) for one in row.state.get("symptoms", ())],
+        symptoms=tuple(known(SymptomDocument, one) for one in row.state.get("symptoms", ())),
         downtime=downtime_document(downtime) if downtime is not None else None,
-        feedback=[feedback_document(one) for one in session.scalars(said)],
+        feedback=tuple(map(feedback_document, session.scalars(said))),
         versions=versions,
     )
 
 
 def found(session: Session, id: str, *, locked: bool = False) -> Incident:
-    """Return an incident, or raise the problem that there is none."""
+    """Return an incident, or raise the problem that it is unknown."""
     row = session.get(Incident, id, with_for_update=locked or None)
     if row is None:
-        raise not_found("incident", id, "/v1/incidents lists those that there are")
+        raise not_found("incident", id, "/v1/incidents lists the known ones")
     return row
 
 
@@ -189,53 +191,48 @@ def version_document(row: Verdict) -> VerdictVersion:
 def feedback_document(row: Feedback) -> FeedbackDocument:
     """Return one feedback."""
     named = None if row.culprit is None else NamedCulprit(kind=row.culprit_kind or "unknown", id=row.culprit)
-    own = {name: getattr(row, name) for name in FeedbackDocument.model_fields if name != "culprit"}
-    return FeedbackDocument(**own, culprit=named)
+    return FeedbackDocument(
+        id=row.id, verdict_version=row.verdict_version, at=row.at, by=row.by, judgement=row.judgement, culprit=named,
+        text=row.text,
+    )  # fmt: skip
 
 
 def downtime_document(row: Downtime) -> DowntimeDocument:
     """Return what an incident cost."""
-    return DowntimeDocument(**{name: getattr(row, name) for name in DowntimeDocument.model_fields})
+    return from_row(row, DowntimeDocument)
 
 
 def happening_document(row: Happening) -> HappeningDocument:
     """Return one line of the timeline."""
-    return HappeningDocument(**{name: getattr(row, name) for name in HappeningDocument.model_fields})
+    return from_row(row, HappeningDocument)
 
 
-def known(model: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the values that the model has: a later program may have stored more, and NaN is stored as null."""
-    return {name: value for name, value in values.items() if name in model.model_fields and value is not None}
+def known(type: type[Known], values: dict[str, Any]) -> Known:
+    """Return the struct of stored values. A later program may have stored more fields, and NaN is stored as null."""
+    return msgspec.convert({name: value for name, value in values.items() if value is not None}, type)
 
 
 def _summary(row: Incident, verdict_at: float | None) -> dict[str, Any]:
-    own = (
-        "id",
-        "kind",
-        "job",
-        "attempt",
-        "opened_at",
-        "onset_at",
-        "closed_at",
-        "closed_because",
-        "merged_into",
-        "nodes",
-    )
     verdict = None
     if row.verdict_version and verdict_at is not None:
         verdict = VerdictSummary(
             version=row.verdict_version, at=verdict_at, symptom=row.symptom or "unknown", cause=row.cause or "unknown",
             abstained=bool(row.abstained), action=row.action or "none", culprits=_culprits(row.culprits),
         )  # fmt: skip
-    status = "open" if row.closed_at is None else "closed"
-    return {**{name: getattr(row, name) for name in own}, "status": status, "verdict": verdict}
+    status: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
+    return {
+        "id": row.id, "kind": row.kind, "job": row.job, "attempt": row.attempt, "status": status,
+        "opened_at": row.opened_at, "onset_at": row.onset_at, "closed_at": row.closed_at,
+        "closed_because": row.closed_because, "merged_into": row.merged_into, "nodes": tuple(row.nodes),
+        "verdict": verdict,
+    }  # fmt: skip
 
 
-def _versions(session: Session, id: str) -> list[VerdictVersion]:
+def _versions(session: Session, id: str) -> tuple[VerdictVersion, ...]:
     newest = select(Verdict).options(defer(Verdict.claims)).where(Verdict.incident == id)
     rows = session.scalars(newest.order_by(Verdict.version.desc()).limit(MOST_VERSIONS))
-    return [version_document(row) for row in rows]
+    return tuple(map(version_document, rows))
 
 
-def _culprits(values: Sequence[dict[str, Any]]) -> list[Culprit]:
-    return [Culprit(**known(Culprit, one)) for one in values]
+def _culprits(values: Sequence[dict[str, Any]]) -> tuple[CulpritSummary, ...]:
+    return tuple(known(CulpritSummary, one) for one in values)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from service.api.answers import Answers
     from service.api.audit import Audit
     from service.api.auth import Door
-    from service.api.fitness import Fitness
     from service.api.intake import Intake
     from service.api.metrics import Metrics
+    from service.api.node_fitness import Fitness
     from service.api.streams import Streams
     from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
@@ -61,7 +61,7 @@ class Service:
         self.streams.let_go()
 
 
-def of(request: Request) -> Service:
+def service_of(request: Request) -> Service:
     """Return the service that a request came to."""
     service: Service = request.app.state.service
     return service

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
 from analyzers.remediation.messages import RemediationEvent, RemediationInstruction, RemediationRefused, Store
-from analyzers.remediation.types import Remediation, RemediationState
+from analyzers.remediation.types import Blocker, Remediation, RemediationState
 from service.api import tags
 from service.api.auth import Caller
-from service.api.problems import HindranceDocument, Problem
+from service.api.problems import Problem
 from service.api.remediation_documents import RemediationDocument, document, in_the_way
 from service.api.state import Service
 from service.clock import now
@@ -31,13 +30,7 @@ NOTED = {
     "conflict": "conflict_refused", "fenced": "fenced_refused", "hindered": "hindered_refused",
     "precondition-failed": "stale_refused",
 }  # fmt: skip
-DryRun = Annotated[bool, Query(description="Answer what would be, and change nothing.")]
-
-
-class Strict(BaseModel):
-    """A body of which every word is understood."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+DryRun = Annotated[bool, Query(description="Return what would happen, and change nothing.")]
 
 
 def take(
@@ -101,7 +94,7 @@ def _note(service: Service, caller: Caller, event: RemediationEvent, subject: st
         service.audit.refused(kind, caller.actor, subject, f"{type(event).__name__}: {problem.detail}")
 
 
-def _hindrances(refused: RemediationRefused, book: RemediationState, id: str, now: float) -> list[HindranceDocument]:
+def _hindrances(refused: RemediationRefused, book: RemediationState, id: str, now: float) -> list[Blocker]:
     if refused.code != "hindered":
         return []
-    return [HindranceDocument(code=one.code, text=one.text) for one in in_the_way(book.remediations[id], book, now)]
+    return in_the_way(book.remediations[id], book, now)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
+import msgspec
 import structlog
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
@@ -184,4 +185,6 @@ async def _parts(streams: Streams, wish: Wish) -> AsyncIterator[bytes]:
 
 
 def _event(row: Happening) -> bytes:
-    return format_sse_event(data_str=happening_document(row).model_dump_json(), event=row.kind, id=str(row.sequence))
+    return format_sse_event(
+        data_str=msgspec.json.encode(happening_document(row)).decode(), event=row.kind, id=str(row.sequence)
+    )

@@ -128,19 +128,21 @@ def _wish(name: str, scopes: list[str], node: str | None, expires: str | None) -
 
 def _made_here(wish: dict[str, Any]) -> dict[str, Any]:
     """Make a token in the database of this machine's settings; whoever can write that file may do anything anyway."""
+    import msgspec
     from pydantic import ValidationError
     from sqlalchemy.exc import SQLAlchemyError
 
+    from service.api.pages import from_row
     from service.api.problems import Problem
-    from service.api.tokens import TokenDocument, TokenWish, check_wish
+    from service.api.resources.tokens import TokenDocument, TokenRequest, check_request
     from service.clock import now
     from service.settings import load
     from service.store.database import Database, WrongDatabase
     from service.store.tokens import Tokens
 
     try:
-        asked = TokenWish(**wish)
-        check_wish(asked, now())
+        asked = TokenRequest(**wish)
+        check_request(asked, now())
         database = Database(load().url())
         database.migrate()
         token, secret = Tokens(database).make(asked.name, asked.scopes, asked.node, asked.expires_at, by="local")
@@ -157,7 +159,7 @@ def _made_here(wish: dict[str, Any]) -> dict[str, Any]:
             f"the database cannot be written ({str(error).splitlines()[0]}): set FAULTHOUND_DATA or "
             "FAULTHOUND_DATABASE_URL as the service has it"
         ) from None
-    return {**{field: getattr(token, field) for field in TokenDocument.model_fields}, "token": secret}
+    return {**msgspec.structs.asdict(from_row(token, TokenDocument)), "token": secret}
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

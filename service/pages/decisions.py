@@ -10,9 +10,10 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from analyzers.remediation.messages import Approve, AskUndo, Cancel, Reject
-from service.api import breaker, fields, freeze, holds
+from service.api import fields
 from service.api.problems import Problem
-from service.api.state import of
+from service.api.resources import breaker, freeze, holds
+from service.api.state import service_of
 from service.api.steps import take_of_one, unchanged
 from service.clock import now
 from service.pages import forms, incidents
@@ -29,7 +30,7 @@ router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
 @router.post("/remediations/{id}/{verb}")
 def decide(request: Request, id: fields.IdPath, verb: Verb, form: forms.Form) -> Response:
     """Decide about a remediation as it stood on the page; where it has changed since, show the page anew."""
-    service = of(request)
+    service = service_of(request)
     try:
         check = unchanged(form.if_match(), id)
         _, document = take_of_one(service, form.caller, _event(id, verb, form), id, check)
@@ -53,7 +54,7 @@ def _event(id: str, verb: Verb, form: forms.Sent) -> Approve | Reject | Cancel |
 
 def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Response:
     """Return the incident's page with what was wrong; of what has changed since it says how it stands now."""
-    service = of(request)
+    service = service_of(request)
     with service.database.session() as session:
         row = session.get(Row, id)
         if row is None:
@@ -79,7 +80,7 @@ def hold(request: Request, form: forms.Form) -> Response:
         raise Problem("invalid", "what: a hold is of a node or of a job: choose one of them")
     until = now() + 3_600 * _hours(form.text("hours"))
     try:
-        wish = holds.HoldWish.model_validate({kind: name, "until": until, "reason": form.reason()})
+        wish = holds.HoldRequest.model_validate({kind: name, "until": until, "reason": form.reason()})
     except ValidationError as error:
         raise Problem("invalid", f"{kind} {name!a}: {error.errors()[0]['msg']}") from None
     holds.add_hold(request, wish, form.caller)
@@ -99,7 +100,7 @@ def set_freeze(request: Request, form: forms.Form) -> Response:
     frozen = form.text("frozen")
     if frozen not in {"yes", "no"}:  # a form that does not say must not let everything go on
         raise Problem("invalid", f"frozen: {frozen!a} is neither yes nor no: send the form of the page")
-    wish = freeze.FreezeWish(frozen=frozen == "yes", reason=form.reason())
+    wish = freeze.FreezeRequest(frozen=frozen == "yes", reason=form.reason())
     freeze.put_freeze(request, Response(), wish, form.caller, form.if_match())
     return RedirectResponse("/remediations", 303)
 
@@ -107,7 +108,7 @@ def set_freeze(request: Request, form: forms.Form) -> Response:
 @router.post("/breaker/close")
 def close_breaker(request: Request, form: forms.Form) -> Response:
     """Close the breaker: a person has looked."""
-    breaker.close_breaker(request, breaker.CloseBreakerWish(reason=form.reason()), form.caller, form.if_match())
+    breaker.close_breaker(request, breaker.CloseBreakerRequest(reason=form.reason()), form.caller, form.if_match())
     return RedirectResponse("/remediations", 303)
 
 

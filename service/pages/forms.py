@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from service.api.auth import Caller
 from service.api.fields import TEXT_PATTERN
 from service.api.problems import Problem
-from service.api.state import of
+from service.api.state import service_of
 from service.pages.rendering import response
 from service.pages.visitors import Visitor, signed_in
 
@@ -101,7 +101,7 @@ def own_page(path: str, otherwise: str = "/") -> str:
 
 def refused(request: Request, actor: str, why: str) -> Problem:
     """Write into the audit log that a form was refused, and return the problem."""
-    of(request).audit.refused("form_refused", actor, f"{request.method} {request.url.path}"[:255], why)
+    service_of(request).audit.refused("form_refused", actor, f"{request.method} {request.url.path}"[:255], why)
     return Problem("forbidden", f"{why}: open the page here and send it from there; nothing was changed")
 
 

@@ -39,7 +39,7 @@ def page(
         timeline = _timeline(session, id)
         remedies = proposals.of_incident(service, session, now(), id)
         stopped = stops(session)
-    versions = [one.model_dump() for one in reversed(incident.versions)]
+    versions = [msgspec.to_builtins(one) for one in reversed(incident.versions)]
     # Whoever writes a reason would lose it to a page that looks again.
     asks = visitor.signed_in and any(one.choices for one in remedies)
     return response(

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import func, select
 
-from service.api import node_records, standbys
-from service.api.state import of
+from service.api.resources import node_records, standbys
+from service.api.state import service_of
 from service.clock import now
 from service.pages.rendering import response
 from service.pages.stops import stops
@@ -25,7 +25,7 @@ def nodes_page(request: Request, visitor: Looks) -> HTMLResponse:
 
     It does not look again by itself: it counts all of the fleet, and what it shows changes by the hour.
     """
-    service = of(request)
+    service = service_of(request)
     found = node_records.not_fit(service, now())
     with service.database.session() as session:
         known, stopped = session.scalar(select(func.count()).select_from(Node)) or 0, stops(session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
@@ -61,7 +62,7 @@ def choices(one: Remediation) -> tuple[str, ...]:
 
 
 def _shown(one: Remediation, book: RemediationState, at: float) -> Shown:
-    plan = document(one, book, at).model_dump()
+    plan = msgspec.to_builtins(document(one, book, at))
     return Shown(
         plan=plan, deed=telling.deed(plan, _job_nodes(one, book)), leaving=_leaving(one, plan), undoing=telling.undoing(plan),
         standing=telling.standing(plan), obstacles=telling.obstacles(plan), choices=choices(one),

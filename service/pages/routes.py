@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 from service.api import fields
 from service.api import incident_documents as documents
-from service.api import now as current
-from service.api.holds import VERSION as HOLD_VERSION
-from service.api.state import of
+from service.api.resources import now as current
+from service.api.resources.holds import VERSION as HOLD_VERSION
+from service.api.state import service_of
 from service.clock import now
 from service.pages import decisions, incidents, nodes, proposals, sign_in
 from service.pages.rendering import response
@@ -36,7 +37,7 @@ Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verd
 @router.get("/", response_class=HTMLResponse)
 def now_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
     """Show what goes on: open incidents, what is done about them, jobs, what is not seen, and how the engine stands."""
-    service = of(request)
+    service = service_of(request)
     document = current.document(service)
     with service.database.session() as session:
         under_way, stopped = proposals.under_way(service, session, document.at), stops(session)
@@ -50,7 +51,7 @@ def now_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResp
 def _rows(
     incidents: Sequence[documents.IncidentSummary],
 ) -> list[tuple[documents.IncidentSummary, history.Said | None]]:
-    return [(one, history.of_summary(one.verdict.model_dump()) if one.verdict else None) for one in incidents]
+    return [(one, history.of_summary(msgspec.to_builtins(one.verdict)) if one.verdict else None) for one in incidents]
 
 
 @router.get("/incidents/{id}", response_class=HTMLResponse)
@@ -58,13 +59,13 @@ def incident_page(
     request: Request, visitor: Looks, id: fields.IdPath, version: Version = None, pause: Pause = False
 ) -> HTMLResponse:
     """Show one incident: its verdict, how it changed, what happened, and what people say."""
-    return incidents.page(of(request), visitor, id, version, paused=pause)
+    return incidents.page(service_of(request), visitor, id, version, paused=pause)
 
 
 @router.get("/remediations", response_class=HTMLResponse)
 def remediations_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
     """Show what was proposed and done, the newest first, and what stops all of it."""
-    service, at = of(request), now()
+    service, at = service_of(request), now()
     with service.database.session() as session:
         shown, stopped = proposals.newest(service, session, at), stops(session)
         versions = {switch: rows.version_of(session, switch) for switch in (rows.FREEZE, rows.BREAKER)}
@@ -78,7 +79,7 @@ def remediations_page(request: Request, visitor: Looks, pause: Pause = False) ->
 def holds_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
     """Show what is held, by whom and until when."""
     held = select(Hold).where(Hold.until > now()).order_by(Hold.made_at.desc(), Hold.id.desc()).limit(MOST_HOLDS)
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         found, stopped = session.scalars(held).all(), stops(session)
     return response(
         "holds.html",

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from service.api.auth import Caller
 from service.api.problems import Problem
-from service.api.state import of
+from service.api.state import service_of
 from service.pages import forms
 from service.pages.rendering import response
 from service.pages.visitors import COOKIE, SCOPE
@@ -25,7 +25,7 @@ router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
 def sign_in_page(request: Request, to: Annotated[str, Query(max_length=255)] = "/") -> Response:
     """Ask for a token; where there is none, say how to make one."""
     notice = ""
-    if of(request).door.is_open():
+    if service_of(request).door.is_open():
         notice = f"There is no token yet: make one with `faulthound tokens create NAME --scope {SCOPE}`"
     return response("sign_in.html", "", notice=notice, to=forms.own_page(to))
 
@@ -37,7 +37,7 @@ def sign_in(request: Request, found: Annotated[dict[str, str], Depends(forms.fie
     answer = RedirectResponse(forms.own_page(found.get("to", "/")), 303)
     origin = request.headers.get("origin", "")  # what stands before the service may speak TLS for it
     answer.set_cookie(
-        COOKIE, PageSessions(of(request).database).begin(bearer), max_age=int(SESSION_SECONDS), path="/", httponly=True,
+        COOKIE, PageSessions(service_of(request).database).begin(bearer), max_age=int(SESSION_SECONDS), path="/", httponly=True,
         samesite="strict", secure=request.url.scheme == "https" or origin.startswith("https://"),
     )  # fmt: skip
     return answer
@@ -46,7 +46,7 @@ def sign_in(request: Request, found: Annotated[dict[str, str], Depends(forms.fie
 @router.post("/sign-out")
 def sign_out(request: Request, form: forms.Form) -> Response:
     """End the session."""
-    PageSessions(of(request).database).end(request.cookies[COOKIE], form.caller.actor)
+    PageSessions(service_of(request).database).end(request.cookies[COOKIE], form.caller.actor)
     answer = RedirectResponse("/sign-in", 303)
     answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     return answer
@@ -54,7 +54,7 @@ def sign_out(request: Request, form: forms.Form) -> Response:
 
 def _checked(request: Request, secret: str) -> Bearer:
     """Return who holds this token and may decide; raise the problem of any other."""
-    service, asked = of(request), "POST /sign-in"
+    service, asked = service_of(request), "POST /sign-in"
     try:
         bearer = service.tokens.check(secret)
     except TokenRefused as why:

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from service.api import auth
 from service.api.auth import Caller
-from service.api.state import of
+from service.api.state import service_of
 from service.store.page_sessions import PageSessions, form_key
 
 COOKIE = "faulthound_session"
@@ -40,7 +40,7 @@ async def signed_in(request: Request) -> Visitor | None:
     secret = request.cookies.get(COOKIE)
     if not secret:
         return None
-    bearer = await run_in_threadpool(PageSessions(of(request).database).find, secret)
+    bearer = await run_in_threadpool(PageSessions(service_of(request).database).find, secret)
     if bearer is None:
         return None
     caller = Caller(bearer.actor, bearer.scopes, bearer.id, bearer.node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import func, select
@@ -28,7 +29,7 @@ class Wish(BaseModel):
     text: str = "a"
 
 
-class Told(BaseModel):
+class Told(msgspec.Struct):
     """An answer."""
 
     number: int

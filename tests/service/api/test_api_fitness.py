@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy import insert
 
-from service.api import fitness
+from service.api import node_fitness as fitness
 from service.store.models import Cursor, Node
 from tests.support.bounds import in_time
 from tests.support.incident_rows import AT, seed, verdict
@@ -193,7 +193,7 @@ def test_a_thousand_prologs_at_once_look_once(client: Client, monkeypatch: pytes
     service = client.service
 
     async def ask() -> list[fitness.FitnessDocument]:
-        return await asyncio.gather(*(service.fitness.of("gpu-0001") for _ in range(1_000)))
+        return await asyncio.gather(*(service.fitness.find("gpu-0001") for _ in range(1_000)))
 
     answers = asyncio.run_coroutine_threadsafe(ask(), service.streams._task.get_loop()).result(30)
 

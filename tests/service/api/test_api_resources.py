@@ -257,7 +257,9 @@ def test_commands_do_not_pile_up(client: Client) -> None:
 def test_ranks_of_a_large_job_are_asked_in_no_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of 32,768 ranks are looked for once and not once for each: a second of it would stop every other request."""
     ranks = range(32_768)
-    monkeypatch.setattr("service.api.commands.newest_ranks", lambda *_: [(rank, f"n{rank // 8}") for rank in ranks])
+    monkeypatch.setattr(
+        "service.api.resources.commands.newest_ranks", lambda *_: [(rank, f"n{rank // 8}") for rank in ranks]
+    )
     began = time.process_time()
 
     asked = client.post(f"/v1/jobs/{JOB}/commands", json={"verb": "stacks", "arguments": {"ranks": list(ranks[::2])}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import update
@@ -136,14 +137,14 @@ def test_who_undoes_reads_what_stays_out(database: Database, remedies: Remediati
 
     book = remedies.book(NOW, ID)
     asked = document(book.remediations[ID], book, NOW)
-    assert asked.give_back == []
-    assert "leave gpu-0002 out: another remediation" in telling.undoing(asked.model_dump())
+    assert asked.give_back == ()
+    assert "leave gpu-0002 out: another remediation" in telling.undoing(msgspec.to_builtins(asked))
     undone(remedies, ID)
     book = remedies.book(NOW, OTHER)
     alone = document(book.remediations[OTHER], book, NOW)
-    assert alone.give_back == ["gpu-0002"]
-    assert telling.undoing(alone.model_dump()).startswith("Give gpu-0002 back to the scheduler")
-    some = alone.model_dump() | {"nodes": ["gpu-0002", "gpu-0003"]}
+    assert alone.give_back == ("gpu-0002",)
+    assert telling.undoing(msgspec.to_builtins(alone)).startswith("Give gpu-0002 back to the scheduler")
+    some = msgspec.to_builtins(alone) | {"nodes": ["gpu-0002", "gpu-0003"]}
     assert "and leave gpu-0003 out, which another remediation" in telling.undoing(some)
 
 

@@ -1,11 +1,11 @@
-"""Remediations: what is proposed and done about incidents, and what people decide of it."""
+"""Remediations: what is proposed and done about incidents, and the decisions of operators."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import StringConstraints
+from fastapi import Query, Request, Response
+from pydantic import BaseModel, Field
 from sqlalchemy import String, cast, select, tuple_
 
 from analyzers.remediation.messages import Approve, AskUndo, Cancel, Reject
@@ -14,29 +14,30 @@ from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import documented, not_found
 from service.api.remediation_documents import RemediationDocument, document
-from service.api.state import of
-from service.api.steps import DryRun, Strict, take_of_one, unchanged
+from service.api.routing import Router
+from service.api.state import service_of
+from service.api.steps import DryRun, take_of_one, unchanged
 from service.clock import now
 from service.store.models import Remediation as Row
 
-router = APIRouter(tags=["remediations"])
+router = Router("remediations")
 Decision = Approve | Reject | Cancel | AskUndo
 DECISIONS = documented("not-found", "conflict", "precondition-failed", "precondition-required")
 
 
-class ApproveWish(Strict):
+class ApproveRequest(fields.Body):
     """Why it may act."""
 
-    reason: Annotated[str, StringConstraints(max_length=1_000, pattern=fields.TEXT_PATTERN)] = ""
+    reason: fields.OptionalText = Field("", description="Why.")
 
 
-class DecideWish(Strict):
-    """Why so."""
+class DecideRequest(fields.Body):
+    """Why it is decided so."""
 
-    reason: fields.Text
+    reason: fields.Text = Field(description="Why.")
 
 
-class Asked(Strict):
+class Decided(BaseModel):
     """What an Idempotency-Key stands for."""
 
     decision: str
@@ -44,15 +45,15 @@ class Asked(Strict):
     reason: str
 
 
-@router.get("/v1/remediations", operation_id="list_remediations", dependencies=[auth.READ], responses=documented())
+@router.get("/v1/remediations", dependencies=[auth.READ])
 def list_remediations(
     request: Request,
-    status: Annotated[Status | None, Query(description="How far they are.")] = None,
+    status: Annotated[Status | None, Query(description="Of this status.")] = None,
     incident: Annotated[str | None, Query(pattern=fields.ID_PATTERN, description="Of this incident.")] = None,
     job: Annotated[fields.JobName | None, Query(description="Of this job.")] = None,
-    node: Annotated[fields.NodeName | None, Query(description="That take this node out.")] = None,
+    node: Annotated[fields.NodeName | None, Query(description="Whose nodes include this one.")] = None,
     claimable: Annotated[
-        bool, Query(description="That a scheduler can claim now: nothing stands in their way.")
+        bool, Query(description="Only those that a scheduler can claim now: without blockers.")
     ] = False,
     limit: pages.Limit = 100,
     after: pages.After = None,
@@ -66,94 +67,92 @@ def list_remediations(
         found = found.where(cast(Row.nodes, String).contains(f'"{node}"', autoescape=True))
     if (last := pages.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
-    # Whether one can be claimed only its guards know; there are few that could.
+    # Only the guards know which can be claimed; few have a task.
     found = found.where(Row.task.is_not(None)) if claimable else found.limit(limit + 1)
     at = now()
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         keys = [(row.proposed_at, row.id) for row in session.execute(found)]
-        book = of(request).remedies.read(session, at, *(id for _, id in keys))
-    # What a later program has written cannot be read: it is left out, and the list goes on behind it.
+        book = service_of(request).remedies.read(session, at, *(id for _, id in keys))
+    # A row that a later program has written cannot be read: it is left out, and the list goes on after it.
     shown = {id: document(book.remediations[id], book, at) for _, id in keys if id in book.remediations}
     if claimable:
         keys = [key for key in keys if (one := shown.get(key[1])) is not None and one.task and not one.hindrances]
     rows, following = pages.cut(keys, limit, lambda key: key)
-    return pages.Page(items=[shown[id] for _, id in rows if id in shown], next=following)
+    return pages.Page(items=tuple(shown[id] for _, id in rows if id in shown), next=following)
 
 
-@router.get(
-    "/v1/remediations/{id}", operation_id="get_remediation", dependencies=[auth.READ], responses=documented("not-found")
-)
+@router.get("/v1/remediations/{id}", dependencies=[auth.READ], responses=documented("not-found"))
 def get_remediation(request: Request, response: Response, id: fields.IdPath) -> RemediationDocument:
-    """Get one remediation, and what stands in its way now. Its ETag is what a decision on it needs."""
+    """Get one remediation, and its blockers now. A decision on it needs its ETag."""
     at = now()
-    book = of(request).remedies.book(at, id)
+    book = service_of(request).remedies.book(at, id)
     if (one := book.remediations.get(id)) is None:
-        raise not_found("remediation", id, "/v1/remediations lists those that there are")
+        raise not_found("remediation", id, "/v1/remediations lists the known ones")
     response.headers["ETag"] = tags.etag(one.version)
     return document(one, book, at)
 
 
-@router.post("/v1/remediations/{id}/approve", operation_id="approve_remediation", responses=DECISIONS)
+@router.post("/v1/remediations/{id}/approve", responses=DECISIONS)
 def approve_remediation(
     request: Request,
     response: Response,
     id: fields.IdPath,
     caller: Annotated[Caller, auth.REMEDIATE],
-    wish: ApproveWish | None = None,
+    asked: ApproveRequest | None = None,
     if_match: tags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
-    """Let a proposal act: a scheduler can claim it from now on. What stands in its way still does, until it begins."""
-    event = Approve(id=id, by=caller.actor, reason=wish.reason if wish else "")
+    """Approve a proposal: a scheduler can claim it from now on. Its blockers hold until it begins."""
+    event = Approve(id=id, by=caller.actor, reason=asked.reason if asked else "")
     return _decided(request, response, caller, event, if_match, key, dry_run)
 
 
-@router.post("/v1/remediations/{id}/reject", operation_id="reject_remediation", responses=DECISIONS)
+@router.post("/v1/remediations/{id}/reject", responses=DECISIONS)
 def reject_remediation(
     request: Request,
     response: Response,
     id: fields.IdPath,
-    wish: DecideWish,
+    asked: DecideRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     if_match: tags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
-    """Say that it must not act. The same plan is not proposed again for this incident."""
-    event = Reject(id=id, by=caller.actor, reason=wish.reason)
+    """Reject a proposal: the same plan is not proposed again for this incident."""
+    event = Reject(id=id, by=caller.actor, reason=asked.reason)
     return _decided(request, response, caller, event, if_match, key, dry_run)
 
 
-@router.post("/v1/remediations/{id}/cancel", operation_id="cancel_remediation", responses=DECISIONS)
+@router.post("/v1/remediations/{id}/cancel", responses=DECISIONS)
 def cancel_remediation(
     request: Request,
     response: Response,
     id: fields.IdPath,
-    wish: DecideWish,
+    asked: DecideRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     if_match: tags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
-    """Stop what is not wanted any more, as long as no scheduler has begun with it: a claim of it is over at once."""
-    event = Cancel(id=id, by=caller.actor, reason=wish.reason)
+    """Cancel a remediation that no scheduler has begun: a claim of it ends at once."""
+    event = Cancel(id=id, by=caller.actor, reason=asked.reason)
     return _decided(request, response, caller, event, if_match, key, dry_run)
 
 
-@router.post("/v1/remediations/{id}/undo", operation_id="undo_remediation", responses=DECISIONS)
+@router.post("/v1/remediations/{id}/undo", responses=DECISIONS)
 def undo_remediation(
     request: Request,
     response: Response,
     id: fields.IdPath,
-    wish: DecideWish,
+    asked: DecideRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     if_match: tags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
-    """Ask for what was done to be taken back: a scheduler can claim that from now on, with the task `undo`."""
-    event = AskUndo(id=id, by=caller.actor, reason=wish.reason)
+    """Ask for an undo: a scheduler can claim it from now on, with the task `undo`."""
+    event = AskUndo(id=id, by=caller.actor, reason=asked.reason)
     return _decided(request, response, caller, event, if_match, key, dry_run)
 
 
@@ -161,14 +160,14 @@ def _decided(
     request: Request, response: Response, caller: Caller, event: Decision, if_match: str | None, key: str | None,
     dry_run: bool,
 ) -> RemediationDocument:  # fmt: skip
-    service, asked = of(request), Asked(decision=type(event).__name__, id=event.id, reason=event.reason)
+    service, named = service_of(request), Decided(decision=type(event).__name__, id=event.id, reason=event.reason)
 
     def make() -> RemediationDocument:
         check = unchanged(if_match, event.id)
         return take_of_one(service, caller, event, event.id, check, dry_run=dry_run)[1]
 
-    if dry_run:  # a rehearsal under a key must not be the answer to what is then meant
+    if dry_run:  # the answer of a dry run must not be kept under the key of the real request
         return make()
-    answer = service.answers.once(caller.actor, key, ("remediations", asked), RemediationDocument, make)
+    answer = service.answers.once(caller.actor, key, ("remediations", named), RemediationDocument, make)
     response.headers["ETag"] = tags.etag(answer.version)
     return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -11,21 +11,21 @@ from collectors.records import Members, block, bundle
 from collectors.records import Placement as PlacementRecord
 from service.api import auth, fields, spans
 from service.api.declaration import Declaration
-from service.api.jobs import found
 from service.api.problems import Problem, documented
-from service.api.state import of
+from service.api.resources.jobs import found
+from service.api.routing import Router
+from service.api.state import service_of
 from service.clock import now
 from service.store.models import Attempt, Job
 from service.store.registry import SIGHTING_SECONDS, job_nodes
 
 DEFAULT_SECONDS = 600.0
 
-router = APIRouter(tags=["jobs"])
+router = Router("jobs")
 
 
 @router.get(
     "/v1/jobs/{job:path}/export",
-    operation_id="export_job",
     dependencies=[auth.READ],
     response_class=StreamingResponse,
     responses=spans.ANSWER | documented("not-found"),
@@ -34,7 +34,7 @@ def export_job(
     request: Request, job: fields.JobPath, since: fields.Since = None, until: fields.Until = None
 ) -> StreamingResponse:
     """Stream what the job's nodes sent between two instants of receipt, the last ten minutes by default."""
-    service = of(request)
+    service = service_of(request)
     end = now() if until is None else until
     start = max(0.0, end - DEFAULT_SECONDS) if since is None else since
     _check_span(start, end, service.settings.export_hours)

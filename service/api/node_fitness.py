@@ -1,6 +1,6 @@
-"""``GET /v1/nodes/{node}/fitness``: may a job be put on this node? For prologs and admission, which cannot wait.
+"""Whether a job may be put on a node, for prologs and admission, which cannot wait.
 
-It answers within 200 ms whatever the database does. ``unknown`` is not unfit: whoever asks goes on then, as with no answer.
+It answers within 200 ms whatever the database does. ``unknown`` is not unfit: the caller goes on, as without an answer.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
 import structlog
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from fastapi import Request
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from service.api import auth, fields
+from analyzers.model.doc import doc
+from service.api import auth
 from service.api.auth import Caller
-from service.api.problems import documented
-from service.api.state import of
 from service.clock import now
 from service.remediation import node_standing
 from service.store import incidents
@@ -30,27 +29,24 @@ from service.store.database import Database
 from service.store.models import Node
 
 WAIT_SECONDS = 0.07  # for the token and then for the tables: with what is around them, 200 ms
-FRESH_SECONDS = 1.0  # so long one look serves all who ask
-STALE_SECONDS = 15.0  # so old a look may be, when the next one does not come in time
+FRESH_SECONDS = 1.0  # so long one reading serves all requests
+STALE_SECONDS = 15.0  # the oldest reading that serves, when the next one is late
 SILENT_SECONDS = 120.0  # nothing is known of a node that has not reported for so long
 BEHIND_SECONDS = 60.0  # nor of any while the engine is so far behind
-MOST_ENTERING = 64  # tokens that are looked up at once
-
-router = APIRouter(tags=["nodes"])
+MOST_ENTERING = 64  # tokens that are checked at once
 
 
-class FitnessDocument(BaseModel):
+class FitnessDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a job may be put on a node."""
 
-    node: str
-    fitness: Literal["fit", "unfit", "unknown"] = Field(
-        description="unfit: an open incident would take it out. unknown is not unfit: go on."
-    )
-    why: str
-    incident: str | None = Field(default=None, description="That names it.")
-    as_of: float | None = Field(
-        default=None, description="Of what was looked at; null: nothing could be looked at in time."
-    )
+    node: Annotated[str, doc("The node.")]
+    fitness: Annotated[
+        Literal["fit", "unfit", "unknown"],
+        doc("unfit: an open incident would take it out. unknown is not unfit: go on."),
+    ]
+    why: Annotated[str, doc("The reason, one sentence.")]
+    incident: Annotated[str | None, doc("The incident that names it; null: none.")] = None
+    as_of: Annotated[float | None, doc("The instant of the tables, UTC seconds; null: not read in time.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,7 @@ class _Seen:
 
 
 class Fitness:
-    """Looks at the tables when somebody asks, one look at a time. All methods are called in the event loop."""
+    """Reads the tables on request, one reading at a time. All methods are called in the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -74,8 +70,8 @@ class Fitness:
         self._entering: dict[str, asyncio.Task[Caller]] = {}
 
     async def let_in(self, request: Request) -> bool:
-        """Return whether it is known in time that the caller may read; raise the problem where it is known not to be."""
-        # One look-up serves all who send the same token. Without one it is the request's own way here that decides.
+        """Return whether it is known in time that the caller may read; raise the problem where it may not."""
+        # One check serves all requests with the same token. Without a token each request is checked by its origin.
         sent = request.headers.get("authorization", "")
         key = sent if sent.lower().startswith("bearer ") else f"request {id(request)}"
         task = self._entering.get(key)
@@ -91,7 +87,7 @@ class Fitness:
         except SQLAlchemyError:
             return False
 
-    async def of(self, node: str) -> FitnessDocument:
+    async def find(self, node: str) -> FitnessDocument:
         """Return what is known of a node in time."""
         seen = await self._newest()
         if seen is None:
@@ -109,7 +105,7 @@ class Fitness:
         return self._seen
 
     def _begun(self) -> asyncio.Future[None]:
-        """Begin a look in a thread of its own: the shared ones may all be waiting for the database."""
+        """Begin a reading in a thread of its own: the shared threads may all wait for the database."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -119,7 +115,7 @@ class Fitness:
             except SQLAlchemyError as error:
                 structlog.get_logger().warning("fitness_not_looked_up", error=type(error).__name__)
             finally:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(done.set_result, None)
 
         threading.Thread(target=look, name="fitness", daemon=True).start()
@@ -146,16 +142,4 @@ def _judged(seen: _Seen, node: str) -> tuple[Literal["fit", "unfit", "unknown"],
 
 def _looked_upon(task: asyncio.Task[Caller]) -> None:
     if not task.cancelled():
-        task.exception()  # whoever did not wait for it needs no warning
-
-
-@router.get(
-    "/v1/nodes/{node}/fitness", operation_id="get_fitness", responses=documented(),
-    openapi_extra={"security": [{"HTTPBearer": []}]},
-)  # fmt: skip
-async def get_fitness(request: Request, node: fields.NodePath) -> FitnessDocument:
-    """Say whether a job may be put on a node. It answers within 200 ms; `unknown` is not unfit: go on."""
-    fitness = of(request).fitness
-    if not await fitness.let_in(request):
-        return FitnessDocument(node=node, fitness="unknown", why="the database does not answer in time")
-    return await fitness.of(node)
+        task.exception()  # else asyncio warns of an exception that was never retrieved

@@ -1,20 +1,22 @@
-"""Jobs: what their owners declare, and what agents have seen of them. A job registers itself when an agent sees it."""
+"""Jobs: what their owners declare, and what agents have seen of them. A job is registered when an agent sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+import msgspec
+from fastapi import Query, Request, Response
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from analyzers.model.doc import doc
 from service.api import auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.declaration import Declaration
 from service.api.problems import Problem, documented, not_found
-from service.api.state import Service, of
+from service.api.routing import Router
+from service.api.state import Service, service_of
 from service.clock import now
 from service.store import events
 from service.store.models import Attempt, Job, Placement
@@ -22,52 +24,57 @@ from service.store.registry import is_newest
 
 MOST_ATTEMPTS = 100
 
-router = APIRouter(tags=["jobs"])
+router = Router("jobs")
 
 
-class JobSummary(BaseModel):
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A training job. Instants are UTC seconds."""
 
-    name: str
-    first_seen_at: float
-    last_seen_at: float
-    declared_at: float | None = Field(description="When its owner last declared it; null: it was only seen.")
-    version: int = Field(description="Of the declaration: its ETag.")
+    name: Annotated[str, doc("Its name.")]
+    first_seen_at: Annotated[float, doc("When an agent first saw it, or it was declared.")]
+    last_seen_at: Annotated[float, doc("When an agent last saw it.")]
+    declared_at: Annotated[float | None, doc("When its owner last declared it; null: it was only seen.")]
+    version: Annotated[int, doc("The version of the declaration: its ETag.")]
 
 
-class AttemptDocument(BaseModel):
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job between restarts."""
 
-    number: int
-    first_seen_at: float
-    last_seen_at: float
-    world_size: int | None
-    code_version: str | None = Field(description="As declared for this run, or for one before it.")
-    ranks: int = Field(description="Ranks that agents have seen.")
-    nodes: int = Field(description="Nodes that they ran on.")
+    number: Annotated[int, doc("The number of the attempt.")]
+    first_seen_at: Annotated[float, doc("When an agent first saw it.")]
+    last_seen_at: Annotated[float, doc("When an agent last saw it.")]
+    world_size: Annotated[int | None, doc("Ranks of the attempt; null: unknown.")]
+    code_version: Annotated[str | None, doc("As declared for this run, or for one before it.")]
 
 
-class JobDocument(JobSummary):
+class AttemptDocument(Run, frozen=True, kw_only=True):
+    """One run of a job between restarts, and how much of it was seen."""
+
+    ranks: Annotated[int, doc("Ranks that agents have seen.")]
+    nodes: Annotated[int, doc("Nodes that they ran on.")]
+
+
+class JobDocument(JobSummary, frozen=True, kw_only=True):
     """A job, its declaration and its newest attempts."""
 
-    declared: Declaration | None
-    attempts: list[AttemptDocument] = Field(description=f"The newest first, {MOST_ATTEMPTS} at most.")
+    declared: Annotated[Declaration | None, doc("What its owner declared; null: nothing.")]
+    attempts: Annotated[tuple[AttemptDocument, ...], doc(f"The newest first, {MOST_ATTEMPTS} at most.")]
 
 
-class RankDocument(BaseModel):
-    """Where a rank of an attempt ran, by its newest sighting."""
+class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of a rank of an attempt, as it was seen last."""
 
-    rank: int
-    node: str
-    pid: int | None
-    local_rank: int | None
-    role: str | None
-    device: str | None
-    first_seen_at: float
-    last_seen_at: float
+    rank: Annotated[int, doc("The number of the rank.")]
+    node: Annotated[str, doc("The node that it runs on.")]
+    pid: Annotated[int | None, doc("Its process id on the node; null: unknown.")]
+    local_rank: Annotated[int | None, doc("Its rank on the node; null: unknown.")]
+    role: Annotated[str | None, doc("Its role; null: unknown.")]
+    device: Annotated[str | None, doc("Its device; null: unknown.")]
+    first_seen_at: Annotated[float, doc("When it was first seen there, UTC seconds.")]
+    last_seen_at: Annotated[float, doc("When it was last seen there, UTC seconds.")]
 
 
-@router.get("/v1/jobs", operation_id="list_jobs", dependencies=[auth.READ], responses=documented())
+@router.get("/v1/jobs", dependencies=[auth.READ])
 def list_jobs(
     request: Request, limit: pages.Limit = 100, after: pages.After = None, since: fields.Since = None
 ) -> pages.Page[JobSummary]:
@@ -77,13 +84,13 @@ def list_jobs(
         query = query.where(Job.name > last)
     if since is not None:
         query = query.where(Job.last_seen_at >= since)
-    with of(request).database.session() as session:
-        rows, following = pages.cut(session.scalars(query).all(), limit, lambda job: job.name)
-    return pages.Page(items=[JobSummary(**_fields(JobSummary, job)) for job in rows], next=following)
+    with service_of(request).database.session() as session:
+        rows = session.scalars(query).all()
+        return pages.page(rows, limit, lambda job: job.name, lambda job: pages.from_row(job, JobSummary))
 
 
 @router.get(
-    "/v1/jobs/{job:path}/ranks", operation_id="list_ranks", dependencies=[auth.READ],
+    "/v1/jobs/{job:path}/ranks", dependencies=[auth.READ],
     responses=documented("not-found"),
 )  # fmt: skip
 def list_ranks(
@@ -94,28 +101,27 @@ def list_ranks(
     after: pages.After = None,
 ) -> pages.Page[RankDocument]:
     """List where the ranks of an attempt run."""
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         found(session, job)
         number = newest_attempt(session, job) if attempt is None else attempt
         query = select(Placement).where(Placement.job == job, Placement.attempt == number, is_newest())
         if (last := pages.from_cursor(after, int)) is not None:
             query = query.where(Placement.rank > last)
-        ranks = session.scalars(query.order_by(Placement.rank).limit(limit + 1)).all()
-    rows, following = pages.cut(ranks, limit, lambda placement: placement.rank)
-    return pages.Page(items=[RankDocument(**_fields(RankDocument, rank)) for rank in rows], next=following)
+        rows = session.scalars(query.order_by(Placement.rank).limit(limit + 1)).all()
+        return pages.page(rows, limit, lambda one: one.rank, lambda one: pages.from_row(one, RankDocument))
 
 
-@router.get("/v1/jobs/{job:path}", operation_id="get_job", dependencies=[auth.READ], responses=documented("not-found"))
+@router.get("/v1/jobs/{job:path}", dependencies=[auth.READ], responses=documented("not-found"))
 def get_job(request: Request, response: Response, job: fields.JobPath) -> JobDocument:
     """Get one job: its declaration, whose ETag a change needs, and its attempts."""
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         document = _document(session, found(session, job))
     response.headers["ETag"] = tags.etag(document.version)
     return document
 
 
 @router.put(
-    "/v1/jobs/{job:path}", operation_id="declare_job",
+    "/v1/jobs/{job:path}",
     responses=documented("precondition-failed", "precondition-required"),
 )  # fmt: skip
 def declare_job(
@@ -132,7 +138,7 @@ def declare_job(
     """
     declaration.check(job)
     at = now()
-    with of(request).database.transaction() as session:
+    with service_of(request).database.transaction() as session:
         row = session.get(Job, job, with_for_update=True)
         if row is None:
             row = Job(name=job, first_seen_at=at, last_seen_at=at, version=0)
@@ -154,7 +160,7 @@ def declare_job(
 
 
 def found(session: Session, job: str) -> Job:
-    """Return a job, or raise the problem that there is none."""
+    """Return a job, or raise the problem that it is unknown."""
     row = session.get(Job, job)
     if row is None:
         raise not_found("job", job, "/v1/jobs lists those that were seen or declared")
@@ -189,18 +195,12 @@ def _document(session: Session, row: Job) -> JobDocument:
         .group_by(Placement.attempt)
     )
     counts = {attempt: (ranks, nodes) for attempt, ranks, nodes in session.execute(seen)}
+
+    def shown(attempt: Attempt) -> AttemptDocument:
+        ranks, nodes = counts.get(attempt.number, (0, 0))
+        return AttemptDocument(**msgspec.structs.asdict(pages.from_row(attempt, Run)), ranks=ranks, nodes=nodes)
+
     query = select(Attempt).where(Attempt.job == row.name).order_by(Attempt.number.desc()).limit(MOST_ATTEMPTS)
-    attempts = [
-        AttemptDocument(
-            **{name: getattr(attempt, name) for name in AttemptDocument.model_fields if name not in ("ranks", "nodes")},
-            ranks=counts.get(attempt.number, (0, 0))[0],
-            nodes=counts.get(attempt.number, (0, 0))[1],
-        )
-        for attempt in session.scalars(query)
-    ]
     declared = Declaration(**row.declared) if row.declared_at is not None else None
-    return JobDocument(**_fields(JobSummary, row), declared=declared, attempts=attempts)
-
-
-def _fields(model: type[BaseModel], row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in model.model_fields}
+    summary = msgspec.structs.asdict(pages.from_row(row, JobSummary))
+    return JobDocument(**summary, declared=declared, attempts=tuple(map(shown, session.scalars(query))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, defer
@@ -13,24 +13,24 @@ from collectors.records import bundle
 from service.api import auth, fields, spans
 from service.api.incident_documents import found
 from service.api.problems import documented
-from service.api.state import of
+from service.api.routing import Router
+from service.api.state import service_of
 from service.store import incidents
 from service.store.models import Batch, Cursor, Incident, Pin, Verdict
 from service.store.retention import REMOVED
 
-router = APIRouter(tags=["incidents"])
+router = Router("incidents")
 
 
 @router.get(
     "/v1/incidents/{id}/export",
-    operation_id="export_incident",
     dependencies=[auth.READ],
     response_class=StreamingResponse,
     responses=spans.ANSWER | documented("not-found"),
 )
 def export_incident(request: Request, id: fields.IdPath) -> StreamingResponse:
     """Stream what the newest version of the verdict was judged from, and all versions: what `faulthound replay` reads."""
-    service = of(request)
+    service = service_of(request)
     with service.database.session() as session:
         row = found(session, id)
         published = session.scalars(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+import msgspec
+from fastapi import Request
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from analyzers.model.doc import doc
 from service.api import auth
 from service.api import incident_documents as shown
-from service.api.alarms import AlarmDocument, alarm_document
-from service.api.problems import documented
-from service.api.state import Service, of
+from service.api.resources.alarms import AlarmDocument, alarm_document
+from service.api.routing import Router
+from service.api.state import Service, service_of
 from service.clock import now
 from service.store import incidents
 from service.store.models import Alarm, Attempt, Happening, Incident, Job, Node
@@ -26,55 +28,59 @@ RUNNING_SECONDS = 600.0  # a job that was seen so lately is shown
 REPORTING_SECONDS = 60.0  # a node that was seen so lately reports; agents ship every ten seconds
 DAY_SECONDS = 86_400.0
 
-router = APIRouter(tags=["incidents"])
+router = Router("incidents")
 
 
-class EngineDocument(BaseModel):
-    """How the engine stands, this service's or another one's on the same store."""
+class EngineDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the engine, this service's or another service's on the same store."""
 
-    standing: str = Field(
-        description="Of this service's engine: working, standby (another service's works), silent, down, or none."
-    )
-    lag_batches: int = Field(description="Numbers between its place in the log and the log's end.")
-    lag_seconds: float = Field(description="That the oldest batch it has not seen has waited.")
+    standing: Annotated[
+        str, doc("This service's engine: working, standby (another service's works), silent, down, or none.")
+    ]
+    lag_batches: Annotated[int, doc("Numbers between its place in the log and the log's end.")]
+    lag_seconds: Annotated[float, doc("How long the oldest batch that it has not seen has waited.")]
 
 
-class RunningJob(BaseModel):
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was seen in the last minutes."""
 
-    name: str
-    attempt: int | None
-    world_size: int | None
-    last_seen_at: float
-    incidents: list[str] = Field(description="The ids of its open incidents.")
+    name: Annotated[str, doc("Its name.")]
+    attempt: Annotated[int | None, doc("Its newest attempt; null: none was seen.")]
+    world_size: Annotated[int | None, doc("Ranks of that attempt; null: unknown.")]
+    last_seen_at: Annotated[float, doc("When an agent last saw it, UTC seconds.")]
+    incidents: Annotated[tuple[str, ...], doc("The ids of its open incidents.")]
 
 
-class Sight(BaseModel):
-    """Who reports. Silence is no verdict: a node that does not report may be well."""
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that report. A node that does not report may be well."""
 
-    nodes: int = Field(description="That reported in the last day.")
-    reporting: int = Field(description="That reported in the last minute.")
-    silent: list[str] = Field(description=f"Those that did not, {MOST_SILENT} at most, the longest silent last.")
-
-
-class NowDocument(BaseModel):
-    """What is going on."""
-
-    at: float
-    stream_after: int = Field(description="Give it to /v1/stream as `after`: nothing lies between the two.")
-    engine: EngineDocument
-    open: int = Field(description="How many incidents are open.")
-    incidents: list[shown.IncidentSummary] = Field(description=f"The open ones, the newest first, {MOST_OPEN} at most.")
-    closed: list[shown.IncidentSummary] = Field(description=f"The {MOST_CLOSED} that were closed last.")
-    jobs: list[RunningJob] = Field(description=f"The jobs that run, by name, {MOST_JOBS} at most.")
-    sight: Sight
-    alarms: list[AlarmDocument] = Field(description="Those that go on, the newest first.")
+    nodes: Annotated[int, doc("Nodes that reported in the last day.")]
+    reporting: Annotated[int, doc("Nodes that reported in the last minute.")]
+    silent: Annotated[
+        tuple[str, ...], doc(f"The others, {MOST_SILENT} at most, the one that reported last comes first.")
+    ]
 
 
-@router.get("/v1/now", operation_id="get_now", dependencies=[auth.READ], responses=documented())
+class NowDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at a glance."""
+
+    at: Annotated[float, doc("The instant of it, UTC seconds.")]
+    stream_after: Annotated[int, doc("Send it to /v1/stream as `after`: no event lies between the two.")]
+    engine: Annotated[EngineDocument, doc("The state of the engine.")]
+    open: Annotated[int, doc("How many incidents are open.")]
+    incidents: Annotated[
+        tuple[shown.IncidentSummary, ...], doc(f"The open incidents, the newest first, {MOST_OPEN} at most.")
+    ]
+    closed: Annotated[tuple[shown.IncidentSummary, ...], doc(f"The {MOST_CLOSED} that were closed last.")]
+    jobs: Annotated[tuple[RunningJob, ...], doc(f"The running jobs, by name, {MOST_JOBS} at most.")]
+    sight: Annotated[Sight, doc("The nodes that report.")]
+    alarms: Annotated[tuple[AlarmDocument, ...], doc("The raised alarms, the newest first.")]
+
+
+@router.get("/v1/now", dependencies=[auth.READ])
 def get_now(request: Request) -> NowDocument:
     """Get everything at a glance: open incidents, the jobs that run, who reports, and how the engine stands."""
-    return document(of(request))
+    return document(service_of(request))
 
 
 def document(service: Service) -> NowDocument:
@@ -97,15 +103,15 @@ def document(service: Service) -> NowDocument:
             stream_after=session.scalar(select(func.max(Happening.sequence))) or 0,
             engine=EngineDocument(standing=standing, lag_batches=lag.batches, lag_seconds=lag.seconds),
             open=session.scalar(select(func.count()).select_from(Incident).where(going_on)) or 0,
-            incidents=[shown.summary(*row) for row in open_now],
-            closed=[shown.summary(*row) for row in last],
+            incidents=tuple(shown.summary(*row) for row in open_now),
+            closed=tuple(shown.summary(*row) for row in last),
             jobs=_jobs(session, at, [row[0] for row in open_now]),
             sight=_sight(session, at),
-            alarms=[alarm_document(row) for row in alarms],
+            alarms=tuple(map(alarm_document, alarms)),
         )
 
 
-def _jobs(session: Session, at: float, open_now: Sequence[Incident]) -> list[RunningJob]:
+def _jobs(session: Session, at: float, open_now: Sequence[Incident]) -> tuple[RunningJob, ...]:
     recent = select(Job.name, Job.last_seen_at).where(Job.last_seen_at >= at - RUNNING_SECONDS)
     rows = session.execute(recent.order_by(Job.last_seen_at.desc()).limit(MOST_JOBS))
     seen = {row.name: row.last_seen_at for row in rows}
@@ -114,13 +120,13 @@ def _jobs(session: Session, at: float, open_now: Sequence[Incident]) -> list[Run
     own: dict[str, list[str]] = {}
     for incident in open_now:
         own.setdefault(incident.job or "", []).append(incident.id)
-    return [
+    return tuple(
         RunningJob(
             name=name, attempt=newest.get(name, (None, None))[0], world_size=newest.get(name, (None, None))[1],
-            last_seen_at=seen[name], incidents=own.get(name, []),
+            last_seen_at=seen[name], incidents=tuple(own.get(name, ())),
         )
         for name in sorted(seen)
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def _sight(session: Session, at: float) -> Sight:
@@ -130,4 +136,4 @@ def _sight(session: Session, at: float) -> Sight:
         session.scalar(select(func.count()).select_from(Node).where(*where)) or 0 for where in ((of_the_day,), silent)
     )
     names = select(Node.name).where(*silent).order_by(Node.last_seen_at.desc(), Node.name).limit(MOST_SILENT)
-    return Sight(nodes=nodes, reporting=nodes - quiet, silent=list(session.scalars(names)))
+    return Sight(nodes=nodes, reporting=nodes - quiet, silent=tuple(session.scalars(names)))

@@ -6,21 +6,22 @@ import asyncio
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 
 from service.api import auth, fields
 from service.api.problems import documented
-from service.api.state import of
+from service.api.routing import Router
+from service.api.state import service_of
 from service.api.streams import EventStream, Wish
 from service.store.models import Happening
 
 LONGEST_SECONDS = 3_600.0
 
-router = APIRouter(tags=["incidents"])
+router = Router("incidents")
 
 
 @router.get(
-    "/v1/stream", operation_id="stream_happenings", dependencies=[auth.READ], response_class=Response,
+    "/v1/stream", dependencies=[auth.READ], response_class=Response,
     responses={
         200: {
             "description": "Server-sent events: `event` is what happened, `id` its place, `data` a HappeningDocument.",
@@ -49,7 +50,7 @@ async def stream_happenings(
 
     A client that comes back with the last id misses nothing and gets nothing twice.
     """
-    streams = of(request).streams
+    streams = service_of(request).streams
     newest = await asyncio.to_thread(streams.newest)
     streams.check_room()  # last, so that nothing is waited for before it is counted
     asked = after if last_event_id is None else int(last_event_id)

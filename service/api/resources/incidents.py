@@ -1,19 +1,23 @@
-"""Incidents: what the engine opened, judged and closed, version by version, and what people say of it."""
+"""Incidents: what the engine opened, judged and closed, version by version, and operators' feedback."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+import msgspec
+from fastapi import Query, Request, Response
+from pydantic import Field, StringConstraints
 from sqlalchemy import String, cast, select, tuple_
 from sqlalchemy.orm import Session, defer
 
+from analyzers.model.doc import doc
+from analyzers.model.verdict import Verdict as VerdictDocument
 from service.api import answers, auth, fields, pages, tags
 from service.api import incident_documents as shown
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
-from service.api.state import of
+from service.api.routing import Router
+from service.api.state import service_of
 from service.clock import now
 from service.store import events, happenings, incidents
 from service.store.models import Feedback, Happening, Incident, Verdict
@@ -22,49 +26,47 @@ from service.store.words import clean
 KIND_PATTERN = r"^[a-z_]{1,32}$"
 PROSE_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # as other texts, and of several lines
 
-router = APIRouter(tags=["incidents"])
+router = Router("incidents")
 Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")]
 
 
-class Findings(BaseModel):
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """What each analyzer found, as a version of the verdict weighed it."""
 
-    items: list[dict[str, Any]]
-    next: str | None = None
-    version: int = Field(description="Of the verdict.")
+    items: Annotated[list[dict[str, Any]], doc("The findings.")]
+    next: Annotated[str | None, doc("Always null: there is one page.")] = None
+    version: Annotated[int, doc("The version of the verdict.")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+class CulpritRequest(fields.Body):
+    """The real culprit."""
+
+    kind: fields.Word = Field(description="rank, device, node, link, switch and so on.")
+    id: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=fields.TEXT_PATTERN)] = Field(
+        description="Its name."
+    )
 
 
-class CulpritWish(_Strict):
-    """Who it really was."""
+class FeedbackRequest(fields.Body):
+    """An operator's judgement of a verdict."""
 
-    kind: fields.Word
-    id: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=fields.TEXT_PATTERN)]
-
-
-class FeedbackWish(_Strict):
-    """What an operator says of a verdict."""
-
-    judgement: Literal["right", "wrong", "unclear"]
-    culprit: CulpritWish | None = Field(None, description="Who it really was, where the verdict is not right.")
-    text: Annotated[str, StringConstraints(max_length=2_000, pattern=PROSE_PATTERN)] = ""
+    judgement: Literal["right", "wrong", "unclear"] = Field(description="Whether the verdict is right.")
+    culprit: CulpritRequest | None = Field(None, description="The real culprit, where the verdict is not right.")
+    text: Annotated[str, StringConstraints(max_length=2_000, pattern=PROSE_PATTERN)] = Field("", description="Why.")
     version: int | None = Field(None, ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")
 
 
-class CloseWish(_Strict):
-    """Why an incident is over."""
+class CloseRequest(fields.Body):
+    """Why an incident is closed."""
 
-    reason: fields.Text
+    reason: fields.Text = Field(description="Why.")
 
 
-@router.get("/v1/incidents", operation_id="list_incidents", dependencies=[auth.READ], responses=documented())
+@router.get("/v1/incidents", dependencies=[auth.READ])
 def list_incidents(
     request: Request,
     job: Annotated[fields.JobName | None, Query(description="Of this job.")] = None,
-    node: Annotated[fields.NodeName | None, Query(description="That this node has a part in.")] = None,
+    node: Annotated[fields.NodeName | None, Query(description="That concerns this node.")] = None,
     status: Annotated[Literal["open", "closed"] | None, Query(description="Open or closed.")] = None,
     kind: Annotated[str | None, Query(pattern=KIND_PATTERN, description="Of this kind.")] = None,
     since: fields.Since = None,
@@ -87,35 +89,29 @@ def list_incidents(
         found = found.where(cast(Incident.nodes, String).contains(f'"{node}"', autoescape=True))
     if (last := pages.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
-    with of(request).database.session() as session:
-        rows, following = pages.cut(session.execute(found).all(), limit, lambda row: (row[0].opened_at, row[0].id))
-    return pages.Page(items=[shown.summary(*row) for row in rows], next=following)
+    with service_of(request).database.session() as session:
+        rows = session.execute(found).all()
+        return pages.page(rows, limit, lambda row: (row[0].opened_at, row[0].id), lambda row: shown.summary(*row))
 
 
-@router.get(
-    "/v1/incidents/{id}", operation_id="get_incident", dependencies=[auth.READ], responses=documented("not-found")
-)
+@router.get("/v1/incidents/{id}", dependencies=[auth.READ], responses=documented("not-found"))
 def get_incident(request: Request, response: Response, id: fields.IdPath) -> shown.IncidentDocument:
-    """Get one incident: its symptoms, its cost, feedback, and its verdict's versions. Its ETag is what closing it needs."""
-    with of(request).database.session() as session:
+    """Get one incident: its symptoms, its cost, feedback, and its verdict's versions. Closing it needs its ETag."""
+    with service_of(request).database.session() as session:
         row = shown.found(session, id)
         response.headers["ETag"] = tags.etag(row.version)
         return shown.document(session, row)
 
 
 @router.get(
-    "/v1/incidents/{id}/verdict", operation_id="get_verdict", dependencies=[auth.READ], response_class=Response,
-    responses={
-        200: {"description": "The verdict document.", "content": {"application/json": {"schema": {"type": "object"}}}},
-        304: {"description": "The client has it already."},
-        **documented("not-found"),
-    },
+    "/v1/incidents/{id}/verdict", dependencies=[auth.READ], response_model=VerdictDocument,
+    responses={304: {"description": "The client has it already."}, **documented("not-found")},
 )  # fmt: skip
 def get_verdict(
     request: Request, id: fields.IdPath, version: Version = None, if_none_match: tags.IfNoneMatch = None
 ) -> Response:
     """Get the verdict document, byte for byte as it was published; Faulthound-Verdict-Version says which version it is."""
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         row = _verdict(session, id, version)
     tag = tags.etag(row.version)
     headers = {"ETag": tag, "Faulthound-Verdict-Version": str(row.version)}
@@ -125,7 +121,7 @@ def get_verdict(
 
 
 @router.get(
-    "/v1/incidents/{id}/verdicts", operation_id="list_verdicts", dependencies=[auth.READ],
+    "/v1/incidents/{id}/verdicts", dependencies=[auth.READ],
     responses=documented("not-found"),
 )  # fmt: skip
 def list_verdicts(
@@ -135,25 +131,25 @@ def list_verdicts(
     found = select(Verdict).options(defer(Verdict.claims)).where(Verdict.incident == id).order_by(Verdict.version)
     if (last := pages.from_cursor(after, int)) is not None:
         found = found.where(Verdict.version > last)
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         shown.found(session, id)
-        rows, following = pages.cut(session.scalars(found.limit(limit + 1)).all(), limit, lambda row: row.version)
-        return pages.Page(items=[shown.version_document(row) for row in rows], next=following)
+        rows = session.scalars(found.limit(limit + 1)).all()
+        return pages.page(rows, limit, lambda row: row.version, shown.version_document)
 
 
 @router.get(
-    "/v1/incidents/{id}/findings", operation_id="list_findings", dependencies=[auth.READ],
+    "/v1/incidents/{id}/findings", dependencies=[auth.READ],
     responses=documented("not-found"),
 )  # fmt: skip
 def list_findings(request: Request, id: fields.IdPath, version: Version = None) -> Findings:
-    """List what each analyzer found: the claims that a version of the verdict weighed."""
-    with of(request).database.session() as session:
+    """List what each analyzer found, as a version of the verdict weighed it."""
+    with service_of(request).database.session() as session:
         row = _verdict(session, id, version)
         return Findings(items=row.claims, version=row.version)
 
 
 @router.get(
-    "/v1/incidents/{id}/timeline", operation_id="list_timeline", dependencies=[auth.READ],
+    "/v1/incidents/{id}/timeline", dependencies=[auth.READ],
     responses=documented("not-found"),
 )  # fmt: skip
 def list_timeline(
@@ -163,69 +159,69 @@ def list_timeline(
     found = select(Happening).where(Happening.incident == id).order_by(Happening.sequence).limit(limit + 1)
     if (last := pages.from_cursor(after, int)) is not None:
         found = found.where(Happening.sequence > last)
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         shown.found(session, id)
-        rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: row.sequence)
-    return pages.Page(items=[shown.happening_document(row) for row in rows], next=following)
+        rows = session.scalars(found).all()
+        return pages.page(rows, limit, lambda row: row.sequence, shown.happening_document)
 
 
 @router.post(
-    "/v1/incidents/{id}/feedback", operation_id="give_feedback", status_code=201,
+    "/v1/incidents/{id}/feedback", status_code=201,
     responses=documented("not-found", "conflict"),
 )  # fmt: skip
 def give_feedback(
     request: Request,
     id: fields.IdPath,
-    wish: FeedbackWish,
+    asked: FeedbackRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     key: answers.Key = None,
 ) -> shown.FeedbackDocument:
-    """Say of a version of the verdict whether it is right, and who it was if not. It is kept beside what was said before."""
-    if wish.judgement == "right" and wish.culprit is not None:
-        raise Problem("invalid", "culprit: a verdict that is right has named the culprit itself: leave it out")
+    """Judge a version of the verdict, and name the real culprit where it is wrong. Earlier feedback stays."""
+    if asked.judgement == "right" and asked.culprit is not None:
+        raise Problem("invalid", "culprit: a verdict that is right names the culprit itself: leave it out")
 
     def make() -> shown.FeedbackDocument:
         at = now()
-        with of(request).database.transaction() as session:
+        with service_of(request).database.transaction() as session:
             incident = shown.found(session, id, locked=True)
             if not incident.verdict_version:
-                raise Problem("conflict", f"incident {id} has no verdict yet: there is nothing to judge")
-            version = _verdict(session, id, wish.version).version
-            row = _feedback(id, version, at, caller, wish)
+                raise Problem("conflict", f"incident {id} has no verdict yet: send feedback after its first version")
+            version = _verdict(session, id, asked.version).version
+            row = _feedback(id, version, at, caller, asked)
             session.add(row)
             incident.version += 1
             session.flush()
-            if wish.judgement == "wrong":
+            if asked.judgement == "wrong":
                 incidents.acquit(session, id)
-            told = {"judgement": wish.judgement, "verdict_version": version, "feedback": row.id}
+            told = {"judgement": asked.judgement, "verdict_version": version, "feedback": row.id}
             events.record(session, at, "feedback_given", caller.actor, id, told)
             happenings.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})
             return shown.feedback_document(row)
 
-    return of(request).answers.once(caller.actor, key, (f"{id}/feedback", wish), shown.FeedbackDocument, make)
+    return service_of(request).answers.once(caller.actor, key, (f"{id}/feedback", asked), shown.FeedbackDocument, make)
 
 
 @router.post(
-    "/v1/incidents/{id}/close", operation_id="close_incident",
+    "/v1/incidents/{id}/close",
     responses=documented("not-found", "conflict", "precondition-failed", "precondition-required"),
 )  # fmt: skip
 def close_incident(
     request: Request,
     response: Response,
     id: fields.IdPath,
-    wish: CloseWish,
+    asked: CloseRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     if_match: tags.IfMatch = None,
 ) -> shown.IncidentDocument:
-    """Close an incident by hand. The engine judges it no more, and opens another where the job shows a new symptom."""
+    """Close an incident by hand. The engine judges it no more, and opens another one for a new symptom of the job."""
     at = now()
-    with of(request).database.transaction() as session:
+    with service_of(request).database.transaction() as session:
         row = shown.found(session, id, locked=True)
         tags.check(if_match, row.version, f"incident {id}")
         if row.closed_at is not None:
             raise Problem("conflict", f"incident {id} was closed before: {row.closed_because}")
-        incidents.close(session, id, at, f"{caller.actor}: {wish.reason}")
-        events.record(session, at, "incident_closed", caller.actor, id, {"reason": wish.reason})
+        incidents.close(session, id, at, f"{caller.actor}: {asked.reason}")
+        events.record(session, at, "incident_closed", caller.actor, id, {"reason": asked.reason})
         document = shown.document(session, row)
         happenings.add(session, at, "closed", id, row.job, {"because": row.closed_because, "by": caller.actor})
         response.headers["ETag"] = tags.etag(row.version)
@@ -241,10 +237,10 @@ def _verdict(session: Session, id: str, version: int | None) -> Verdict:
     return row
 
 
-def _feedback(id: str, version: int, at: float, caller: Caller, wish: FeedbackWish) -> Feedback:
-    named = wish.culprit
+def _feedback(id: str, version: int, at: float, caller: Caller, asked: FeedbackRequest) -> Feedback:
+    named = asked.culprit
     return Feedback(
-        incident=id, verdict_version=version, at=at, by=clean(caller.actor, 255), judgement=wish.judgement,
+        incident=id, verdict_version=version, at=at, by=clean(caller.actor, 255), judgement=asked.judgement,
         culprit_kind=clean(named.kind, 32) if named else None, culprit=clean(named.id, 255) if named else None,
-        text=clean(wish.text, 2_000),
+        text=clean(asked.text, 2_000),
     )  # fmt: skip

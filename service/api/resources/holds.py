@@ -1,4 +1,4 @@
-"""Holds: leave a node or a job alone until then."""
+"""Holds: nothing acts on a node or a job until an instant."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from msgspec.structs import replace
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
+from analyzers.model.doc import doc
 from analyzers.remediation.messages import AddHold, ExpireHold
 from analyzers.remediation.types import Hold, RemediationState, same_node
 from service.api import answers, auth, fields, pages, tags
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
-from service.api.state import of
-from service.api.steps import DryRun, Strict, take
+from service.api.routing import Router
+from service.api.state import service_of
+from service.api.steps import DryRun, take
 from service.clock import now
 from service.store.models import Hold as Row
 from service.store.models import Job, Node
@@ -27,39 +29,32 @@ from service.store.models import Job, Node
 MOST_HOLDS = 10_000
 VERSION = 1  # a hold is never changed: it is made, and it ends
 
-router = APIRouter(tags=["holds"])
+router = Router("holds")
 
 
-class HoldWish(Strict):
-    """A node or a job to be left alone."""
+class HoldRequest(fields.Body):
+    """A node or a job to be held."""
 
-    node: fields.NodeName | None = None
-    job: fields.JobName | None = None
-    until: float = Field(ge=0, le=fields.LATEST_AT, description="UTC seconds.")
-    reason: fields.Text
-
-
-class ExpireWish(Strict):
-    """Why it ends before its time."""
-
-    reason: Annotated[str, Field(max_length=1_000, pattern=fields.TEXT_PATTERN)] = ""
+    node: fields.NodeName | None = Field(None, description="The node; null: it is of a job.")
+    job: fields.JobName | None = Field(None, description="The job; null: it is of a node.")
+    until: float = Field(ge=0, le=fields.LATEST_AT, description="When it ends, UTC seconds.")
+    reason: fields.Text = Field(description="Why.")
 
 
-class HoldDocument(BaseModel):
+class ExpireRequest(fields.Body):
+    """Why a hold ends early."""
+
+    reason: fields.OptionalText = Field("", description="Why.")
+
+
+class HoldDocument(Hold, frozen=True, kw_only=True):
     """A node or a job that nothing acts on. Instants are UTC seconds."""
 
-    id: str
-    node: str | None
-    job: str | None
-    by: str
-    reason: str
-    made_at: float
-    until: float
-    version: int = Field(VERSION, description="Its ETag.")
-    known: bool = Field(description="False where nobody has seen such a node or job yet: it may be misspelt.")
+    version: Annotated[int, doc("Its ETag.")] = VERSION
+    known: Annotated[bool, doc("False: no such node or job has been seen yet; it may be misspelt.")]
 
 
-@router.get("/v1/holds", operation_id="list_holds", dependencies=[auth.READ], responses=documented())
+@router.get("/v1/holds", dependencies=[auth.READ])
 def list_holds(
     request: Request,
     node: Annotated[fields.NodeName | None, Query(description="Of this node.")] = None,
@@ -67,73 +62,72 @@ def list_holds(
     limit: pages.Limit = 100,
     after: pages.After = None,
 ) -> pages.Page[HoldDocument]:
-    """List what is held now, the newest hold first; those that have ended are in the audit log."""
+    """List the holds, the newest first; those that have ended are in the audit log."""
     order = (Row.made_at, Row.id)
     found = select(Row).where(Row.until > now()).order_by(*(column.desc() for column in order)).limit(limit + 1)
     equal = {Row.node: node, Row.job: job}
     found = found.where(*(column == value for column, value in equal.items() if value is not None))
     if (last := pages.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: (row.made_at, row.id))
-        holds = [Hold(**{name: getattr(row, name) for name in Hold.__struct_fields__}) for row in rows]
-        items = _documents(session, holds)
-    return pages.Page(items=items, next=following)
+        items = _documents(session, [pages.from_row(row, Hold) for row in rows])
+    return pages.Page(items=tuple(items), next=following)
 
 
-@router.post("/v1/holds", operation_id="add_hold", status_code=201, responses=documented("conflict"))
+@router.post("/v1/holds", status_code=201, responses=documented("conflict"))
 def add_hold(
     request: Request,
-    wish: HoldWish,
+    asked: HoldRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> HoldDocument:
-    """Leave a node or a job alone until then. What has begun is not stopped by it."""
-    service, at = of(request), now()
-    if (wish.node is None) == (wish.job is None):
+    """Keep remediations from acting on a node or a job until an instant. What has begun is not stopped."""
+    service, at = service_of(request), now()
+    if (asked.node is None) == (asked.job is None):
         raise Problem("invalid", "a hold is of a node or of a job: give one of them")
-    if wish.until <= at:
-        raise Problem("invalid", f"until ({wish.until:.0f}) has passed, it is {at:.0f}: choose a later one")
+    if asked.until <= at:
+        raise Problem("invalid", f"until ({asked.until:.0f}) has passed, it is {at:.0f}: choose a later one")
 
     def make() -> HoldDocument:
         hold = Hold(
-            id=f"hold-{secrets.token_hex(6)}", by=caller.actor[:255], reason=wish.reason, made_at=at, until=wish.until,
-            node=wish.node, job=wish.job,
+            id=f"hold-{secrets.token_hex(6)}", by=caller.actor[:255], reason=asked.reason, made_at=at, until=asked.until,
+            node=asked.node, job=asked.job,
         )  # fmt: skip
         take(service, caller, AddHold(hold=hold), hold.id, check=_room, dry_run=dry_run)
         with service.database.session() as session:
             return _documents(session, [hold])[0]
 
-    return make() if dry_run else service.answers.once(caller.actor, key, ("holds", wish), HoldDocument, make)
+    return make() if dry_run else service.answers.once(caller.actor, key, ("holds", asked), HoldDocument, make)
 
 
 @router.post(
-    "/v1/holds/{id}/expire", operation_id="expire_hold",
+    "/v1/holds/{id}/expire",
     responses=documented("not-found", "precondition-failed", "precondition-required"),
 )  # fmt: skip
 def expire_hold(
     request: Request,
     id: fields.IdPath,
     caller: Annotated[Caller, auth.REMEDIATE],
-    wish: ExpireWish | None = None,
+    asked: ExpireRequest | None = None,
     if_match: tags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> HoldDocument:
     """End a hold before its time: what was approved meanwhile can act at once."""
-    event = ExpireHold(id=id, by=caller.actor, reason=wish.reason if wish else "")
+    event = ExpireHold(id=id, by=caller.actor, reason=asked.reason if asked else "")
 
     def check(_session: Session, book: RemediationState) -> None:
-        if id in book.holds:  # if there is none, the step says so
+        if id in book.holds:  # else the step refuses it
             tags.check(if_match, VERSION, f"hold {id}")
 
-    book, _ = take(of(request), caller, event, id, check, dry_run=dry_run)
-    with of(request).database.session() as session:
+    book, _ = take(service_of(request), caller, event, id, check, dry_run=dry_run)
+    with service_of(request).database.session() as session:
         return _documents(session, [replace(book.holds[id], until=now())])[0]
 
 
 def _documents(session: Session, holds: Sequence[Hold]) -> list[HoldDocument]:
-    """Show holds, each with whether anybody has seen what it is of: a node with its domain or without, or a job."""
+    """Return holds as the API shows them. A node is known with its domain or without."""
     labels: dict[str, list[str]] = {}
     for name in session.scalars(select(Node.name)):
         labels.setdefault(name.partition(".")[0], []).append(name)
@@ -144,7 +138,7 @@ def _documents(session: Session, holds: Sequence[Hold]) -> list[HoldDocument]:
             return hold.job in jobs
         return any(same_node(node, name) for name in labels.get(node.partition(".")[0], ()))
 
-    return [HoldDocument(**msgspec.to_builtins(hold), known=known(hold)) for hold in holds]
+    return [HoldDocument(**msgspec.structs.asdict(hold), known=known(hold)) for hold in holds]
 
 
 def _room(_session: Session, book: RemediationState) -> None:

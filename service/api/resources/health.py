@@ -3,50 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+import msgspec
+from fastapi import Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 
+from analyzers.model.doc import doc
 from service.api import auth
 from service.api.problems import Problem, documented
-from service.api.state import Service, of
+from service.api.routing import Router
+from service.api.state import Service, service_of
 from service.store.database import WrongDatabase
 
 RETRY_SECONDS = 2.0
 
-router = APIRouter(tags=["health"])
+router = Router("health")
 
 
-class Alive(BaseModel):
+class Alive(msgspec.Struct, frozen=True, kw_only=True):
     """The process answers."""
 
-    status: str
+    status: Annotated[Literal["ok"], doc("Always `ok`.")]
 
 
-class Ready(BaseModel):
-    """Everything that a batch needs is there."""
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches can be stored."""
 
-    status: str
-    follower_lag_seconds: float = Field(
-        description="How old the lists of jobs and nodes are; batches are taken all the same."
-    )
-    waiting_batches: int
-    engine: str = Field(
-        description="Of this service's engine: working, standby (another service's works), silent, down, or none."
-    )
+    status: Annotated[Literal["ok"], doc("Always `ok`; a service that is not ready answers 503.")]
+    follower_lag_seconds: Annotated[
+        float, doc("How far the lists of jobs and nodes are behind the log; batches are stored all the same.")
+    ]
+    waiting_batches: Annotated[int, doc("Batches that wait for the log.")]
+    engine: Annotated[
+        str, doc("This service's engine: working, standby (another service's works), silent, down, or none.")
+    ]
 
 
-@router.get("/healthz", operation_id="get_health", responses=documented())
+@router.get("/healthz")
 async def get_health() -> Alive:
-    """Say that the process is alive; needs no token."""
+    """Return that the process is alive; needs no token."""
     return Alive(status="ok")
 
 
-@router.get("/readyz", operation_id="get_readiness", responses=documented())
+@router.get("/readyz")
 def get_readiness(request: Request) -> Ready:
-    """Say whether batches can be taken: the database answers, is at this version, and is written and read; no token."""
-    service = of(request)
+    """Return whether batches can be stored: the database answers, has this version's schema, and is written and read."""
+    service = service_of(request)
     wrong = list(_wrong(service))
     if wrong:
         errors = [{"pointer": check, "detail": detail} for check, detail in wrong]
@@ -58,12 +61,12 @@ def get_readiness(request: Request) -> Ready:
 
 
 @router.get(
-    "/metrics", operation_id="get_metrics", dependencies=[auth.READ], response_class=Response,
+    "/metrics", dependencies=[auth.READ], response_class=Response,
     responses={200: {"description": "Prometheus text", "content": {"text/plain": {}}}, **documented()},
 )  # fmt: skip
 def get_metrics(request: Request) -> Response:
-    """Give the service's own numbers as Prometheus text."""
-    service = of(request)
+    """Return the service's own metrics as Prometheus text."""
+    service = service_of(request)
     return Response(service.metrics.text(service), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -74,6 +77,6 @@ def _wrong(service: Service) -> Iterator[tuple[str, str]]:
     except (SQLAlchemyError, WrongDatabase) as error:
         yield "database", f"the database does not answer ({type(error).__name__}): is its server running?"
     if not service.appender.alive:
-        yield "appender", "nothing writes the log any more: restart the service"
+        yield "appender", "the log's writer has ended: restart the service"
     if not service.follower.alive:
-        yield "follower", "nothing reads the log any more: restart the service"
+        yield "follower", "the log's reader has ended: restart the service"

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+import msgspec
+from fastapi import Request
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
+from analyzers.model.doc import doc
 from service.api import auth, fields, pages
 from service.api.incident_documents import DowntimeDocument, downtime_document
-from service.api.jobs import found
 from service.api.problems import documented
-from service.api.state import of
+from service.api.resources.jobs import found
+from service.api.routing import Router
+from service.api.state import service_of
 from service.clock import now
 from service.store.ledger import Span, balance
 from service.store.models import Attempt, Downtime, Incident
 
 HOUR_SECONDS = 3_600.0
-STILL_SECONDS = (
-    180.0  # an attempt that was seen so lately runs: it is seen once a minute, and written down within another
-)
+STILL_SECONDS = 180.0  # an attempt seen so lately still runs: it is seen once a minute, and written within another
 
-router = APIRouter(tags=["jobs"])
+router = Router("jobs")
 
 
-class Ettr(BaseModel):
+class Ettr(msgspec.Struct, frozen=True, kw_only=True):
     """The effective training time ratio; null: the job has no time in the window."""
 
-    cumulative: float | None = Field(description="Since the first attempt began that the store still has.")
-    sliding_hour: float | None = Field(description="Of the last hour.")
+    cumulative: Annotated[float | None, doc("Since the beginning of the first attempt that the store still has.")]
+    sliding_hour: Annotated[float | None, doc("Of the last hour.")]
 
 
-class DowntimePage(pages.Page[DowntimeDocument]):
+class DowntimePage(pages.Page[DowntimeDocument], frozen=True, kw_only=True):
     """What incidents cost a job, the newest first, and its sums as of now."""
 
-    as_of: float
-    ettr: Ettr
-    wall_seconds: float = Field(
-        description="Since the first attempt began that the store still has, to the job's end or to now."
-    )
-    training_seconds: float = Field(description="Those of them in which an attempt ran and no incident held it up.")
+    as_of: Annotated[float, doc("The instant of the sums, UTC seconds.")]
+    ettr: Annotated[Ettr, doc("The share of its time that the job has trained.")]
+    wall_seconds: Annotated[
+        float, doc("From the beginning of the first attempt that the store still has to the job's end, or to now.")
+    ]
+    training_seconds: Annotated[float, doc("Those of them in which an attempt ran and no incident stopped it.")]
 
 
 @router.get(
-    "/v1/jobs/{job:path}/downtime", operation_id="get_downtime", dependencies=[auth.READ],
+    "/v1/jobs/{job:path}/downtime", dependencies=[auth.READ],
     responses=documented("not-found"),
 )  # fmt: skip
 def get_downtime(
@@ -57,13 +58,13 @@ def get_downtime(
     if (last := pages.from_cursor(after, tuple[float, str])) is not None:
         query = query.where(tuple_(*order) < last)
     at = now()
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         found(session, job)
         rows, following = pages.cut(session.scalars(query).all(), limit, lambda row: (row.onset_at, row.incident))
         attempts, downtimes = _attempts(session, job, at), _downtimes(session, job)
     whole, hour = (balance(attempts, downtimes, since, at) for since in (0.0, at - HOUR_SECONDS))
     return DowntimePage(
-        items=[downtime_document(row) for row in rows], next=following, as_of=at,
+        items=tuple(map(downtime_document, rows)), next=following, as_of=at,
         ettr=Ettr(cumulative=whole.ettr, sliding_hour=hour.ettr), wall_seconds=whole.wall_seconds,
         training_seconds=whole.training_seconds,
     )  # fmt: skip

@@ -4,82 +4,82 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+import msgspec
+from fastapi import Request, Response
 from msgspec.structs import replace
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy.orm import Session
 
+from analyzers.model.doc import doc
 from analyzers.remediation import breaker
 from analyzers.remediation.messages import CloseBreaker
 from analyzers.remediation.types import RemediationState
 from service.api import auth, fields, tags
 from service.api.auth import Caller
 from service.api.problems import documented
-from service.api.state import of
-from service.api.steps import DryRun, Strict, take
+from service.api.routing import Router
+from service.api.state import service_of
+from service.api.steps import DryRun, take
 from service.clock import now
 from service.remediation import rows
 
-router = APIRouter(tags=["breaker"])
+router = Router("breaker")
 
 
-class CloseBreakerWish(Strict):
+class CloseBreakerRequest(fields.Body):
     """What a person has found."""
 
-    reason: fields.Text
+    reason: fields.Text = Field(description="Why it may be closed.")
 
 
-class Count(BaseModel):
-    """Nodes that were taken out within a time, and how many may be."""
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that were taken out within a time, and the bound."""
 
-    nodes: int
-    most: int
-    seconds: float
+    nodes: Annotated[int, doc("Nodes that were taken out.")]
+    most: Annotated[int, doc("The bound.")]
+    seconds: Annotated[float, doc("The time.")]
 
 
-class BreakerDocument(BaseModel):
+class BreakerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nodes may be taken out at all, and how many more."""
 
-    open: bool
-    at: float | None = Field(None, description="Since when it is open, UTC seconds.")
-    reason: str = Field("", description="Why it is open.")
-    closed_at: float | None = Field(
-        description="When a person last closed it: what was taken out before counts no more."
-    )
-    breaker: Count = Field(description="What it counts; at `most` it opens.")
-    budget: Count = Field(description="Of the hour; at `most` the next one waits.")
-    fleet_nodes: int = Field(description="Nodes that have reported within a day.")
+    open: Annotated[bool, doc("True: no node is taken out until a person closes it.")]
+    at: Annotated[float | None, doc("Since when it is open, UTC seconds; null: it is closed.")] = None
+    reason: Annotated[str, doc("Why it is open.")] = ""
+    closed_at: Annotated[float | None, doc("When a person last closed it: evictions before that count no more.")]
+    breaker: Annotated[Count, doc("What it counts; at `most` it opens.")]
+    budget: Annotated[Count, doc("Of the last hour; at `most` the next remediation waits.")]
+    fleet_nodes: Annotated[int, doc("Nodes that have reported within a day.")]
 
 
-@router.get("/v1/breaker", operation_id="get_breaker", dependencies=[auth.READ], responses=documented())
+@router.get("/v1/breaker", dependencies=[auth.READ])
 def get_breaker(request: Request, response: Response) -> BreakerDocument:
-    """Say how the breaker stands, and how much of the budget is used."""
+    """Return the state of the breaker, and how much of the budget is used."""
     at = now()
-    with of(request).database.session() as session:
+    with service_of(request).database.session() as session:
         response.headers["ETag"] = tags.etag(rows.version_of(session, rows.BREAKER))
-        return _document(of(request).remedies.read(session, at), at)
+        return _document(service_of(request).remedies.read(session, at), at)
 
 
 @router.post(
-    "/v1/breaker/close", operation_id="close_breaker",
+    "/v1/breaker/close",
     responses=documented("conflict", "precondition-failed", "precondition-required"),
 )  # fmt: skip
 def close_breaker(
     request: Request,
-    wish: CloseBreakerWish,
+    asked: CloseBreakerRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
     if_match: tags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> BreakerDocument:
-    """Close the breaker, once it is plain why so many nodes were taken out: as it was seen, and not one that opened since."""
-    service = of(request)
+    """Close the breaker, once it is known why so many nodes were taken out: the version that was read, and no later one."""
+    service = service_of(request)
 
     def check(session: Session, _book: RemediationState) -> None:
         tags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
 
-    book, _ = take(
-        service, caller, CloseBreaker(by=caller.actor, reason=wish.reason), "breaker", check, dry_run=dry_run
-    )
+    event = CloseBreaker(by=caller.actor, reason=asked.reason)
+    book, _ = take(service, caller, event, "breaker", check, dry_run=dry_run)
     at = now()
     after = replace(book, trip=None, breaker_closed_at=at) if dry_run else service.remedies.book(at)
     return _document(after, at)

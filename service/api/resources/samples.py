@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import Query, Request, Response
 
+from analyzers.model.doc import doc
 from service.api import auth, fields
-from service.api.jobs import found
 from service.api.problems import Problem, documented
-from service.api.state import of
+from service.api.resources.jobs import found
+from service.api.routing import Router
+from service.api.state import service_of
 from service.clock import now
 from service.store.registry import job_nodes
 from service.store.window.assembly import assemble
-from service.store.window.tail import TooMany
+from service.store.window.tail import Cube, TooMany
 
 DEFAULT_SECONDS = 600.0
 MOST_TICKS = 2_000
 MOST_VALUES = 2_000_000  # 1,024 GPUs × 20 metrics × ten minutes and some
 
-router = APIRouter(tags=["jobs"])
+router = Router("jobs")
 
 
-class Sampled(BaseModel):
+class Samples(msgspec.Struct, frozen=True, kw_only=True):
     """Samples on a grid of ten seconds."""
 
-    ticks: list[float] = Field(description="UTC seconds.")
-    devices: list[tuple[str, str]] = Field(description="Node and device.")
-    metrics: list[str]
-    values: list[list[list[float | None]]] = Field(
-        description="By tick, device and metric; null: not read. A counter is its growth since a reading of the span."
-    )
+    ticks: Annotated[list[float], doc("The instants of the grid, UTC seconds.")]
+    devices: Annotated[list[tuple[str, str]], doc("Node and device.")]
+    metrics: Annotated[list[str], doc("The names of the metrics.")]
+    values: Annotated[
+        list[list[list[float | None]]],
+        doc("By tick, device and metric; null: not read. A counter is its growth since a reading of the span."),
+    ]
 
 
 @router.get(
-    "/v1/jobs/{job:path}/samples", operation_id="get_samples", dependencies=[auth.READ], response_model=Sampled,
+    "/v1/jobs/{job:path}/samples", dependencies=[auth.READ], response_model=Samples,
     responses=documented("not-found", "too-large"),
 )  # fmt: skip
 def get_samples(
@@ -51,7 +53,7 @@ def get_samples(
     until: fields.Until = None,
 ) -> Response:
     """Return what the nodes of a job sampled, the last ten minutes by default."""
-    service = of(request)
+    service = service_of(request)
     at = now()
     end = at if until is None else until
     start = max(0.0, end - DEFAULT_SECONDS) if since is None else since
@@ -70,12 +72,9 @@ def get_samples(
     return Response(msgspec.json.encode(_document(cube)), media_type="application/json")
 
 
-def _document(cube: Any) -> dict[str, Any]:
+def _document(cube: Cube) -> Samples:
     values = cube.values.astype(object)
     values[np.isnan(cube.values)] = None
-    return {
-        "ticks": cube.ticks.tolist(),
-        "devices": list(cube.devices),
-        "metrics": list(cube.metrics),
-        "values": values.tolist(),
-    }
+    return Samples(
+        ticks=cube.ticks.tolist(), devices=list(cube.devices), metrics=list(cube.metrics), values=values.tolist()
+    )

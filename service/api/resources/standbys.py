@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+import msgspec
+from fastapi import Query, Request
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from analyzers.model.doc import doc
 from analyzers.remediation import standbys
 from analyzers.remediation.node_history import DAY_SECONDS
 from analyzers.remediation.standbys import FleetRate
 from service.api import auth
 from service.api.problems import documented
-from service.api.state import Service, of
+from service.api.routing import Router
+from service.api.state import Service, service_of
 from service.clock import now
 from service.remediation import fleet_facts, fleet_history
 from service.store.models import Job, Node
@@ -25,63 +27,59 @@ DAYS = 90.0
 QUANTILE = 0.99
 SIZES = (128, 256, 512, 1_024)  # of the table in docs/ladder.md
 
-router = APIRouter(tags=["nodes"])
+router = Router("nodes")
 
 
-class RateDocument(BaseModel):
+class RateDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Failures a node and day, and what that was counted from."""
 
-    per_node_day: float
-    low: float = Field(description="With high: the interval that holds the rate with 95 %.")
-    high: float
-    failures: int = Field(description="Of nodes that were taken out, or that a closed incident would have taken out.")
-    executions: int = Field(description="Of these, in which a remediation took the node out.")
-    node_days: float
-    since: float = Field(description="From when on it was counted, UTC seconds.")
-    prior_failures: int = Field(description="What is believed before any history: as if so many had been seen …")
-    prior_node_days: float = Field(description="… in so many node-days.")
+    per_node_day: Annotated[float, doc("The rate: failures of a node in a day.")]
+    low: Annotated[float, doc("With high: the interval that holds the rate with 95 %.")]
+    high: Annotated[float, doc("See low.")]
+    failures: Annotated[int, doc("Of nodes that were taken out, or that a closed incident would have taken out.")]
+    executions: Annotated[int, doc("Of these, in which a remediation took the node out.")]
+    node_days: Annotated[float, doc("How many node-days were counted.")]
+    since: Annotated[float, doc("From when on it was counted, UTC seconds.")]
+    prior_failures: Annotated[int, doc("What is assumed before any history: as if so many had been seen …")]
+    prior_node_days: Annotated[float, doc("… in so many node-days.")]
 
 
-class SizeDocument(BaseModel):
-    """How many should stand by for a job of so many nodes."""
+class SizeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """How many nodes should stand by for so many nodes."""
 
-    nodes: int
-    standbys: int
-    standbys_low: int = Field(description="At the lower end of the rate's interval.")
-    standbys_high: int = Field(description="At the upper end: where a missing one costs more than an idle one.")
-
-
-class JobStandbys(SizeDocument):
-    """The same of a job that runs, beside what its owner has declared."""
-
-    job: str
-    spares: int | None = Field(description="Declared, less those in use; null: nobody has said.")
-    missing: int | None = Field(description="How many fewer than `standbys` those are; null: nobody has said.")
+    nodes: Annotated[int, doc("Nodes of the job, or of the fleet that have reported within a day.")]
+    standbys: Annotated[int, doc("How many should stand by for them.")]
+    standbys_low: Annotated[int, doc("At the lower end of the rate's interval.")]
+    standbys_high: Annotated[int, doc("At the upper end: where a missing standby costs more than an idle one.")]
 
 
-class StandbysDocument(BaseModel):
+class JobStandbys(SizeDocument, frozen=True, kw_only=True):
+    """The same of a running job, beside what its owner has declared."""
+
+    job: Annotated[str, doc("The job.")]
+    spares: Annotated[int | None, doc("Declared spares, less those in use; null: none are declared.")]
+    missing: Annotated[int | None, doc("How many spares are missing to `standbys`; null: none are declared.")]
+
+
+class StandbysDocument(SizeDocument, frozen=True, kw_only=True):
     """How many nodes should stand by, and why."""
 
-    nodes: int = Field(description="Asked for; without that, those of the fleet that have reported within a day.")
-    standbys: int
-    standbys_low: int
-    standbys_high: int
-    quantile: float = Field(description="The share of days on which so many are enough.")
-    rate: RateDocument
-    why: str
-    sizes: list[SizeDocument]
-    jobs: list[JobStandbys] = Field(description=f"That were seen within a day, by name, {MOST_JOBS} at most.")
+    quantile: Annotated[float, doc("The share of days on which so many are enough.")]
+    rate: Annotated[RateDocument, doc("How often nodes fail.")]
+    why: Annotated[str, doc("Where the number comes from, one sentence.")]
+    sizes: Annotated[tuple[SizeDocument, ...], doc("The same for jobs of other sizes.")]
+    jobs: Annotated[tuple[JobStandbys, ...], doc(f"Jobs that were seen within a day, by name, {MOST_JOBS} at most.")]
 
 
 @router.get(
-    "/v1/fleet/standbys", operation_id="get_standbys", dependencies=[auth.READ], responses=documented()
+    "/v1/fleet/standbys", dependencies=[auth.READ], responses=documented()
 )  # fmt: skip
 def get_standbys(
     request: Request,
     nodes: Annotated[int | None, Query(ge=1, le=MOST_NODES, description="Of the job; the fleet, if left out.")] = None,
 ) -> StandbysDocument:
-    """Say how many nodes should stand by, so that on 99 days in 100 no failed node waits for another."""
-    return document(of(request), nodes)
+    """Return how many nodes should stand by, so that on 99 days in 100 every failed node has a replacement."""
+    return document(service_of(request), nodes)
 
 
 def document(service: Service, nodes: int | None = None) -> StandbysDocument:
@@ -100,8 +98,8 @@ def document(service: Service, nodes: int | None = None) -> StandbysDocument:
         prior_node_days=prior.node_days,
     )  # fmt: skip
     return StandbysDocument(
-        **size.model_dump(), quantile=QUANTILE, rate=shown, why=_why(size, shown), jobs=jobs,
-        sizes=[_size(one, rate) for one in sorted({*SIZES, size.nodes} - {0})],
+        **msgspec.structs.asdict(size), quantile=QUANTILE, rate=shown, why=_why(size, shown), jobs=tuple(jobs),
+        sizes=tuple(_size(one, rate) for one in sorted({*SIZES, size.nodes} - {0})),
     )  # fmt: skip
 
 
@@ -121,12 +119,12 @@ def _jobs(session: Session, at: float, rate: FleetRate) -> list[JobStandbys]:
         if known is not None and known.nodes:
             size = _size(len(known.nodes), rate)
             missing = None if known.spares is None else max(0, size.standbys - known.spares)
-            found.append(JobStandbys(**size.model_dump(), job=name, spares=known.spares, missing=missing))
+            found.append(JobStandbys(**msgspec.structs.asdict(size), job=name, spares=known.spares, missing=missing))
     return found
 
 
 def _why(size: SizeDocument, rate: RateDocument) -> str:
-    """Say in one sentence where the number comes from."""
+    """Return in one sentence where the number comes from."""
     counted = f"{rate.failures:,} failures in {rate.node_days:,.0f} node-days"
     believed = f"{rate.prior_failures:,} in {rate.prior_node_days:,.0f}"
     source = f"{counted} of this fleet, and {believed} that are believed of any"

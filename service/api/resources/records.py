@@ -1,24 +1,23 @@
-"""``POST /v1/records``: what agents send, and what people send by hand. 202 means: durable."""
+"""``POST /v1/records``: batches of agents, and JSON sent by hand. 202 means: durable."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field
+from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
+from analyzers.model.doc import doc
 from collectors.records import AnyRecord, Members, Record, block
 from service.api import auth, fields
 from service.api.auth import Caller
 from service.api.inspection import Broken, Inspected, NotYours, TooMuch, check_claims
 from service.api.problems import MOST_ERRORS, Problem, documented
-from service.api.state import Service, of
+from service.api.routing import Handler, Route, Router
+from service.api.state import Service, service_of
 from service.clock import now
 from service.store.log import Incoming
 
@@ -26,35 +25,37 @@ BLOCK_TYPE, JSON_TYPE = "application/vnd.faulthound.block", "application/json"
 _NODE, _BATCH = re.compile(fields.NODE_PATTERN), re.compile(fields.BATCH_PATTERN)
 
 
-class _Direct(APIRoute):
-    """Hands the request over as it is: resolving dependencies costs more than storing a batch does."""
+class _Direct(Route):
+    """Passes the request to the endpoint as it is: resolving dependencies costs more than storing a batch does."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def handler(self) -> Handler:
+        """Return the endpoint behind the check of the token."""
+
         async def handle(request: Request) -> Response:
             return await send_records(request, await auth.ingest(request))
 
         return handle
 
 
-router = APIRouter(tags=["records"], route_class=_Direct)
+router = Router("records", route_class=_Direct)
 
 
-class Rejected(BaseModel):
-    """A record that was not taken. The others were."""
+class RejectedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that was not stored. The others were."""
 
-    index: int
-    detail: str
+    index: Annotated[int, doc("Its place in the array.")]
+    detail: Annotated[str, doc("What is wrong with it.")]
 
 
-class Accepted(BaseModel):
-    """What became of a batch. It is durable."""
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is durable."""
 
-    batch: str
-    accepted: int = Field(description="Records that are stored.")
-    duplicate: bool = Field(description="The node had sent a batch of this id before: nothing was stored again.")
-    sequence: int = Field(description="Of the batch in the log.")
-    skipped: dict[str, int] = Field(description="Records by kind that are stored and that this version cannot use.")
-    rejected: list[Rejected] = Field(description="Of the JSON form: the records that were not stored.")
+    batch: Annotated[str, doc("The id of the batch.")]
+    accepted: Annotated[int, doc("Records that are stored.")]
+    duplicate: Annotated[bool, doc("The node had sent a batch of this id before: nothing was stored again.")]
+    sequence: Annotated[int, doc("The number of the batch in the log.")]
+    skipped: Annotated[dict[str, int], doc("Records by kind that are stored and that this version cannot use.")]
+    rejected: Annotated[list[RejectedRecord], doc("Of the JSON form: the records that were not stored.")]
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -64,7 +65,8 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 _HEADERS: list[dict[str, Any]] = [
-    {"name": "Faulthound-Node", "in": "header", "required": True, "schema": {"type": "string", "pattern": fields.NODE_PATTERN}},
+    {"name": "Faulthound-Node", "in": "header", "required": True, "schema": {"type": "string", "pattern": fields.NODE_PATTERN},
+     "description": "The node whose records these are."},
     {"name": "Faulthound-Batch", "in": "header", "schema": {"type": "string", "pattern": fields.BATCH_PATTERN},
      "description": "Required for a block: the same batch sent twice is stored once."},
     {"name": "Faulthound-Sent-At", "in": "header", "schema": {"type": "number"},
@@ -81,7 +83,6 @@ _BODY = {
 
 @router.post(
     "/v1/records",
-    operation_id="send_records",
     status_code=202,
     response_model=Accepted,
     responses=documented("too-large", "unsupported-media-type", "too-many-requests", "timeout"),
@@ -89,7 +90,7 @@ _BODY = {
 )
 async def send_records(request: Request, caller: Annotated[Caller, auth.INGEST]) -> Response:
     """Store a batch of records of one node: a block of an agent, or a JSON array by hand."""
-    service = of(request)
+    service = service_of(request)
     type = _content_type(request)
     envelope = _envelope(request, block=type == BLOCK_TYPE)
     auth.check_node(request, caller, envelope.node)
@@ -106,11 +107,11 @@ async def send_records(request: Request, caller: Annotated[Caller, auth.INGEST])
     except Broken as problem:
         raise Problem("invalid", str(problem)) from None
     except ClientDisconnect:
-        return Response(status_code=400)  # to nobody
+        return Response(status_code=400)  # the connection is lost
 
 
 async def _taken(service: Service, envelope: _Envelope, data: bytes, *, json: bool) -> Response:
-    rejected: list[dict[str, Any]] = []
+    rejected: list[RejectedRecord] = []
     if json:
         records, rejected = _parsed(data, envelope.node, service.settings.batch_records)
         data, inspected = block.encode(records, pack=True), Inspected(len(records))
@@ -119,14 +120,10 @@ async def _taken(service: Service, envelope: _Envelope, data: bytes, *, json: bo
     incoming = Incoming(envelope.node, envelope.batch, envelope.sent_at, now(), inspected.records, data)
     appended = await service.intake.store(incoming)
     service.metrics.took(inspected.records, len(data), duplicate=appended.duplicate)
-    answer = {
-        "batch": envelope.batch,
-        "accepted": 0 if appended.duplicate else inspected.records,
-        "duplicate": appended.duplicate,
-        "sequence": appended.sequence,
-        "skipped": inspected.skipped,
-        "rejected": rejected,
-    }
+    answer = Accepted(
+        batch=envelope.batch, accepted=0 if appended.duplicate else inspected.records, duplicate=appended.duplicate,
+        sequence=appended.sequence, skipped=inspected.skipped, rejected=rejected,
+    )  # fmt: skip
     return Response(msgspec.json.encode(answer), 202, media_type=JSON_TYPE)
 
 
@@ -134,11 +131,12 @@ def _content_type(request: Request) -> str:
     type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if type not in (BLOCK_TYPE, JSON_TYPE):
         raise Problem(
-            "unsupported-media-type", f"{type[:100]!a} is no form of records: send {BLOCK_TYPE} or {JSON_TYPE}"
+            "unsupported-media-type", f"{type[:100]!a} is no type for records: send {BLOCK_TYPE} or {JSON_TYPE}"
         )
     if (coding := request.headers.get("content-encoding", "identity").lower()) != "identity":
         raise Problem(
-            "unsupported-media-type", f"a body that is {coding[:100]!a} is not unpacked: a block packs itself"
+            "unsupported-media-type",
+            f"Content-Encoding {coding[:100]!a} is not supported: a block is compressed itself, send it without",
         )
     return type
 
@@ -165,7 +163,7 @@ def _bad_header(name: str, value: str, wanted: str) -> Problem:
     return Problem("invalid", f"header {name}: {detail}", errors=[{"pointer": name, "detail": detail}])
 
 
-def _parsed(data: bytes, node: str, most_records: int) -> tuple[list[Record], list[dict[str, Any]]]:
+def _parsed(data: bytes, node: str, most_records: int) -> tuple[list[Record], list[RejectedRecord]]:
     """Return the records of a JSON array, and which of its elements are none."""
     try:
         elements = msgspec.json.decode(data, type=list[msgspec.Raw])
@@ -174,20 +172,20 @@ def _parsed(data: bytes, node: str, most_records: int) -> tuple[list[Record], li
     if len(elements) > most_records:
         raise TooMuch(f"the batch has {len(elements):,} records and {most_records:,} are the most: send it in parts")
     records: list[Record] = []
-    rejected: list[dict[str, Any]] = []
+    rejected: list[RejectedRecord] = []
     for index, element in enumerate(elements):
         try:
             record = _decoder.decode(element)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
-            rejected.append({"index": index, "detail": str(error)[:300]})
+            rejected.append(RejectedRecord(index=index, detail=str(error)[:300]))
             continue
         placed_on = getattr(record, "nodes", ()) if record.__struct_config__.tag == "placement" else ()
         check_claims(index, str(record.__struct_config__.tag), record.node, placed_on, node)
         records.append(record if record.node else msgspec.structs.replace(record, node=node))
     if rejected and not records:
-        errors = [{"pointer": f"/{one['index']}", "detail": one["detail"]} for one in rejected[:MOST_ERRORS]]
+        errors = [{"pointer": f"/{one.index}", "detail": one.detail} for one in rejected[:MOST_ERRORS]]
         raise Problem(
-            "invalid", f"none of the {len(elements):,} records can be read: {rejected[0]['detail']}", errors=errors
+            "invalid", f"none of the {len(elements):,} records can be read: {rejected[0].detail}", errors=errors
         )
     return records, rejected
 
