@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
+from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Missing, Verdict
 from analyzers.model.window import Window
@@ -43,7 +44,7 @@ def left_out(already: Iterable[str], running: str, *, everything: bool) -> tuple
 def failed_analyzers(judged: Judged) -> Iterator[tuple[str, str]]:
     """Yield (analyzer, why) for those that ended with an exception: the judgement holds without them."""
     for claim in judged.claims:
-        if claim.get("fault_class") == "analyzer_failed" and claim.get("analyzer") not in judged.cut.unfinished:
+        if claim.get("fault_class") == ANALYZER_FAILED and claim.get("analyzer") not in judged.cut.unfinished:
             yield str(claim["analyzer"]), "; ".join(map(str, claim.get("missing", ())))
 
 

@@ -48,6 +48,7 @@ from analyzers.incidents.messages import (
     Received,
 )
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
+from analyzers.model.fault_classes import with_trait
 from analyzers.model.incident import Cut, Incident, Symptom
 from analyzers.model.verdict import Verdict
 from analyzers.verdict.digest import digest
@@ -328,7 +329,7 @@ def _judged(state: EngineState, event: Judged, now: float) -> Iterator[EngineIns
 def _is_early(verdict: Verdict, unanswered: int) -> bool:
     """Whether the second look may well say something else: nobody is named, or who has not answered is."""
     classes = {root.fault_class for root in verdict.roots}
-    return verdict.abstained or (unanswered > 0 and classes == {"no_dump"})
+    return verdict.abstained or (unanswered > 0 and bool(classes) and classes <= with_trait("no_dump"))
 
 
 def _close(

@@ -55,8 +55,7 @@ class Suspect:
 class Finding:
     """One claim. ``together``: all suspects are culprits; otherwise at least one of them is (a set to narrow).
 
-    ``fault_class`` is the analyzer's own word: never_entered, completion_lost, device_or_network, desync, deadlock, init,
-    process_gone, outside (hang); stuck_stack, same_stack (stacks); stopped, uninterruptible, gone (process); xid, … .
+    ``fault_class``: a row of ``fault_classes.py``.
     ``narrows``: the finding names nobody by itself but picks among another finding's set (a minority stack).
     ``scope``: ranks that the claim is about, suspects and victims alike; claims on disjoint scopes are separate roots.
     """

@@ -8,24 +8,11 @@ import msgspec
 
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.xids import action_for
+from analyzers.model.fault_classes import fault_class
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit
 from analyzers.verdict.correlate import Root
 
-# Classes whose proof is the machine's own record; a missing dump alone may be our own collection.
-_PROVEN = frozenset(
-    {"never_entered", "completion_lost", "init", "device_stuck", "stopped", "gone", "process_gone", "process_killed"}
-)
-_REASONS = {
-    "never_entered": "its own record shows that it stopped while its peers wait for it",
-    "init": "it never launched anything while its peers wait for it",
-    "completion_lost": "its own record misses what its peers prove has ended",
-    "device_stuck": "its device never started what its peers' devices are in",
-    "stopped": "its process is stopped",
-    "gone": "its process is gone",
-    "process_gone": "its process is gone",
-    "process_killed": "its process was killed",
-}
 _ENOUGH = 0.85
 NOT_PROVEN = "the proof is not enough to evict: look at these first"
 """Of a probe: nothing but its doubt holds it back, which the plan weighs. Any other reason is one that must be heard first."""
@@ -40,17 +27,6 @@ _BY_CAUSE = {
     "data": ("none", "the data is the cause: no machine is at fault"),
     "imbalance": ("none", "the work is uneven: no machine is at fault"),
     "unknown": ("probe", "what is missing would decide"),
-}
-_BY_CLASS = {
-    ("code", "exception_one_rank"): (
-        "reattempt",
-        "an exception in the code: run again; a repeat on the same node would point to it",
-    ),
-    ("code", "uneven_end"): (
-        "none",
-        "the ranks had not the same number of steps to do: the code is to end them together",
-    ),
-    ("platform", "stuck_together"): ("none", "the nodes were stuck together: no machine of the job is at fault"),
 }
 
 
@@ -84,8 +60,9 @@ def fitting(
         return _hardware(*machines[0], knowledge)
     if machines:
         return _look_first([entry for _, entry in machines])
-    cause, fault_class = roots[0].finding.cause, roots[0].finding.fault_class
-    kind, why = _BY_CLASS.get((cause, fault_class)) or _BY_CAUSE.get(cause, ("none", ""))
+    cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
+    advised = row.advice and cause == row.causes[0]
+    kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
     return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), why=why)
 
 
@@ -101,7 +78,7 @@ def _proven(root: Root, entry: Culprit) -> bool:
         root.certain
         and entry.probability >= _ENOUGH
         and entry.kind in ("node", "rank", "device")
-        and (root.finding.fault_class in _PROVEN or agreed)
+        and (bool(fault_class(root.finding.fault_class).proof) or agreed)
     )
 
 
@@ -132,9 +109,8 @@ def _reason(root: Root) -> str:
     """Say what makes this machine's guilt proof enough."""
     if root.narrowed:
         return "the dumps leave a few ranks open, and other evidence picks it from them"
-    if root.finding.fault_class in _REASONS:
-        return _REASONS[root.finding.fault_class]
-    return "independent kinds of evidence agree: " + " and ".join(sorted(root.families))
+    proof = fault_class(root.finding.fault_class).proof
+    return proof or "independent kinds of evidence agree: " + " and ".join(sorted(root.families))
 
 
 def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from analyzers.knowledge import Knowledge
+from analyzers.model.fault_classes import has
 from analyzers.model.finding import Evidence, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
@@ -127,8 +128,8 @@ def _nameable(root: Root, topology: Topology) -> bool:
     """A certain root is named; a set only while it still excludes somebody, and is small enough to probe."""
     if root.certain:
         return True
-    beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and root.finding.fault_class == "no_dump"
-    if root.finding.fault_class == "device_or_network":
+    beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and has(root.finding.fault_class, "no_dump")
+    if has(root.finding.fault_class, "any_size"):
         return True  # however large, the operation's members do contain the culprit
     limit = MOST_NOT_EXCLUDED if beside else max(MOST_SET_RANKS, len(topology.ranks) // 2)
     return len(root.ranks) <= limit
@@ -324,7 +325,7 @@ def _missing(
         root.finding
         for root in decision.roots
         if root.certain
-        and (not root.finding.together or (len(root.families) > 1 and root.finding.fault_class == "no_dump"))
+        and (not root.finding.together or (len(root.families) > 1 and has(root.finding.fault_class, "no_dump")))
     ]
     entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
     dumped = {dump.rank for dump in window.dumps}

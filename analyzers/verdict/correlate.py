@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
 from analyzers.model.topology import Topology
 
@@ -18,8 +19,6 @@ from analyzers.model.topology import Topology
 # table and a hardware event are independent of it.
 _SAME_EVENT: frozenset[Family] = frozenset({"waits", "stacks", "log"})
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "process", "hardware", "stacks")
-# A finding of these families is proof by itself; of these classes it only supports or stands where nothing else does.
-_WEAK_ALONE = ("uninterruptible", "same_stack")
 MOST_NOT_EXCLUDED = 8
 EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
 
@@ -69,14 +68,14 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     decision = Decision(findings=tuple(ordered))
     claims = [finding for finding in ordered if finding.suspects and not finding.narrows]
     narrowing = [finding for finding in ordered if finding.suspects and finding.narrows]
-    for finding in (f for f in claims if f.fault_class not in _WEAK_ALONE):
+    for finding in (f for f in claims if not has(f.fault_class, "supports")):
         _admit(decision, finding, topology)
-    for finding in (f for f in claims if f.fault_class in _WEAK_ALONE):
+    for finding in (f for f in claims if has(f.fault_class, "supports")):
         _support_or_stand(decision, finding, topology)
     for finding in narrowing:
         decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
     if not decision.roots and not _running(ordered):
-        alone = [finding for finding in narrowing if finding.fault_class != "no_stack"]
+        alone = [finding for finding in narrowing if not has(finding.fault_class, "no_stack")]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
@@ -84,7 +83,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
 
 
 def _running(findings: Iterable[Finding]) -> bool:
-    return any(finding.fault_class in ("running", "undecided") for finding in findings)
+    return any(has(finding.fault_class, "job_may_run") for finding in findings)
 
 
 def _split(finding: Finding) -> list[Root]:
@@ -213,7 +212,7 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
     """Let a finding that names nobody by itself pick among a set, or give the reason of a root that is certain."""
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
-    absence = finding.fault_class == "no_stack" and root.finding.fault_class != "never_entered"
+    absence = has(finding.fault_class, "no_stack") and not has(root.finding.fault_class, "stacks_add")
     if finding.family in root.families or absence:
         return root
     if not agreed:
@@ -252,7 +251,7 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
 
 def _widened(root: Root, finding: Finding) -> Root:
     """Two kinds of evidence that point apart leave a set that holds both."""
-    if root.finding.fault_class != "never_entered" or max(s.strength for s in finding.suspects) < EVEN_ODDS:
+    if not has(root.finding.fault_class, "stacks_add") or max(s.strength for s in finding.suspects) < EVEN_ODDS:
         return root
     proof = [(finding.analyzer, evidence) for suspect in finding.suspects for evidence in suspect.evidence[:2]]
     return replace(root, suspects=root.suspects + finding.suspects, support=root.support + tuple(proof))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from analyzers.model.fault_classes import has
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING
@@ -22,7 +23,6 @@ STORAGE_SECONDS = 600.0
 """Several ranks that stand in a checkpoint for so long: it is not the checkpoint that takes it, it is the file system."""
 LEFT = 0.9
 MOST_SHOWN = 4
-_DEVICE_WAITS = frozenset({"completion_lost", "device_stuck", "device_or_network"})
 
 
 def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Finding]:
@@ -49,7 +49,7 @@ def _in_files(finding: Finding) -> frozenset[int]:
 def _doubtful(finding: Finding) -> bool:
     """Whether a claim says no more than that others wait for a rank, or lost it."""
     of_waits = finding.symptom in ("hang", "crash") and finding.family not in ("log", "hardware")
-    return finding.cause == "machine" and of_waits and finding.fault_class != "stopped"
+    return finding.cause == "machine" and of_waits and not has(finding.fault_class, "own_state")
 
 
 def _left(finding: Finding, witness: Witness) -> dict[int, str]:
@@ -134,7 +134,7 @@ def _excuse(root: Root, witness: Witness, pauses: Pauses, looks: int | None) -> 
 
 def concerned(root: Root) -> tuple[int, ...]:
     """Return whom a root is about: its suspects' ranks, or all that stand alike where it names no rank."""
-    return tuple(sorted(root.ranks or (root.finding.scope if root.finding.fault_class == "same_stack" else ())))
+    return tuple(sorted(root.ranks or (root.finding.scope if has(root.finding.fault_class, "alike") else ())))
 
 
 def pause_of(rank: int, root: Root, witness: Witness, pauses: Pauses) -> Pause | None:
@@ -144,7 +144,7 @@ def pause_of(rank: int, root: Root, witness: Witness, pauses: Pauses) -> Pause |
     pause = pauses.seen(witness.looks(rank), witness.rows(rank), witness.helpers(rank))
     looks = witness.looks(rank)
     on_device = bool(looks) and looks[-1].duty.name == "waiting_device"
-    return None if on_device and root.finding.fault_class in _DEVICE_WAITS else pause
+    return None if on_device and has(root.finding.fault_class, "on_device") else pause
 
 
 def _stuck_in_files(found: dict[int, Pause], age: float | None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzers.model.fault_classes import has
 from analyzers.model.frames import normal
 from analyzers.model.processes import in_files
 from analyzers.model.standings import WAITING, Look
@@ -83,11 +84,11 @@ class Restraint:
             )
         if (self.looks or 0) < 2:
             return f"rank {rank} was seen once: {next_look(self.looks)}, and that decides whether it moves"
-        if root.finding.fault_class == "gone":
+        if has(root.finding.fault_class, "while_absent"):
             return None if self.witness.absent(rank) else f"the process of rank {rank} ended within seconds of others"
         if self._record_is_old(rank):
             return f"the flight recorder of rank {rank} is older than the others': what it lacks may have come since"
-        if root.finding.fault_class == "init" and "process" not in root.families:
+        if has(root.finding.fault_class, "may_start") and "process" not in root.families:
             return f"rank {rank} has never launched anything: it may still be starting, look at what it does"
         if (
             root.finding.analyzer == "ras"

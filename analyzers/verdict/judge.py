@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzers import diagnosis
 from analyzers.knowledge import Knowledge
+from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
 from analyzers.model.frames import Rules
 from analyzers.model.topology import Topology
@@ -123,6 +124,6 @@ def failed(name: str, why: str) -> Finding:
         family="log",
         symptom="unknown",
         cause="unknown",
-        fault_class="analyzer_failed",
+        fault_class=ANALYZER_FAILED,
         missing=(f"analyzer {name} failed ({why}): its evidence is not in this verdict",),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
+from analyzers.model.fault_classes import in_words
 from analyzers.model.verdict import Action, Culprit, Verdict
 from service.reports.hostlists import fold_hosts, parse_ranks, ranks_for_people
 from service.reports.instants import moment
@@ -27,22 +28,6 @@ _DEEDS = {  # symptom → what one culprit does, what several do
     "crash": ("brought the job down", "brought the job down"),
     "numeric": ("corrupts the job's numbers", "corrupt the job's numbers"),
     "hardware": ("shows a hardware fault", "show hardware faults"),
-}
-
-CLASSES = {
-    "never_entered": "it never entered the operation that its peers wait in",
-    "completion_lost": "its peers' records prove that its device finished, its own record does not",
-    "device_or_network": "every member entered the operation and nobody finished it",
-    "desync": "the members did not all call the same operation",
-    "deadlock": "the ranks wait for one another in a circle",
-    "init": "a communicator never formed",
-    "process_gone": "its process is gone",
-    "outside": "it waits outside of any collective",
-    "stuck_stack": "its stack differs from its peers' and stays",
-    "same_stack": "every rank shows the same stack",
-    "stopped": "its process is stopped",
-    "uninterruptible": "its process sleeps in the kernel and cannot be interrupted",
-    "gone": "its process is gone",
 }
 
 _RECORDER = "the job needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from its start"
@@ -205,7 +190,7 @@ def calibration(verdict: Verdict) -> str:
 def fault(verdict: Verdict, root: str) -> str:
     """Return the fault class of a root in words, empty where there is none."""
     found = next((known.fault_class for known in verdict.roots if known.root == root), "")
-    return CLASSES.get(found, found.replace("_", " "))
+    return in_words(found)
 
 
 def waiting(verdict: Verdict) -> str:

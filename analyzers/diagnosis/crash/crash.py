@@ -121,10 +121,10 @@ def _older_than(own: Sequence[Failure], events: Sequence[LogEvent], seconds: flo
     return first is not None and any(at < first - seconds for at in mine)
 
 
-def _outside(scene: Scene, events: Sequence[LogEvent], name: str, strength: float, why: str) -> Finding:
+def _outside(scene: Scene, events: Sequence[LogEvent], fault_class: str, strength: float, why: str) -> Finding:
     shown = tuple(evidence_of(event) for event in events[:3])
     suspect = Suspect(kind="platform", strength=strength, why=why, evidence=shown)
-    return _finding(scene, "platform", name, (suspect,), [], evidence=shown)
+    return _finding(scene, "platform", fault_class, (suspect,), [], evidence=shown)
 
 
 def _node_failure(scene: Scene, events: Sequence[LogEvent]) -> Finding:
@@ -248,7 +248,7 @@ def _peers(scene: Scene, group: Sequence[Failure]) -> tuple[Evidence, ...]:
 
 
 def _finding(
-    scene: Scene, cause: Any, name: str, suspects: tuple[Suspect, ...], group: Sequence[Failure], *,
+    scene: Scene, cause: Any, fault_class: str, suspects: tuple[Suspect, ...], group: Sequence[Failure], *,
     evidence: tuple[Evidence, ...] = (), missing: tuple[str, ...] = (),
 ) -> Finding:  # fmt: skip
     guilty = {failure.rank for failure in group}
@@ -258,7 +258,7 @@ def _finding(
     earliest = earliest or next((failure.event for failure in group), None)
     own = [failure.event.at for failure in group if failure.event is not None and failure.event.at is not None]
     return Finding(
-        analyzer="crash", family="log", symptom="crash", cause=cause, fault_class=name, suspects=suspects,
+        analyzer="crash", family="log", symptom="crash", cause=cause, fault_class=fault_class, suspects=suspects,
         together=len(suspects) > 1, scope=scene.expected, onset=min(own) if own else (earliest.at if earliest else None),
         first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(failure.rank for failure in victims if failure.rank is not None)),

@@ -35,15 +35,15 @@ def findings(
     timed_out = bool(waiting) or any(event.timeout_ms for event in echoes)
     named = sorted(set(behind) | set(stuck) | barrier)
     suspects = [_named(rank, behind.get(rank), stuck.get(rank), echoes, topology) for rank in named]
-    name = "never_entered" if suspects else "silent"
+    fault_class = "never_entered"
     if not suspects:
         suspects = _silent(failures, expected, topology, timed_out=timed_out)
-        name = "never_entered" if timed_out else "process_gone"
+        fault_class = "never_entered" if timed_out else "process_gone"
     complaining = {failure.rank for failure in failures if failure.kind == "echo" and failure.rank is not None}
     earliest = min((event for event in echoes if event.at is not None), key=lambda event: event.at or 0.0, default=None)
     yield Finding(
         analyzer="crash", family="waits", symptom="hang" if timed_out else "crash",
-        cause="machine" if suspects else "unknown", fault_class=name if suspects else "echoes_only",
+        cause="machine" if suspects else "unknown", fault_class=fault_class if suspects else "echoes_only",
         suspects=tuple(suspects), narrows=True, scope=expected, onset=earliest.at if earliest else None,
         first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(complaining - {rank for suspect in suspects for rank in suspect.ranks})),

@@ -140,12 +140,12 @@ class Claims:
         else:
             by_class: dict[str, list[int]] = {}
             for rank in ranks:
-                by_class.setdefault(self._class_of(rank), []).append(rank)
+                by_class.setdefault(self._fault_class_of(rank), []).append(rank)
             for fault_class, members in by_class.items():
                 suspects = tuple(self._suspect(rank, fault_class, most) for rank in members)
                 yield self._finding("machine", fault_class, suspects, tuple(members), together=True)
 
-    def _class_of(self, rank: int) -> str:
+    def _fault_class_of(self, rank: int) -> str:
         progress = self.situation.progress
         if progress.lost_counts.get(rank, 0):
             return "completion_lost"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzers.knowledge.convictions import Ladder
+from analyzers.model.fault_classes import with_trait
 from analyzers.remediation.ladder.job_history import JobAttempt, JobHistory, JobLayout, RungKind, TriedRung
 
-EVERYWHERE = frozenset({"exception_all_ranks"})
+EVERYWHERE = with_trait("everywhere")
 """Fault classes of an exception in the user's code on every rank."""
 RESTARTS = frozenset({"evict", "reattempt", "rollback"})
 

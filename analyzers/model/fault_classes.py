@@ -1,0 +1,236 @@
+"""Every fault class in one table: who claims it, which causes it may have, its words, and the strongest action it allows.
+
+Whatever treats a class specially reads it here. A new class is one row, and one row of docs/analyzers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from analyzers.model.finding import Cause
+
+ActionKind = Literal[
+    "none", "probe", "reattempt", "restart_job", "rollback", "reset_gpu", "reboot_node", "evict"
+]  # the weakest first
+Trait = Literal[
+    "job_may_run",  # the job runs, or may run: a claim that only supports others does not stand beside it
+    "supports",  # it supports other claims, and stands by itself only where there is none
+    "no_dump",  # it rests on a missing dump alone
+    "no_stack",  # it rests on a missing stack alone
+    "own_state",  # the process's own state says it: that the rank waits for files or has left is no excuse
+    "on_device",  # the rank waits for its device: what its host does meanwhile is no excuse
+    "alike",  # without named ranks it is about all ranks that stand alike
+    "any_size",  # the set of suspects is named, however large
+    "stacks_add",  # stacks that point at other ranks widen the set of suspects
+    "while_absent",  # a live rank that has a process again is not evicted for it
+    "may_start",  # a live rank may still be starting: only its process's state evicts it
+    "everywhere",  # every rank failed alike: the code of this version is broken
+]
+
+ANALYZER_FAILED = "analyzer_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultClass:
+    """One row. A ``name`` with * stands for all that fit it, and {} in ``words`` for what * stands for.
+
+    ``claimed_by``: the analyzers that claim it; "verdict": it is made while their claims are weighed.
+    ``causes``: the causes that a claim of this class may have.
+    ``strongest``: the strongest action that it leads to with no other evidence; of an event of a device, the strongest that
+    the table of hardware events may ask for (``analyzers/knowledge/xid.toml``).
+    ``words``: what happened, as a sentence goes on after the rank's name and a colon.
+    ``proof``: why its evidence alone is enough to evict, as a sentence goes on; empty: it is not.
+    ``advice``: why ``strongest`` is the action where the first of ``causes`` is the cause; empty: the cause decides.
+    """
+
+    name: str
+    claimed_by: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    strongest: ActionKind
+    words: str
+    proof: str = ""
+    advice: str = ""
+    traits: tuple[Trait, ...] = ()
+
+
+def _hang() -> Iterator[FaultClass]:
+    yield FaultClass(
+        "never_entered", ("hang", "ras", "crash"), ("machine", "unknown"), "evict",
+        "it never entered the operation that its peers wait in",
+        proof="its own record shows that it stopped while its peers wait for it", traits=("stacks_add",),
+    )  # fmt: skip
+    yield FaultClass(
+        "completion_lost", ("hang",), ("machine",), "evict",
+        "its peers' records prove that its device finished, its own record does not",
+        proof="its own record misses what its peers prove has ended", traits=("on_device",),
+    )  # fmt: skip
+    yield FaultClass(
+        "device_stuck", ("hang",), ("machine",), "evict", "its device never started what its peers' devices are in",
+        proof="its device never started what its peers' devices are in", traits=("on_device",),
+    )  # fmt: skip
+    yield FaultClass(
+        "init", ("hang", "stacks"), ("machine", "unknown"), "evict", "a communicator never formed",
+        proof="it never launched anything while its peers wait for it", traits=("may_start",),
+    )  # fmt: skip
+    yield FaultClass(
+        "no_dump", ("hang",), ("machine", "unknown"), "probe", "its peers wait for it, and it left no dump",
+        traits=("no_dump",),
+    )  # fmt: skip
+    yield FaultClass(
+        "device_or_network", ("hang",), ("unknown", "network"), "probe",
+        "every member entered the operation and none finished it", traits=("on_device", "any_size"),
+    )  # fmt: skip
+    yield FaultClass(
+        "desync", ("hang", "stacks"), ("code", "unknown"), "rollback", "the members did not all call the same operation"
+    )
+    yield FaultClass(
+        "deadlock", ("hang",), ("code", "unknown"), "rollback", "the ranks wait for one another in a circle"
+    )
+    yield FaultClass("outside", ("hang", "verdict"), ("unknown",), "probe", "it waits outside of any collective")
+    yield FaultClass("running", ("hang",), ("none",), "none", "the job is running", traits=("job_may_run",))
+    yield FaultClass(
+        "undecided", ("hang",), ("unknown",), "none", "the job may be running or hang", traits=("job_may_run",)
+    )
+
+
+def _processes_and_stacks() -> Iterator[FaultClass]:
+    yield FaultClass(
+        "stopped", ("process",), ("machine",), "evict", "its process is stopped",
+        proof="its process is stopped", traits=("own_state",),
+    )  # fmt: skip
+    yield FaultClass(
+        "gone", ("process",), ("machine",), "evict", "its process is gone",
+        proof="its process is gone", traits=("while_absent",),
+    )  # fmt: skip
+    yield FaultClass(
+        "process_gone", ("ras", "crash"), ("machine",), "evict", "its process is gone", proof="its process is gone"
+    )
+    yield FaultClass(
+        "uninterruptible", ("process",), ("machine", "storage"), "probe",
+        "its process sleeps in the kernel and cannot be interrupted", traits=("supports",),
+    )  # fmt: skip
+    yield FaultClass(
+        "same_stack", ("stacks",), ("code", "storage", "data"), "rollback", "every rank shows the same stack",
+        traits=("supports", "alike"),
+    )  # fmt: skip
+    yield FaultClass(
+        "stuck_stack", ("stacks",), ("machine", "code"), "rollback", "its stack differs from its peers' and stays"
+    )
+    yield FaultClass("stuck_*", ("stacks",), ("machine", "code"), "rollback", "its stack differs from its peers': {}")
+    yield FaultClass(
+        "no_stack", ("stacks",), ("machine",), "probe", "it gave no stack while its peers did", traits=("no_stack",)
+    )
+    yield FaultClass("outlier_group", ("stacks",), ("machine",), "probe", "its group waits elsewhere than the others")
+
+
+def _crash() -> Iterator[FaultClass]:
+    by = ("crash",)
+    yield FaultClass("preempted", by, ("platform",), "restart_job", "the scheduler took the job's place")
+    yield FaultClass("time_limit", by, ("platform",), "restart_job", "the job reached its time limit")
+    yield FaultClass("terminated", by, ("platform",), "restart_job", "every process was asked to end")
+    yield FaultClass(
+        "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
+        advice="the ranks had not the same number of steps to do: the code is to end them together",
+    )  # fmt: skip
+    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
+    yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
+    yield FaultClass("devices_absent", by, ("platform",), "restart_job", "no rank found a working GPU")
+    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device, on this rank alone")
+    yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
+    yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
+    yield FaultClass("device_memory", by, ("imbalance",), "none", "its share did not fit its GPU")
+    yield FaultClass("device_memory_all_ranks", by, ("code",), "rollback", "no rank's share fits its GPU")
+    yield FaultClass("host_oom", by, ("code",), "rollback", "the host's memory ran out")
+    yield FaultClass(
+        "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
+        advice="an exception in the code: run again; a repeat on the same node would point to it",
+    )  # fmt: skip
+    yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
+    yield FaultClass(
+        "exception_all_ranks", by, ("code", "storage", "data"), "rollback", "every rank raised the same exception",
+        traits=("everywhere",),
+    )  # fmt: skip
+    yield FaultClass(
+        "process_killed", by, ("machine",), "evict", "its process was killed", proof="its process was killed"
+    )
+    yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
+    yield FaultClass("process_crashed", by, ("machine",), "probe", "its process crashed in native code")
+    yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
+    yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
+    yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
+    yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log says why")
+    yield FaultClass("transport_failed", by, ("network",), "probe", "its network card gave up on a peer")
+    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log says why")
+    yield FaultClass(
+        "not_a_number", ("crash", "numeric"), ("unknown", "code"), "rollback", "a value that is not a number"
+    )
+    yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
+
+
+def _hardware() -> Iterator[FaultClass]:
+    by = ("hardware",)
+    yield FaultClass("xid_*", by, ("machine",), "evict", "Xid {}")
+    yield FaultClass("sxid_*", by, ("machine",), "reboot_node", "SXid {}")
+    yield FaultClass("nvlink5_*", by, ("machine",), "evict", "an NVLink error, Xid {}")
+    yield FaultClass("nvlink_74_*", by, ("machine",), "reset_gpu", "an NVLink error, Xid 74: {}")
+    yield FaultClass("nvlink_fatal_node", by, ("machine",), "reboot_node", "links of several GPUs of the node failed")
+    yield FaultClass("nvlink_fatal_many", by, ("network",), "probe", "links of GPUs on several nodes failed together")
+    yield FaultClass("nvlink_origin_unseen", by, ("unknown",), "none", "GPUs report a failed link and no log shows it")
+    yield FaultClass("ecc_dbe*", by, ("machine",), "evict", "an uncorrectable memory error of its GPU")
+    yield FaultClass("off_bus_many", by, ("machine",), "reboot_node", "several GPUs of the node left the bus together")
+    yield FaultClass("out_of_time", by, ("none",), "none", "an event of another time")
+    yield FaultClass("soft_lockup", by, ("machine",), "reboot_node", "a processor was stuck in the kernel")
+    yield FaultClass("machine_check", by, ("machine",), "evict", "an uncorrected hardware error of the host")
+    yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
+    yield FaultClass("disk_error", by, ("machine",), "probe", "a disk or a local file system failed")
+    yield FaultClass("pcie_fatal", by, ("machine",), "reboot_node", "a fatal PCIe error")
+    yield FaultClass("pcie_nonfatal", by, ("machine",), "probe", "an uncorrected PCIe error")
+    yield FaultClass("hung_task", by, ("machine",), "probe", "a process was blocked in the kernel")
+    yield FaultClass("hung_task_storage", by, ("storage",), "none", "a process was blocked in a file system")
+    yield FaultClass("storage_unreachable", by, ("storage",), "none", "a file server stopped answering")
+    yield FaultClass(
+        "stuck_together", by, ("platform",), "none", "processes of several nodes were stuck at one time",
+        advice="the nodes were stuck together: no machine of the job is at fault",
+    )  # fmt: skip
+    yield FaultClass("oom_kill", by, ("code",), "rollback", "the kernel killed a process for memory")
+    yield FaultClass("segfault", by, ("code",), "rollback", "a process of the job crashed")
+    yield FaultClass("nic_health", by, ("network",), "probe", "the network card reports itself unhealthy")
+    yield FaultClass("nic_cable", by, ("network",), "probe", "a network port reports a cable or module error")
+    yield FaultClass("link_flapping", by, ("network",), "probe", "a network port went down again and again")
+    yield FaultClass("switch_flapping", by, ("network",), "probe", "ports of several nodes went down together")
+
+
+def _weighing() -> Iterator[FaultClass]:
+    yield FaultClass("pause_*", ("verdict",), ("none", "code"), "none", "a pause: {}")
+    yield FaultClass(ANALYZER_FAILED, ("verdict",), ("unknown",), "none", "an analyzer failed: its evidence is missing")
+
+
+FAULT_CLASSES: tuple[FaultClass, ...] = (*_hang(), *_processes_and_stacks(), *_crash(), *_hardware(), *_weighing())
+_EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}
+_PREFIXES = sorted((row for row in FAULT_CLASSES if "*" in row.name), key=lambda row: -len(row.name))
+
+
+@cache
+def fault_class(name: str) -> FaultClass:
+    """Return the row of a class: its own, else that of the longest prefix; a class of no row allows nothing by itself."""
+    found = _EXACT.get(name) or next((row for row in _PREFIXES if name.startswith(row.name[:-1])), None)
+    return found or FaultClass(name, (), (), "none", name.replace("_", " "))
+
+
+def has(name: str, trait: Trait) -> bool:
+    """Return whether a class has a trait."""
+    return trait in fault_class(name).traits
+
+
+def with_trait(trait: Trait) -> frozenset[str]:
+    """Return the names of the classes that have a trait."""
+    return frozenset(row.name for row in FAULT_CLASSES if trait in row.traits)
+
+
+def in_words(name: str) -> str:
+    """Say what happened, for people; a class of no row says its own name."""
+    row = fault_class(name)
+    return row.words.format(name.removeprefix(row.name[:-1]).replace("_", " ")) if "*" in row.name else row.words
