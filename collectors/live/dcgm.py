@@ -1,4 +1,4 @@
-"""GPUs as dcgm-exporter shows them, where one runs on the node: tensor activity and what else NVML does not have."""
+"""GPUs by dcgm-exporter, where it runs on the node: tensor activity and other values that NVML does not have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
 URL = "http://127.0.0.1:9400/metrics"
-TIMEOUT_SECONDS = 5.0  # for the whole answer, however slowly it drips
+TIMEOUT_SECONDS = 5.0  # for the whole answer
 BODY_BYTES = 8 << 20  # eight GPUs with all metrics on give some 200 KB
 CHUNK_BYTES = 1 << 16
 DEVICES_SECONDS = 3600.0
@@ -27,33 +27,32 @@ DEVICES_SECONDS = 3600.0
 
 @collector(
     "dcgm",
-    gives="GPUs by dcgm-exporter: tensor and memory activity, PCIe and NVLink traffic, what its configuration adds",
+    gives="GPUs by dcgm-exporter: tensor and memory activity, PCIe and NVLink traffic, and its configured metrics",
     every_seconds=30.0,  # the exporter itself asks the GPUs every 30 seconds
     limit_seconds=10.0,
 )
 class DcgmCollector:
-    """Scrapes the exporter at every run; keeps only which GPUs it has told of."""
+    """Scrapes the exporter at every run; keeps only the GPUs that it has reported."""
 
     def __init__(self, host: Host) -> None:
-        """Take the options; nothing is asked yet."""
+        """Take the options."""
         self._clock = host.clock
         self._url = str(host.option("dcgm", "url", URL))
         self._timeout_seconds = float(host.option("dcgm", "timeout_seconds", TIMEOUT_SECONDS))
-        self._told: tuple[Device, ...] = ()
-        self._told_at = float("-inf")
+        self._reported: tuple[Device, ...] = ()
+        self._reported_at = float("-inf")
 
-    def __call__(self, asked: Request | None) -> Iterator[Yielded]:
+    def __call__(self, _request: Request | None) -> Iterator[Yielded]:
         """Yield the values of one scrape, and the GPUs' names at the start, on change and hourly."""
-        del asked  # it answers no command of its own
         now = self._clock.monotonic()
         body = scrape(self._url, self._timeout_seconds)
         series = gather(body.decode(errors="replace").split("\n"))
         if not series.tables:
             raise NothingToCollect(f"{self._url} answers, and none of its metrics is DCGM's")
-        # The exporter may give its pod's name as the node's: the agent knows better.
+        # The exporter may give its pod's name as the node's: the agent fills in its own.
         devices = tuple(msgspec.structs.replace(device, node=None, source=self._url) for device in series.devices)
-        if devices != self._told or now - self._told_at >= DEVICES_SECONDS:
-            self._told, self._told_at = devices, now
+        if devices != self._reported or now - self._reported_at >= DEVICES_SECONDS:
+            self._reported, self._reported_at = devices, now
             yield from devices
         yield from (_readings(table) for table in series.tables if table.cells)
 
@@ -63,8 +62,8 @@ def _readings(table: Table) -> Readings:
 
 
 def scrape(url: str, timeout_seconds: float) -> bytes:
-    """Return what the exporter says; NothingToCollect where nobody listens, OSError where it fails."""
-    from http.client import HTTPException  # brings the TLS library: not into every process that knows this collector
+    """Return the exporter's answer; raise NothingToCollect where no process listens, OSError where it fails."""
+    from http.client import HTTPException  # imports the TLS library, which few processes need
 
     address = urlsplit(url)
     if address.scheme not in ("http", "https") or not address.hostname:
@@ -78,7 +77,7 @@ def scrape(url: str, timeout_seconds: float) -> bytes:
             raise OSError(f"{url} answers {answer.status} {answer.reason[:100]}, not 200")
         return _body(answer, url, deadline)
     except ConnectionRefusedError as error:
-        raise NothingToCollect(f"nobody listens at {url}: no dcgm-exporter on this node") from error
+        raise NothingToCollect(f"no process listens at {url}: no dcgm-exporter on this node") from error
     except HTTPException as error:
         raise OSError(f"{url} answers no HTTP: {type(error).__name__}") from error
     finally:

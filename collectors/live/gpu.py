@@ -1,11 +1,11 @@
-"""GPUs as the driver's library shows them: what they do, what they count, whether they still answer.
+"""GPUs by the driver's library: gauges, counters, and whether they still answer.
 
-The library is held open, for opening it takes long. A reset of a GPU (``nvidia-smi --gpu-reset``) needs it closed: stop
-the agent for that.
+The library stays open, because opening it takes long. A reset of a GPU (``nvidia-smi --gpu-reset``) needs it closed: stop the
+agent for that.
 
-A call may never return. Then the agent ends this process, and the next one would hang at the same GPU. So the first run
-of a process, and each that asks for all names anew, says through the cursor whom it asks: where a process finds that its
-predecessor ended at a GPU, it leaves that one out for ten minutes.
+A call may never return. The agent then kills this process, and the next one would hang at the same GPU. So the first run of
+a process, and each that reads all names anew, keeps in the cursor which GPU it is asking. A process whose predecessor ended
+at a GPU leaves that GPU out for ten minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collectors.live.sources.nvml_values import COUNTER_METRICS, GAUGE_METRICS, 
 from collectors.records import DeviceState, KernelEvent
 
 DEVICES_SECONDS = 3600.0
-RETRY_SECONDS = 600.0  # after which a GPU that a process hung at is asked again: at worst it costs another process
+RETRY_SECONDS = 600.0  # after which a GPU at which a process hung is asked again: at worst another process hangs
 LINKS_SECONDS = 60.0  # an NVLink is a device of its own, and a node has up to 144
 EVENTS_LIMIT = 1000  # of one run
 EVENTS_WAIT_MS = 1
@@ -37,20 +37,19 @@ SOURCE = "nvml"
     own_process=True,
 )
 class GpuCollector:
-    """Reads every GPU at every run; keeps the library, the handles and the GPUs' names between runs."""
+    """Reads every GPU at every run; keeps library, handles and names between runs."""
 
     def __init__(self, host: Host) -> None:
-        """Load nothing yet: the driver's library enters the process at the first run."""
+        """Load nothing yet: the first run loads the driver's library."""
         self._host = host
         self._nvml: Nvml | None = None
         self._gpus: list[Gpu] = []
-        self._avoided: set[int] = set()  # by number: where the process before this one never came back from
+        self._avoided: set[int] = set()  # indices of GPUs at which an earlier process hung
         self._events: Any = None
         self._devices_at = self._links_at = float("-inf")
 
-    def __call__(self, asked: Request | None) -> Iterator[Yielded]:
+    def __call__(self, _request: Request | None) -> Iterator[Yielded]:
         """Yield the GPUs' names where due, then their values, states, processes and Xids."""
-        del asked  # it answers no command of its own
         now = self._host.clock.monotonic()
         if self._nvml is None:
             self._nvml = Nvml(self._host.option("gpu", "library", None))
@@ -58,9 +57,9 @@ class GpuCollector:
         try:
             yield from self._run(self._nvml, now)
         except self._nvml.api.NVMLError as error:
-            said = self._nvml.words(error.value)
+            text = self._nvml.words(error.value)
             self._close()
-            raise RuntimeError(f"NVML fails as a whole: {said}; the next run starts it anew") from error
+            raise RuntimeError(f"NVML fails as a whole: {text}; the next run starts it anew") from error
 
     def _run(self, nvml: Nvml, now: float) -> Iterator[Yielded]:
         careful = now - self._devices_at >= (RETRY_SECONDS if self._avoided else DEVICES_SECONDS)
@@ -78,12 +77,12 @@ class GpuCollector:
         if not self._gpus:
             self._resume()
         else:
-            self._avoided.clear()  # they have had their time
+            self._avoided.clear()  # the retry is due
         known, count = self._gpus, nvml.count()
         if not count and not known:
             self._close()
             raise NothingToCollect("the NVIDIA driver knows no GPU")
-        naming, states = GpuNames.of(nvml, known, self._host.roots.proc), {gpu.id: gpu.state for gpu in known}
+        naming, states = GpuNames.read(nvml, known, self._host.roots.proc), {gpu.id: gpu.state for gpu in known}
         gpus = []
         for index in range(count):
             if index in self._avoided:
@@ -103,17 +102,17 @@ class GpuCollector:
     def _gone(self, known: list[Gpu]) -> Iterator[DeviceState]:
         here = {gpu.id for gpu in self._gpus}
         for gone in (gpu for gpu in known if gpu.id not in here):
-            text = "it was here since this boot, and the driver no longer enumerates it"
+            text = "the driver enumerated it earlier in this boot and no longer does"
             yield DeviceState(source=SOURCE, device=gone.id, index=gone.index, pci=gone.pci, state="absent", text=text)
 
     def _cursor(self, asking: int | None = None) -> Cursor:
-        """Keep the GPUs' names for a time when they say none, and who is being asked."""
+        """Keep the GPUs' names for a time when they cannot be read, and which GPU is being asked."""
         names = [[gpu.index, gpu.id, gpu.pci] for gpu in self._gpus]
         value = {"boot_id": self._host.boot_id, "gpus": names, "asking": asking, "avoided": sorted(self._avoided)}
         return Cursor(value)
 
     def _resume(self) -> None:
-        """Take up the names from before a restart, and who did not answer then, if that was in this boot."""
+        """Take the names from before a restart, and the GPU that did not answer then, if it was in this boot."""
         kept = self._host.cursor("gpu")
         if not isinstance(kept, dict) or kept.get("boot_id") is None or kept["boot_id"] != self._host.boot_id:
             return
@@ -147,18 +146,18 @@ class GpuCollector:
             yield self._cursor()
         yield from _tables([gpu.id for gpu in self._gpus], rows, links, processes)
         if unusable == len(self._gpus):
-            self._close()  # the driver went away or was exchanged: the next run begins anew
+            self._close()  # the driver was unloaded or exchanged: the next run begins anew
 
     def _state(self, gpu: Gpu, state: str, text: str) -> Iterator[Yielded]:
         if state == gpu.state:
             return
         if state == "ok" and gpu.state:
-            self._devices_at = float("-inf")  # it came back, perhaps as another: ask for all names at the next run
+            self._devices_at = float("-inf")  # it answers again, perhaps as another GPU: read all names at the next run
         gpu.state = state
         yield DeviceState(source=SOURCE, device=gpu.id, index=gpu.index, pci=gpu.pci, state=state, text=text)
 
     def _listen(self, nvml: Nvml) -> None:
-        """Ask the driver to keep the Xids of every GPU that has a handle; a driver may refuse, the kernel's log remains."""
+        """Ask the driver to queue the Xids of every GPU that has a handle; where it refuses, the kernel's log has them."""
         if self._events is not None:
             return
         xid = nvml.constant("nvmlEventTypeXidCriticalError")
@@ -175,7 +174,7 @@ class GpuCollector:
             try:
                 event = nvml.api.nvmlEventSetWait(self._events, EVENTS_WAIT_MS)
             except nvml.api.NVMLError:
-                return  # most often a timeout: there is no further event
+                return  # a timeout, usually: no further event
             if event.eventType != nvml.constant("nvmlEventTypeXidCriticalError"):
                 continue
             gpu = by_handle.get(_address(event.device), Gpu(-1))
@@ -197,13 +196,13 @@ class GpuCollector:
 
 
 def _processes(asking: DeviceCalls) -> Sequence[Any]:
-    # By the name of each form: the bindings' own choice of one raises no NVMLError where the driver is older than they.
+    # By name: with a driver older than the bindings, their own choice of a form fails without an NVMLError.
     forms = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
     return next((found for form in forms if (found := asking.call(form)) is not None), ())
 
 
 def _address(handle: Any) -> int | None:
-    """Return where a handle points: two handles of one GPU are two objects."""
+    """Return a handle's address: two handles of one GPU are two objects."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
@@ -213,7 +212,7 @@ def _tables(
     links: dict[str, list[int | None]],
     processes: dict[str, int | None],
 ) -> Iterator[Readings]:
-    """Give gauges and counters apart; a GPU that did not answer keeps its row, without values."""
+    """Yield gauges and counters separately; a GPU that did not answer has a row without values."""
     gauges = [[row.get(metric) for metric in GAUGE_METRICS] for row in rows]
     yield Readings("gpu", devices, GAUGE_METRICS, gauges, "<f4")
     counters = [[row.get(metric) for metric in COUNTER_METRICS] for row in rows]

@@ -1,8 +1,8 @@
-"""What NCCL Inspector writes beside the job: operations from its log files as they grow, means from its Prometheus files.
+"""The output of NCCL Inspector: operations from its log files as they grow, means from its Prometheus files.
 
-A training process's own log is the one that it has open, whatever its container calls the folder, so that of a folder
-that all nodes share each agent reads its node's part. Where there are more operations than are worth sending, those
-stay whose sequence a power of two divides: the same ones on every rank.
+A training process's own log is the one that it has open, whatever path its container uses: of a folder that all nodes share
+each agent reads its node's part. Where there are too many operations to send, those whose sequence number a power of two
+divides are kept: the same ones on every rank.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from collectors.records import Record, Unread
 
 FILE_BYTES = 2 << 20  # of one process's log in one run: some 5,000 operations
 RUN_BYTES = 16 << 20
-BEHIND_BYTES = 2 << 20  # what is older than the newest so many bytes is not worth the reading
+BEHIND_BYTES = 2 << 20  # beyond so many unread bytes only the newest are read
 MOST_OPERATIONS = 250  # sent of one process in one run
 MOST_FOLDERS = 64
 MOST_SERIES_FILES = 64  # of one folder
-MOST_NAMES = 65_536  # looked at in one folder
+MOST_NAMES = 65_536  # read in one folder
 SERIES_BYTES = 1 << 20  # of one file
 MOST_CELLS = 100_000  # of one file: series times metrics; a node's plugin writes some thousand
-SERIES_SECONDS = 300.0  # an older file's job has ended; the plugin writes every 30 s at least
+SERIES_SECONDS = 300.0  # a file that is older is of a job that has ended; the plugin writes every 30 s at least
 LABEL = "NCCL_INSPECTOR_DUMP_DIR"
 DEFAULT_FOLDER = "nccl-inspector"  # -<Slurm's job id> or -unknown-jobid, in the process's folder
 SUFFIXES = (".log", ".jsonl", ".json")
@@ -49,7 +49,7 @@ class Inspector:
         self.owners: dict[str, TrainingProcess] = {}  # by key of the file
 
     def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
-        """Yield what was written since the last run."""
+        """Yield the operations and means since the last run."""
         self.tails.resume(self.host.cursor("inspector"))
         files = self._logs()
         folders = self._folders()
@@ -59,7 +59,7 @@ class Inspector:
             yield from self._timings(chunk)
             yield Cursor(self.tails.cursor())
         if (cursor := self.tails.cursor()) != self.host.cursor("inspector"):
-            yield Cursor(cursor)  # a file was truncated, and nothing has been written to it since
+            yield Cursor(cursor)  # a file was truncated, and has no new line
         for key in self.owners.keys() - self.tails.files.keys():
             del self.owners[key]
         yield from self._means(folders)
@@ -77,13 +77,12 @@ class Inspector:
         return found
 
     def _folders(self) -> list[Path]:
-        told = [
-            self.host.roots.files / str(folder).lstrip("/") for folder in self.host.option("inspector", "folders", ())
-        ]
+        option = self.host.option("inspector", "folders", ())
+        named = [self.host.roots.files / str(folder).lstrip("/") for folder in option]
         labelled = ((process, process.labels.get(LABEL)) for process in self.host.training())
-        told += [seen_by(self.host, process, label) for process, label in labelled if label]
+        named += [seen_by(self.host, process, label) for process, label in labelled if label]
         distinct: dict[str, Path] = {}
-        for folder in told:
+        for folder in named:
             with suppress(OSError):
                 status = folder.stat()
                 distinct.setdefault(f"{status.st_dev}:{status.st_ino}", folder)
@@ -91,22 +90,20 @@ class Inspector:
 
     def _timings(self, chunk: Chunk) -> Iterator[Record]:
         owner = self.owners.get(chunk.key)
-        whose = {"source": chunk.path} if owner is None else {
-            "source": chunk.path, "rank": owner.rank, "job": owner.job, "attempt": owner.attempt, "role": owner.role
-        }  # fmt: skip
+        of = {"source": chunk.path, **(owner.of_records if owner else {})}
         gathered = gather(chunk.data.split(b"\n"))
         every = thinned(gathered.communicators, MOST_OPERATIONS)
         for each in gathered.communicators:
-            yield from each.records(every, **whose)
+            yield from each.records(every, **of)
         if chunk.left_out_bytes:
             reason = f"{chunk.left_out_bytes:,} bytes were not read: more than {BEHIND_BYTES:,} came since the last run"
-            yield Unread(**whose, reason=reason, outcome="limit", at=chunk.written_at)
+            yield Unread(**of, reason=reason, outcome="limit", at=chunk.written_at)
         if gathered.damaged:
             reason = f"{gathered.damaged:,} lines are no operation of NCCL Inspector"
-            yield Unread(**whose, reason=reason, outcome="damaged", at=chunk.written_at)
+            yield Unread(**of, reason=reason, outcome="damaged", at=chunk.written_at)
 
     def _means(self, folders: list[Path]) -> Iterator[Readings]:
-        """Yield this node's means; a folder that nodes share holds the others' too."""
+        """Yield this node's means; a folder that nodes share also holds those of the others."""
         here = {name.partition(".")[0] for name in (self.host.node, os.uname().nodename)}
         for folder in folders:
             for path in _series_files(folder):
@@ -117,7 +114,7 @@ class Inspector:
 
     def _fresh(self, path: Path) -> bytes:
         with suppress(OSError):
-            # The job names the folder: what lies in it may be a link to anything, or a pipe that nobody writes.
+            # The job names the folder: a name in it may be a link to any file, or a pipe without a writer.
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
@@ -127,7 +124,7 @@ class Inspector:
 
 
 def _series_files(folder: Path) -> list[Path]:
-    """Return the Prometheus files of a folder, in which a bounded number of names is looked at."""
+    """Return the Prometheus files of a folder, of which a bounded number of names is read."""
     with suppress(OSError), os.scandir(folder) as entries:
         named = sorted(entry.name for entry in islice(entries, MOST_NAMES) if entry.name.endswith(".prom"))
         return [folder / name for name in named[:MOST_SERIES_FILES]]

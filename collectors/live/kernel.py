@@ -1,7 +1,7 @@
-"""The kernel's log as it grows: the lines that report something, from /dev/kmsg or journald, none of them twice.
+"""The kernel's log as it grows: the events in it, from /dev/kmsg or journald, none of them twice.
 
-A flood is bounded three ways, and what each bound left out is told: the kernel overwrites what is not read in time, a run
-reads so many records, and of so many events the rest is folded by what it says.
+A flood is bounded three ways, and each loss is reported: the kernel overwrites records that are not read in time, a run reads
+a bounded number of records, and events beyond a bound are folded by their content.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collectors.live.sources.host import Host
 from collectors.live.sources.kernel_sources import Journal, Kmsg, Line, Source
 from collectors.records import KernelEvent, Record, Unread
 
-RECORDS_PER_RUN = 10_000  # 0.2 s of work where every line is looked at closely; a buffer of 1 MiB holds about as many
+RECORDS_PER_RUN = 10_000  # 0.2 s of work where every line must be parsed; a buffer of 1 MiB holds about as many
 EVENTS_PER_RUN = 100  # of a run, each on its own; the rest is folded
 FOLDS_PER_RUN = 100  # different events among the folded ones
-LOSS_TOLD_SECONDS = 60.0  # a flood that goes on is told so often; the counters have it at every run
+LOSS_REPORT_SECONDS = 60.0  # between reports of a flood that goes on; the counters show it at every run
 METRICS = ("records_read_total", "records_overwritten_total", "events_total", "events_left_out_total")
 
 
 class _Flood:
-    """The events of one run: the first ones as they are, those beyond folded by what they say and of whom."""
+    """The events of one run: the first ones as they are, the others folded by kind and device."""
 
     def __init__(self) -> None:
         self.kept = 0
@@ -61,7 +61,7 @@ class _Flood:
     limit_seconds=10.0,
 )
 class Kernel:
-    """Follows the kernel's log from where the last run, or the agent before this one, ended."""
+    """Follows the kernel's log from where the last run, or the previous agent, ended."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -77,14 +77,14 @@ class Kernel:
         self._waited = False  # a whole interval for the stack of a hung task
         self._expected: int | None = None  # number of the next record; a higher one means that some were lost
         self._seen_below = 0  # numbers that were read before the source was opened
-        self._told_until: float | None = None  # seconds since boot: another source gave the events up to here
-        self._emptied_at: list[float] = []  # seconds since boot, of the two newest looks that left nothing unread
+        self._reported_until: float | None = None  # seconds since boot: another source gave the events up to here
+        self._emptied_at: list[float] = []  # seconds since boot, of the two newest runs that left nothing unread
         self._totals = dict.fromkeys(METRICS, 0)
-        self._lost_untold = 0
-        self._lost_told_at: float | None = None
+        self._unreported_losses = 0
+        self._loss_reported_at: float | None = None
 
     def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
-        """Yield the new events, what was lost, and how far the log was read."""
+        """Yield the new events, the losses, and the position reached."""
         source = self._source or self._open()
         yield from self._flood.rest()  # of a run that failed, or was cut at its bound
         flood = self._flood = _Flood()
@@ -107,7 +107,7 @@ class Kernel:
             raise RuntimeError(f"{source.name}: {source.ended}")
 
     def close(self) -> None:
-        """Let the source go."""
+        """Close the source."""
         if self._source is not None:
             self._close(self._source)
 
@@ -123,8 +123,8 @@ class Kernel:
                 self._expected = self._seen_below = position + 1
         except OSError as error:
             source = self._journal(position if name == Journal.name else None, f"{kmsg}: {error.strerror}")
-        told_until = self._cursor.get("event_monotonic_at")
-        self._told_until = told_until if name != source.name and isinstance(told_until, float) else None
+        until = self._cursor.get("event_monotonic_at")
+        self._reported_until = until if name != source.name and isinstance(until, float) else None
         self._parser = self._new_parser(source.name)
         self._source = source
         return source
@@ -148,7 +148,7 @@ class Kernel:
         self._source = None
 
     def _events(self, source: Source) -> Iterator[KernelEvent]:
-        """Read on. The position never passes an event that still waits for its stack, so that no restart loses it."""
+        """Read on. The position never passes an event that still waits for its stack: a restart must not lose it."""
         for taken, (number, position, line) in enumerate(self._unseen(source)):
             self._newest = position
             yield from self._new(self._parser.feed(number, line))
@@ -163,13 +163,13 @@ class Kernel:
         self._emptied_at = [*self._emptied_at[-1:], self._host.clock.monotonic()]
 
     def _unseen(self, source: Source) -> Iterator[Line]:
-        """Pass over what was read before, and count what was overwritten before it could be."""
+        """Yield the lines not read before, and count the records that were overwritten unread."""
         for number, position, line in source.lines():
             if number < self._seen_below:
                 continue
             if self._expected is not None:
                 lost = max(number - self._expected, 0)
-                self._lost_untold += lost
+                self._unreported_losses += lost
                 self._totals["records_overwritten_total"] += lost
             self._expected = number + 1
             self._totals["records_read_total"] += 1
@@ -177,7 +177,7 @@ class Kernel:
 
     def _new(self, events: Iterator[KernelEvent]) -> Iterator[KernelEvent]:
         for event in events:
-            if self._told_until is not None and (event.monotonic_at or 0.0) <= self._told_until:
+            if self._reported_until is not None and (event.monotonic_at or 0.0) <= self._reported_until:
                 continue
             if event.monotonic_at is not None:
                 self._cursor["event_monotonic_at"] = event.monotonic_at
@@ -186,8 +186,8 @@ class Kernel:
     def _instant(self, event: KernelEvent) -> float | None:
         """Return the UTC seconds of an event that has only the kernel's own clock.
 
-        That clock is never corrected and runs off by seconds in a month. A line that was not there two looks ago cannot
-        be older than that, which bounds the error where the log is followed; ``monotonic_at`` stays as the kernel said.
+        That clock is never corrected and drifts by seconds in a month. A line that was not there two runs ago cannot be
+        older, which bounds the error where the log is followed; ``monotonic_at`` stays the kernel's value.
         """
         if event.at is not None or event.monotonic_at is None:
             return event.at
@@ -199,13 +199,14 @@ class Kernel:
 
     def _losses(self, source: Source, flood: _Flood) -> Iterator[Record]:
         if flood.left_out:
-            reason = (
-                f"{flood.left_out:,} of {flood.kept:,} events of one run were left out (bound {EVENTS_PER_RUN}, folded)"
-            )
+            bound = f"(bound {EVENTS_PER_RUN}, folded)"
+            reason = f"{flood.left_out:,} of {flood.kept:,} events of one run were left out {bound}"
             yield Unread(source=source.name, reason=reason, outcome="limit")
         now = self._host.clock.monotonic()
-        if self._lost_untold and (self._lost_told_at is None or now - self._lost_told_at >= LOSS_TOLD_SECONDS):
-            lost, self._lost_untold, self._lost_told_at = self._lost_untold, 0, now
+        if self._unreported_losses and (
+            self._loss_reported_at is None or now - self._loss_reported_at >= LOSS_REPORT_SECONDS
+        ):
+            lost, self._unreported_losses, self._loss_reported_at = self._unreported_losses, 0, now
             reason = (
                 f"{lost:,} records were overwritten before they were read: raise log_buf_len, or quieten what floods"
             )

@@ -1,7 +1,7 @@
 """NCCL RAS asked over its TCP port: communicators, operation counts, lost processes.
 
-RAS answers for the whole job, and every question goes around all of its processes. So one node asks by the clock, the
-one where rank 0 trains; a command makes every node ask. JSON is asked for first (NCCL 2.28.7), then text.
+RAS answers for the whole job, and every request visits all of its processes. So only the node of rank 0 asks periodically;
+a command makes every node ask. JSON is requested first (NCCL 2.28.7), then text.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -24,8 +25,8 @@ from collectors.records import RasCommunicator, RasPeerDead, Record, Unread
 
 DEFAULT_ADDRESS = "127.0.0.1:28028"
 LABEL = "NCCL_RAS_ADDR"
-PROTOCOL = 2  # NCCL's own client goes on where the server speaks another
-GATHERING_SECONDS = 5  # that RAS itself may wait for the job's processes
+PROTOCOL = 2  # a server of another version answers too
+GATHERING_SECONDS = 5  # for which RAS may wait for the job's processes
 ANSWER_SECONDS = 9.0  # for its whole answer
 ANSWER_BYTES = 16 << 20
 LINE_BYTES = 1024
@@ -37,28 +38,29 @@ Reader = Callable[[Input], Iterator[Record]]
 
 @dataclass(slots=True)
 class _Job:
-    """The processes of this node whose RAS is at one address."""
+    """The processes of this node that share one RAS address."""
 
     address: str
     processes: list[TrainingProcess]
 
     @property
-    def whose(self) -> tuple[str | None, int | None]:
+    def of_records(self) -> dict[str, Any]:
         """Return job and attempt where these processes are of one."""
         known = {(process.job, process.attempt) for process in self.processes}
-        return known.pop() if len(known) == 1 else (None, None)
+        job, attempt = known.pop() if len(known) == 1 else (None, None)
+        return {"job": job, "attempt": attempt}
 
 
 @collector("ras", gives="NCCL RAS reports", every_seconds=30, limit_seconds=30, answers=("recorders",))
 class Ras:
-    """Asks the RAS of the jobs on a node."""
+    """Asks the RAS of each job on the node."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def __call__(self, asked: Request | None) -> Iterator[Yielded]:
-        """Yield the communicators and the lost processes of each job that RAS tells of."""
-        jobs = list(self._jobs(everywhere=asked is not None))
+    def __call__(self, request: Request | None) -> Iterator[Yielded]:
+        """Yield the communicators and the lost processes that RAS reports for each job."""
+        jobs = list(self._jobs(everywhere=request is not None))
         failures: list[RequestFailed] = []
         for job in jobs[:MOST_ADDRESSES]:
             try:
@@ -69,9 +71,8 @@ class Ras:
         if failures != refused:
             raise next(error for error in failures if error not in refused)
         if jobs and len(refused) == len(jobs):
-            raise NothingToCollect(
-                f"{refused[0]}: the job has no NCCL, or none of 2.24 or later with NCCL_RAS_ENABLE=1"
-            )
+            reason = "the job has no NCCL, or none of 2.24 or later with NCCL_RAS_ENABLE=1"
+            raise NothingToCollect(f"{refused[0]}: {reason}")
 
     def _jobs(self, *, everywhere: bool) -> Iterator[_Job]:
         processes = self.host.training()
@@ -91,20 +92,19 @@ class Ras:
     def _reported(self, job: _Job) -> Iterator[Record]:
         data, cut, read = _ask(job.address, time.monotonic() + ANSWER_SECONDS)
         source, now = f"ras {job.address}", self.host.clock.now()
-        name, attempt = job.whose
         for record in read(Input(source, io.BytesIO(data), data[: 1 << 16], at=now)):
             if isinstance(record, RasCommunicator | RasPeerDead):
                 # RAS's own stamp is local time without a zone; it was made while we waited.
-                yield msgspec.structs.replace(record, at=now, job=name, attempt=attempt)
+                yield msgspec.structs.replace(record, at=now, **job.of_records)
             elif isinstance(record, Unread):
-                yield msgspec.structs.replace(record, job=name, attempt=attempt)
+                yield msgspec.structs.replace(record, **job.of_records)
         if cut:
             reason = f"the answer is longer than {ANSWER_BYTES:,} bytes: the communicators after them were not read"
-            yield Unread(source=source, reason=reason, outcome="limit", job=name, attempt=attempt)
+            yield Unread(source=source, reason=reason, outcome="limit", **job.of_records)
 
 
 def _local(address: str) -> str:
-    """Return the address that a job's variable gives where it is on this node; only the configuration may name others."""
+    """Return the address in a job's variable where it is on this node; only the configuration may name others."""
     found = _LOOPBACK.match(address)
     return f"127.0.0.1:{found[1]}" if found and "::1" not in address else address if found else ""
 
@@ -113,7 +113,7 @@ def _ask(address: str, deadline: float) -> tuple[bytes, bool, Reader]:
     """Return RAS's answer, whether it was cut, and what reads it."""
     try:
         data, cut = _conversation(address, deadline, ("SET FORMAT json", "VERBOSE STATUS"))
-    except _CommandUnsupported:  # an older NCCL, which knows text alone and may have closed the connection
+    except _CommandUnsupported:  # an older NCCL, which sends only text and may have closed the connection
         data, cut = _conversation(address, deadline, ("VERBOSE STATUS",))
     if not data.strip():
         raise RequestFailed("it closed the connection without a report")
@@ -129,7 +129,7 @@ def _conversation(address: str, deadline: float, commands: tuple[str, ...]) -> t
         connection.sendall(f"CLIENT PROTOCOL {PROTOCOL}\n".encode())
         hello = line(connection, LINE_BYTES, deadline)
         if not hello.upper().startswith("SERVER PROTOCOL "):
-            raise RequestFailed(f"it is no RAS: it says {hello[:60]!r}")
+            raise RequestFailed(f"it is not RAS: it answers {hello[:60]!r}")
         for command in (f"TIMEOUT {GATHERING_SECONDS}", *commands[:-1]):
             connection.sendall(f"{command}\n".encode())
             try:

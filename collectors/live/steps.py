@@ -1,7 +1,7 @@
-"""The job's own logs, as they grow: the steps they tell of, and the exceptions, timeouts and exits.
+"""The job's own logs, as they grow: steps, exceptions, timeouts and exits.
 
-The logs are the files that the training processes and their launcher write their output into, and those that the
-configuration names. A line's rank is the prefix's, or that of the one process that writes the file.
+The logs are the files into which the training processes and their launcher write their output, and those that the
+configuration names. A line's rank is that of its prefix, or of the one process that writes the file.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
 from collectors.records import LogEvent, Record, Unread
 
-FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB a second costs what one of 100 kB a second does
+FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB/s costs what one of 100 kB/s does
 RUN_BYTES = 1 << 20
-BEHIND_BYTES = 16 << 20  # a burst of so much, such as every rank's traceback in one file, is read whole, a part a run
+BEHIND_BYTES = 16 << 20  # a burst up to this, such as every rank's traceback in one file, is read whole, a part a run
 MOST_EVENTS = 500  # of one log in one run
-MOST_PROCESSES = 4096  # remembered, so that the last words of the dead have a rank
+MOST_PROCESSES = 4096  # kept, so that the last lines of ended processes have a rank
 HELD_BYTES = 1 << 16  # a traceback that begins in the last so many bytes may not be whole
-QUIET_SECONDS = 2.0  # nobody goes on with a log that was not written to for so long
+QUIET_SECONDS = 2.0  # a log without new bytes for so long holds whole tracebacks
 ZONE_SECONDS = 900.0  # the clocks of all time zones differ by quarters of an hour
 WIDEST_ZONE_SECONDS = 14 * 3600.0
-STALE_SECONDS = 30.0  # a stamp that is older than its file by less is simply the line's own
+STALE_SECONDS = 30.0  # a stamp may be older than its file by so much
 UNFINISHED = (HEADER.encode(), b"Root Cause (first observed failure)", b"Failures:")
 
 
 @dataclass(frozen=True, slots=True)
-class _Whose:
-    """Whose a log is: the rank's of the one process that writes it, or only the job's that several do."""
+class _Owner:
+    """The rank of the one process that writes a log, or the processes of the job that do."""
 
     rank: int | None = None
     processes: tuple[TrainingProcess, ...] = ()
@@ -57,18 +57,18 @@ class _Whose:
 
 @collector("steps", gives="training steps, exceptions and exits from the job's logs", every_seconds=5, limit_seconds=30)
 class JobLogs:
-    """Tails the job's logs; a restart goes on where the last run stopped."""
+    """Tails the job's logs; after a restart it continues where the last run stopped."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
-        self.inner: dict[int, int] = {}  # the pid in its container by pid: of one that has ended nobody can tell it
-        self.owners: dict[str, _Whose] = {}  # by key of the file
+        self.inner: dict[int, int] = {}  # pid → pid in its container, kept because an ended process does not show it
+        self.owners: dict[str, _Owner] = {}  # by key of the file
         self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
 
     def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
-        """Yield what the logs say since the last run."""
+        """Yield the records of the lines since the last run."""
         self.tails.resume(self.host.cursor("steps"))
         for process in self.host.training():
             if self.processes.pop(process.pid, None) != process:
@@ -80,15 +80,15 @@ class JobLogs:
         if not files and not self.tails.files:
             raise NothingToCollect("no training process here writes its output into a file, and no paths are given")
         for chunk in self.tails.read(files):
-            owner = self.owners.get(chunk.key, _Whose())
+            owner = self.owners.get(chunk.key, _Owner())
             try:
                 yield from list(self._records(chunk, owner))
-            except Exception as error:  # noqa: BLE001 - lines that no parser survives cost themselves, not all that follows
+            except Exception as error:  # noqa: BLE001 (lines that break a parser must not stop the following ones)
                 reason = f"reading it failed: {type(error).__name__}: {str(error)[:500]}"
                 yield self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner)
             yield Cursor(self.tails.cursor())
         if (cursor := self.tails.cursor()) != self.host.cursor("steps"):
-            yield Cursor(cursor)  # a file was truncated, and nothing has been written to it since
+            yield Cursor(cursor)  # a file was truncated, and has no new line
         for kept in (self.owners, self.shifts):
             for key in kept.keys() - self.tails.files.keys():
                 del kept[key]
@@ -105,7 +105,7 @@ class JobLogs:
         for key in found:
             ranks = {process.rank for process in writers.get(key, ())}
             processes = tuple(writers.get(key) or launchers.get(key) or ())
-            self.owners[key] = _Whose(ranks.pop() if len(ranks) == 1 and key not in launchers else None, processes)
+            self.owners[key] = _Owner(ranks.pop() if len(ranks) == 1 and key not in launchers else None, processes)
         found.update(self._configured(found))
         return found
 
@@ -124,16 +124,16 @@ class JobLogs:
                 elsewhere = (named.node and named.node != self.host.node) or (
                     here and named.rank is not None and named.rank not in here
                 )
-                key = None if elsewhere or _astray(path) else key_of(path)  # another node's agent reads that one
+                key = None if elsewhere or _astray(path) else key_of(path)  # one of another node is for its agent
                 if key is not None and key not in known:
                     processes = self._of_rank(named.rank)
-                    self.owners[key] = _Whose(named.rank, processes)
+                    self.owners[key] = _Owner(named.rank, processes)
                     yield key, (path, path)
 
     def _of_rank(self, rank: int | None) -> tuple[TrainingProcess, ...]:
         return tuple(process for process in self.processes.values() if rank is None or process.rank == rank)
 
-    def _records(self, chunk: Chunk, owner: _Whose) -> Iterator[Record]:
+    def _records(self, chunk: Chunk, owner: _Owner) -> Iterator[Record]:
         chunk = self._whole(chunk)
         if chunk.left_out_bytes:
             yield self._placed(_left_out(chunk), owner)
@@ -156,19 +156,19 @@ class JobLogs:
             at = chunk.written_at if event.at is None else event.at + shift
             yield self._placed(msgspec.structs.replace(event, at=at), owner)
 
-    def _scan(self, chunk: Chunk, owner: _Whose) -> JobLog:
+    def _scan(self, chunk: Chunk, owner: _Owner) -> JobLog:
         head = chunk.data[: 1 << 16]
         input = Input(chunk.path, io.BytesIO(chunk.data), head, owner.rank, self.host.node, chunk.written_at)
         return scan(input, MAX_STEPS)  # a chunk is small: every step in it is reported
 
     def _shift(self, chunk: Chunk, stamps: list[float]) -> float:
-        """Return the seconds to add to a log's stamps, learned from what came while we watched and kept for the rest."""
+        """Return the seconds to add to a log's stamps, learned from lines just written and kept for the others."""
         if chunk.key in self.shifts and (learned := _zone_seconds(chunk, stamps)) is not None:
             self.shifts[chunk.key] = learned
         return self.shifts.setdefault(chunk.key, 0.0)  # a first reading may hold yesterday's lines
 
     def _whole(self, chunk: Chunk) -> Chunk:
-        """Leave a traceback that is still being printed, or that a bound cut, for the next run, once."""
+        """Leave a traceback that is still being printed, or was cut at a bound, for the next run, once."""
         if not chunk.behind and self.host.clock.now() - chunk.written_at > QUIET_SECONDS:
             return chunk
         begin = chunk.data.find(b"\n") + 1 if chunk.held_before else 0
@@ -180,10 +180,10 @@ class JobLogs:
         self.tails.hold(chunk, offset)
         return replace(chunk, data=chunk.data[:offset])
 
-    def _events(self, log: JobLog, chunk: Chunk, owner: _Whose) -> tuple[list[LogEvent], int, int]:
-        """Return the events, and how many are not sent: a launcher's on other nodes, and those beyond the bound.
+    def _events(self, log: JobLog, chunk: Chunk, owner: _Owner) -> tuple[list[LogEvent], int, int]:
+        """Return the events, and how many are not sent: those of other nodes, and those beyond the bound.
 
-        What a launcher says of a process elsewhere would accuse this node, unless the process's rank is known.
+        A launcher's line about a process elsewhere would accuse this node, unless the process's rank is known.
         """
         found, elsewhere = [], 0
         for event in log.events():
@@ -195,19 +195,19 @@ class JobLogs:
             found.append(msgspec.structs.replace(event, source=f"{chunk.path}:{line}", rank=rank, node=None))
         return found[:MOST_EVENTS], elsewhere, max(0, len(found) - MOST_EVENTS)
 
-    def _is_elsewhere(self, event: LogEvent, owner: _Whose) -> bool:
+    def _is_elsewhere(self, event: LogEvent, owner: _Owner) -> bool:
         """Whether an event is of a process on another node: several nodes' ranks and a launcher may share one file."""
         if event.node not in {None, self.host.node}:
             return True
         return event.pid is not None and bool(owner.processes)
 
-    def _rank(self, event: LogEvent, owner: _Whose) -> int | None:
+    def _rank(self, event: LogEvent, owner: _Owner) -> int | None:
         """Return the event's rank, by the pid or the local rank that its line names where it names no rank."""
         if event.rank is not None:
             return event.rank
         if event.pid is not None:
             jobs = {(process.job, process.attempt) for process in owner.processes}
-            for process in reversed(self.processes.values()):  # the ended ones too: it is they who are told of
+            for process in reversed(self.processes.values()):  # ended ones too: most lines are about those
                 own = not jobs or (process.job, process.attempt) in jobs
                 if own and event.pid in {process.pid, self.inner.get(process.pid)}:
                     return process.rank
@@ -217,8 +217,8 @@ class JobLogs:
                 return process.rank
         return None
 
-    def _placed(self, record: Record, owner: _Whose) -> Record:
-        """Fill in whose the record is as far as its rank, or the file's only job, says."""
+    def _placed(self, record: Record, owner: _Owner) -> Record:
+        """Fill in the record's job as far as its rank, or the file's only job, determines it."""
         process = next((each for each in owner.processes if each.rank == record.rank), None) or owner.one
         if process is None:
             return record
@@ -227,10 +227,10 @@ class JobLogs:
 
 
 def _astray(path: str) -> bool:
-    """Say whether a log is a link that its maker has set to a file of somebody else's: root could read any."""
+    """Return whether a log is a link of one user to a file of another: as root the agent could read any file."""
     with suppress(OSError):
         link = os.lstat(path)
-        return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 - as key_of
+        return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 (as key_of)
     return False
 
 
@@ -243,14 +243,14 @@ def _left_out(chunk: Chunk) -> Unread:
 
 
 def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
-    told = [f"{elsewhere:,} events are of other nodes and name no rank"] if elsewhere else []
-    told += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
-    reason = f"not sent: {'; '.join(told)}; read the file itself with `faulthound diagnose`"
+    parts = [f"{elsewhere:,} events are of other nodes and name no rank"] if elsewhere else []
+    parts += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
+    reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose`"
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
 
 
 def _zone_seconds(chunk: Chunk, stamps: list[float]) -> float | None:
-    """Return what makes the newest stamp an instant: no log says its zone, but the line was just written."""
+    """Return the offset of the log's time zone, which no log states: the newest line was just written."""
     newest = max((at for at in stamps if not math.isnan(at)), default=None)
     if newest is None or chunk.left_out_bytes or chunk.behind:
         return None

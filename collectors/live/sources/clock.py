@@ -1,4 +1,4 @@
-"""The two clocks of a node: the one place of the agent that reads them."""
+"""The two clocks of a node; no other module of the agent reads the wall clock."""
 
 from __future__ import annotations
 

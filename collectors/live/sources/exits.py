@@ -1,8 +1,8 @@
-"""When a process ended, and how: from the kernel's process events where they can be heard, from a pidfd everywhere.
+"""When and how a process ended: from the kernel's process events where they can be received, from a pidfd everywhere.
 
-The events (the proc connector, over netlink) tell code and instant of every exit to the nanosecond, in order; they need
-CAP_NET_ADMIN and the machine's own network and pid namespaces. A pidfd needs nothing and tells that its process has ended;
-how, it tells from Linux 6.15 on, also when the parent has long reaped it. Before that a zombie still has its exit status.
+The events (the proc connector, over netlink) have code and instant of every exit to the nanosecond, in order. They need
+CAP_NET_ADMIN and the machine's own network and pid namespaces. A pidfd needs no privilege and reports that its process has
+ended, from Linux 6.15 on also how. Before 6.15 a zombie still has its exit status.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MOST_WATCHED = 512  # a descriptor each
-MOST_EVENTS = 65_536  # in one look
-RECEIVE_BYTES = 4 << 20  # some 8,000 exits between two looks
+MOST_EVENTS = 65_536  # in one run
+RECEIVE_BYTES = 4 << 20  # some 8,000 exits between two runs
 ANSWER_SECONDS = 0.5
 
 _NETLINK_CONNECTOR = 11
@@ -40,14 +40,14 @@ _PIDFD_INFO_EXIT = 1 << 3
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """The end of a process. ``status`` is wait(2)'s, None where nobody tells; ``ago_seconds``: 0 where only noticed."""
+    """The end of a process. ``status`` is wait(2)'s, None where unknown; ``ago_seconds``: 0 where the instant is unknown."""
 
     status: int | None
     ago_seconds: float
 
     @property
     def exit_code(self) -> int | None:
-        """Return what it passed to exit(3), None where a signal ended it."""
+        """Return its exit code, None where a signal ended it."""
         return None if self.status is None or self.status & 0x7F else self.status >> 8 & 0xFF
 
     @property
@@ -57,7 +57,7 @@ class ProcessExit:
 
 
 class ExitEvents:
-    """The kernel's word on every exit of the machine. Raises OSError where it cannot be heard here."""
+    """The kernel's events of every exit of the machine. Raises OSError where they cannot be received."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_CONNECTOR)
@@ -70,20 +70,20 @@ class ExitEvents:
             raise
 
     def _listen(self) -> None:
-        wish = struct.pack("=I", _LISTEN)
-        connector = _CONNECTOR.pack(_CN_PROC, _CN_PROC, 0, 0, len(wish), 0) + wish
+        request = struct.pack("=I", _LISTEN)
+        connector = _CONNECTOR.pack(_CN_PROC, _CN_PROC, 0, 0, len(request), 0) + request
         self._socket.settimeout(ANSWER_SECONDS)
         self._socket.send(_MESSAGE.pack(_MESSAGE.size + len(connector), _NLMSG_DONE, 0, 0, 0) + connector)
         until = time.monotonic() + ANSWER_SECONDS
         # Other events may come before the answer; in a pid namespace of its own no answer ever comes.
         while _what(self._socket.recv(1024)) != _NONE:
             if time.monotonic() > until:
-                raise TimeoutError("the kernel does not answer the wish for process events")
+                raise TimeoutError("the kernel does not answer the request for process events")
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
 
     def _only_exits(self) -> None:
-        """Let the kernel drop what is no exit, or the exit of one thread among others, before it reaches this socket."""
+        """Have the kernel drop every event but the exit of a whole process."""
         at = _HEAD_BYTES
         program = b"".join(
             struct.pack("=HBBI", *step)
@@ -111,7 +111,7 @@ class ExitEvents:
             except BlockingIOError:
                 return
             except OSError:
-                continue  # there were more than the buffer holds: those are lost, and pidfds tell of their processes
+                continue  # the buffer overflowed: those events are lost, and the pidfds still report the ends
             if _what(data) == _EXITED and len(data) >= _HEAD_BYTES + _EVENT.size + _EXIT.size:
                 _, _, at_ns = _EVENT.unpack_from(data, _HEAD_BYTES)
                 thread, process, status, _ = _EXIT.unpack_from(data, _HEAD_BYTES + _EVENT.size)
@@ -128,13 +128,13 @@ def _what(data: bytes) -> int:
 
 
 class ExitWatcher:
-    """Tells of the ends of the processes that it watches."""
+    """Reports the ends of the processes that it watches."""
 
     def __init__(self, *, events: bool = True) -> None:
         self._poll = select.epoll()
         self._descriptors: dict[int, int] = {}  # process → pidfd
         self._processes: dict[int, int] = {}
-        self._told: dict[int, tuple[int, int]] = {}  # process → status and instant of its newest exit
+        self._exits: dict[int, tuple[int | None, int]] = {}  # process → status and instant of its newest exit
         self._events: ExitEvents | None = None
         if events:
             try:
@@ -144,11 +144,11 @@ class ExitWatcher:
 
     @property
     def exact(self) -> bool:
-        """Whether the kernel tells the instants of exits."""
+        """Whether the kernel reports the instants of exits."""
         return self._events is not None
 
     def watch(self, pid: int) -> bool:
-        """Begin to watch a process; return False where it is gone or the system allows no more."""
+        """Begin to watch a process; return False where it has ended or the system allows no more."""
         if pid in self._descriptors:
             return True
         if len(self._descriptors) >= MOST_WATCHED:
@@ -159,7 +159,7 @@ class ExitWatcher:
             return False
         self._descriptors[pid], self._processes[descriptor] = descriptor, pid
         self._poll.register(descriptor, select.EPOLLIN)
-        self._told.pop(pid, None)  # of an earlier process with this number
+        self._exits.pop(pid, None)  # of an earlier process with this id
         return True
 
     def forget(self, pid: int) -> None:
@@ -167,28 +167,22 @@ class ExitWatcher:
         descriptor = self._descriptors.pop(pid, None)
         if descriptor is not None:
             del self._processes[descriptor]
-            os.close(descriptor)  # which takes it out of the poll, too
+            os.close(descriptor)  # which removes it from the poll, too
 
     def ended(self, wait_seconds: float = 0.0) -> dict[int, ProcessExit]:
-        """Return the watched processes that have ended, and forget them. Waits for the first, if at all, so long."""
+        """Return the watched processes that have ended, and forget them; wait at most so long for the first."""
         ready = self._poll.poll(wait_seconds, maxevents=MOST_WATCHED)
-        self._hear()
+        for pid, code, exited_at_ns in self._events.drain() if self._events else ():
+            if pid in self._descriptors:
+                self._exits[pid] = code, exited_at_ns
         now_ns = time.monotonic_ns()
         found = {}
         for descriptor, _ in ready:
             pid = self._processes[descriptor]
-            status = _status(descriptor)
-            told = self._told.pop(pid, None)
-            found[pid] = (
-                ProcessExit(status, 0.0) if told is None else ProcessExit(told[0], max(0, now_ns - told[1]) / 1e9)
-            )
+            status, at_ns = self._exits.pop(pid, (_status(descriptor), now_ns))
+            found[pid] = ProcessExit(status, max(0, now_ns - at_ns) / 1e9)
             self.forget(pid)
         return found
-
-    def _hear(self) -> None:
-        for pid, status, at_ns in self._events.drain() if self._events else ():
-            if pid in self._descriptors:
-                self._told[pid] = status, at_ns
 
     def __del__(self) -> None:
         self.close()
@@ -203,12 +197,12 @@ class ExitWatcher:
 
 
 def _status(descriptor: int) -> int | None:
-    """Return the exit status that a pidfd tells, None before Linux 6.15."""
+    """Return the exit status that a pidfd reports, None before Linux 6.15."""
     data = bytearray(_PIDFD_INFO.size)
     struct.pack_into("=Q", data, 0, _PIDFD_INFO_EXIT)
     try:
         fcntl.ioctl(descriptor, _PIDFD_GET_INFO, data)
     except OSError:
         return None
-    told = _PIDFD_INFO.unpack(data)
-    return int(told[-1]) if told[0] & _PIDFD_INFO_EXIT else None
+    found = _PIDFD_INFO.unpack(data)
+    return int(found[-1]) if found[0] & _PIDFD_INFO_EXIT else None

@@ -1,4 +1,4 @@
-"""Which GPUs a node has, by all their names; kept past a restart, for a GPU that is lost says no name any more."""
+"""The GPUs of a node, by all their names; kept over a restart, because a lost GPU's name cannot be read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collectors.records import Device, pci_address
 
 @dataclass(slots=True)
 class Gpu:
-    """One GPU: what it is called, how it last answered, and the handle under which the library knows it."""
+    """One GPU: its names, its last state, and the library's handle of it."""
 
     index: int
-    id: str = ""  # the UUID; while nobody knows that, the PCI address, or its number
+    id: str = ""  # the UUID; while unknown the PCI address, or the index
     pci: str | None = None
     links: tuple[int, ...] = ()
     state: str = ""
@@ -25,15 +25,15 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuNames:
-    """What helps to name a GPU: the names from before, what the driver lists under /proc, and its versions."""
+    """What identifies GPUs: the earlier names, the driver's list under /proc, and its versions."""
 
     known: tuple[Gpu, ...]
-    addresses: tuple[str, ...]  # in order, of every GPU; empty where the list is not whole
+    addresses: tuple[str, ...]  # in order, of every GPU; empty where the list is incomplete
     system: dict[str, Any]
 
     @classmethod
-    def of(cls, nvml: Nvml, known: Iterable[Gpu], proc: Path) -> GpuNames:
-        """Gather it, once for all GPUs."""
+    def read(cls, nvml: Nvml, known: Iterable[Gpu], proc: Path) -> GpuNames:
+        """Read them, once for all GPUs."""
         addresses = _addresses(proc)
         system = {
             "driver_version": nvml.system("nvmlSystemGetDriverVersion"),
@@ -42,7 +42,7 @@ class GpuNames:
         return cls(tuple(known), addresses if len(addresses) == nvml.count() else (), system)
 
     def ask(self, nvml: Nvml, index: int) -> tuple[Gpu, Device | None]:
-        """Return a GPU with what it says of itself; without that, under the names that it had."""
+        """Return a GPU with the names it reports; with its earlier names where it reports none."""
         asking = DeviceCalls(nvml, index)
         asking.open()
         gpu = Gpu(index, handle=asking.handle)
@@ -50,7 +50,7 @@ class GpuNames:
         return (gpu, device) if device is not None else (self.remember(gpu), None)
 
     def remember(self, gpu: Gpu) -> Gpu:
-        """Give a GPU that says no name the names it had: by its address, else by its number."""
+        """Give a GPU its earlier names: by its address, else by its index."""
         if self.addresses:
             # NVML numbers GPUs in the order of their PCI addresses.
             gpu.pci = self.addresses[gpu.index]
@@ -64,7 +64,7 @@ class GpuNames:
 
 
 def _device(asking: DeviceCalls, gpu: Gpu, system: dict[str, Any]) -> Device | None:
-    """Ask a GPU for its names; None where it does not even tell its UUID."""
+    """Return a GPU's names; None where not even its UUID can be read."""
     uuid, place = asking.call("nvmlDeviceGetUUID"), asking.call("nvmlDeviceGetPciInfo")
     if not uuid:
         return None
@@ -95,11 +95,11 @@ def _device(asking: DeviceCalls, gpu: Gpu, system: dict[str, Any]) -> Device | N
 
 
 def _peers(asking: DeviceCalls) -> dict[int, str]:
-    """Return the PCI address at the far end of each NVLink, "?" where it is not told."""
+    """Return the PCI address at the far end of each NVLink, "?" where unknown."""
     peers: dict[int, str] = {}
     for link in range(asking.nvml.constant("NVML_NVLINK_MAX_LINKS") or 0):
         if asking.call("nvmlDeviceGetNvLinkState", link) is None:
-            break  # links are numbered without a gap: the first that is refused is one more than there are
+            break  # links are numbered without a gap: the first refused one does not exist
         peers[link] = _pci(asking.call("nvmlDeviceGetNvLinkRemotePciInfo", link)) or "?"
     return peers
 
@@ -113,7 +113,7 @@ def _pci(place: Any) -> str | None:
 
 
 def _addresses(proc: Path) -> tuple[str, ...]:
-    """Return the PCI addresses that the driver lists under /proc, in their order."""
+    """Return the PCI addresses that the driver lists under /proc, in order."""
     try:
         return tuple(sorted(pci_address(entry.name) for entry in (proc / "driver/nvidia/gpus").iterdir()))
     except (OSError, ValueError):

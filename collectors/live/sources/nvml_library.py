@@ -1,18 +1,18 @@
-"""NVML, the GPU driver's library, opened late and asked one value at a time: a call that fails costs its value only."""
+"""NVML, the GPU driver's library, loaded late and called for one value at a time: a failed call loses only its value."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from collectors.live import NothingToCollect
 
-# Return codes that say something about more than the one call; nvml.h, enum nvmlReturn_t.
+# Return codes whose meaning goes beyond the one call; nvml.h, enum nvmlReturn_t.
 UNINITIALIZED, NO_PERMISSION, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 1, 4, 9, 12, 13
 GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH = 15, 16, 18
 ABSENT = {
@@ -20,11 +20,9 @@ ABSENT = {
     DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
     VERSION_MISMATCH: "libnvidia-ml and the loaded driver are of different versions: reload the driver",
 }
-LOST_ANSWERS = 2  # calls that must say so before a GPU counts as lost: drivers answer some calls from memory, wrongly
+LOST_ANSWERS = 2  # calls that must report it before a GPU counts as lost: drivers answer some calls wrongly from memory
 NOT_AVAILABLE = frozenset(((1 << 32) - 1, (1 << 64) - 1))  # NVML's own "no value", unsigned int and unsigned long long
 MOST = (1 << 63) - 1  # what a counter's column can hold
-
-Read = Mapping[str, float | None]
 
 
 class Nvml:
@@ -49,7 +47,7 @@ class Nvml:
             raise RuntimeError(f"NVML does not start: {self.words(error.value)}: see `nvidia-smi` here") from error
 
     def words(self, code: int) -> str:
-        """Return what the library calls an error, with its number."""
+        """Return the library's text for an error, with its number."""
         return f"{self.api.NVMLError(code)} ({code})"
 
     def count(self) -> int:
@@ -57,7 +55,7 @@ class Nvml:
         return int(self.api.nvmlDeviceGetCount())
 
     def system(self, function: str) -> Any | None:
-        """Return what a call without a device says, None where it fails."""
+        """Return the value of a call without a device, None where it fails."""
         with suppress(self.api.NVMLError, AttributeError, ValueError):
             return getattr(self.api, function)()
         return None
@@ -68,13 +66,13 @@ class Nvml:
         return None if found is None else int(found)
 
     def close(self) -> None:
-        """Let go of the driver, as far as it still answers."""
+        """Close the driver's library, as far as it still answers."""
         with suppress(self.api.NVMLError):
             self.api.nvmlShutdown()
 
 
 def _preload(library: str) -> None:
-    """Load the file first: the bindings then find it by its soname, wherever it lies."""
+    """Load the file first: the bindings then find it by its soname, whatever its folder."""
     try:
         ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
@@ -83,7 +81,7 @@ def _preload(library: str) -> None:
 
 @dataclass(slots=True)
 class DeviceCalls:
-    """The calls of one run to one GPU, and what their failures say about it together."""
+    """The calls of one run to one GPU, and the state that their failures show."""
 
     nvml: Nvml
     index: int
@@ -97,11 +95,11 @@ class DeviceCalls:
             try:
                 self.handle = self.nvml.api.nvmlDeviceGetHandleByIndex(self.index)
             except self.nvml.api.NVMLError as error:
-                # Without a handle no second call can be made: the one answer stands.
+                # Without a handle no second call is possible: this one decides.
                 self.errors[error.value] += LOST_ANSWERS
 
     def call(self, function: str, *arguments: Any) -> Any | None:
-        """Return what a call gives, None where it fails or the GPU has been found lost."""
+        """Return a call's value, None where it fails or the GPU is lost."""
         found = getattr(self.nvml.api, function, None)
         if found is None or self.handle is None or self.lost:
             return None
@@ -110,17 +108,17 @@ class DeviceCalls:
         except self.nvml.api.NVMLError as error:
             self.errors[error.value] += 1
             return None
-        except ValueError:  # text that is no UTF-8
+        except ValueError:  # text that is not UTF-8
             return None
         self.answered += 1
         return value
 
     def number(self, function: str, *arguments: Any) -> int | None:
-        """Return a call's number, None where it has none or says "not available"."""
+        """Return a call's number, None where it fails or is "not available"."""
         return number(self.call(function, *arguments))
 
     def fields(self, fields: Iterable[tuple[str, int]]) -> dict[str, int | None]:
-        """Return the values of many NVML fields, asked in one call, by (constant's name, scope: a link or 0)."""
+        """Return the values of many NVML fields in one call, by (constant's name, scope: a link or 0)."""
         wanted = [(name, scope, found) for name, scope in fields if (found := self.nvml.constant(name)) is not None]
         values = self.call("nvmlDeviceGetFieldValues", [(id, scope) for _, scope, id in wanted])
         if values is None:
@@ -129,11 +127,11 @@ class DeviceCalls:
 
     @property
     def lost(self) -> bool:
-        """Tell whether enough calls said that the GPU is lost."""
+        """Whether enough calls reported that the GPU is lost."""
         return self.errors[GPU_IS_LOST] >= LOST_ANSWERS
 
     def state(self) -> tuple[str, str]:
-        """Return how the GPU answers, in a word of ``DeviceState.state`` and in the library's own."""
+        """Return the GPU's state, as a ``DeviceState.state`` and in the library's words."""
         if self.lost:
             return "lost", self.nvml.words(GPU_IS_LOST)
         if self.errors[RESET_REQUIRED]:
@@ -158,5 +156,5 @@ def _field(value: Any) -> int | None:
     if value.nvmlReturn != 0 or not 0 <= value.valueType < len(_OF_TYPE):
         return None
     read = getattr(value.value, _OF_TYPE[value.valueType])
-    # Not a number and infinity are among what a double can be.
+    # A double may be NaN or infinite.
     return number(int(read) if isinstance(read, float) and abs(read) < MOST else read)

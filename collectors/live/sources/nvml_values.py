@@ -1,4 +1,4 @@
-"""What is read of a GPU at every tick, in the unit that NVML gives: which call, and which metrics it fills."""
+"""The values read of a GPU at every tick, in NVML's units: each call and its metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _tuple(value: Any) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call and the metrics that its value holds. ``functions``: the same by the names of later and earlier drivers."""
+    """One call and the metrics in its value. ``functions``: its names in later and earlier drivers."""
 
     metrics: tuple[str, ...]
     functions: tuple[str, ...]
@@ -52,7 +52,7 @@ GAUGE_FIELDS: Mapping[str, str] = {"memory_temperature_celsius": "NVML_FI_DEV_ME
 
 COUNTERS: tuple[Call, ...] = (
     Call(("memory_used_bytes",), ("nvmlDeviceGetMemoryInfo",), take=_members("used")),
-    # A bit mask, NVML's nvmlClocksEventReason*: no number of a float's precision.
+    # A bit mask, NVML's nvmlClocksEventReason*: a float cannot hold it.
     Call(
         ("throttle_reasons_mask",),
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -108,7 +108,7 @@ LINK_METRICS = ("active", *LINK_ERRORS, *LINK_FIELDS)
 
 
 def read(asking: DeviceCalls) -> dict[str, int | None]:
-    """Ask one GPU for everything; a metric that it does not give is None or missing."""
+    """Read all values of one GPU; a metric that it does not have is None or missing."""
     values: dict[str, int | None] = {}
     for call in (*GAUGES, *COUNTERS):
         values.update(zip(call.metrics, _asked(asking, call), strict=False))
@@ -127,7 +127,7 @@ def _asked(asking: DeviceCalls, call: Call) -> Numbers:
 
 
 def read_link(asking: DeviceCalls, link: int) -> list[int | None]:
-    """Ask for one NVLink, the values in the order of ``LINK_METRICS``."""
+    """Read one NVLink, the values in the order of ``LINK_METRICS``."""
     active = asking.number("nvmlDeviceGetNvLinkState", link)
     errors = [
         asking.number("nvmlDeviceGetNvLinkErrorCounter", link, asking.nvml.constant(name))

@@ -1,7 +1,7 @@
-"""The TCP connections of processes, with what the kernel knows of each: retransmits, round-trip time, bytes.
+"""The TCP connections of processes, with the kernel's counters of each: retransmits, round-trip time, bytes.
 
-Request over a netlink socket (sock_diag(7), struct tcp_info of linux/tcp.h), as ``ss -tin`` does: one dump of all
-connections, no subprocess. A pod has a network of its own: it is asked from a thread that enters it and ends.
+Read over a netlink socket (sock_diag(7), struct tcp_info of linux/tcp.h), as ``ss -tin`` does: one dump of all connections,
+no subprocess. A pod has a network namespace of its own, which a short-lived thread enters.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import socket
 import struct
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from collectors.live.sources.system_files import integer
 
-DESCRIPTORS_LIMIT = 16_384  # looked at of one process
+DESCRIPTORS_LIMIT = 16_384  # read of one process
 NETWORKS_LIMIT = 16  # different ones of the training processes of a node
 ANSWER_SECONDS = 2.0  # of the kernel; a dump of 10,000 connections takes some milliseconds
 ANSWER_BYTES = 64 << 20
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _DONE, _ERROR = 4, 20, 3, 2
 _REQUEST_DUMP = 0x1 | 0x300
-_STATES = (
-    1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9
-)  # established, connecting, and closing with data on the way
+# Established, connecting, and closing with unsent data.
+_STATES = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9
 _INET_DIAG_INFO = 2
 _CLONE_NEWNET = 0x40000000
 _HEADER = struct.Struct("=IHHII")
@@ -72,28 +73,20 @@ class Connection:
 
     @property
     def leaves_the_node(self) -> bool:
-        """Tell whether its ends have different addresses."""
+        """Whether its ends have different addresses."""
         return self.local.rpartition(":")[0] != self.remote.rpartition(":")[0]
 
 
 def socket_inodes(process: Path) -> set[int]:
-    """Return the inodes of the sockets that a process (/proc/PID) has open; none where it is gone or not ours to see."""
-    found: set[int] = set()
-    try:
-        with os.scandir(process / "fd") as entries:
-            for count, entry in enumerate(entries):
-                if count == DESCRIPTORS_LIMIT:
-                    break
-                inode = _inode(entry.path, "socket")
-                if inode is not None:
-                    found.add(inode)
-    except OSError:
-        pass
-    return found
+    """Return the inodes of the sockets that a process (/proc/PID) has open; none where it has ended or may not be read."""
+    with suppress(OSError), os.scandir(process / "fd") as entries:
+        inodes = {_inode(entry.path, "socket") for entry in islice(entries, DESCRIPTORS_LIMIT)}
+        return {inode for inode in inodes if inode is not None}
+    return set()
 
 
 def networks(processes: Iterable[Path], own: Path) -> list[Path | None]:
-    """Return one path for each different network of these processes, None for the one that ``own`` is in."""
+    """Return one path for each network namespace of these processes, None for that of ``own``."""
     here = _inode(own / "ns/net", "net")
     found: dict[int | None, Path | None] = {}
     for process in processes:
@@ -106,7 +99,7 @@ def networks(processes: Iterable[Path], own: Path) -> list[Path | None]:
 
 
 def connections(network: Path | None) -> list[Connection]:
-    """Return the connections of a network, by default the agent's own; raise OSError where it cannot be asked."""
+    """Return the connections of a network namespace, None: the agent's own; raise OSError."""
     found: list[Connection] = []
     with _socket_in(network) as asked:
         asked.settimeout(ANSWER_SECONDS)
@@ -116,16 +109,16 @@ def connections(network: Path | None) -> list[Connection]:
 
 
 def _inode(link: str | Path, type: str) -> int | None:
-    """Return N where a link leads to "type:[N]"."""
+    """Return N of a link to "type:[N]"."""
     try:
-        kind, _, rest = os.readlink(link).partition(":[")  # noqa: PTH115 — a Path for each of 10,000 descriptors is dear
+        kind, _, rest = os.readlink(link).partition(":[")  # noqa: PTH115 (10,000 descriptors)
     except OSError:
         return None
     return integer(rest.removesuffix("]")) if kind == type else None
 
 
 def _socket_in(network: Path | None) -> socket.socket:
-    """Open a netlink socket; it belongs to the network that the thread which opens it is in, for as long as it lives."""
+    """Open a netlink socket; it stays in the network namespace of the thread that opens it."""
     if network is None:
         return _netlink()
     opened: list[socket.socket] = []
@@ -140,7 +133,7 @@ def _socket_in(network: Path | None) -> socket.socket:
         except OSError as error:
             failed.append(error)
 
-    thread = threading.Thread(target=enter, name="enters a network")  # and takes that with it when it ends
+    thread = threading.Thread(target=enter, name="enters a network")  # its namespace ends with it
     thread.start()
     thread.join()
     if failed:
@@ -205,7 +198,7 @@ def _tcp_info(body: memoryview) -> dict[str, int]:
 
 
 def _end(family: int, address: bytes, port: bytes) -> str:
-    """Write an end as a job's log does; an IPv4 address in IPv6 clothes is written as the IPv4 address that it is."""
+    """Write an end as a job's log does; an IPv4-mapped IPv6 address is written as IPv4."""
     number = int.from_bytes(port, "big")
     if family == socket.AF_INET:
         return f"{socket.inet_ntop(socket.AF_INET, address[:4])}:{number}"

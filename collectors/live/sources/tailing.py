@@ -1,8 +1,8 @@
-"""Files that grow are read from where the last run stopped: whole lines, within bounds, through rotation and truncation.
+"""Growing files, read from where the last run stopped: whole lines, within bounds, through rotation and truncation.
 
-A file is known by device and inode. It stays open between runs, so that what was written between the last run and a
-rotation is read too. Where it got to is the collector's cursor, kept by the agent with the records: after a restart
-nothing comes twice and nothing is left out but what a bound cut, which is told.
+A file is identified by device and inode. It stays open between runs, so that lines written just before a rotation are read
+too. The positions are the collector's cursor, kept with the records: after a restart no line is sent twice, and none is lost
+but what a bound left out, which is reported.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_FILES = 256  # read in one run
-MOST_POSITIONS = 1024  # remembered: files that are gone stay known for a while, should they come back
-MOST_LINE_BYTES = 1 << 16  # a line that is longer is given in pieces
+MOST_POSITIONS = 1024  # kept, also of closed files, which may come back
+MOST_LINE_BYTES = 1 << 16  # a longer line is given in pieces
 HEAD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole lines that were added to a file. ``first_line`` counts from 1 at where the file was first read."""
+    """Whole lines that were added to a file. ``first_line`` counts from 1 at the first line ever read."""
 
     key: str
-    path: str  # as the job or the configuration names it
+    path: str  # the job's or the configuration's name for it
     data: bytes
     first_line: int
     written_at: float  # UTC seconds: the file's modification time
     left_out_bytes: int = 0  # before ``data``: more came than a run may read
-    held_before: bool = False  # the last run gave these bytes back with ``hold``
+    held_before: bool = False  # the last run returned these bytes by ``hold``
     behind: bool = False  # there is more, for the next run
 
 
 @dataclass(slots=True)
 class _Position:
-    """Where a file was read to. ``head``: the checksum of its first bytes, which a file written anew does not have."""
+    """The end of what was read of a file. ``head``: checksum of its first bytes, which differs in a file written anew."""
 
     offset: int = 0
     lines: int = 0
@@ -48,16 +48,16 @@ class _Position:
 
 @dataclass(slots=True)
 class Tails:
-    """The files of one collector. ``read`` gives what is new, ``hold`` puts back what the caller wants to see again."""
+    """The files of one collector. ``read`` yields new lines, ``hold`` returns some for the next run."""
 
     most_bytes: int  # of one file in one run
     most_bytes_of_all: int
-    most_behind_bytes: int  # further behind than this, only the newest ``most_bytes`` are read, and the rest is told
-    positions: dict[str, _Position] = field(default_factory=dict)  # by key, the one read last at the end
-    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # key → descriptor, path; read last at the end
+    most_behind_bytes: int  # of more unread bytes only the newest ``most_bytes`` are read, and the rest is reported
+    positions: dict[str, _Position] = field(default_factory=dict)  # by key, the last read at the end
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # key → descriptor, path; the last read at the end
 
     def resume(self, cursor: Any) -> None:
-        """Take the positions from a cursor: what the agent kept is what counts, whatever a failed run had read."""
+        """Take the positions from a cursor, whatever a failed run had read beyond them."""
         kept = cursor.get("files") if isinstance(cursor, Mapping) else None
         self.positions = {
             str(key): _Position(int(value[0]), int(value[1]), bool(value[2]), *value[3:])
@@ -66,12 +66,12 @@ class Tails:
         }
 
     def cursor(self) -> dict[str, Any]:
-        """Return the positions, without those read longest ago where they are too many."""
+        """Return the positions, without the oldest where they are too many."""
         newest = list(self.positions.items())[-MOST_POSITIONS:]
         return {"files": {key: [at.offset, at.lines, int(at.held), at.head_bytes, at.head] for key, at in newest}}
 
     def read(self, files: Mapping[str, tuple[str, str]]) -> Iterator[Chunk]:
-        """Yield what was added to the files, key → (name, path to open), and to those that were rotated away."""
+        """Yield the new lines of the files, key → (name, path to open), and of those that were rotated away."""
         for key, (name, path) in files.items():
             self._open(key, name, path)
         left = self.most_bytes_of_all
@@ -91,7 +91,7 @@ class Tails:
                 self._close(key)
 
     def hold(self, chunk: Chunk, offset: int) -> None:
-        """Give the chunk's bytes from ``offset`` on once more at the next run."""
+        """Give the chunk's bytes from ``offset`` on again at the next run."""
         position = self.positions[chunk.key]
         position.offset -= len(chunk.data) - offset
         position.lines -= chunk.data.count(b"\n", offset)
@@ -109,14 +109,14 @@ class Tails:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
             if _key(os.fstat(descriptor)) == key:
                 self.files[key] = descriptor, name
-            else:  # it was replaced since it was looked at: the next run's
+            else:  # it was replaced meanwhile: the next run opens it
                 os.close(descriptor)
 
     def _next(self, key: str, descriptor: int, path: str, most: int) -> Chunk | None:
         status = os.fstat(descriptor)
         before = self.positions.get(key, _Position())
-        # A file that is shorter than it was has been truncated in place, as copytruncate does, and one that begins
-        # otherwise was written anew, or is another with the number of one that was deleted.
+        # A file that became shorter was truncated in place, as copytruncate does. One with another head was written anew, or
+        # reuses the inode of a deleted file.
         if status.st_size < before.offset or _head(descriptor, before.head_bytes) != before.head:
             before = _Position()
         offset, lines = before.offset, before.lines
@@ -140,7 +140,7 @@ class Tails:
     def _close(self, key: str) -> None:
         descriptor, _ = self.files.pop(key)
         with suppress(OSError):
-            if os.fstat(descriptor).st_nlink == 0:  # its number will be another file's
+            if os.fstat(descriptor).st_nlink == 0:  # its inode will be another file's
                 self.positions.pop(key, None)
             os.close(descriptor)
 
@@ -150,9 +150,9 @@ def _head(descriptor: int, size: int) -> int:
 
 
 def key_of(path: str) -> str | None:
-    """Return the key of the regular file at a path, None for anything else: a pipe's end is not ours to hold open."""
+    """Return the key of the regular file at a path, None for anything else: a pipe must not be held open."""
     with suppress(OSError):
-        return _key(os.stat(path))  # noqa: PTH116 - called for every file at every run
+        return _key(os.stat(path))  # noqa: PTH116 (every file at every run)
     return None
 
 
@@ -161,7 +161,7 @@ def _key(status: os.stat_result) -> str | None:
 
 
 def _whole_lines(data: bytes, *, cut: bool) -> tuple[int, int]:
-    """Return where the whole lines begin and end; after a cut the first line is a piece of one."""
+    """Return where the whole lines begin and end; after a cut the first line is only a part."""
     begin = data.find(b"\n") + 1 if cut else 0
     end = data.rfind(b"\n") + 1
     if len(data) - end >= MOST_LINE_BYTES:

@@ -247,7 +247,7 @@ def test_no_exporter_is_nothing_to_collect() -> None:
     """A port where nobody listens, and a server of other metrics, are no failures."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
-    with pytest.raises(NothingToCollect, match="nobody listens"):
+    with pytest.raises(NothingToCollect, match="no process listens"):
         collect(f"http://127.0.0.1:{free}/metrics")()
     other = http(b"# HELP node_load1 x\nnode_load1 0.3\n")
     with exporter(lambda connection: connection.sendall(other)) as url, pytest.raises(NothingToCollect, match="DCGM"):
