@@ -11,9 +11,9 @@ import logging
 import threading
 import time
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from collectors.agent.run_output import EntrySink, RunOutput, Stamp
 from collectors.live import Collector, NothingToCollect, Request, Run
@@ -21,6 +21,7 @@ from collectors.live.sources.host import Host
 from collectors.records import CollectorReport, Unread
 
 REQUESTS_MOST = 16
+COUNTS = ("runs", "nothing", "failures", "overran", "records")  # of a CollectorReport
 ERROR_CHARACTERS = 500
 STAGGER_SECONDS = 5.0  # over which the first runs of the collectors are spread
 
@@ -50,18 +51,6 @@ class RunRequest:
 
 
 @dataclass(slots=True)
-class RunCounts:
-    """A collector's counts since its start."""
-
-    runs: int = 0
-    nothing: int = 0
-    failures: int = 0
-    overran: int = 0
-    records: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
 class _ActiveRun:
     """The run under way."""
 
@@ -83,9 +72,11 @@ class Runner:
     stamp: Stamp
     sink: EntrySink
     every_seconds: float
-    total: RunCounts = field(default_factory=RunCounts)
+    total: Counter[str] = field(default_factory=Counter)  # by the name in COUNTS, since the start
+    seconds: float = 0.0  # of all runs
     error: str = ""  # of the newest run; empty: it succeeded
-    _reported: RunCounts = field(default_factory=RunCounts)
+    _reported: Counter[str] = field(default_factory=Counter)
+    _reported_seconds: float = 0.0
     _longest_seconds: float = 0.0
     _run: Run | None = None
     _active: _ActiveRun | None = None
@@ -192,13 +183,13 @@ class Runner:
         seconds = active.seconds()
         with self._changed:
             self._active = None
-            self.total.runs += 1
-            self.total.nothing += kind == "nothing"
-            self.total.failures += kind == "failed"
             late = kind == "overran" or seconds > self.collector.limit_seconds
-            self.total.overran += late and not active.overran
-            self.total.records += active.output.records
-            self.total.seconds += seconds
+            self.total["runs"] += 1
+            self.total["nothing"] += kind == "nothing"
+            self.total["failures"] += kind == "failed"
+            self.total["overran"] += late and not active.overran
+            self.total["records"] += active.output.records
+            self.seconds += seconds
             self._longest_seconds = max(self._longest_seconds, seconds)
             self.error = text
         self._log(kind, text)
@@ -223,7 +214,7 @@ class Runner:
             if active is None or active.overran or active.seconds() <= self.collector.limit_seconds:
                 return
             active.overran = True
-            self.total.overran += 1
+            self.total["overran"] += 1
         self._log("overran", f"still going after its bound of {self.collector.limit_seconds:g} s")
         with contextlib.suppress(Exception):
             active.output.hand_over()
@@ -231,33 +222,30 @@ class Runner:
     def report(self) -> CollectorReport:
         """Return the counts since the last report."""
         with self._changed:
-            report = self._since(self._reported)
-            self._reported, self._longest_seconds = replace(self.total), 0.0
+            report = self._since(self._reported, self._reported_seconds)
+            self._reported, self._reported_seconds, self._longest_seconds = self.total.copy(), self.seconds, 0.0
             return report
 
     def since_start(self) -> CollectorReport:
         """Return the counts since the start; ``longest_seconds`` is since the last report."""
         with self._changed:
-            return self._since(RunCounts())
+            return self._since(Counter(), 0.0)
 
-    def _since(self, before: RunCounts) -> CollectorReport:
-        now, error, longest_seconds, lasting = self.total, self.error, self._longest_seconds, 0
+    def _since(self, before: Counter[str], before_seconds: float) -> CollectorReport:
+        counts = {name: self.total[name] - before[name] for name in COUNTS}
+        error, longest_seconds = self.error, self._longest_seconds
         if self._active is not None and self._active.overran:
             seconds = self._active.seconds()
             longest_seconds = max(longest_seconds, seconds)
             error = f"still going after {seconds:.0f} s, its bound is {self.collector.limit_seconds:g} s"
-            lasting = int(now.overran == before.overran)  # counted in an earlier report, and still true
+            counts["overran"] = counts["overran"] or 1  # counted in an earlier report, and still true
         return CollectorReport(
             name=self.collector.name,
             every_seconds=self._interval(),
-            runs=now.runs - before.runs,
-            nothing=now.nothing - before.nothing,
-            failures=now.failures - before.failures,
-            overran=now.overran - before.overran + lasting,
-            records=now.records - before.records,
-            seconds=round(now.seconds - before.seconds, 6),
+            seconds=round(self.seconds - before_seconds, 6),
             longest_seconds=round(longest_seconds, 6),
             error=error,
+            **counts,
         )
 
 

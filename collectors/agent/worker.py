@@ -7,7 +7,8 @@ The agent writes to the child's stdin and reads its stdout, each message Message
                     ["end"] ["nothing", why] ["failed", error]
 
 A run past its bound kills the child. A new one is started for a later run, after a wait that doubles, and never while the
-killed one still exists: a process in an uninterruptible call cannot die. The child dies with the agent.
+killed one still exists: a process in an uninterruptible call cannot die. The child dies with the agent. It is no sandbox run
+(``collectors.files.sandbox``): it answers many requests, because loading a driver's library takes long.
 
     faulthound.child_command("collectors.agent.worker", MODULE, NAME, HOST)      (HOST: JSON)
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-import subprocess
 
+from collectors.files import sandbox
 from collectors.live.sources.reporting import Number
 
 CHRONY_SECONDS = 2.0  # chronyc answers from memory
@@ -58,13 +58,10 @@ def by_chrony(program: str) -> dict[str, Number | None]:
     if found is None:
         return {}
     try:
-        output = subprocess.run(
-            [found, "-c", "-n", "tracking"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=CHRONY_SECONDS, check=False,
-        ).stdout  # fmt: skip
-        words = output[:4096].decode(errors="replace").strip().split(",")
+        output = sandbox.run([found, "-c", "-n", "tracking"], CHRONY_SECONDS, max_output_bytes=4096).output
+        words = output.decode(errors="replace").strip().split(",")
         offset, delay, dispersion = float(words[4]), float(words[10]), float(words[11])
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):
         return {}
     synchronised = float("not synchronised" not in words[-1].lower() and words[2] != "0")
     return {
