@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from analyzers.incidents.evidence import Evidence, concerns_job
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Received
-from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey, NodeActivity
+from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
 from collectors.records import Record
 
@@ -25,8 +26,8 @@ def observe_batch(state: EngineState, event: Received) -> None:
     _mark(state, event)
     seen = state.nodes.get(event.node)
     if seen is None:
-        seen = state.nodes[event.node] = NodeActivity(event.received_at, event.received_at)
-    seen.see(event)
+        seen = state.nodes[event.node] = NodeActivity(event.received_at)
+    seen.take(event)
     state.fleet.take(event)
     state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
     for record in event.records:
@@ -34,7 +35,7 @@ def observe_batch(state: EngineState, event: Received) -> None:
             key = (record.job, record.attempt)
             _place(state, key, event.node, event.received_at)
             if key in state.jobs:
-                state.told_at[key] = max(event.received_at, state.told_at.get(key, 0.0))
+                state.reported_at[key] = max(event.received_at, state.reported_at.get(key, 0.0))
     for key in state.jobs_on.get(event.node, ()):
         concerning = [record for record in event.records if concerns_job(record, *key)]
         state.jobs[key].take(event, concerning)
@@ -55,8 +56,8 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> None:
     if key in here:
         return
     if len(here) >= MOST_JOBS_ON_A_NODE:
-        oldest = min(here, key=lambda known: (state.told_at.get(known, 0.0), str(known)))
-        if state.told_at.get(oldest, 0.0) > at - ENDED_SECONDS:
+        oldest = min(here, key=lambda known: (state.reported_at.get(known, 0.0), str(known)))
+        if state.reported_at.get(oldest, 0.0) > at - ENDED_SECONDS:
             return
         here.discard(oldest)
     here.add(key)
@@ -127,7 +128,7 @@ def forget_old(state: EngineState, now: float) -> None:
     running = {key for keys in state.jobs_on.values() for key in keys}
     open_jobs = {(incident.job, incident.attempt) for incident in state.incidents.values()}
     for key in [key for key in state.jobs if key not in open_jobs and _forgotten(state, key, running, now)]:
-        for of_job in (state.jobs, state.told_at):
+        for of_job in (state.jobs, state.reported_at):
             of_job.pop(key, None)
         for keys in state.jobs_on.values():
             keys.discard(key)
@@ -136,4 +137,4 @@ def forget_old(state: EngineState, now: float) -> None:
 
 
 def _forgotten(state: EngineState, key: JobKey, running: set[JobKey], now: float) -> bool:
-    return key not in running or now - state.told_at.get(key, 0.0) > FORGOTTEN_SECONDS
+    return key not in running or now - state.reported_at.get(key, 0.0) > FORGOTTEN_SECONDS

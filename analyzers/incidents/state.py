@@ -8,43 +8,17 @@ from dataclasses import dataclass, field
 
 from analyzers.incidents.evidence import Evidence
 from analyzers.incidents.fleet import Fleet, FleetReport
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
 from collectors.records import Record
 
 LOOKBACK_SECONDS = 180.0  # of records before an opening that a judgement sees: placements and stacks come once a minute
-OFFSET_BATCHES = 8
 SKEW_SECONDS = 1.0  # clocks that differ by less are left alone: a batch takes its time, too
 FORGOTTEN_SECONDS = 3_600.0  # a job or a node that nobody has told of for so long leaves the memory
 
 JobKey = tuple[str, int | None]
-
-
-@dataclass(slots=True)
-class NodeActivity:
-    """When a node was heard of, by the receipt clock, and how far its own clock is ahead."""
-
-    first_received_at: float
-    last_received_at: float
-    last_sent_at: float | None = None
-    leads: deque[float] = field(default_factory=lambda: deque(maxlen=OFFSET_BATCHES))
-    intervals: deque[float] = field(default_factory=lambda: deque(maxlen=OFFSET_BATCHES))
-
-    def see(self, event: Received) -> None:
-        """Take up a batch."""
-        if event.received_at > self.last_received_at:
-            self.intervals.append(event.received_at - self.last_received_at)
-        self.last_received_at = max(self.last_received_at, event.received_at)
-        if event.sent_at is not None:
-            self.last_sent_at = event.sent_at
-            self.leads.append(event.sent_at - event.received_at)
-
-    @property
-    def offset(self) -> float:
-        """Seconds by which its clock is ahead of ours: a batch is never received before it is sent, so the largest lead."""
-        return max(self.leads, default=0.0)
 
 
 @dataclass(slots=True)
@@ -57,7 +31,7 @@ class EngineState:
     nodes: dict[str, NodeActivity] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     jobs: dict[JobKey, JobView] = field(default_factory=dict)
-    told_at: dict[JobKey, float] = field(default_factory=dict)  # when something of the job itself came
+    reported_at: dict[JobKey, float] = field(default_factory=dict)  # when something of the job itself came
     jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → who runs there
     incidents: dict[str, Incident] = field(default_factory=dict)  # the open ones
     contexts: dict[str, tuple[Record, ...]] = field(default_factory=dict)  # of the open incidents

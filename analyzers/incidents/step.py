@@ -166,7 +166,7 @@ def _tick(state: EngineState, now: float) -> Iterator[EngineInstruction]:
 
 def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
     """Whether nobody tells of the job any more: its nodes are gone, or were while the engine was away."""
-    told_at = state.told_at.get((incident.job or "", incident.attempt), 0.0)
+    told_at = state.reported_at.get((incident.job or "", incident.attempt), 0.0)
     return now > max(incident.opened_at, told_at) + FORGOTTEN_SECONDS
 
 

@@ -20,11 +20,11 @@ def is_unsettled(one: Remediation) -> bool:
     return one.status in UNSETTLED or (one.status == "done" and one.outcome == "unknown")
 
 
-def explain_wait(book: RemediationState, one: Remediation, now: float) -> str | None:
+def explain_wait(state: RemediationState, one: Remediation, now: float) -> str | None:
     """Say what is waited for before another may act on its job; None: nothing."""
     if one.kind in STOPS_NOTHING | CHECKS or one.began_at is None or not is_unsettled(one):
         return None
-    job = book.facts.jobs.get(one.job)
+    job = state.facts.jobs.get(one.job)
     newest = None if job is None else job.attempt
     can_be_undone = one.status != "executing" and one.may_have_taken
     if one.kind not in SAME_ATTEMPT and newest is not None and one.attempt is not None:
@@ -34,5 +34,5 @@ def explain_wait(book: RemediationState, one: Remediation, now: float) -> str | 
             return f"wait until a later attempt than {one.attempt} runs" + (
                 ", or it is undone" if can_be_undone else ""
             )
-    left = (one.completed_at or one.changed_at) + book.limits.verify_seconds - now
+    left = (one.completed_at or one.changed_at) + state.limits.verify_seconds - now
     return f"wait for what comes of it, for another {left:,.0f} s at most" if left > 0 else None

@@ -29,9 +29,9 @@ def counted_after(limits: Limits, now: float) -> float:
     return now - max(BUDGET_SECONDS, limits.breaker_seconds)
 
 
-def explain_over_budget(book: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
+def explain_over_budget(state: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
     """Say why so many nodes more are too many for the hour; None: they are not."""
-    before, most = count_taken(book.executions, now - BUDGET_SECONDS, but), book.limits.evictions_an_hour
+    before, most = count_taken(state.executions, now - BUDGET_SECONDS, but), state.limits.evictions_an_hour
     if before + nodes <= most:
         return None
     return (
@@ -40,30 +40,28 @@ def explain_over_budget(book: RemediationState, nodes: int, now: float, but: str
     )
 
 
-def explain_open(book: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
+def explain_open(state: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
     """Say why the breaker keeps so many nodes more from being taken out; None: it is closed, and stays so."""
-    if book.trip is not None:
-        return f"the breaker is open: {book.trip.reason}; look, and close it with `faulthound breaker close`"
-    before = count_taken(book.executions, _counted_after(book, now), but)
-    most = most_nodes(book.limits, book.facts.fleet_nodes)
+    if state.trip is not None:
+        return f"the breaker is open: {state.trip.reason}; look, and close it with `faulthound breaker close`"
+    before = count_taken(state.executions, _counted_after(state, now), but)
+    most = most_nodes(state.limits, state.facts.fleet_nodes)
     if before + nodes <= most:
         return None
-    return (
-        f"{before} nodes were taken out within {book.limits.breaker_seconds:,.0f} s, and {nodes} more would pass {most}"
-    )
+    return f"{before} nodes were taken out within {state.limits.breaker_seconds:,.0f} s, and {nodes} more would pass {most}"
 
 
-def explain_trip(book: RemediationState, now: float) -> str | None:
+def explain_trip(state: RemediationState, now: float) -> str | None:
     """Say why the breaker opens after what was executed; None: it stays closed."""
     before, most = (
-        count_taken(book.executions, _counted_after(book, now)),
-        most_nodes(book.limits, book.facts.fleet_nodes),
+        count_taken(state.executions, _counted_after(state, now)),
+        most_nodes(state.limits, state.facts.fleet_nodes),
     )
-    if book.trip is not None or before < most:
+    if state.trip is not None or before < most:
         return None
-    return f"{before} of {book.facts.fleet_nodes} nodes were taken out within {book.limits.breaker_seconds:,.0f} s"
+    return f"{before} of {state.facts.fleet_nodes} nodes were taken out within {state.limits.breaker_seconds:,.0f} s"
 
 
-def _counted_after(book: RemediationState, now: float) -> float:
-    since = now - book.limits.breaker_seconds
-    return since if book.breaker_closed_at is None else max(since, book.breaker_closed_at)
+def _counted_after(state: RemediationState, now: float) -> float:
+    since = now - state.limits.breaker_seconds
+    return since if state.breaker_closed_at is None else max(since, state.breaker_closed_at)

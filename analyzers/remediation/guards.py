@@ -16,6 +16,7 @@ from analyzers.remediation.types import (
     Limits,
     Remediation,
     RemediationState,
+    list_some,
     same_node,
 )
 
@@ -25,27 +26,27 @@ SAVING_LEAST_SECONDS = 600.0  # one in which the job seems to hang may be slow, 
 SAVING_USUAL_TIMES = 2.0
 
 
-def find_blockers(book: RemediationState, remediation: Remediation, now: float) -> list[Blocker]:
+def find_blockers(state: RemediationState, remediation: Remediation, now: float) -> list[Blocker]:
     """Return every reason, the most general first; empty: it may act."""
     return [
         Blocker(code=code, text=text)
         for code, guard in GUARDS.items()
-        if (text := guard(book, remediation, now)) is not None
+        if (text := guard(state, remediation, now)) is not None
     ]
 
 
-def _frozen(book: RemediationState, _remediation: Remediation, _now: float) -> str | None:
-    if book.freeze is None:
+def _frozen(state: RemediationState, _remediation: Remediation, _now: float) -> str | None:
+    if state.freeze is None:
         return None
-    return f"everything is frozen by {book.freeze.by}: {book.freeze.reason}; `faulthound freeze off` lets it go on"
+    return f"everything is frozen by {state.freeze.by}: {state.freeze.reason}; `faulthound freeze off` lets it go on"
 
 
-def _held(book: RemediationState, remediation: Remediation, now: float) -> str | None:
-    return next((_told(hold) for hold in _holds(book, remediation, now)), None)
+def _held(state: RemediationState, remediation: Remediation, now: float) -> str | None:
+    return next((_told(hold) for hold in _holds(state, remediation, now)), None)
 
 
-def _holds(book: RemediationState, remediation: Remediation, now: float) -> Iterator[Hold]:
-    for hold in sorted(book.holds.values(), key=lambda one: (one.until, one.id)):
+def _holds(state: RemediationState, remediation: Remediation, now: float) -> Iterator[Hold]:
+    for hold in sorted(state.holds.values(), key=lambda one: (one.until, one.id)):
         if hold.until > now and (hold.job == remediation.job or _is_of(hold, remediation.nodes)):
             yield hold
 
@@ -69,9 +70,9 @@ def expires_at(limits: Limits, one: Remediation) -> float | None:
     return (one.changed_at if one.approved_at is None else one.approved_at) + limits.approval_seconds + claimed_seconds
 
 
-def explain_expiry(book: RemediationState, one: Remediation, now: float) -> str | None:
+def explain_expiry(state: RemediationState, one: Remediation, now: float) -> str | None:
     """Time is asked for here: nobody may have been there to end it."""
-    until = expires_at(book.limits, one)
+    until = expires_at(state.limits, one)
     if until is None or now < until:
         return None
     if one.status == "proposed":
@@ -80,16 +81,16 @@ def explain_expiry(book: RemediationState, one: Remediation, now: float) -> str 
     return f"it was approved {seconds:,.0f} s ago, and nobody has begun: a newer verdict has to propose it again"
 
 
-def _breaker(book: RemediationState, remediation: Remediation, now: float) -> str | None:
+def _breaker(state: RemediationState, remediation: Remediation, now: float) -> str | None:
     if remediation.kind not in TAKES_NODES:
         return None
-    return breaker.explain_open(book, len(remediation.nodes), now, remediation.id)
+    return breaker.explain_open(state, len(remediation.nodes), now, remediation.id)
 
 
-def _budget(book: RemediationState, remediation: Remediation, now: float) -> str | None:
+def _budget(state: RemediationState, remediation: Remediation, now: float) -> str | None:
     if remediation.kind not in TAKES_NODES:
         return None
-    return breaker.explain_over_budget(book, len(remediation.nodes), now, remediation.id)
+    return breaker.explain_over_budget(state, len(remediation.nodes), now, remediation.id)
 
 
 def _again(_book: RemediationState, remediation: Remediation, now: float) -> str | None:
@@ -100,63 +101,63 @@ def _again(_book: RemediationState, remediation: Remediation, now: float) -> str
     return f"{told}: it can be claimed again in {remediation.again_at - now:.0f} s"
 
 
-def _policy(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
+def _policy(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """A rule's approval is as good as the rule is now."""
-    why = explain_revoked(book.policy, book.tallies, remediation)
+    why = explain_revoked(state.policy, state.tallies, remediation)
     return None if why is None else f"{why}: a person may approve it"
 
 
-def _merged(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
-    into = book.facts.merged.get(remediation.incident)
+def _merged(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
+    into = state.facts.merged.get(remediation.incident)
     return None if into is None else f"incident {into} of the fleet explains it: no node of the job is at fault"
 
 
-def _superseded(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
-    newest = book.facts.newest_verdicts.get(remediation.incident, 0)
+def _superseded(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
+    newest = state.facts.newest_verdicts.get(remediation.incident, 0)
     if newest <= remediation.verdict_version:
         return None
     return f"it rests on version {remediation.verdict_version} of the verdict, and {newest} is the newest: wait for its plan"
 
 
-def _moved(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
-    job = book.facts.jobs.get(remediation.job)
+def _moved(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
+    job = state.facts.jobs.get(remediation.job)
     if job is None:
         return f"nothing is known of job {remediation.job}: wait until an agent has reported it"
     if remediation.attempt is not None and job.attempt is not None and job.attempt > remediation.attempt:
         return f"attempt {job.attempt} of {remediation.job} runs, and it was meant for attempt {remediation.attempt}"
     elsewhere = sorted(set(remediation.nodes) - set(job.nodes))
-    return f"{remediation.job} does not run on {_some(elsewhere)}" if elsewhere else None
+    return f"{remediation.job} does not run on {list_some(elsewhere, SHOWN)}" if elsewhere else None
 
 
-def _acting(book: RemediationState, remediation: Remediation, now: float) -> str | None:
-    for other in book.remediations.values():
+def _acting(state: RemediationState, remediation: Remediation, now: float) -> str | None:
+    for other in state.remediations.values():
         if other.id == remediation.id:
             continue
         if other.job == remediation.job and other.status in CLAIMED:
             return f"{other.id} is {other.status} on {remediation.job}: one at a time"
-        if other.job == remediation.job and (wait := attempts.explain_wait(book, other, now)) is not None:
+        if other.job == remediation.job and (wait := attempts.explain_wait(state, other, now)) is not None:
             return f"{other.id} has acted on {remediation.job}, and is {other.status}: {wait}"
         undoes = other.claim is not None and other.claim.task == "undo"
         if undoes and (shared := sorted(set(other.give_back) & set(remediation.nodes))):
-            return f"{other.id} is being undone, which gives {_some(shared)} back: wait for its end"
+            return f"{other.id} is being undone, which gives {list_some(shared, SHOWN)} back: wait for its end"
     return None
 
 
-def _minimum(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
+def _minimum(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """The job keeps its declared minimum, and at least one node; a spare takes an evicted node's place."""
-    job = book.facts.jobs.get(remediation.job)
+    job = state.facts.jobs.get(remediation.job)
     if job is None or remediation.kind not in TAKES_NODES:
         return None
-    out = len((_gone(book, remediation, job) | set(remediation.nodes)) & set(job.nodes))
+    out = len((_gone(state, remediation, job) | set(remediation.nodes)) & set(job.nodes))
     left, least = len(job.nodes) - out + min(out, job.spares or 0), max(1, job.minimum_nodes or 1)
     return f"{left} nodes would be left of {remediation.job}, whose minimum is {least}" if left < least else None
 
 
-def _gone(book: RemediationState, remediation: Remediation, job: JobFacts) -> set[str]:
+def _gone(state: RemediationState, remediation: Remediation, job: JobFacts) -> set[str]:
     """Nodes that others have taken out of the job while its placements, and what it declared, are of before that."""
     return {
         node
-        for other in book.remediations.values()
+        for other in state.remediations.values()
         if other.id != remediation.id and other.job == remediation.job and is_unseen(other, job.attempt)
         for node in other.nodes  # of one that failed too: what its claimant did not say it may have done
     }
@@ -169,49 +170,48 @@ def is_unseen(other: Remediation, attempt: int | None) -> bool:
     return attempt is None or other.attempt is None or attempt <= other.attempt
 
 
-def _saving(book: RemediationState, remediation: Remediation, now: float) -> str | None:
-    job = book.facts.jobs.get(remediation.job, JobFacts())
-    if job.saving_since is None or now - job.saving_since > _longest_save(book, remediation, job.saving_since):
+def _saving(state: RemediationState, remediation: Remediation, now: float) -> str | None:
+    job = state.facts.jobs.get(remediation.job, JobFacts())
+    if job.saving_since is None or now - job.saving_since > _longest_save(state, remediation, job.saving_since):
         return None
     return (
         f"{remediation.job} has been saving a checkpoint for {max(0.0, now - job.saving_since):.0f} s: wait for its end"
     )
 
 
-def _longest_save(book: RemediationState, remediation: Remediation, since: float) -> float:
+def _longest_save(state: RemediationState, remediation: Remediation, since: float) -> float:
     """Return how long a save is waited for. One in which the job hangs does not end, and a slow one looks like it."""
-    onset = book.facts.onsets.get(remediation.incident)
+    onset = state.facts.onsets.get(remediation.incident)
     if remediation.symptom != "hang" or onset is None or onset < since:
         return SAVING_SECONDS
-    usual = book.facts.jobs[remediation.job].save_seconds or 0.0
+    usual = state.facts.jobs[remediation.job].save_seconds or 0.0
     return min(SAVING_SECONDS, max(SAVING_LEAST_SECONDS, SAVING_USUAL_TIMES * usual))
 
 
-def _tenants(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
+def _tenants(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """What others lose must be in the plan's loss before their nodes are touched; nobody loses by a drain that waits."""
     if remediation.kind not in TAKES_NODES - STOPS_NOTHING:
         return None
     counted = {remediation.job, *remediation.priced_tenants}
-    others = {node: set(book.facts.tenants.get(node, ())) - counted for node in remediation.nodes}
-    told = [f"{_some(sorted(jobs))} on {node}" for node, jobs in sorted(others.items()) if jobs]
-    return f"other jobs run there, and the plan does not count their loss: {_some(told)}" if told else None
+    others = {node: set(state.facts.tenants.get(node, ())) - counted for node in remediation.nodes}
+    told = [f"{list_some(sorted(jobs), SHOWN)} on {node}" for node, jobs in sorted(others.items()) if jobs]
+    return f"other jobs run there, and the plan does not count their loss: {list_some(told, SHOWN)}" if told else None
 
 
-def _shards(book: RemediationState, remediation: Remediation, _now: float) -> str | None:
+def _shards(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
     """A copy on a node that is out already is no copy, until the job runs well again and has made others."""
     if remediation.kind not in TAKES_NODES:
         return None
-    job, out = book.facts.jobs.get(remediation.job, JobFacts()), frozenset(remediation.nodes)
-    gone = _gone(book, remediation, JobFacts())
+    job, out = state.facts.jobs.get(remediation.job, JobFacts()), frozenset(remediation.nodes)
+    gone = _gone(state, remediation, JobFacts())
     touched = {node: holders for node, holders in job.holders.items() if node in out or not out.isdisjoint(holders)}
     left = {node: {node, *holders} - gone for node, holders in touched.items()}
     lost = sorted(node for node, holders in left.items() if holders and holders <= out)
-    return f"the checkpoint shards of {_some(lost)} would lose their last holder: copy them first" if lost else None
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return (
+        f"the checkpoint shards of {list_some(lost, SHOWN)} would lose their last holder: copy them first"
+        if lost
+        else None
+    )
 
 
 GUARDS: dict[str, Callable[[RemediationState, Remediation, float], str | None]] = {

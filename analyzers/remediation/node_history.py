@@ -14,7 +14,6 @@ verdict that is wrong every time in the same way would convict its victim by rep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -242,9 +241,3 @@ def is_offender(record: NodeRecord, now: float, weights: Weights) -> bool:
     """Whether the node was evicted too often lately; an eviction that was taken back by an acquittal does not count."""
     since = now - weights.offender.days * DAY_SECONDS
     return sum(since <= at <= now for at in record.evictions) >= weights.offender.evictions
-
-
-def offenders(records: Iterable[NodeRecord], now: float, weights: Weights) -> tuple[NodeRecord, ...]:
-    """Return the repeat offenders, the most probably faulty first."""
-    found = [record for record in records if is_offender(record, now, weights)]
-    return tuple(sorted(found, key=lambda record: (-fault_probability(record, now, weights), record.node)))

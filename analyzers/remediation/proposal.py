@@ -67,7 +67,7 @@ def _choose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> C
     """Return the plan, or the rung as a plan; of kind none, with the reason, where neither may be proposed."""
     plan = choose_plan(case.verdict, case.situation, costs)
     rung = next_rung(case.history, weights.ladder)
-    trouble = Trouble.of(case.history, weights.ladder)
+    trouble = Trouble.from_history(case.history, weights.ladder)
     if trouble is None or choose_side(plan, rung, trouble) != "rung":
         return Chosen(plan, None, None if trouble is None else trouble.older_code())
     if plan.kind == "none" and (wait := explain_wait(case.times, rung, trouble, weights.ladder, now)) is not None:

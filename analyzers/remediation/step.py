@@ -23,7 +23,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analyzers.remediation import approval, breaker, checks, giving_back
+from analyzers.remediation import approval, breaker, checks
 from analyzers.remediation.guards import expires_at, explain_expiry, find_blockers
 from analyzers.remediation.messages import (
     AddHold,
@@ -73,86 +73,86 @@ NOT_IN_TIME = {
 
 
 def step(
-    book: RemediationState, event: RemediationEvent, now: float
+    state: RemediationState, event: RemediationEvent, now: float
 ) -> tuple[RemediationState, list[RemediationInstruction]]:
-    """Return the book after an event and what is to be done; raise ``RemediationRefused``, and then nothing has changed."""
-    turn = Transition(book, now)
+    """Return the state after an event and what is to be done; raise ``RemediationRefused``, and then nothing has changed."""
+    transition = Transition(state, now)
     match event:
         case Proposed():
-            approval.accept_proposal(turn, event)
+            approval.accept_proposal(transition, event)
         case Approve():
-            _approve(turn, event)
+            _approve(transition, event)
         case Reject() | Cancel():
-            _withdraw(turn, event)
+            _withdraw(transition, event)
         case Take():
-            _take(turn, event)
+            _take(transition, event)
         case Heartbeat():
-            _heartbeat(turn, event)
+            _heartbeat(transition, event)
         case Begin():
-            _begin(turn, event)
+            _begin(transition, event)
         case Complete():
-            _complete(turn, event)
+            _complete(transition, event)
         case Fail():
-            _fail(turn, event)
+            _fail(transition, event)
         case AskUndo():
-            _ask_undo(turn, event)
+            _ask_undo(transition, event)
         case Verified():
-            _verified(turn, event)
+            _verified(transition, event)
         case RemediationTick():
-            _tick(turn)
+            _tick(transition)
         case AddHold() | ExpireHold() | SetFreeze() | CloseBreaker():
-            _order(turn, event)
-    return turn.book, turn.instructions
+            _order(transition, event)
+    return transition.state, transition.instructions
 
 
 # --- what people say
 
 
-def _approve(turn: Transition, event: Approve) -> None:
-    one = turn.find(event.id)
-    turn.must(one.status == "proposed", one, "approved")
-    if (why := explain_expiry(turn.book, one, turn.now)) is not None:
+def _approve(transition: Transition, event: Approve) -> None:
+    one = transition.find(event.id)
+    transition.require(one.status == "proposed", one, "approved")
+    if (why := explain_expiry(transition.state, one, transition.now)) is not None:
         raise RemediationRefused("conflict", f"{one.id} cannot be approved any more: {why}")
-    turn.change(
+    transition.change(
         one, "approved", event.by, _reason(event.reason), status="approved", because=_short(event.reason), approved_by=event.by,
-        approved_at=turn.now,
+        approved_at=transition.now,
     )  # fmt: skip
 
 
-def _withdraw(turn: Transition, event: Reject | Cancel) -> None:
-    one, rejected = turn.find(event.id), isinstance(event, Reject)
+def _withdraw(transition: Transition, event: Reject | Cancel) -> None:
+    one, rejected = transition.find(event.id), isinstance(event, Reject)
     status = "rejected" if rejected else "cancelled"
-    turn.must(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
+    transition.require(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
     said = {} if rejected else {"cancelled_by": event.by}
-    turn.change(
+    transition.change(
         one, status, event.by, _reason(event.reason), status=status, because=_short(event.reason), claim=None, **said
     )
 
 
-def _ask_undo(turn: Transition, event: AskUndo) -> None:
-    one = turn.find(event.id)
-    turn.must(one.status in UNDOABLE, one, "undone")
+def _ask_undo(transition: Transition, event: AskUndo) -> None:
+    one = transition.find(event.id)
+    transition.require(one.status in UNDOABLE, one, "undone")
     if not one.may_have_taken:
         raise RemediationRefused("conflict", f"{one.id} took no node out: there is nothing to undo")
     if one.undo is not None:
         raise RemediationRefused(
             "conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it"
         )
-    turn.change(
+    transition.change(
         one,
         "undo_asked",
         event.by,
         _reason(event.reason),
-        undo=Undo(by=event.by, reason=_short(event.reason), at=turn.now),
+        undo=Undo(by=event.by, reason=_short(event.reason), at=transition.now),
     )
 
 
 # --- what a scheduler says
 
 
-def _take(turn: Transition, event: Take) -> None:
-    one = turn.find(event.id)
-    if one.claim is not None and one.claim.until > turn.now:
+def _take(transition: Transition, event: Take) -> None:
+    one = transition.find(event.id)
+    if one.claim is not None and one.claim.until > transition.now:
         raise RemediationRefused(
             "conflict", f"{one.id} is claimed by {one.claim.by}: it is free again when that claim has run out"
         )
@@ -161,68 +161,75 @@ def _take(turn: Transition, event: Take) -> None:
         raise RemediationRefused(
             "conflict", f"{one.id} is {one.status}: only what is approved, or is to be undone, can be claimed"
         )
-    _unhindered(turn, one, task)
-    seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
-    claim = Claim(by=event.by, token=one.claims + 1, until=turn.now + seconds, task=task)
-    to: dict[str, Any] = {"status": "claimed"} if task == "do" else {"give_back": giving_back.nodes(turn.book, one)}
-    turn.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **to)
+    _unhindered(transition, one, task)
+    seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), transition.state.limits.claim_seconds)
+    claim = Claim(by=event.by, token=one.claims + 1, until=transition.now + seconds, task=task)
+    to: dict[str, Any] = (
+        {"status": "claimed"} if task == "do" else {"give_back": transition.state.nodes_to_give_back(one)}
+    )
+    transition.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **to)
 
 
-def _heartbeat(turn: Transition, event: Heartbeat) -> None:
-    one = turn.find(event.id)
-    claim = _held(turn, one, event)
-    seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), turn.book.limits.claim_seconds)
-    turn.keep(replace(one, claim=replace(claim, until=max(claim.until, turn.now + seconds))))
+def _heartbeat(transition: Transition, event: Heartbeat) -> None:
+    one = transition.find(event.id)
+    claim = _held(transition, one, event)
+    seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), transition.state.limits.claim_seconds)
+    transition.store(replace(one, claim=replace(claim, until=max(claim.until, transition.now + seconds))))
 
 
-def _begin(turn: Transition, event: Begin) -> None:
-    one = turn.find(event.id)
-    claim = _held(turn, one, event)
+def _begin(transition: Transition, event: Begin) -> None:
+    one = transition.find(event.id)
+    claim = _held(transition, one, event)
     if claim.task == "undo":
-        _begin_undo(turn, one)
+        _begin_undo(transition, one)
         return
     if one.status == "executing":  # the answer was lost, and it asks again
-        _unhindered(turn, one, "undo")
+        _unhindered(transition, one, "undo")
         return
-    _unhindered(turn, one, "do")
+    _unhindered(transition, one, "do")
     takes = one.kind in TAKES_NODES
-    turn.change(one, "begun", event.by, status="executing", began_at=turn.now, out=one.nodes if takes else ())
+    transition.change(
+        one, "begun", event.by, status="executing", began_at=transition.now, out=one.nodes if takes else ()
+    )
     if takes:
-        _count(turn, one, one.nodes, event.by)
+        _count(transition, one, one.nodes, event.by)
 
 
-def _count(turn: Transition, one: Remediation, nodes: tuple[str, ...], by: str) -> None:
+def _count(transition: Transition, one: Remediation, nodes: tuple[str, ...], by: str) -> None:
     """Count nodes that are taken out, in budget and breaker."""
-    turn.book.executions = [*turn.book.executions, Execution(remediation=one.id, at=turn.now, nodes=nodes)]
-    if why := breaker.explain_trip(turn.book, turn.now):
-        turn.book.trip = BreakerTrip(at=turn.now, reason=why)
-        turn.tell("breaker_tripped", by, one, {"why": why})
+    transition.state.executions = [
+        *transition.state.executions,
+        Execution(remediation=one.id, at=transition.now, nodes=nodes),
+    ]
+    if why := breaker.explain_trip(transition.state, transition.now):
+        transition.state.trip = BreakerTrip(at=transition.now, reason=why)
+        transition.audit("breaker_tripped", by, one, {"why": why})
 
 
-def _begin_undo(turn: Transition, one: Remediation) -> None:
+def _begin_undo(transition: Transition, one: Remediation) -> None:
     """Say which nodes are given back, as of now: another may have taken one of them out since the claim."""
-    _unhindered(turn, one, "undo")
-    give_back = giving_back.nodes(turn.book, one)
+    _unhindered(transition, one, "undo")
+    give_back = transition.state.nodes_to_give_back(one)
     if give_back != one.give_back:
-        turn.keep(replace(one, give_back=give_back, version=one.version + 1))
+        transition.store(replace(one, give_back=give_back, version=one.version + 1))
 
 
-def _complete(turn: Transition, event: Complete) -> None:
-    one = turn.find(event.id)
+def _complete(transition: Transition, event: Complete) -> None:
+    one = transition.find(event.id)
     if _said_before(one, event):
         return
-    claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
+    claim, ended = _held(transition, one, event), {"claim": None, "ending": _ending(event)}
     if claim.task == "undo":
         told = {"did": event.did, "give_back": list(one.give_back)}
-        turn.change(one, "undone", event.by, told, status="undone", out=(), **ended)
+        transition.change(one, "undone", event.by, told, status="undone", out=(), **ended)
         return
-    turn.must(one.status == "executing", one, "completed")
+    transition.require(one.status == "executing", one, "completed")
     if (why := checks.explain_problem(one, event.did)) is not None:
         raise RemediationRefused("conflict", f"{one.id} is not completed: {why}")
     status = "done" if one.kind in CHECKS else "verifying"
-    turn.change(
+    transition.change(
         one, "completed", event.by, {"did": event.did}, status=status, did=one.did | event.did,
-        completed_at=turn.now, **ended,
+        completed_at=transition.now, **ended,
     )  # fmt: skip
 
 
@@ -235,33 +242,35 @@ def _ending(event: Complete | Fail) -> Ending:
     return Ending(by=event.by, token=event.token, word="complete" if isinstance(event, Complete) else "fail")
 
 
-def _fail(turn: Transition, event: Fail) -> None:
-    one = turn.find(event.id)
+def _fail(transition: Transition, event: Fail) -> None:
+    one = transition.find(event.id)
     if _said_before(one, event):
         return
-    claim, ended = _held(turn, one, event), {"claim": None, "ending": _ending(event)}
+    claim, ended = _held(transition, one, event), {"claim": None, "ending": _ending(event)}
     why = _short(event.reason)
     if claim.task == "undo":
-        turn.change(one, "undo_failed", event.by, {"did": event.did, "why": why}, because=why, **ended)
+        transition.change(one, "undo_failed", event.by, {"did": event.did, "why": why}, because=why, **ended)
         return
     if one.began_at is None and not event.did and one.failed_claims + 1 < MOST_FAILED_CLAIMS:
-        turn.change(
-            one, "released", event.by, {"why": why}, status="approved", because=why, again_at=turn.now + AGAIN_SECONDS,
+        transition.change(
+            one, "released", event.by, {"why": why}, status="approved", because=why, again_at=transition.now + AGAIN_SECONDS,
             failed_claims=one.failed_claims + 1, **ended,
         )  # fmt: skip
         return
     did = one.did | event.did
     out = tuple(node for node in one.nodes if node in did) if one.kind in TAKES_NODES else ()
-    began_at = turn.now if one.began_at is None and did else one.began_at  # who did something has begun, asked or not
-    turn.change(
+    began_at = (
+        transition.now if one.began_at is None and did else one.began_at
+    )  # who did something has begun, asked or not
+    transition.change(
         one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did, out=out,
         began_at=began_at, outcome=None if began_at is None else "unknown", **ended,
     )  # fmt: skip
     if out and one.began_at is None:
-        _count(turn, one, out, event.by)
+        _count(transition, one, out, event.by)
 
 
-def _held(turn: Transition, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
+def _held(transition: Transition, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
     """Return the claim that the event comes under; nobody acts under another's, an older one, or one that has run out."""
     claim = one.claim
     if claim is None or claim.token != event.token or claim.by != event.by:
@@ -269,17 +278,17 @@ def _held(turn: Transition, one: Remediation, event: Heartbeat | Begin | Complet
         raise RemediationRefused(
             "fenced", f"{one.id} is not held under token {event.token} by {event.by}: {newest}; do not act"
         )
-    if claim.until <= turn.now:
-        late = turn.now - claim.until
+    if claim.until <= transition.now:
+        late = transition.now - claim.until
         raise RemediationRefused(
             "fenced", f"the claim of {one.id} under token {event.token} ran out {late:.1f} s ago: do not act"
         )
     return claim
 
 
-def _unhindered(turn: Transition, one: Remediation, task: str) -> None:
+def _unhindered(transition: Transition, one: Remediation, task: str) -> None:
     """Refuse what is hindered. Taking back is bounded by nothing but a freeze."""
-    found = find_blockers(turn.book, one, turn.now)
+    found = find_blockers(transition.state, one, transition.now)
     found = [hindrance for hindrance in found if task == "do" or hindrance.code == "frozen"]
     if found:
         raise RemediationRefused(
@@ -290,84 +299,86 @@ def _unhindered(turn: Transition, one: Remediation, task: str) -> None:
 # --- what time brings
 
 
-def _verified(turn: Transition, event: Verified) -> None:
-    one = turn.find(event.id)
-    turn.must(one.status == "verifying", one, "verified")
-    _end(turn, one, event.outcome, event.why)
+def _verified(transition: Transition, event: Verified) -> None:
+    one = transition.find(event.id)
+    transition.require(one.status == "verifying", one, "verified")
+    _end(transition, one, event.outcome, event.why)
 
 
-def _end(turn: Transition, one: Remediation, outcome: str, why: str) -> None:
+def _end(transition: Transition, one: Remediation, outcome: str, why: str) -> None:
     told = {"outcome": outcome, "why": why}
-    turn.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
+    transition.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
 
 
-def _tick(turn: Transition) -> None:
-    book, limits = turn.book, turn.book.limits
-    for known in list(book.remediations.values()):
-        one = approval.recheck_approval(turn, known)
-        if one.claim is not None and one.claim.until <= turn.now:
-            _run_out(turn, one)
-        elif (until := expires_at(limits, one)) is not None and turn.now >= until:
-            _expire(turn, one)
-        elif one.status == "verifying" and turn.now >= (one.completed_at or one.changed_at) + limits.verify_seconds:
-            _end(turn, one, "unknown", f"nothing was seen of {one.job} for {limits.verify_seconds:,.0f} s")
+def _tick(transition: Transition) -> None:
+    state, limits = transition.state, transition.state.limits
+    for known in list(state.remediations.values()):
+        one = approval.recheck_approval(transition, known)
+        if one.claim is not None and one.claim.until <= transition.now:
+            _run_out(transition, one)
+        elif (until := expires_at(limits, one)) is not None and transition.now >= until:
+            _expire(transition, one)
+        elif (
+            one.status == "verifying" and transition.now >= (one.completed_at or one.changed_at) + limits.verify_seconds
+        ):
+            _end(transition, one, "unknown", f"nothing was seen of {one.job} for {limits.verify_seconds:,.0f} s")
         elif one.status == "proposed":
-            approval.apply_policy(turn, one)
-    after = breaker.counted_after(limits, turn.now)
-    book.executions = [one for one in book.executions if one.at > after]
+            approval.apply_policy(transition, one)
+    after = breaker.counted_after(limits, transition.now)
+    state.executions = [one for one in state.executions if one.at > after]
     for hold in sorted(
-        (one for one in book.holds.values() if one.until <= turn.now), key=lambda one: (one.until, one.id)
+        (one for one in state.holds.values() if one.until <= transition.now), key=lambda one: (one.until, one.id)
     ):
-        del book.holds[hold.id]
-        turn.tell("hold_expired", "engine", None, {"hold": hold.id, "node": hold.node, "job": hold.job})
+        del state.holds[hold.id]
+        transition.audit("hold_expired", "engine", None, {"hold": hold.id, "node": hold.node, "job": hold.job})
 
 
-def _run_out(turn: Transition, one: Remediation) -> None:
+def _run_out(transition: Transition, one: Remediation) -> None:
     assert one.claim is not None
     told = {"token": one.claim.token, "claimed_by": one.claim.by}
     if one.claim.task == "undo":
-        turn.change(one, "released", "engine", told, claim=None)
+        transition.change(one, "released", "engine", told, claim=None)
     elif one.status == "claimed":
-        turn.change(one, "released", "engine", told, status="approved", claim=None)
+        transition.change(one, "released", "engine", told, status="approved", claim=None)
     else:
         why = f"{one.claim.by} was not heard any more while it acted: nobody knows how far it came; look, or undo it"
         ended = {"status": "failed", "claim": None, "because": why, "outcome": "unknown"}
-        turn.change(one, "failed", "engine", told | {"why": why}, **ended)
+        transition.change(one, "failed", "engine", told | {"why": why}, **ended)
 
 
-def _expire(turn: Transition, one: Remediation) -> None:
+def _expire(transition: Transition, one: Remediation) -> None:
     why = NOT_IN_TIME[one.status]
-    turn.change(one, "expired", "engine", {"why": why}, status="expired", because=why, claim=None)
+    transition.change(one, "expired", "engine", {"why": why}, status="expired", because=why, claim=None)
 
 
 # --- what people order for all
 
 
-def _order(turn: Transition, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:
-    book = turn.book
+def _order(transition: Transition, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:
+    state = transition.state
     match event:
         case AddHold(hold=hold):
-            book.holds[hold.id] = hold
+            state.holds[hold.id] = hold
             named = {"hold": hold.id, "node": hold.node, "job": hold.job, "until": hold.until, "reason": hold.reason}
-            turn.tell("hold_added", hold.by, None, named)
+            transition.audit("hold_added", hold.by, None, named)
         case ExpireHold():
-            if event.id not in book.holds:
+            if event.id not in state.holds:
                 raise RemediationRefused(
                     "not_found", f"there is no hold {event.id}: `faulthound holds list` names those there are"
                 )
-            hold = book.holds.pop(event.id)
+            hold = state.holds.pop(event.id)
             named = {"hold": hold.id, "node": hold.node, "job": hold.job, "reason": _short(event.reason)}
-            turn.tell("hold_expired", event.by, None, named)
+            transition.audit("hold_expired", event.by, None, named)
         case SetFreeze():
-            if (book.freeze is None) == (event.freeze is None):
-                raise RemediationRefused("conflict", "it is frozen already" if book.freeze else "nothing is frozen")
-            book.freeze = event.freeze
-            turn.tell("frozen" if event.freeze else "thawed", event.by, None, {"reason": event.reason})
+            if (state.freeze is None) == (event.freeze is None):
+                raise RemediationRefused("conflict", "it is frozen already" if state.freeze else "nothing is frozen")
+            state.freeze = event.freeze
+            transition.audit("frozen" if event.freeze else "thawed", event.by, None, {"reason": event.reason})
         case CloseBreaker():
-            if book.trip is None:
+            if state.trip is None:
                 raise RemediationRefused("conflict", "the breaker is closed already")
-            book.trip, book.breaker_closed_at = None, turn.now
-            turn.tell("breaker_closed", event.by, None, {"reason": event.reason})
+            state.trip, state.breaker_closed_at = None, transition.now
+            transition.audit("breaker_closed", event.by, None, {"reason": event.reason})
 
 
 def _reason(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A step at work: a book of its own to change, and what it wants done."""
+"""A step at work: a state of its own to change, and what it wants done."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from analyzers.remediation.types import Remediation, RemediationState
 
 
 class Transition:
-    """One step. The given book stays as it is."""
+    """One step. The given state stays as it is."""
 
-    def __init__(self, book: RemediationState, now: float) -> None:
-        self.book = replace(book, remediations=dict(book.remediations), holds=dict(book.holds))
+    def __init__(self, state: RemediationState, now: float) -> None:
+        self.state = replace(state, remediations=dict(state.remediations), holds=dict(state.holds))
         self.now = now
         self.instructions: list[RemediationInstruction] = []
 
     def find(self, id: str) -> Remediation:
         """Return a remediation; refuse where there is none."""
-        if (found := self.book.remediations.get(id)) is None:
+        if (found := self.state.remediations.get(id)) is None:
             raise RemediationRefused(
                 "not_found", f"there is no remediation {id}: `faulthound remediations list` names those there are"
             )
         return found
 
-    def must(self, holds: bool, one: Remediation, wanted: str) -> None:  # noqa: FBT001 it is what must hold
+    def require(self, holds: bool, one: Remediation, wanted: str) -> None:  # noqa: FBT001 it is what must hold
         """Refuse what the status does not allow."""
         if not holds:
             because = f" ({one.because})" if one.because else ""
@@ -39,19 +39,19 @@ class Transition:
         if fields.get("status", one.status) != one.status:
             fields["changed_at"] = self.now
         changed = replace(one, **fields, version=one.version + 1)
-        self.keep(changed)
-        self.tell(f"remediation_{kind}", by, changed, details)
+        self.store(changed)
+        self.audit(f"remediation_{kind}", by, changed, details)
         return changed
 
-    def keep(self, one: Remediation) -> None:
+    def store(self, one: Remediation) -> None:
         """Store a remediation."""
-        self.book.remediations[one.id] = one
+        self.state.remediations[one.id] = one
         self.instructions = [
             *(said for said in self.instructions if not isinstance(said, Store) or said.remediation.id != one.id),
             Store(remediation=one),
         ]
 
-    def tell(self, kind: str, by: str, one: Remediation | None, details: dict[str, Any] | None = None) -> None:
+    def audit(self, kind: str, by: str, one: Remediation | None, details: dict[str, Any] | None = None) -> None:
         """Add a line for audit log, timeline and stream."""
         about = {} if one is None else {"incident": one.incident, "kind": one.kind, "nodes": list(one.nodes)}
         id = None if one is None else one.id

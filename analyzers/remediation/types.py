@@ -5,6 +5,7 @@ A remediation is a plan under execution; a scheduler does and undoes it under a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -203,6 +204,11 @@ class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
     taken: dict[str, tuple[str, ...]] = {}  # node → remediations that have taken it out and keep it out
 
 
+def list_some(names: Sequence[str], most: int = 4) -> str:
+    """List the first few names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def same_node(one: str, other: str) -> bool:
     """Whether two names may be of one machine: with its domain or without, as schedulers have it."""
     bare = "." not in one or "." not in other
@@ -288,3 +294,7 @@ class RemediationState(msgspec.Struct, kw_only=True):
     def limits(self) -> Limits:
         """The policy's."""
         return self.policy.limits
+
+    def nodes_to_give_back(self, one: Remediation) -> tuple[str, ...]:
+        """Return the nodes that an undo returns: a node that another remediation keeps out as well stays out."""
+        return tuple(node for node in one.nodes if not set(self.facts.taken.get(node, ())) - {one.id})

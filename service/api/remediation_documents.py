@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from analyzers.model.doc import doc
-from analyzers.remediation import giving_back
 from analyzers.remediation.approval import claimable_task
 from analyzers.remediation.guards import find_blockers
 from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, Blocker, Remediation, RemediationState, Task
@@ -34,7 +33,7 @@ def document(one: Remediation, book: RemediationState, now: float) -> Remediatio
     """Return a remediation as the API shows it."""
     values = msgspec.structs.asdict(one)
     if one.status in UNDOABLE and one.may_have_taken and one.claim is None:
-        values["give_back"] = tuple(giving_back.nodes(book, one))
+        values["give_back"] = book.nodes_to_give_back(one)
     blockers = tuple(in_the_way(one, book, now))
     return RemediationDocument(**values, task=claimable(one, now), hindrances=blockers)
 

@@ -67,7 +67,7 @@ class Proposer:
         self._database, self._lease, self._counts = database, lease, counts
         self._repository = RemediationRepository(database, policy)
         self._costs, self._weights, self._saving = (
-            Costs.of(knowledge),
+            Costs.from_knowledge(knowledge),
             packaged_knowledge.weights_of(knowledge),
             SaveDetector(knowledge),
         )

@@ -1,6 +1,6 @@
 """Remediation as it is stored: one step at a time, in one transaction, whoever asks for it.
 
-    lock ─► book (what is stored, the fleet, the policy) ─► step ─► rows ─► audit log ─► timeline and stream
+    lock ─► state (what is stored, the fleet, the policy) ─► step ─► rows ─► audit log ─► timeline and stream
 
 The lock is held to the commit. Two schedulers that want the same claim are served one after the other, and the second is
 told what the first has; a process that is killed before its commit has done nothing.
@@ -49,7 +49,7 @@ class _Told(NamedTuple):
 class _Happened(NamedTuple):
     """What an event came to."""
 
-    book: RemediationState
+    state: RemediationState
     instructions: list[RemediationInstruction]
     told: list[_Told]
 
@@ -73,12 +73,12 @@ class RemediationRepository:
     ) -> tuple[RemediationState, list[RemediationInstruction]]:
         """Return what an event would come to, and change nothing."""
         with self._database.session() as session:
-            book = self._load(session, now, [event])
+            state = self._load(session, now, [event])
             if check is not None:
-                check(session, book)
-            return step(book, event, now)
+                check(session, state)
+            return step(state, event, now)
 
-    def book(self, now: float, *asked: str) -> RemediationState:
+    def state(self, now: float, *asked: str) -> RemediationState:
         """Return what a step would see now, with these remediations that may have ended."""
         with self._database.session() as session:
             return self.read(session, now, *asked)
@@ -92,27 +92,27 @@ class RemediationRepository:
     ) -> list[RemediationInstruction]:
         """Let an event happen as the last part of its caller's transaction."""
         self._lock(session)
-        book = self._load(session, now, [event])
+        state = self._load(session, now, [event])
         if check is not None:
-            check(session, book)
-        happened = _happen(session, book, event, now)
+            check(session, state)
+        happened = _happen(session, state, event, now)
         _tell(session, happened.told, now)
         return happened.instructions
 
     def all_within(self, session: Session, events: Sequence[RemediationEvent], now: float) -> None:
-        """Let several happen, one after the other on one book, and leave out those that are refused."""
+        """Let several happen, one after the other on one state, and leave out those that are refused."""
         if not events:
             return
         self._lock(session)
-        book = self._load(session, now, events)
+        state = self._load(session, now, events)
         told: list[_Told] = []
         for event in events:
             try:
-                happened = _happen(session, book, event, now)
+                happened = _happen(session, state, event, now)
             except RemediationRefused as refused:
                 _log.info("remediation_refused event=%s code=%s why=%s", type(event).__name__, refused.code, refused)
             else:
-                book = happened.book
+                state = happened.state
                 told += happened.told
         _tell(session, told, now)
 
@@ -123,7 +123,7 @@ class RemediationRepository:
     def _load(
         self, session: Session, now: float, events: Sequence[RemediationEvent] = (), asked: Sequence[str] = ()
     ) -> RemediationState:
-        """Return the book; without events, for who only looks."""
+        """Return the state; without events, for who only looks."""
         policy, stands = self._policy(), rows.read_breaker(session)
         remediations = rows.read_remediations(session, now, events, asked)
         judges = not events or any(isinstance(event, Proposed | RemediationTick) for event in events)
@@ -141,13 +141,13 @@ class RemediationRepository:
         )
 
 
-def _happen(session: Session, book: RemediationState, event: RemediationEvent, now: float) -> _Happened:
+def _happen(session: Session, state: RemediationState, event: RemediationEvent, now: float) -> _Happened:
     """Step, and write all but what is told: that comes last."""
-    after, instructions = step(book, event, now)
+    after, instructions = step(state, event, now)
     for one in instructions:
         if isinstance(one, Store):
             rows.write_remediation(session, one.remediation)
-    rows.write_changes(session, book, after)
+    rows.write_changes(session, state, after)
     about = after.remediations
     told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, AuditEntry)]
     return _Happened(after, instructions, told)

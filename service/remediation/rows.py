@@ -156,7 +156,7 @@ def count_cases(session: Session, policy: Policy) -> dict[str, Tally]:
 
 
 def write_changes(session: Session, before: RemediationState, after: RemediationState) -> None:
-    """Write what a step has changed of the book beside its remediations."""
+    """Write what a step has changed of the state beside its remediations."""
     for new in after.executions:
         if new not in before.executions:
             row = {"remediation": new.remediation, "at": new.at, "nodes": list(new.nodes)}
@@ -164,7 +164,7 @@ def write_changes(session: Session, before: RemediationState, after: Remediation
     _write_holds(session, before, after)
     if after.freeze != before.freeze:
         _throw(session, FREEZE, None if after.freeze is None else msgspec.to_builtins(after.freeze))
-    stood, stands = (Breaker(trip=book.trip, closed_at=book.breaker_closed_at) for book in (before, after))
+    stood, stands = (Breaker(trip=state.trip, closed_at=state.breaker_closed_at) for state in (before, after))
     if stands != stood:
         _throw(session, BREAKER, msgspec.to_builtins(stands))
 

@@ -42,7 +42,7 @@ def _is_after(view: JobView, one: Remediation, since: float) -> bool:
         return (view.attempt or 0) > (one.attempt or 0)
     begun = (
         node.here(process.started_at, node.last_received_at)
-        for process in view.processes.of.values()
+        for process in view.processes.by_rank.values()
         if process.started_at and (node := view.nodes.get(process.node)) is not None
     )
     return min(begun, default=0.0) > since

@@ -77,7 +77,7 @@ def run_one(most_ranks: int, seed: int) -> tuple[int, Row]:
     """Play one seed, judge it, plan, and hold all three rules against the truth."""
     played = play(replace(draw(seed, most_ranks), placed=True))
     window = Window.build([*played.records(), *processes(played)])
-    topology, costs = infer(window), Costs.of(knowledge())
+    topology, costs = infer(window), Costs.from_knowledge(knowledge())
     verdict, truth = judge(window, topology, knowledge()), oracle.judge(played)
     nodes = tuple(sorted(set(topology.nodes.values())))
     plan = choose_plan(verdict, Situation(nodes=nodes, spares=SPARES, groups=groups_of(topology)), costs)
@@ -180,7 +180,7 @@ def report(rows: list[Row]) -> dict[str, Any]:
             "evict_the_parallel_group": rule(
                 [row.group_evicted for row in known],
                 [row.group_innocent for row in known],
-                [Costs.of(knowledge()).restart_seconds] * len(known),
+                [Costs.from_knowledge(knowledge()).restart_seconds] * len(known),
             ),
             "restart_and_hope": rule([0] * len(known), [0] * len(known), [row.hope_seconds for row in known]),
         },

@@ -26,8 +26,10 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.incidents import step as engine
-from analyzers.incidents.fleet import Fleet, FleetReport, Heard, JobSeen, SharedIncident
+from analyzers.incidents.fleet import Fleet, FleetReport, SharedIncident
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.fleet.shared_incident import symptom_key
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import (
     Ask,
     Close,
@@ -190,7 +192,7 @@ class Outage(Fleet):
             explained=frozenset({"no_progress"}), explained_jobs=jobs,
         )  # fmt: skip
 
-    def look(self, views: Mapping[Any, JobSeen], nodes: Mapping[str, Heard], now: float) -> FleetReport:
+    def look(self, views: Mapping[Any, JobView], nodes: Mapping[str, NodeActivity], now: float) -> FleetReport:
         """Report it, where it is seen."""
         del views, nodes, now
         ended, self.ended = self.ended, {}

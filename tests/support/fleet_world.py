@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from analyzers.incidents.fleet import Fleet, FleetReport, SharedIncident
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.messages import Alarm, Received
-from analyzers.incidents.state import NodeActivity
 from analyzers.knowledge import Knowledge, parse
 from analyzers.model.incident import Incident, Symptom
 from collectors.records import Device, DeviceState, KernelEvent, Record
@@ -86,7 +86,7 @@ class World:
         received = Received(
             sequence=0, received_at=at, node=name, sent_at=sent_at, records=tuple(self.told.pop(name, ()))
         )
-        self.seen.setdefault(name, NodeActivity(at, at)).see(received)
+        self.seen.setdefault(name, NodeActivity(at)).take(received)
         self.fleet.take(received)
 
     def tell(self, name: str, *records: Record) -> None:

@@ -54,7 +54,7 @@ class Care:
 
     def all(self) -> list[Remediation]:
         """Return all remediations, the oldest first."""
-        found = self.remedies.book(self.now).remediations
+        found = self.remedies.state(self.now).remediations
         return list(found.values())
 
     def only(self) -> Remediation:
@@ -97,7 +97,7 @@ class Care:
 
     def ended(self, id: str) -> Remediation:
         """Return a remediation that may have left the book."""
-        return self.remedies.book(self.now, id).remediations[id]
+        return self.remedies.state(self.now, id).remediations[id]
 
     def completed(self) -> str:
         """Let the proposal be approved and carried out; return its id."""

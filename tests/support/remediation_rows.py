@@ -79,7 +79,7 @@ def propose(remedies: RemediationRepository, one: Remediation | None = None) -> 
     """Propose a plan, and return the remediation as it is stored."""
     wanted = one or plan()
     remedies.handle(Proposed(incident=wanted.incident, plan=wanted), now())
-    return remedies.book(now(), wanted.id).remediations[wanted.id]
+    return remedies.state(now(), wanted.id).remediations[wanted.id]
 
 
 def seeded(

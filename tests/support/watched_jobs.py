@@ -150,7 +150,7 @@ class WatchedJob:
             )  # fmt: skip
 
     def _steps(self, number: int, at: float, ahead: float) -> Iterator[Record]:
-        for teller in self.tellers:
+        for teller in self.reporters:
             home = 0 if teller is None else teller // self.ranks_a_node
             if home != number:
                 continue

@@ -34,7 +34,7 @@ TEXT_CHARACTERS = 200
 @detector("failure_logged")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a crash for the first failure since the job last moved."""
-    found = [told for told in view.logged.told if isinstance(told.event, LogEvent) and _fails(told.event)]
+    found = [told for told in view.logged.entries if isinstance(told.event, LogEvent) and _fails(told.event)]
     if not found:
         return
     since = view.settled_until  # what the job went on after is history

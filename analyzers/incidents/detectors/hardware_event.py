@@ -24,7 +24,7 @@ MOST_NAMED = 64
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hardware symptom where a fault class asks for an eviction, a reset or a reboot."""
     del now
-    if not view.hardware.told:
+    if not view.hardware.entries:
         return
     if view.hardware.judged is None:
         view.hardware.judged = tuple(_symptoms(view))
@@ -32,15 +32,15 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 
 def _symptoms(view: JobView) -> Iterator[Symptom]:
-    window = Window.build(told.event for told in view.hardware.told)
+    window = Window.build(told.event for told in view.hardware.entries)
     serious = [
         finding
         for finding in analyze(window, infer(window), view.knowledge)
         if finding.suspects and action_for(finding.fault_class, view.knowledge) in ASKED_FOR
     ]
-    instants = {told.event.at: told.at for told in view.hardware.told}
+    instants = {told.event.at: told.at for told in view.hardware.entries}
     for finding in serious:
-        at = instants.get(finding.onset, view.hardware.told[0].at)
+        at = instants.get(finding.onset, view.hardware.entries[0].at)
         nodes = sorted({suspect.node for suspect in finding.suspects if suspect.node})
         yield Symptom(
             kind="hardware", detector="hardware_event", at=at, text=_text(finding), nodes=tuple(nodes[:MOST_NAMED])

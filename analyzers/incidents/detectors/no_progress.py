@@ -34,6 +34,6 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 def _behind(view: JobView, newest: int) -> tuple[int, ...]:
     """Return who told of fewer steps than most, where that is a few."""
-    steps = {rank: teller.step for (rank, _), teller in view.progress.tellers.items() if rank >= 0}
+    steps = {rank: teller.step for (rank, _), teller in view.progress.reporters.items() if rank >= 0}
     behind = sorted(rank for rank, step in steps.items() if step < newest)
     return tuple(behind) if 2 * len(behind) < len(steps) and len(behind) <= MOST_NAMED else ()

@@ -36,7 +36,9 @@ def _rings(view: JobView) -> Iterator[Symptom]:
     if waits.looked_at - waits.moved_at <= SHORTEST_SECONDS:
         return
     allowed = (
-        max(SHORTEST_SECONDS, P99_FACTOR * waits.p99_seconds()) if waits.moved_for > START_SECONDS else START_SECONDS
+        max(SHORTEST_SECONDS, P99_FACTOR * waits.p99_seconds())
+        if waits.moved_seconds > START_SECONDS
+        else START_SECONDS
     )
     if waits.looked_at - waits.moved_at <= allowed:
         return
@@ -68,7 +70,7 @@ def _communicators(view: JobView) -> Iterator[Symptom]:
     found = view.waits.communicators
     newest_at = max(one.at for one in found.values())
     changed_at = max(one.since for one in found.values())
-    started = view.waits.counted_for > START_SECONDS
+    started = view.waits.counted_seconds > START_SECONDS
     allowed = REPORT_SECONDS if started else START_SECONDS
     uneven = {name: one for name, one in found.items() if one.behind and one.at >= newest_at - FRESH_SECONDS}
     if newest_at - changed_at <= allowed or not uneven:

@@ -23,7 +23,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     looked = {name: node.states_at - SILENT_SECONDS for name, node in view.nodes.items() if node.states_at is not None}
     silent = sorted(
         (process.seen_at + LOOK_SECONDS, rank)
-        for rank, process in view.processes.of.items()
+        for rank, process in view.processes.by_rank.items()
         if process.seen_at is not None and process.seen_at < looked.get(process.node, 0.0) and rank not in view.ended
     )
     if not silent or view.went_on(silent[0][0]):

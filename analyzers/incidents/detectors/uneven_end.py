@@ -18,7 +18,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     if not view.ended or not view.processes.alive or not all(end.well for end in view.ended.values()):
         return
     last_at = max(end.at for end in view.ended.values())
-    heard_at = max(node.told_until for node in view.nodes.values())
+    heard_at = max(node.reported_until for node in view.nodes.values())
     if min(now, heard_at) <= last_at + ALONE_SECONDS or view.went_on(last_at):
         return
     gone = sorted(view.ended)

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.fleet.rules import Rules
-from analyzers.incidents.fleet.seen import Heard, JobSeen
 from analyzers.incidents.fleet.signs import NodeSigns
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Alarm
 
 MOST_NAMED = 8
@@ -30,7 +31,7 @@ class Alarms:
     raised: dict[tuple[str, str | None], Alarm] = field(default_factory=dict)
     apart: dict[str, int] = field(default_factory=dict)  # node → looks at which its clock was off
 
-    def clocks(self, nodes: Mapping[str, Heard]) -> Iterator[Alarm]:
+    def clocks(self, nodes: Mapping[str, NodeActivity]) -> Iterator[Alarm]:
         """Yield the alarm of clocks that are apart; again where further nodes' are."""
         held = self.raised.get(("clock", None))
         told = set(held.nodes) if held else set()
@@ -51,14 +52,14 @@ class Alarms:
 
     def coverage(
         self,
-        jobs: Iterable[JobSeen],
+        jobs: Iterable[JobView],
         signs: Mapping[str, NodeSigns],
         silent: Collection[str],
         nodes: Collection[str],
         now: float,
     ) -> Iterator[Alarm]:
         """Yield an alarm for each job of whose ranks too few are seen."""
-        running: dict[str, JobSeen] = {job.job: job for job in jobs}
+        running: dict[str, JobView] = {job.job: job for job in jobs}
         for _, job in sorted(running.items()):
             if job.first_at is None or now - job.first_at < self.rules.coverage_settle_seconds:
                 continue
@@ -121,7 +122,7 @@ class _Sight:
         )
 
 
-def _sight(job: JobSeen, signs: Mapping[str, NodeSigns], silent: Collection[str], nodes: Collection[str]) -> _Sight:
+def _sight(job: JobView, signs: Mapping[str, NodeSigns], silent: Collection[str], nodes: Collection[str]) -> _Sight:
     on = Counter(job.ranks.values())
     ranks = max(job.world_size or 0, len(job.ranks))
     mute = {name: count for name, count in on.items() if name in silent or name not in nodes}
@@ -134,9 +135,9 @@ def _nodes(count: int) -> str:
     return f"{count} node{'s' if count != 1 else ''}"
 
 
-def newest_attempts(jobs: Iterable[JobSeen]) -> list[JobSeen]:
+def newest_attempts(jobs: Iterable[JobView]) -> list[JobView]:
     """Return the newest attempt of each job that has not ended."""
-    by_name: dict[str, list[JobSeen]] = defaultdict(list)
+    by_name: dict[str, list[JobView]] = defaultdict(list)
     for job in jobs:
         by_name[job.job].append(job)
     last = [max(attempts, key=lambda job: job.attempt or 0) for _, attempts in sorted(by_name.items())]

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.fleet.rules import Rules
-from analyzers.incidents.fleet.seen import Heard, JobSeen
 from analyzers.incidents.fleet.signs import NodeSigns, Sign, SignClass
+from analyzers.incidents.job_views import JobView
 from analyzers.knowledge import Knowledge
 
 SILENCE = SignClass("silence")
@@ -20,7 +21,7 @@ LONGEST_INTERVAL_SECONDS = 300.0  # a gap longer than this was an outage, and no
 class Cluster:
     """Nodes that show one class together. ``everybody``: no agent at all reports."""
 
-    of: SignClass
+    sign_class: SignClass
     onset: float
     members: dict[str, list[Sign]] = field(default_factory=dict)
     everybody: bool = False
@@ -35,7 +36,7 @@ class Cluster:
         return 2 * len(self.members.keys() & set(nodes)) >= max(1, min(len(self.members), len(nodes)))
 
 
-def find_silent(nodes: Mapping[str, Heard], rules: Rules, now: float) -> dict[str, float]:
+def find_silent(nodes: Mapping[str, NodeActivity], rules: Rules, now: float) -> dict[str, float]:
     """Return the nodes that have been silent for too long, with the instant of their last batch.
 
     A node is late against the newest batch of any node: where that is old too, nobody reports, or we read late, and all
@@ -52,14 +53,14 @@ def find_silent(nodes: Mapping[str, Heard], rules: Rules, now: float) -> dict[st
     }
 
 
-def silence_bound_seconds(seen: Heard, rules: Rules) -> float:
+def silence_bound_seconds(seen: NodeActivity, rules: Rules) -> float:
     """Return for how long a node may be silent: some of its usual intervals, and never less than the rules' seconds."""
     usual = [seconds for seconds in seen.intervals if seconds <= LONGEST_INTERVAL_SECONDS]
     return max(rules.silence_seconds, rules.silence_intervals * median(usual)) if usual else rules.silence_seconds
 
 
 def cluster_silences(
-    last_at: Mapping[str, float], nodes: Mapping[str, Heard], jobs: Iterable[JobSeen], rules: Rules, now: float
+    last_at: Mapping[str, float], nodes: Mapping[str, NodeActivity], jobs: Iterable[JobView], rules: Rules, now: float
 ) -> Iterator[Cluster]:
     """Yield the nodes that fell silent together, once all that did must be among them."""
     jobs_nodes = [frozenset(job.ranks.values()) for job in jobs]
@@ -96,7 +97,7 @@ def _many(chain: Collection[str], jobs_nodes: Iterable[frozenset[str]], rules: R
 
 def cluster_signs(
     signs: Mapping[str, NodeSigns],
-    nodes: Mapping[str, Heard],
+    nodes: Mapping[str, NodeActivity],
     jobs_on: Mapping[str, Collection[str]],
     rules: Rules,
     knowledge: Knowledge,

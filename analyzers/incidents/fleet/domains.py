@@ -42,7 +42,7 @@ class Domains:
         self._of_node: dict[str, tuple[_Row, ...]] = {}
 
     @property
-    def told(self) -> bool:
+    def has_table(self) -> bool:
         """Whether the site's table has any row."""
         return bool(self._rows)
 

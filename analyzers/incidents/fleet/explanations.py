@@ -56,7 +56,7 @@ def _ourselves(cluster: Cluster) -> Explanation:
 
 
 def _fits(cluster: Cluster, domain: Domain, known: Collection[str], rules: Rules) -> Explanation | None:
-    if domain.kind not in _CAN[cluster.of.family] or not _same_server(cluster, domain):
+    if domain.kind not in _CAN[cluster.sign_class.family] or not _same_server(cluster, domain):
         return None
     inside = cluster.nodes & domain.nodes
     members = domain.nodes & set(known)
@@ -75,4 +75,4 @@ def _fits(cluster: Cluster, domain: Domain, known: Collection[str], rules: Rules
 
 
 def _same_server(cluster: Cluster, domain: Domain) -> bool:
-    return domain.kind != "storage" or cluster.of.subject in ("", domain.name)
+    return domain.kind != "storage" or cluster.sign_class.subject in ("", domain.name)

@@ -13,8 +13,8 @@ from analyzers.incidents.fleet.clusters import Cluster, cluster_signs, cluster_s
 from analyzers.incidents.fleet.domains import Domain, Domains
 from analyzers.incidents.fleet.explanations import Explanation, explain_cluster
 from analyzers.incidents.fleet.fleet_verdict import best_explanation, build_symptom, build_verdict, first_nodes
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.fleet.rules import Rules
-from analyzers.incidents.fleet.seen import Heard, JobSeen
 from analyzers.incidents.fleet.shared_incident import (
     ALL_SILENT,
     DETECTORS,
@@ -26,6 +26,7 @@ from analyzers.incidents.fleet.shared_incident import (
     symptom_key,
 )
 from analyzers.incidents.fleet.signs import NodeSigns
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Alarm, Received
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
@@ -47,7 +48,7 @@ class Fleet:
     """What is remembered between two looks. Batches and looks in the same order give the same reports."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._knowledge, self._rules, self._domains = knowledge, Rules.of(knowledge), Domains(knowledge)
+        self._knowledge, self._rules, self._domains = knowledge, Rules.from_knowledge(knowledge), Domains(knowledge)
         self._signs: dict[str, NodeSigns] = {}
         self._ongoing: list[OngoingIncident] = []
         self._alarms = Alarms(self._rules)
@@ -77,7 +78,7 @@ class Fleet:
             if alarm.raised:
                 self._alarms.raised[alarm.kind, alarm.job] = alarm
 
-    def look(self, views: Mapping[Any, JobSeen], nodes: Mapping[str, Heard], now: float) -> FleetReport:
+    def look(self, views: Mapping[Any, JobView], nodes: Mapping[str, NodeActivity], now: float) -> FleetReport:
         """Look at all jobs and nodes. ``nodes``: when each was heard of, without those that are gone for good."""
         self._forget(nodes)
         mute = find_silent(nodes, self._rules, now)
@@ -99,7 +100,7 @@ class Fleet:
             self._signs = {name: signs for name, signs in self._signs.items() if name in nodes}
             self._domains.forget(nodes)
 
-    def _in_grace(self, nodes: Mapping[str, Heard], now: float) -> bool:
+    def _in_grace(self, nodes: Mapping[str, NodeActivity], now: float) -> bool:
         """Whether we ourselves were away until a moment ago: silence before that says nothing of anybody."""
         rules = self._rules
         if self._looked_at is None or now - self._looked_at > AWAY_SECONDS:
@@ -111,14 +112,14 @@ class Fleet:
         return now < self._grace_until
 
     def _follow(
-        self, clusters: Iterable[Cluster], mute: Collection[str], nodes: Mapping[str, Heard], *, in_grace: bool
+        self, clusters: Iterable[Cluster], mute: Collection[str], nodes: Mapping[str, NodeActivity], *, in_grace: bool
     ) -> dict[str, str]:
         """Give each cluster to the incident that it belongs to, or a new one; return those that are over, and why."""
         going: set[int] = set()
-        for cluster in sorted(clusters, key=lambda one: (one.onset, one.of)):
+        for cluster in sorted(clusters, key=lambda one: (one.onset, one.sign_class)):
             ongoing = next((one for one in self._ongoing if one.is_of(cluster)), None)
             if ongoing is None:
-                if in_grace and cluster.of.family == "silence":
+                if in_grace and cluster.sign_class.family == "silence":
                     continue
                 ongoing = OngoingIncident(detector_name(cluster), cluster.onset, first_nodes(cluster))
                 self._ongoing.append(ongoing)
@@ -128,13 +129,16 @@ class Fleet:
         self._ongoing = [one for one in self._ongoing if one not in ended]
         return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
 
-    def _told(self, ongoing: OngoingIncident, jobs: Iterable[JobSeen], nodes: Mapping[str, Heard]) -> SharedIncident:
+    def _told(
+        self, ongoing: OngoingIncident, jobs: Iterable[JobView], nodes: Mapping[str, NodeActivity]
+    ) -> SharedIncident:
         domains = self._domains.among(nodes, self._told_by_agents())
         cluster, found = self._best(ongoing, domains, nodes)
         jobs_nodes = {job.job: frozenset(job.ranks.values()) for job in jobs}
         concerned = frozenset(job for job, on in jobs_nodes.items() if on & ongoing.nodes)
         verdict = build_verdict(
-            ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned, told=self._domains.told
+            ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned,
+            has_table=self._domains.has_table,
         )  # fmt: skip
         symptom = build_symptom(ongoing, self._rules)
         return SharedIncident(
@@ -169,7 +173,13 @@ class Fleet:
         return told
 
     def _alarm(
-        self, jobs: list[JobSeen], mute: Collection[str], nodes: Mapping[str, Heard], now: float, *, in_grace: bool
+        self,
+        jobs: list[JobView],
+        mute: Collection[str],
+        nodes: Mapping[str, NodeActivity],
+        now: float,
+        *,
+        in_grace: bool,
     ) -> tuple[Alarm, ...]:
         if in_grace or (len(mute) == len(nodes) > 1):  # our own outage is told of once, and not once a job
             return ()
@@ -179,7 +189,7 @@ class Fleet:
         )
 
 
-def _jobs_on(jobs: Iterable[JobSeen]) -> dict[str, set[str]]:
+def _jobs_on(jobs: Iterable[JobView]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for job in jobs:
         for node in set(job.ranks.values()):

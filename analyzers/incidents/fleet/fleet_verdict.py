@@ -72,17 +72,17 @@ def build_verdict(
     knowledge_hash: str,
     known: Collection[str],
     jobs: Collection[str],
-    told: bool,
+    has_table: bool,
 ) -> Verdict:
     """Write the document.
 
     ``cluster`` leads and ``found`` is what explains it; ``known``: all nodes; ``jobs``: that run on the affected ones;
-    ``told``: the site says what nodes share.
+    ``has_table``: the site declares what nodes share.
     """
     best = best_explanation(found)
     evidence = tuple(_evidence(ongoing))
     return Verdict(
-        symptom=_SYMPTOM[cluster.of.family],
+        symptom=_SYMPTOM[cluster.sign_class.family],
         cause=best.cause if best else "unknown",
         abstained=best is None,
         version=VERSION,
@@ -96,7 +96,7 @@ def build_verdict(
         ),
         rejected=tuple(_rejected(cluster)),
         evidence=evidence,
-        missing=() if best else tuple(_missing(cluster, found, told=told)),
+        missing=() if best else tuple(_missing(cluster, found, has_table=has_table)),
         action=Action(kind="none", why=_why(cluster, best, jobs)),
         coverage=Coverage(sources={"agents": len(known), "agents_affected": len(ongoing.nodes)}),
     )
@@ -115,14 +115,14 @@ def _count(cluster: Cluster) -> str:
 
 
 def _what(cluster: Cluster) -> str:
-    subject = f" ({cluster.of.subject})" if cluster.of.subject else ""
-    return f"{_SHOWS[cluster.of.family]}{subject}"
+    subject = f" ({cluster.sign_class.subject})" if cluster.sign_class.subject else ""
+    return f"{_SHOWS[cluster.sign_class.family]}{subject}"
 
 
 def _bound(cluster: Cluster, rules: Rules) -> str:
-    if cluster.of.family == "silence":
+    if cluster.sign_class.family == "silence":
         return f", no batch for more than {rules.silence_seconds:g} s, their last ones within {_spread(cluster):.0f} s"
-    if cluster.of.family == "storage":
+    if cluster.sign_class.family == "storage":
         return f", for more than {rules.storage_lasting_seconds:g} s"
     return f", within {rules.same_seconds:g} s"
 
@@ -159,15 +159,15 @@ def _rejected(cluster: Cluster) -> list[Rejected]:
     others = len(cluster.members) - 1
     why = (
         f"its agent fell silent with {others} others: that nothing is seen of a machine says nothing against it"
-        if cluster.of.family == "silence"
+        if cluster.sign_class.family == "silence"
         else f"{others} other nodes show the same at the same time: a fault of its own would be its own"
     )
     return [Rejected(kind="node", id=name, why=why) for name in sorted(cluster.members)[:MOST_REJECTED]]
 
 
-def _missing(cluster: Cluster, found: Sequence[Explanation], *, told: bool) -> list[Missing]:
-    missing = [Missing(what=_DECIDES[cluster.of.family])]
-    if not told and cluster.of.family != "storage":
+def _missing(cluster: Cluster, found: Sequence[Explanation], *, has_table: bool) -> list[Missing]:
+    missing = [Missing(what=_DECIDES[cluster.sign_class.family])]
+    if not has_table and cluster.sign_class.family != "storage":
         missing.append(Missing(what=_SHARED_BY_SITE))
     if len(found) > 1:
         equal = " or ".join(f"{one.kind} {one.id}" for one in found[:MOST_SUSPECTS])

@@ -44,7 +44,7 @@ class Rules:
     events: Mapping[str, str] = field(default_factory=dict)  # "mlx5 fatal" → "link"
 
     @classmethod
-    def of(cls, knowledge: Knowledge) -> Rules:
+    def from_knowledge(cls, knowledge: Knowledge) -> Rules:
         """Read the table; what is no positive number leaves the bound as it is."""
         document = knowledge.table("fleet")
         told: dict[str, Any] = {}

@@ -38,7 +38,7 @@ _EXPLAINED: dict[str, frozenset[str]] = {
 
 def detector_name(cluster: Cluster) -> str:
     """Return the name by which a cluster's symptom goes."""
-    return ALL_SILENT if cluster.everybody else DETECTORS[cluster.of.family]
+    return ALL_SILENT if cluster.everybody else DETECTORS[cluster.sign_class.family]
 
 
 @dataclass(slots=True)
@@ -57,17 +57,17 @@ class OngoingIncident:
 
     def is_of(self, cluster: Cluster) -> bool:
         """Whether a cluster belongs to this incident; who stays silent when others are back is not of our outage."""
-        if self.detector == ALL_SILENT and cluster.of.family == "silence":
+        if self.detector == ALL_SILENT and cluster.sign_class.family == "silence":
             return cluster.everybody
-        mine = detector_name(cluster) == self.detector or cluster.of in self.clusters
+        mine = detector_name(cluster) == self.detector or cluster.sign_class in self.clusters
         near = abs(cluster.onset - self.onset) <= NEAR_SECONDS
         return (mine or near) and cluster.overlaps(self.nodes)
 
     def take(self, cluster: Cluster) -> None:
         """Take a cluster up: nodes that have recovered remain among those that were affected."""
-        held = self.clusters.get(cluster.of)
+        held = self.clusters.get(cluster.sign_class)
         if held is None:
-            self.clusters[cluster.of] = cluster
+            self.clusters[cluster.sign_class] = cluster
             return
         held.members = {**held.members, **cluster.members}
         held.everybody = held.everybody or cluster.everybody
@@ -75,7 +75,9 @@ class OngoingIncident:
     @property
     def leading(self) -> list[Cluster]:
         """Return the clusters, the nearest to the root first."""
-        return sorted(self.clusters.values(), key=lambda one: (ORDER.index(one.of.family), one.onset, one.of))
+        return sorted(
+            self.clusters.values(), key=lambda one: (ORDER.index(one.sign_class.family), one.onset, one.sign_class)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +124,9 @@ def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozense
     Where nothing is named, a coincidence must not hide a fault of a job's own. Waits for files need no name: whoever is
     in one does not move.
     """
-    if cluster.everybody or (found is None and cluster.of.family != "storage"):
+    if cluster.everybody or (found is None and cluster.sign_class.family != "storage"):
         return frozenset()
-    return _EXPLAINED[cluster.of.family]
+    return _EXPLAINED[cluster.sign_class.family]
 
 
 def stalled_jobs(ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:

@@ -26,7 +26,7 @@ class EventLog:
     """Bounded, by instant; an event that is told twice is there once."""
 
     def __init__(self) -> None:
-        self.told: list[SeenEvent] = []
+        self.entries: list[SeenEvent] = []
         self.judged: tuple[Symptom, ...] | None = None  # what these were found to be; None: there is something new
         self._keys: set[tuple[object, ...]] = set()
 
@@ -39,9 +39,9 @@ class EventLog:
             return
         self._keys.add(key)
         self.judged = None
-        insort(self.told, SeenEvent(at, node.node, event), key=lambda one: one.at)
-        while len(self.told) > MOST_EVENTS:
-            gone = self.told.pop(0)
+        insort(self.entries, SeenEvent(at, node.node, event), key=lambda one: one.at)
+        while len(self.entries) > MOST_EVENTS:
+            gone = self.entries.pop(0)
             self._keys.discard(_key(gone.event, gone.node))
 
 

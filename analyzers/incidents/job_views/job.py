@@ -103,7 +103,7 @@ class JobView:
         node = self.nodes.get(received.node)
         if node is None:
             node = self.nodes[received.node] = NodeView(received.node)
-        before = node.told_until
+        before = node.reported_until
         node.take(received, records)
         late: list[Placement] = []
         looks: dict[int, float] = {}
@@ -112,11 +112,11 @@ class JobView:
                 self.processes.look(record, node, at)
                 node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
             elif isinstance(record, Samples):
-                unheard = not self.progress.tellers or at - self.progress.until > UNHEARD_SECONDS
+                unheard = not self.progress.reporters or at - self.progress.until > UNHEARD_SECONDS
                 if record.scope in SCOPES and unheard and not self.waits.rings:
                     self.traffic.take(record, node, at)
             elif isinstance(record, Ring):
-                looked_at = self.waits.take(record, node, at, durations=not self.progress.tellers)
+                looked_at = self.waits.take(record, node, at, durations=not self.progress.reporters)
                 if looked_at is not None and record.rank is not None:
                     looks[record.rank] = looked_at
             elif isinstance(record, Steps):

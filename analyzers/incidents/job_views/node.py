@@ -25,7 +25,7 @@ class NodeView:
     node: str
     last_received_at: float = 0.0
     last_sent_at: float | None = None  # by the node's own clock
-    told_until: float = 0.0  # what its agent read before this is here
+    reported_until: float = 0.0  # what its agent read before this is here
     offset: float = 0.0  # seconds by which its clock is ahead of the service's
     stacks_at: float | None = None  # the newest look at stacks
     answered_at: float | None = None  # the newest answer to a command
@@ -47,9 +47,9 @@ class NodeView:
             sent_at = received.received_at + (self.offset if abs(self.offset) > APART_SECONDS else 0.0)
         newest_at = _newest(records, sent_at)
         until = sent_at if newest_at is None or sent_at - newest_at <= LIVE_SECONDS else newest_at
-        self.told_until = max(self.told_until, self.here(until, received.received_at))
+        self.reported_until = max(self.reported_until, self.here(until, received.received_at))
         for record in records:
-            self._tells(record, received.received_at)
+            self._read(record, received.received_at)
 
     def here(self, at: float | None, latest: float) -> float:
         """Return an instant of the node's clock by the service's: nothing is told before it happens."""
@@ -61,7 +61,7 @@ class NodeView:
         """Whether an instant is none, or is later than the batch that tells of it."""
         return not 0.0 < at < LATEST_AT or at - self.offset > latest + FUTURE_SECONDS
 
-    def _tells(self, record: Record, received_at: float) -> None:
+    def _read(self, record: Record, received_at: float) -> None:
         if isinstance(record, StackDump):
             self.stacks_at = max(self.stacks_at or 0.0, self.here(record.at, received_at))
         elif isinstance(record, CommandResult):

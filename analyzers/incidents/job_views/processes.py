@@ -62,7 +62,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.ranks: dict[int, str] = {}
-        self.of: dict[int, Process] = {}
+        self.by_rank: dict[int, Process] = {}
         self.ended: dict[int, End] = {}
         self.world_size: int | None = None
         self._placed: dict[str, tuple[float, frozenset[int]]] = {}  # node → when it told of which ranks
@@ -100,17 +100,17 @@ class Processes:
 
     def _process(self, rank: int, node: str, pid: int | None, started_at: float | None) -> Process | None:
         """Return the rank's process after hearing of this one: the youngest holds."""
-        process = self.of.get(rank)
+        process = self.by_rank.get(rank)
         if process is None:
-            if not 0 <= rank < LARGEST_RANK or len(self.of) >= MOST_RANKS:
+            if not 0 <= rank < LARGEST_RANK or len(self.by_rank) >= MOST_RANKS:
                 return None
-            process = self.of[rank] = Process(node, pid, started_at)
+            process = self.by_rank[rank] = Process(node, pid, started_at)
         elif pid is not None and process.pid is None:
             process.node, process.pid, process.started_at = node, pid, started_at
         elif pid is not None and (pid, node) != (process.pid, process.node):
             if (started_at or 0.0, pid) <= (process.started_at or 0.0, process.pid or 0):
                 return process
-            process = self.of[rank] = Process(node, pid, started_at)
+            process = self.by_rank[rank] = Process(node, pid, started_at)
             self.ended.pop(rank, None)
         self.ranks[rank] = process.node
         return process
@@ -127,6 +127,6 @@ class Processes:
             return
         self._placed[node] = at, ranks
         for rank in before[1] - ranks if before is not None and before[1] != ranks else ():
-            process = self.of[rank]
+            process = self.by_rank[rank]
             if process.node == node:
                 self._end(End(rank, node, at, process.pid))

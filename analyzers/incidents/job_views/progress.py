@@ -1,6 +1,6 @@
 """Who tells of a job's steps, how far that has come, and since when nothing was told.
 
-A teller is a rank's log or its probe. All are followed to their newest step; a few are followed closely, for the rhythm,
+A reporter is a rank's log or its probe. All are series to their newest step; a few are series closely, for the rhythm,
 and the one that tells most often is the job's. Silence counts only as far as the tellers' nodes have told of everything:
 the silence of a sender, or of a log that is written in large pieces, is not the silence of the job.
 """
@@ -20,8 +20,8 @@ from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, 
 from collectors.records import STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 3
-MOST_TELLERS = 65_536
-MOST_TELLINGS = 64  # kinds of tellers: readers of logs, and the probe
+MOST_REPORTERS = 65_536
+MOST_KINDS = 64  # kinds of tellers: readers of logs, and the probe
 MOST_LATENESSES = 64
 LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the clock
 PROBE = "probe"
@@ -34,7 +34,7 @@ Key = tuple[int, str]  # rank (-1: the log names none) and who tells
 
 @dataclass(slots=True)
 class Reporter:
-    """One teller's newest step."""
+    """One reporter's newest step."""
 
     at: float
     step: int
@@ -43,7 +43,7 @@ class Reporter:
 
 @dataclass(slots=True)
 class StepSeries:
-    """A teller whose steps are kept."""
+    """A reporter whose steps are kept."""
 
     rhythm: StepRhythm = field(default_factory=StepRhythm)
     latenesses: list[float] = field(default_factory=list)  # of the newest batches: how much later than read it could be
@@ -88,48 +88,48 @@ class Progress:
     def __init__(self) -> None:
         self.step: int | None = None  # the newest
         self.at: float | None = None
-        self.tellers: dict[Key, Reporter] = {}
-        self.tellings: dict[str, ReporterKind] = {}
-        self.followed: dict[Key, StepSeries] = {}
+        self.reporters: dict[Key, Reporter] = {}
+        self.reporter_kinds: dict[str, ReporterKind] = {}
+        self.series: dict[Key, StepSeries] = {}
 
     def take(self, steps: Steps, node: NodeView, before: float, received_at: float) -> None:
         """Take one record. ``before``: until when its node had told of everything when this batch came."""
         key = (-1 if steps.rank is None else steps.rank, steps.told_by)
-        telling = self.tellings.get(steps.told_by)
-        if telling is None:
-            if len(self.tellings) >= MOST_TELLINGS:
+        kind = self.reporter_kinds.get(steps.told_by)
+        if kind is None:
+            if len(self.reporter_kinds) >= MOST_KINDS:
                 return
             every = EVERY_SECONDS.get(steps.told_by, LOG_EVERY_SECONDS)
-            telling = self.tellings[steps.told_by] = ReporterKind(every)
-        followed = self._follow(key)
-        rows = list(_rows(steps, node, received_at, newest_only=followed is None))
-        teller = self.tellers.get(key)
-        if followed is not None and rows:
-            self._late(followed, teller, rows, before - telling.every_seconds)
+            kind = self.reporter_kinds[steps.told_by] = ReporterKind(every)
+        series = self._follow(key)
+        rows = list(_rows(steps, node, received_at, newest_only=series is None))
+        reporter = self.reporters.get(key)
+        if series is not None and rows:
+            self._learn_lateness(series, reporter, rows, before - kind.every_seconds)
         for row in rows:
-            teller = self._tell(key, node.node, row, teller)
-            if followed is not None:
-                followed.take(row)
-        telling.nodes.add(node.node)
-        telling.since = min(telling.since, node.told_until)
+            reporter = self._report(key, node.node, row, reporter)
+            if series is not None:
+                series.take(row)
+        kind.nodes.add(node.node)
+        kind.since = min(kind.since, node.reported_until)
 
     def heard(self, node: NodeView) -> None:
         """Note how far a node's tellers have told of everything, after a batch."""
-        for telling in self.tellings.values():
-            if node.node in telling.nodes:
-                telling.until = max(telling.until, node.told_until - telling.every_seconds)
+        for kind in self.reporter_kinds.values():
+            if node.node in kind.nodes:
+                kind.until = max(kind.until, node.reported_until - kind.every_seconds)
 
     def looked(self, rank: int, at: float) -> None:
         """Note that a rank's probe was read at an instant: its steps until then are here."""
-        if (rank, PROBE) in self.tellers:
-            self.tellings[PROBE].until = max(self.tellings[PROBE].until, at)
+        if (rank, PROBE) in self.reporters:
+            self.reporter_kinds[PROBE].until = max(self.reporter_kinds[PROBE].until, at)
 
     @property
     def lead(self) -> Key | None:
-        """Return the followed teller that tells most often."""
+        """Return the series reporter that tells most often."""
         found: tuple[float, Key] | None = None
-        for key, followed in self.followed.items():
-            median = followed.rhythm.median_seconds() if len(followed.rhythm.rows) > FEWEST else math.inf
+        for key, series in self.series.items():
+            median = series.rhythm.median_seconds() if len(series.rhythm.rows) > FEWEST else math.inf
             if found is None or (math.inf if median is None else median, key) < found:
                 found = (math.inf if median is None else median, key)
         return None if found is None else found[1]
@@ -138,12 +138,12 @@ class Progress:
     def rhythm(self) -> StepRhythm:
         """Return the job's rhythm; an empty one where nobody tells."""
         lead = self.lead
-        return StepRhythm() if lead is None else self.followed[lead].rhythm
+        return StepRhythm() if lead is None else self.series[lead].rhythm
 
     @property
     def until(self) -> float:
         """Return up to when the tellers have told of everything."""
-        return max((telling.until for telling in self.tellings.values()), default=0.0)
+        return max((kind.until for kind in self.reporter_kinds.values()), default=0.0)
 
     @property
     def silent_seconds(self) -> float:
@@ -154,8 +154,8 @@ class Progress:
         lead = self.lead if at_most > SHORTEST_SECONDS else None  # which takes longer to tell
         if lead is None:
             return max(0.0, at_most)
-        telling = self.tellings[lead[1]]
-        return telling.until - self.followed[lead].late_seconds - max(self.at, telling.since)
+        kind = self.reporter_kinds[lead[1]]
+        return kind.until - self.series[lead].late_seconds - max(self.at, kind.since)
 
     @property
     def allowed_seconds(self) -> float:
@@ -163,39 +163,39 @@ class Progress:
         return self.rhythm.allowed_seconds(self.step)
 
     def trouble(self) -> LossAnomaly | None:
-        """Return what is wrong with the losses or gradient norms, by the first teller that says so."""
-        found = (self.followed[key].trouble() for key in sorted(self.followed))
+        """Return what is wrong with the losses or gradient norms, by the first reporter that says so."""
+        found = (self.series[key].trouble() for key in sorted(self.series))
         return next((one for one in found if one is not None), None)
 
     def _follow(self, key: Key) -> StepSeries | None:
-        """Return the teller's rows where it is among the first few by rank."""
-        followed = self.followed.get(key)
-        if followed is None and (len(self.followed) < MOST_FOLLOWED or key < max(self.followed)):
-            followed = self.followed[key] = StepSeries()
-            if len(self.followed) > MOST_FOLLOWED:
-                del self.followed[max(self.followed)]
-        return followed
+        """Return the reporter's rows where it is among the first few by rank."""
+        series = self.series.get(key)
+        if series is None and (len(self.series) < MOST_FOLLOWED or key < max(self.series)):
+            series = self.series[key] = StepSeries()
+            if len(self.series) > MOST_FOLLOWED:
+                del self.series[max(self.series)]
+        return series
 
-    def _late(self, followed: StepSeries, teller: Reporter | None, rows: list[StepRow], until: float) -> None:
+    def _learn_lateness(self, series: StepSeries, reporter: Reporter | None, rows: list[StepRow], until: float) -> None:
         """Learn how long after its end a step comes that was written into a buffer first.
 
         Of a first batch from a node that was not heard before nobody knows when its oldest step could have come.
         """
-        first = next((row.at for row in rows if teller is None or row.at > teller.at), None)
+        first = next((row.at for row in rows if reporter is None or row.at > reporter.at), None)
         if first is not None:
             late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
-            followed.latenesses = [*followed.latenesses[1 - MOST_LATENESSES :], late]
+            series.latenesses = [*series.latenesses[1 - MOST_LATENESSES :], late]
 
-    def _tell(self, key: Key, node: str, row: StepRow, teller: Reporter | None) -> Reporter | None:
-        if teller is None:
-            if len(self.tellers) >= MOST_TELLERS:
+    def _report(self, key: Key, node: str, row: StepRow, reporter: Reporter | None) -> Reporter | None:
+        if reporter is None:
+            if len(self.reporters) >= MOST_REPORTERS:
                 return None
-            teller = self.tellers[key] = Reporter(row.at, row.step, node)
-        elif (row.at, row.step) > (teller.at, teller.step):
-            teller.at, teller.step, teller.node = row.at, row.step, node
+            reporter = self.reporters[key] = Reporter(row.at, row.step, node)
+        elif (row.at, row.step) > (reporter.at, reporter.step):
+            reporter.at, reporter.step, reporter.node = row.at, row.step, node
         if self.at is None or (row.at, row.step) > (self.at, self.step or 0):
             self.at, self.step = row.at, row.step
-        return teller
+        return reporter
 
 
 def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[StepRow]:

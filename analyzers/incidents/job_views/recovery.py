@@ -32,7 +32,7 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
         return None
     if now < incident.opened_at + SETTLED_SECONDS.get(incident.kind, 0.0):
         return None
-    told = view.rhythm.told_after(incident.opened_at)
+    told = view.rhythm.count_after(incident.opened_at)
     if incident.kind == "numeric":
         good = told >= GOOD_AGAIN and view.progress.trouble() is None
         return f"loss and gradient norm are as before at step {step:,}" if good else None
@@ -45,7 +45,7 @@ def has_restarted(view: JobView, incident: Incident) -> bool:
     """Whether the attempt goes on with processes that were begun since: where nothing counts attempts, that is a new one."""
     begun = (
         node.here(process.started_at, node.last_received_at)
-        for process in view.processes.of.values()
+        for process in view.processes.by_rank.values()
         if process.started_at and (node := view.nodes.get(process.node)) is not None
     )
     return max(begun, default=0.0) > incident.onset_at

@@ -112,7 +112,7 @@ class StepRhythm:
         self._figures = self._pausing = None
         return True
 
-    def told_after(self, at: float) -> int:
+    def count_after(self, at: float) -> int:
         """Return how many steps were told that ended after an instant."""
         return len(self.rows) - bisect_right(self.rows, at, key=lambda row: row.at)
 

@@ -98,12 +98,12 @@ class OpenOperations:
             self.communicators[key] = LaunchCounts(at, since, counts, behind)
 
     @property
-    def moved_for(self) -> float:
+    def moved_seconds(self) -> float:
         """Return for how long ranks have entered and left things since the first look."""
         return self.moved_at - self.first_at if self.first_at is not None else 0.0
 
     @property
-    def counted_for(self) -> float:
+    def counted_seconds(self) -> float:
         """Return for how long NCCL's counts have changed since the first report."""
         changed_at = max((one.since for one in self.communicators.values()), default=0.0)
         return changed_at - self.first_count_at if self.first_count_at is not None else 0.0

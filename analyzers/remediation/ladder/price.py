@@ -37,7 +37,7 @@ def price_rung(
     asked = _asking(rung, trouble, verdict, weights)
     if asked.culprits != verdict.culprits:  # what checks have found of these nodes is in it already
         situation = replace(situation, remembered={})
-    case = PlanCase.of(asked, situation, costs, rung.kind)
+    case = PlanCase.build(asked, situation, costs, rung.kind)
     option = Option(kind=rung.kind, nodes=rung.nodes)
     weighed = weigh_option(option, case)
     if weighed.barred:

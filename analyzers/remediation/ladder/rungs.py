@@ -18,17 +18,17 @@ from analyzers.knowledge.convictions import Ladder
 from analyzers.remediation import dual_phase
 from analyzers.remediation.ladder.job_history import JobHistory, Rung
 from analyzers.remediation.ladder.trouble import EVERYWHERE, Trouble
+from analyzers.remediation.types import list_some
 
 ELSEWHERE = frozenset({"storage", "platform", "data", "imbalance", "network"})
 """Causes that neither another machine nor other code removes: the job runs again, and that is all."""
 PROGRESSING = frozenset({"slow", "hardware"})
 """Symptoms with which a job goes on: without proof it is left alone."""
-MOST_SHOWN = 4
 
 
 def next_rung(history: JobHistory, bounds: Ladder) -> Rung:
     """Return the next rung for the newest attempt's failure, to be asked once its agents have been looked at again."""
-    trouble = Trouble.of(history, bounds)
+    trouble = Trouble.from_history(history, bounds)
     if trouble is None or trouble.failing.cause == "none":
         return Rung(kind="none", why="nothing has failed")
     if (wait := trouble.waits_for()) is not None:
@@ -68,10 +68,10 @@ def _found(trouble: Trouble) -> Rung | None:
         return None
     left = _without(newest.found, trouble.nodes_of("evict"))
     if newest.kind == "replay" and len(newest.found) > 1:
-        why = f"the replay leaves {_some(newest.found)}: more than one machine is checked, not evicted"
+        why = f"the replay leaves {list_some(newest.found)}: more than one machine is checked, not evicted"
         return _probe(_without(left, trouble.nodes_of("probe")), why)
     how = "failed the checks" if newest.kind == "probe" else "lies in both bad groups of the replay"
-    return Rung(kind="evict", nodes=left, why=f"{_some(left)} {how}") if left else None
+    return Rung(kind="evict", nodes=left, why=f"{list_some(left)} {how}") if left else None
 
 
 def _evict(trouble: Trouble) -> Rung | None:
@@ -85,7 +85,7 @@ def _evict(trouble: Trouble) -> Rung | None:
         check.outcome == "done" and check.attempt < now.number for check in trouble.checks_since(before)
     ):
         return None
-    return Rung(kind="evict", nodes=nodes, why=f"there is proof against {_some(nodes)}")
+    return Rung(kind="evict", nodes=nodes, why=f"there is proof against {list_some(nodes)}")
 
 
 def _check_after_eviction(trouble: Trouble) -> Rung | None:
@@ -94,7 +94,7 @@ def _check_after_eviction(trouble: Trouble) -> Rung | None:
     if before is None or trouble.checks_since(before):
         return None
     seen = trouble.nodes_of("probe", "evict")
-    why = f"{_some(before.nodes)} left and it fails the same way again: checks come before another machine leaves"
+    why = f"{list_some(before.nodes)} left and it fails the same way again: checks come before another machine leaves"
     return _probe(_without(trouble.named, seen) or _without(trouble.nodes, seen), why)
 
 
@@ -102,7 +102,7 @@ def _check_alerted(trouble: Trouble) -> Rung | None:
     if trouble.failing.cause != "network":
         return None
     nodes = _without(trouble.alerted, trouble.nodes_of("probe", "evict"))
-    return _probe(nodes, f"{_some(nodes)} had {trouble.alert_rule}")
+    return _probe(nodes, f"{list_some(nodes)} had {trouble.alert_rule}")
 
 
 def _check_named_again(trouble: Trouble) -> Rung | None:
@@ -110,7 +110,7 @@ def _check_named_again(trouble: Trouble) -> Rung | None:
     earlier = {node for attempt in trouble.attempts[:-1] for node in (*attempt.proven, *attempt.suspects)}
     twice = tuple(node for node in trouble.named if node in earlier)
     nodes = _without(twice, trouble.nodes_of("probe", "evict"))
-    return _probe(nodes, f"{_some(nodes)} is named again, and without proof")
+    return _probe(nodes, f"{list_some(nodes)} is named again, and without proof")
 
 
 def _left_alone(trouble: Trouble) -> Rung | None:
@@ -191,8 +191,3 @@ def _probe(nodes: tuple[str, ...], why: str) -> Rung | None:
 
 def _without(nodes: Iterable[str], seen: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node for node in nodes if node not in seen))
-
-
-def _some(nodes: tuple[str, ...]) -> str:
-    more = f" and {len(nodes) - MOST_SHOWN} more" if len(nodes) > MOST_SHOWN else ""
-    return ", ".join(nodes[:MOST_SHOWN]) + more

@@ -28,7 +28,7 @@ class Trouble:
     alert_rule: str
 
     @classmethod
-    def of(cls, history: JobHistory, bounds: Ladder) -> Trouble | None:
+    def from_history(cls, history: JobHistory, bounds: Ladder) -> Trouble | None:
         """Return the trouble that the newest attempt is in; None: it has not failed."""
         attempts = sorted(history.attempts, key=lambda attempt: attempt.number)
         if not attempts or not attempts[-1].symptom:

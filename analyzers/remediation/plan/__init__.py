@@ -3,7 +3,6 @@
 from analyzers.remediation.plan.choice import Plan, choose_plan
 from analyzers.remediation.plan.costs import Costs
 from analyzers.remediation.plan.loss import Weighed
-from analyzers.remediation.plan.situation import Situation
-from analyzers.remediation.plan.survivability import find_lost_shards
+from analyzers.remediation.plan.situation import Situation, find_lost_shards
 
 __all__ = ["Costs", "Plan", "Situation", "Weighed", "choose_plan", "find_lost_shards"]

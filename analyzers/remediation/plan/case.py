@@ -19,7 +19,7 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
 
     doubts: tuple[RootPosterior, ...]
     guilt: dict[str, float]  # suspected node → that it is guilty of any root, its past included
-    told: dict[str, float]  # the same, as the verdict alone tells it
+    verdict_guilt: dict[str, float]  # the same, as the verdict alone tells it
     situation: Situation
     costs: Costs
     gpus: int
@@ -29,13 +29,13 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None  # that it would restart
 
     @classmethod
-    def of(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> PlanCase:
+    def build(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> PlanCase:
         """Put together what a verdict, a situation and the costs say; ``kind``: the harshest that the plan may be."""
         doubts = root_posteriors(verdict, situation.remembered)
         return cls(
             doubts=doubts,
             guilt=guilt_by_node(doubts),
-            told=guilt_by_node(root_posteriors(verdict)),
+            verdict_guilt=guilt_by_node(root_posteriors(verdict)),
             situation=situation,
             costs=costs,
             gpus=situation.gpus(least_ranks=verdict.coverage.ranks_expected or 0),
@@ -51,4 +51,4 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
         Their past may make that less and never more: no policy becomes bolder by it, and what is remembered of them afterwards
         does not count it twice.
         """
-        return round(min(min(self.guilt.get(node, 0.0), self.told.get(node, 0.0)) for node in nodes), 4)
+        return round(min(min(self.guilt.get(node, 0.0), self.verdict_guilt.get(node, 0.0)) for node in nodes), 4)

@@ -8,9 +8,10 @@ from analyzers.model.verdict import Verdict
 from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.costs import Costs
 from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh_option
-from analyzers.remediation.plan.options import MILDER, ON_NODES, Option, harshest_kind, list_options, list_some
+from analyzers.remediation.plan.options import MILDER, ON_NODES, Option, harshest_kind, list_options
 from analyzers.remediation.plan.posterior import clamp_probability
 from analyzers.remediation.plan.situation import Situation
+from analyzers.remediation.types import list_some
 
 MOST_ALTERNATIVES = 8
 _HARSHNESS = (
@@ -54,7 +55,7 @@ def choose_plan(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
     if kind in ON_NODES and not verdict.action.nodes:
         ranks = list_some([str(rank) for rank in verdict.action.ranks])
         return Plan(why=f"nobody knows on which node rank {ranks or '?'} runs: let an agent report it")
-    case = PlanCase.of(verdict, situation, costs, kind)
+    case = PlanCase.build(verdict, situation, costs, kind)
     weighed = sorted((weigh_option(option, case) for option in list_options(case)), key=_order)
     best = next(one for one in weighed if not one.barred)
     others = tuple(one for one in weighed if one is not best)[:MOST_ALTERNATIVES]
@@ -93,7 +94,7 @@ def _named(option: Option) -> str:
 
 def _guilty(option: Option, case: PlanCase) -> str:
     odds = [f"{case.guilt.get(node, 0.0):.2f}" for node in option.nodes]
-    told = [f"{case.told.get(node, 0.0):.2f}" for node in option.nodes]
+    told = [f"{case.verdict_guilt.get(node, 0.0):.2f}" for node in option.nodes]
     return f"at fault with {list_some(odds)}" + (
         f", before their past was weighed {list_some(told)}" if told != odds else ""
     )

@@ -28,7 +28,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     cures: dict[str, float] = msgspec.field(default_factory=lambda: {"*": 0.227})
 
     @classmethod
-    def of(cls, knowledge: Knowledge) -> Costs:
+    def from_knowledge(cls, knowledge: Knowledge) -> Costs:
         """Read the table; what cannot be used leaves the cost as it is."""
         document = knowledge.table("plan")
         told: dict[str, Any] = {}

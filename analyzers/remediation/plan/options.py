@@ -10,7 +10,8 @@ import msgspec
 from analyzers.model.verdict import Verdict
 from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.posterior import clamp_probability
-from analyzers.remediation.plan.survivability import find_lost_shards
+from analyzers.remediation.plan.situation import find_lost_shards
+from analyzers.remediation.types import list_some
 from analyzers.verdict.action import NOT_PROVEN
 
 MILDER = {
@@ -87,11 +88,6 @@ def explain_bar(option: Option, case: PlanCase) -> tuple[str, bool]:
     if known and (elsewhere := sorted(set(option.nodes).difference(known))):
         return f"the job does not run on {list_some(elsewhere)} any more", False
     return "", False
-
-
-def list_some(names: list[str] | tuple[str, ...], most: int = 4) -> str:
-    """List a few names."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _sets(case: PlanCase) -> Iterator[tuple[str, ...]]:

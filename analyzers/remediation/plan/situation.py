@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 
@@ -34,3 +36,13 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         """Return the other jobs on these nodes, each once, with all of their GPUs."""
         jobs = {job for node in nodes for job in self.tenants.get(node, ())}
         return {job: self.tenant_gpus.get(job, self.gpus_per_node) for job in sorted(jobs)}
+
+
+def find_lost_shards(out: Iterable[str], holders: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the nodes whose shards nobody would hold any more. ``out``: all nodes that go or are gone already.
+
+    ``holders``: node → nodes with a copy of its shards; it holds them itself, listed or not. A node that is no key has
+    registered nothing, and nothing is said of it.
+    """
+    gone = frozenset(out)
+    return tuple(sorted(node for node in gone & holders.keys() if gone.issuperset(holders[node])))

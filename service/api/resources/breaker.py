@@ -81,7 +81,7 @@ def close_breaker(
     event = CloseBreaker(by=caller.actor, reason=asked.reason)
     book, _ = take(service, caller, event, "breaker", check, dry_run=dry_run)
     at = now()
-    after = replace(book, trip=None, breaker_closed_at=at) if dry_run else service.remedies.book(at)
+    after = replace(book, trip=None, breaker_closed_at=at) if dry_run else service.remedies.state(at)
     return _document(after, at)
 
 

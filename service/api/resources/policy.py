@@ -64,7 +64,7 @@ class PolicyChecked(msgspec.Struct, frozen=True, kw_only=True):
 def get_policy(request: Request) -> PolicyInForce:
     """Get the policy in force, and for each rule what shadow mode has shown of it."""
     service = service_of(request)
-    book = service.remedies.book(now())
+    book = service.remedies.state(now())
     shown = msgspec.structs.asdict(_document(book.policy, book.tallies))
     return PolicyInForce(**shown, problem=service.policy.problem)
 

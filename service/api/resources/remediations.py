@@ -85,7 +85,7 @@ def list_remediations(
 def get_remediation(request: Request, response: Response, id: fields.IdPath) -> RemediationDocument:
     """Get one remediation, and its blockers now. A decision on it needs its ETag."""
     at = now()
-    book = service_of(request).remedies.book(at, id)
+    book = service_of(request).remedies.state(at, id)
     if (one := book.remediations.get(id)) is None:
         raise not_found("remediation", id, "/v1/remediations lists the known ones")
     response.headers["ETag"] = tags.etag(one.version)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.incidents.fleet import Fleet, SharedIncident, incident_key
+from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.fleet.rules import Rules
 from analyzers.incidents.fleet.signs import file_server
 from analyzers.incidents.messages import Received
-from analyzers.incidents.state import NodeActivity
 from analyzers.model.incident import Incident
 from analyzers.model.verdict import to_json
 from collectors.records import (
@@ -235,7 +235,7 @@ def test_no_batch_breaks_the_loop_or_evicts(batches: list[tuple[int, int, int, l
         received = Received(
             sequence=0, received_at=START + later, node=name, sent_at=START + later + skew, records=tuple(records)
         )
-        world.seen.setdefault(name, NodeActivity(START + later, START + later)).see(received)
+        world.seen.setdefault(name, NodeActivity(START + later)).take(received)
         world.fleet.take(received)
         world.now = START + later
         for shared in world.look().shared:
@@ -289,12 +289,12 @@ def test_a_sites_table_that_would_be_read_past_is_refused(tmp_path: Path) -> Non
         assert part in str(refused.value)
 
     table.write_text('[domains.rack]\nr1 = ["n*"]\n[silence]\nseconds = 90\n')
-    assert Rules.of(load(table)).silence_seconds == 90.0
+    assert Rules.from_knowledge(load(table)).silence_seconds == 90.0
 
 
 def test_the_packaged_bounds_are_the_codes_own() -> None:
     """What is unusable in a table falls back on the code's value, so the two must not drift apart."""
-    packaged, own = Rules.of(load()), Rules()
+    packaged, own = Rules.from_knowledge(load()), Rules()
     for bound in dataclasses.fields(Rules):
         if bound.name not in ("events", "storage_waits"):
             assert getattr(packaged, bound.name) == getattr(own, bound.name), bound.name

@@ -76,7 +76,7 @@ def test_a_node_tells_how_it_fares() -> None:
     assert node.offset == pytest.approx(2.5)
     assert node.stacks_at == pytest.approx(START + 48.5)
     assert node.answered_at == START + 50.0
-    assert node.told_until == pytest.approx(START + 50.0)
+    assert node.reported_until == pytest.approx(START + 50.0)
 
 
 def test_outstanding_is_what_each_rank_was_inside_of() -> None:
@@ -98,7 +98,7 @@ def test_a_restarted_process_is_not_the_one_that_died() -> None:
         view = feed(JobView("run", 0), [batch(10.0, *records)])
 
         assert view.ended == {}
-        assert view.processes.of[0].pid == 11
+        assert view.processes.by_rank[0].pid == 11
 
 
 def test_a_rank_that_is_placed_no_more_has_vanished() -> None:
@@ -322,7 +322,7 @@ def test_a_flood_is_held_in_bounded_memory() -> None:
         ]
         view.take(batch(float(turn), *events), events)
 
-    assert len(view.logged.told) <= 256
+    assert len(view.logged.entries) <= 256
 
 
 def test_the_same_view_gives_the_same_symptoms() -> None:

@@ -119,7 +119,7 @@ def test_a_job_that_nobody_tells_of_has_no_incident_for_ever(monkeypatch: pytest
     assert sum(isinstance(one, Close) and "llama" in one.because for one in fleet.said) == 1
     fleet.run(2 * int(FORGOTTEN_SECONDS) + 300)
     state = fleet.state
-    assert not any((state.incidents, state.jobs, state.told_at, state.settled, state.contexts))
+    assert not any((state.incidents, state.jobs, state.reported_at, state.settled, state.contexts))
     assert set(state.evidence) == set(state.nodes) == {"gpu-2"}
 
 
@@ -141,7 +141,7 @@ def test_names_without_end_are_held_in_bounded_memory() -> None:
         engine.step(state, EngineTick(), at)
 
     view = state.jobs["llama", 1]
-    assert max(len(state.jobs), len(state.told_at), len(view.progress.tellings)) <= 2 * 64
+    assert max(len(state.jobs), len(state.reported_at), len(view.progress.reporter_kinds)) <= 2 * 64
     assert not view.waits.rings
 
 

@@ -29,7 +29,7 @@ from service.packaged_knowledge import load
 from tests.support.remediation_fleet import plan
 
 WEIGHTS = weights(load())
-COSTS = Costs.of(load())
+COSTS = Costs.from_knowledge(load())
 AT = 1_000_000.0
 NODES = tuple(f"n{number}" for number in range(8))
 HANG = JobAttempt(number=2, symptom="hang", cause="machine", fault_class="never_entered")
@@ -45,7 +45,7 @@ VERDICT = Verdict(
 def side(plan: Plan, *attempts: JobAttempt, taken: tuple[TriedRung, ...] = ()) -> str:
     """Return which of plan and rung decides."""
     history = JobHistory(at=AT, attempts=attempts, taken=taken, nodes=NODES)
-    return choose_side(plan, next_rung(history, WEIGHTS.ladder), Trouble.of(history, WEIGHTS.ladder))
+    return choose_side(plan, next_rung(history, WEIGHTS.ladder), Trouble.from_history(history, WEIGHTS.ladder))
 
 
 def evicts(*nodes: str) -> Plan:
@@ -145,7 +145,7 @@ def test_who_refused_decides_about_that_attempt_only() -> None:
     refused = TriedRung(kind="reattempt", attempt=2, outcome="refused")
 
     def said(taken: TriedRung) -> str | None:
-        trouble = Trouble.of(JobHistory(at=AT, attempts=(BEFORE, HANG), taken=(taken,)), WEIGHTS.ladder)
+        trouble = Trouble.from_history(JobHistory(at=AT, attempts=(BEFORE, HANG), taken=(taken,)), WEIGHTS.ladder)
         assert trouble is not None
         return explain_refusal(trouble)
 
@@ -156,7 +156,7 @@ def test_who_refused_decides_about_that_attempt_only() -> None:
 
 def price(rung: Rung, *taken: TriedRung, known: Situation | None = None) -> Plan:
     """Return what a rung comes to as a plan."""
-    trouble = Trouble.of(JobHistory(at=AT, attempts=(HANG,), taken=taken, nodes=NODES), WEIGHTS.ladder)
+    trouble = Trouble.from_history(JobHistory(at=AT, attempts=(HANG,), taken=taken, nodes=NODES), WEIGHTS.ladder)
     assert trouble is not None
     return price_rung(rung, trouble, VERDICT, Plan(), known or Situation(nodes=NODES), COSTS, WEIGHTS)
 
@@ -193,7 +193,7 @@ def test_a_failed_check_counts_once() -> None:
 
 def test_in_a_large_job_one_failed_check_is_doubtful() -> None:
     """Of 4,096 healthy nodes forty fail a check: who failed it and was not suspected is evicted by a person, not by a rule."""
-    trouble = Trouble.of(
+    trouble = Trouble.from_history(
         JobHistory(at=AT, attempts=(HANG,), taken=(found("n5"),), nodes=tuple(map(str, range(4_096)))), WEIGHTS.ladder
     )
     assert trouble is not None

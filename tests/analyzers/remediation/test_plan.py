@@ -19,7 +19,7 @@ from analyzers.remediation.plan.costs import problems
 from service.packaged_knowledge import KnowledgeError, load
 from tests.support import plan_oracle
 
-COSTS = Costs.of(load())
+COSTS = Costs.from_knowledge(load())
 ROUNDING = 0.001  # GPU hours: five parts of four places
 
 
@@ -456,7 +456,7 @@ def test_a_site_lays_its_costs_over(tmp_path: Path) -> None:
     """A site's file replaces the rows that it names; what is no cost or out of bounds is refused with its value."""
     file = tmp_path / "plan.toml"
     file.write_text("[seconds]\nrestart = 180\n[cures]\nnever_entered = 0.4\n", encoding="utf-8")
-    costs = Costs.of(load(file))
+    costs = Costs.from_knowledge(load(file))
     assert (costs.restart_seconds, costs.redetect_seconds) == (180.0, 600.0)
     assert (costs.cured_by_restart("never_entered"), costs.cured_by_restart("stopped")) == (0.4, 0.227)
     file.write_text("[seconds]\nrestart = -1\nrestrat = 5\n[cures]\n'*' = 22.7\n[money]\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from collectors.records import KernelEvent, LogEvent, Members, Placement, Proces
 from service.packaged_knowledge import load
 
 KNOWLEDGE = load()
-COSTS = Costs.of(KNOWLEDGE)
+COSTS = Costs.from_knowledge(KNOWLEDGE)
 NODES = tuple(f"gpu{number}" for number in range(4))
 KILL, TERMINATE = 9, 15
 

@@ -77,7 +77,7 @@ def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatc
             assert as_well.value.code == code
             raise
         assert remedies.handle(event, now) == said
-        kept = remedies.book(now, *after.remediations)
+        kept = remedies.state(now, *after.remediations)
         assert kept.remediations == after.remediations
         assert (kept.holds, kept.freeze, kept.trip) == (after.holds, after.freeze, after.trip)
         return after, said

@@ -150,7 +150,7 @@ def nothing_stands_still(request: pytest.FixtureRequest) -> Iterator[None]:
     if "desk" not in request.fixturenames:
         return
     desk: Desk = request.getfixturevalue("desk")
-    book = RemediationRepository(desk.database, Policy).book(now())
+    book = RemediationRepository(desk.database, Policy).state(now())
     if book.freeze is not None:
         desk.happens(SetFreeze(freeze=None, by="test", reason="over"))
     if book.trip is not None:
@@ -285,7 +285,7 @@ def test_what_changed_while_somebody_thought_is_refused(desk: Desk) -> None:
     id = desk.proposed()
 
     def renewed() -> None:
-        found = RemediationRepository(desk.database, Policy).book(now(), id).remediations[id]
+        found = RemediationRepository(desk.database, Policy).state(now(), id).remediations[id]
         plan = Remediation(**{name: getattr(found, name) for name in found.__struct_fields__} | {"verdict_version": 3})
         desk.happens(Proposed(incident=plan.incident, plan=plan))
 

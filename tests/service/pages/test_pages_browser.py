@@ -71,4 +71,4 @@ def test_a_person_signs_in_and_approves(tmp_path: Path) -> None:
 
 def stands(client: Client) -> str:
     """Return the proposal's status."""
-    return client.service.remedies.book(now(), PLAN_ID).remediations[PLAN_ID].status
+    return client.service.remedies.state(now(), PLAN_ID).remediations[PLAN_ID].status

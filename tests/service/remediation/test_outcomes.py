@@ -101,7 +101,7 @@ def test_a_hang_in_a_save_is_told_from_one_before_it(database: Database, remedie
     for since, usual in ((AT - 20.0, None), (AT - 20.0, 600.0), (AT - 5.0, None)):
         with database.transaction() as session:
             session.execute(update(Job).values(saving_since=since, save_seconds=usual))
-        book = remedies.book(NOW + 700.0)
+        book = remedies.state(NOW + 700.0)
         found.append([one.code for one in find_blockers(book, book.remediations[ID], NOW + 700.0)])
 
     assert found == [[], ["saving"], ["saving"]]
@@ -119,7 +119,7 @@ def both_take_it_out(database: Database, remedies: RemediationRepository) -> Non
 def undone(remedies: RemediationRepository, id: str, at: float = NOW) -> tuple[str, ...]:
     """Have one undone; return the nodes that this gave back."""
     let(remedies, AskUndo(id=id, by="ann", reason="it was well"), Take(id=id, by="slurm"), now=at)
-    token = remedies.book(at, id).remediations[id].claims
+    token = remedies.state(at, id).remediations[id].claims
     return let(remedies, Complete(id=id, by="slurm", token=token), now=at).give_back
 
 
@@ -135,12 +135,12 @@ def test_who_undoes_reads_what_stays_out(database: Database, remedies: Remediati
     """Before it is asked for, and after: the document has what would come back, and its sentence names the node that stays."""
     both_take_it_out(database, remedies)
 
-    book = remedies.book(NOW, ID)
+    book = remedies.state(NOW, ID)
     asked = document(book.remediations[ID], book, NOW)
     assert asked.give_back == ()
     assert "leave gpu-0002 out: another remediation" in telling.undoing(msgspec.to_builtins(asked))
     undone(remedies, ID)
-    book = remedies.book(NOW, OTHER)
+    book = remedies.state(NOW, OTHER)
     alone = document(book.remediations[OTHER], book, NOW)
     assert alone.give_back == ("gpu-0002",)
     assert telling.undoing(msgspec.to_builtins(alone)).startswith("Give gpu-0002 back to the scheduler")
@@ -231,7 +231,7 @@ def test_an_approval_ends_with_its_rule_in_the_store(database: Database) -> None
             session.flush()
             session.execute(update(ShadowCase).values(closed_at=AT, correct=True))
     assert let(remedies, Proposed(incident=INCIDENT, plan=plan())).status == "approved"
-    assert remedies.book(NOW).tallies == {"hangs": Tally(seen=40, right=40)}
+    assert remedies.state(NOW).tallies == {"hangs": Tally(seen=40, right=40)}
 
     policy = Policy(rules=(Rule(name="hangs"),))
     with pytest.raises(RemediationRefused, match="is in mode propose now"):
@@ -255,7 +255,7 @@ def test_many_events_are_read_for_once(
         remedies.all_within(session, [Proposed(incident=INCIDENT, plan=one) for one in plans], NOW)
 
     assert loads == [20]
-    book = remedies.book(NOW, *(one.id for one in plans))
+    book = remedies.state(NOW, *(one.id for one in plans))
     statuses = [book.remediations[one.id].status for one in plans]
     assert statuses == ["cancelled"] * 19 + ["proposed"]
 
@@ -269,4 +269,4 @@ def test_what_is_refused_leaves_the_others(remedies: RemediationRepository, data
     ]  # fmt: skip
     with database.transaction() as session:
         remedies.all_within(session, events, NOW)
-    assert {one.id for one in remedies.book(NOW).remediations.values()} == {ID, OTHER}
+    assert {one.id for one in remedies.state(NOW).remediations.values()} == {ID, OTHER}

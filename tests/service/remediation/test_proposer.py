@@ -455,7 +455,7 @@ def test_an_attempt_that_one_node_alone_tells_of_cancels_nothing(care: Care) -> 
     let(care.remedies, Approve(id=care.only().id, by="ann"), now=care.now)
     place(care.database, ("gpu-0003",), attempt=(1 << 31) - 1, at=care.now)
     care.turn()
-    alone, book = care.only().status, care.remedies.book(care.now)
+    alone, book = care.only().status, care.remedies.state(care.now)
     place(care.database, NODES[:2], attempt=2, at=care.now)
     care.turn()
 

@@ -104,13 +104,13 @@ def test_a_life_is_stored_and_told(database: Database, remedies: RemediationRepo
 def test_a_refused_event_changes_nothing(database: Database, remedies: RemediationRepository) -> None:
     """A forged token, and a second approval: refused, and no row of any kind is there that was not before."""
     let(remedies, *APPROVED, Take(id=ID, by="slurm"))
-    before = told(database), remedies.book(NOW)
+    before = told(database), remedies.state(NOW)
 
     assert refusal(remedies, Begin(id=ID, by="slurm", token=7)) == "fenced"
     assert refusal(remedies, Begin(id=ID, by="other", token=1)) == "fenced"
     assert refusal(remedies, Approve(id=ID, by="ann")) == "conflict"
     assert refusal(remedies, Approve(id="rem-000000000000", by="ann")) == "not_found"
-    assert (told(database), remedies.book(NOW)) == before
+    assert (told(database), remedies.state(NOW)) == before
 
 
 def test_a_rehearsal_changes_nothing(database: Database, remedies: RemediationRepository) -> None:
@@ -120,7 +120,7 @@ def test_a_rehearsal_changes_nothing(database: Database, remedies: RemediationRe
 
     assert book.remediations[ID].status == "approved"
     assert len(done) == 2
-    assert remedies.book(NOW).remediations[ID].status == "proposed"
+    assert remedies.state(NOW).remediations[ID].status == "proposed"
     assert told(database)[0] == ["remediation_proposed"]
 
 
@@ -133,7 +133,7 @@ def test_a_check_sees_what_the_event_meets_and_can_stop_it(remedies: Remediation
 
     with pytest.raises(LookupError, match="1"):
         remedies.handle(Approve(id=ID, by="ann"), NOW, check)
-    assert remedies.book(NOW).remediations[ID].status == "proposed"
+    assert remedies.state(NOW).remediations[ID].status == "proposed"
 
 
 def test_what_cannot_be_told_is_not_done(remedies: RemediationRepository, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_what_cannot_be_told_is_not_done(remedies: RemediationRepository, monkey
     monkeypatch.setattr(happenings, "add", broken)
     with pytest.raises(OSError, match="full"):
         remedies.handle(Approve(id=ID, by="ann"), NOW)
-    assert remedies.book(NOW).remediations[ID].status == "proposed"
+    assert remedies.state(NOW).remediations[ID].status == "proposed"
 
 
 def test_a_begin_that_is_repeated_counts_once(database: Database, remedies: RemediationRepository) -> None:
@@ -167,7 +167,7 @@ def test_executions_outlive_what_they_were_of(database: Database, remedies: Reme
     other = plan(id="rem-000000000002", nodes=("gpu-0003",))
     let(strict, Proposed(incident=INCIDENT, plan=other), Approve(id=other.id, by="ann"))
 
-    found = find_blockers(strict.book(NOW), strict.book(NOW).remediations[other.id], NOW)
+    found = find_blockers(strict.state(NOW), strict.state(NOW).remediations[other.id], NOW)
     assert [one.code for one in found] == ["budget"]
     assert refusal(strict, Take(id=other.id, by="slurm")) == "hindered"
     assert refusal(strict, Take(id=other.id, by="slurm"), NOW + 3_601.0) == ""
@@ -178,23 +178,23 @@ def test_an_undone_remediation_is_found_however_old(remedies: RemediationReposit
     let(remedies, *DONE)
     let(remedies, RemediationTick(), now=NOW + 1_900.0)  # nothing was seen of the job
     late = NOW + 90 * 86_400.0
-    assert remedies.book(late).remediations == {}
-    assert remedies.book(late, ID).remediations[ID].status == "done"
+    assert remedies.state(late).remediations == {}
+    assert remedies.state(late, ID).remediations[ID].status == "done"
 
     asked = let(remedies, AskUndo(id=ID, by="ann", reason="it was the switch"), now=late)
     assert asked.undo is not None
-    assert set(remedies.book(late).remediations) == {ID}
+    assert set(remedies.state(late).remediations) == {ID}
     undone = let(
         remedies, Take(id=ID, by="slurm"), Complete(id=ID, by="slurm", token=2, did={"gpu-0002": "resumed"}), now=late
     )
     assert undone.status == "undone"
-    assert remedies.book(late).remediations == {}
+    assert remedies.state(late).remediations == {}
 
 
 def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: RemediationRepository) -> None:
     """Nodes of an unknown end may be out: whoever wants another of the job's sees them. A cured one leaves the book."""
     let(remedies, *DONE, Verified(id=ID, outcome="cured", why="it does steps again"))
-    assert ID not in remedies.book(NOW + 600.0).remediations
+    assert ID not in remedies.state(NOW + 600.0).remediations
 
     other = plan(id="rem-000000000002")
     let(
@@ -202,8 +202,8 @@ def test_what_ended_unclearly_stays_in_the_book_for_a_week(remedies: Remediation
     )
     let(remedies, Begin(id=other.id, by="slurm", token=1), Complete(id=other.id, by="slurm", token=1))
     let(remedies, Verified(id=other.id, outcome="unknown", why="nothing was seen of the job"))
-    assert other.id in remedies.book(NOW + 600.0).remediations
-    assert other.id not in remedies.book(NOW + 8 * 86_400.0).remediations
+    assert other.id in remedies.state(NOW + 600.0).remediations
+    assert other.id not in remedies.state(NOW + 8 * 86_400.0).remediations
 
 
 def test_a_claim_that_ran_out_fences_its_holder(remedies: RemediationRepository) -> None:
@@ -313,7 +313,7 @@ def test_steps_and_verdicts_do_not_wait_in_a_circle(database: Database, remedies
     with ThreadPoolExecutor(2) as pool:
         for running in [pool.submit(publish), pool.submit(propose)]:
             running.result(60)
-    assert len(remedies.book(NOW).remediations) == 1  # each took the place of the one before
+    assert len(remedies.state(NOW).remediations) == 1  # each took the place of the one before
 
 
 # --- what stops everything
@@ -326,7 +326,7 @@ def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: Remedia
     let(remedies, PROPOSED)
     remedies.handle(AddHold(hold=hold), NOW)
     remedies.handle(SetFreeze(freeze=freeze, by="bob", reason="maintenance"), NOW)
-    book = remedies.book(NOW)
+    book = remedies.state(NOW)
     with database.session() as session:
         versions = [rows.version_of(session, rows.FREEZE)]
 
@@ -338,7 +338,7 @@ def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: Remedia
     with database.session() as session:
         versions.append(rows.version_of(session, rows.FREEZE))
     assert versions == [1, 2]
-    assert (remedies.book(NOW).holds, remedies.book(NOW).freeze) == ({}, None)
+    assert (remedies.state(NOW).holds, remedies.state(NOW).freeze) == ({}, None)
     assert told(database)[0][1:] == ["hold_added", "frozen", "thawed", "hold_expired"]
 
 
@@ -357,14 +357,14 @@ def test_the_breaker_stays_open_until_a_person_closes_it(database: Database) -> 
     remedies = RemediationRepository(database)
     for id in ids[:3]:
         let(remedies, Take(id=id, by="slurm"), Begin(id=id, by="slurm", token=1))
-    trip = remedies.book(NOW).trip
+    trip = remedies.state(NOW).trip
 
     assert trip is not None
     assert refusal(remedies, Take(id=ids[3], by="slurm")) == "hindered"
     remedies.handle(RemediationTick(), NOW + 86_400.0)
-    assert remedies.book(NOW + 86_400.0).trip == trip
+    assert remedies.state(NOW + 86_400.0).trip == trip
     remedies.handle(CloseBreaker(by="ann", reason="three bad cables"), NOW + 1.0)
-    book = remedies.book(NOW + 2.0)
+    book = remedies.state(NOW + 2.0)
     assert (book.trip, book.breaker_closed_at) == (None, NOW + 1.0)
     assert told(database)[0].count("breaker_tripped") == 1
 
@@ -468,7 +468,7 @@ def test_the_fleet_is_as_fresh_as_the_step(database: Database, remedies: Remedia
         partial(place, database, NODES[:2], attempt=2),
     ):
         change()
-        book = remedies.book(NOW)
+        book = remedies.state(NOW)
         codes.append([one.code for one in find_blockers(book, book.remediations[ID], NOW)])
     assert codes == [["superseded"], ["superseded", "moved"]]
     assert refusal(remedies, Take(id=ID, by="slurm")) == "hindered"
@@ -487,7 +487,7 @@ def test_a_row_of_a_newer_program_is_left_alone(database: Database, remedies: Re
     let(remedies, PROPOSED)
     with database.transaction() as session:
         session.execute(update(Row).values(document={"id": ID, "kind": "teleport"}))
-    assert remedies.book(NOW).remediations == {}
+    assert remedies.state(NOW).remediations == {}
     remedies.handle(RemediationTick(), NOW)
 
 
@@ -504,7 +504,7 @@ def test_a_rule_is_judged_by_the_closed_cases_that_it_fits(database: Database) -
             document = msgspec.to_builtins(one)
             case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": document}
             session.add(ShadowCase(**case, closed_at=closed_at, correct=correct, because=""))
-    book = RemediationRepository(database, lambda: Policy(rules=(rule,))).book(NOW)
+    book = RemediationRepository(database, lambda: Policy(rules=(rule,))).state(NOW)
     assert book.tallies == {"hangs": Tally(seen=3, right=2)}
 
 
@@ -515,7 +515,7 @@ def test_an_incident_counts_once_and_is_wrong_where_any_of_it_was(database: Data
             one = plan(id=f"rem-{number}", incident=f"inc-{incident}", rule="hangs", mode="shadow")
             case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": msgspec.to_builtins(one)}
             session.add(ShadowCase(**case, closed_at=AT, correct=correct, because=""))
-    book = RemediationRepository(database, lambda: Policy(rules=(Rule(name="hangs", mode="automatic"),))).book(NOW)
+    book = RemediationRepository(database, lambda: Policy(rules=(Rule(name="hangs", mode="automatic"),))).state(NOW)
     assert book.tallies == {"hangs": Tally(seen=2, right=1)}
 
 
@@ -528,7 +528,7 @@ def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remed
     )
     with database.transaction() as session:
         rows.write_remediation(session, one)
-    read = remedies.book(NOW).remediations[ID]
+    read = remedies.state(NOW).remediations[ID]
 
     assert (read.role, read.symptom, read.did) == ("rollout", "hang", {"gpu-0002": {"x": ["y"]}})
     assert read.alternatives == (Alternative(kind="evict", nodes=("gpu-0003",), role="rollout", why="w"),)
@@ -547,4 +547,4 @@ def test_a_row_that_a_database_refuses_to_read_hides_no_other(
     with database.session() as session:
         fleet_history.read_failures(session, 0.0, NOW)
 
-    assert set(remedies.book(NOW).remediations) == {ID, "rem-0123456789ac"}
+    assert set(remedies.state(NOW).remediations) == {ID, "rem-0123456789ac"}

@@ -29,7 +29,7 @@ def test_shadow_mode_is_judged_by_what_people_say(database: Database) -> None:
     (case,) = care.cases()
     assert (case.correct, case.closed_at is not None) == (True, True)
     assert case.document["rule"] == "hangs"
-    assert care.remedies.book(care.now).tallies["hangs"].right == 1
+    assert care.remedies.state(care.now).tallies["hangs"].right == 1
 
 
 def test_what_goes_on_by_itself_speaks_against_the_rule(database: Database) -> None:
@@ -53,7 +53,7 @@ def test_nobody_knows_counts_for_nothing(database: Database) -> None:
     care.turn()
     care.close("all 6 processes have ended", recovered=False)
     care.turn()
-    assert care.remedies.book(care.now).tallies["hangs"].seen == 0
+    assert care.remedies.state(care.now).tallies["hangs"].seen == 0
 
 
 def test_a_word_on_a_later_version_counts_for_the_same_plan(database: Database) -> None:

@@ -52,7 +52,7 @@ def settle(mix: str, restarts: Restarts | str, strategy: str, seed: int, days: f
     """Play one job under one strategy, and return what it came to."""
     known = load()
     run = Run(
-        MIXES[mix], measured(), "standbys" if restarts == "standbys" else "requeue", Costs.of(known),
+        MIXES[mix], measured(), "standbys" if restarts == "standbys" else "requeue", Costs.from_knowledge(known),
         STRATEGIES[strategy].make(known), seed,
     )  # fmt: skip
     return replace(run.play(days), most_out=run.fleet.most_out)

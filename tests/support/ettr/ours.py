@@ -72,7 +72,7 @@ class Ours:
 
     def __post_init__(self) -> None:
         """Read what is known, and open an empty book."""
-        self.costs, self.weights = Costs.of(self.knowledge), weighing.weights(self.knowledge)
+        self.costs, self.weights = Costs.from_knowledge(self.knowledge), weighing.weights(self.knowledge)
         self.bounds, self.prior = self.weights.ladder, self.weights.rate
         self.book = RemediationState(policy=self.policy, tallies=SHADOWED)
         self.incidents, self.failures = 0, 0
