@@ -75,7 +75,7 @@ class WatchedJob:
     law: Law = lambda _step, _noise: 1.0
     seed: int = 0
     skew: dict[str, float] = field(default_factory=dict)  # node → seconds that its clock is ahead
-    tellers: Sequence[int | None] = (0,)
+    reporters: Sequence[int | None] = (0,)
     told_by: str = "plain"
     buffered: int = 0  # steps that the log holds back and writes at once
     stopped_at: float = float("inf")  # no step ends later, in seconds since the start
@@ -150,11 +150,11 @@ class WatchedJob:
             )  # fmt: skip
 
     def _steps(self, number: int, at: float, ahead: float) -> Iterator[Record]:
-        for teller in self.reporters:
-            home = 0 if teller is None else teller // self.ranks_a_node
+        for reporter in self.reporters:
+            home = 0 if reporter is None else reporter // self.ranks_a_node
             if home != number:
                 continue
-            key = f"{teller}"
+            key = f"{reporter}"
             begin, seen = self.told.get(key, 0), at - 2.0
             ready = [row for row in self.done[begin:] if row[1] <= seen]
             if self.buffered:
@@ -162,7 +162,7 @@ class WatchedJob:
             if ready:
                 self.told[key] = begin + len(ready)
                 rows = [(step, START + ended + ahead) for step, ended in ready]
-                yield step_record(rows, teller, self.told_by, at=START + seen + ahead)
+                yield step_record(rows, reporter, self.told_by, at=START + seen + ahead)
         if len(self.done) > 4096 and self.told and min(self.told.values()) > 2048:
             del self.done[:2048]
             self.told = {name: count - 2048 for name, count in self.told.items()}

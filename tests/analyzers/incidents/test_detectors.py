@@ -71,7 +71,7 @@ def test_a_hang_is_seen_within_half_a_minute(seconds: float) -> None:
 @pytest.mark.parametrize("told_by", ["plain", "probe"])
 def test_a_job_that_stops_soon_after_its_start_is_seen_as_fast(told_by: str) -> None:
     """Thirty steps in two seconds, all told in one batch, are rhythm enough."""
-    job = WatchedJob(law=lambda _step, _noise: 0.06, stopped_at=62.0, tellers=range(8), told_by=told_by)
+    job = WatchedJob(law=lambda _step, _noise: 0.06, stopped_at=62.0, reporters=range(8), told_by=told_by)
     job.step, job.next_at = 0, 60.0
     found = first_symptom(job, 200.0)
 

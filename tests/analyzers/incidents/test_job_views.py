@@ -210,7 +210,7 @@ def story(seed: int) -> tuple[list[Received], float]:
     noise = random.Random(seed)
     kind = seed % 4
     job = WatchedJob(
-        nodes=3, ranks_a_node=2, tellers=(0, 2, 4), told_by="probe" if seed % 2 else "plain", seed=seed,
+        nodes=3, ranks_a_node=2, reporters=(0, 2, 4), told_by="probe" if seed % 2 else "plain", seed=seed,
         law=lambda _step, noise: noise.uniform(0.5, 3.0), stopped_at=120.0 if kind else 1e9,
         ended={noise.randrange(6): (120.0, 1, None)} if kind == 2 else {},
         skew={"n1": 7.0} if kind == 3 else {},
