@@ -1,7 +1,7 @@
-"""What the engine keeps of the records that pass by: of each node, the newest few of each thing.
+"""The records that the engine keeps: the newest few of each node and source.
 
-Which these are depends on the batches alone: what is kept of two parts and then together is what is kept of the whole.
-So a replay, which has the batches of the incident only, selects what the running engine had.
+The choice depends on the batches alone, so a replay, which has only the batches of the incident, selects the records that the
+running engine had.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from collectors.records import (
 MOST_KEPT = 20_000  # records of one node; the oldest go first
 ENDED = ("X", "Z")
 
-# Of each key that many, the newest: two looks bring two stacks of a process each, and one more tells what was before.
+# The newest of each key: two rounds bring two stacks of a process each, and one more shows the time before.
 _MOST: dict[type[Record], int] = {
     Placement: 1, Device: 1, ProcessState: 3, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
     Unread: 50,
 }  # fmt: skip
-CONTEXT = (Placement, Device)  # told once and then true: an incident takes along what was told before its records begin
+CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
 
@@ -50,21 +50,21 @@ _Key = tuple[type[Record], object]
 class _Kept(NamedTuple):
     sequence: int
     place: int  # in its batch
-    record: Record | bytes  # stacks, of which there are many, are packed: objects would take ten times the room
+    record: Record | bytes  # stacks are many, and packed: objects would take ten times the memory
 
 
 class Evidence:
-    """What is kept of one node."""
+    """The kept records of one node."""
 
     def __init__(self) -> None:
         self._kept: dict[_Key, deque[_Kept]] = {}
         self._size = 0
 
     def add(self, sequence: int, records: Iterable[Record]) -> None:
-        """Take up a batch; batches come in the log's order."""
+        """Add a batch; batches come in the log's order."""
         for place, record in enumerate(records):
             most = _MOST.get(type(record))
-            if most is None:  # samples, which have a window of their own
+            if most is None:  # samples have a window of their own
                 continue
             kept = self._kept.setdefault((type(record), _whose(record)), deque(maxlen=most))
             self._size += len(kept) < most
@@ -73,7 +73,7 @@ class Evidence:
             self._shrink()
 
     def forget(self, through: int) -> None:
-        """Let go of what came up to here, but for what is told once and holds."""
+        """Drop the records up to a sequence number, except for context."""
         for key, kept in list(self._kept.items()):
             if key[0] in CONTEXT:
                 continue
@@ -84,14 +84,14 @@ class Evidence:
                 del self._kept[key]
 
     def since(self, after: int) -> Iterator[tuple[int, int, Record]]:
-        """Yield (sequence, place, record) of what came after a sequence number."""
+        """Yield (sequence, place, record) after a sequence number."""
         for kept in self._kept.values():
             for one in kept:
                 if one.sequence > after:
                     yield one.sequence, one.place, _unpacked(one.record)
 
     def context(self, through: int) -> Iterator[Record]:
-        """Yield what was told up to here and still holds."""
+        """Yield the context that was valid at a sequence number."""
         for key, kept in self._kept.items():
             if key[0] in CONTEXT:
                 newest = [one for one in kept if one.sequence <= through]
@@ -112,7 +112,7 @@ def select_records(
     kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], cut: Cut, job: str | None,
     attempt: int | None,
 ) -> tuple[Record, ...]:  # fmt: skip
-    """Return what a judgement sees: the context, and of these nodes what is this attempt's or nobody's, in order."""
+    """Return the records that a judgement sees: the context, and the nodes' records of this attempt or of no job, in order."""
     of_nodes = [(kept[node], cut.joined.get(node, cut.after)) for node in sorted(set(nodes)) if node in kept]
     found = [one for evidence, after in of_nodes for one in evidence.since(after)]
     found.sort(key=lambda one: one[:2])
@@ -121,17 +121,17 @@ def select_records(
 
 
 def concerns_job(record: Record, job: str | None, attempt: int | None) -> bool:
-    """Whether a record is of this attempt, or of the node and thereby of all jobs on it; of no job: of everything."""
+    """Whether a record is of this attempt, or of its node and so of all jobs on it. ``job`` None: every record is."""
     if job is None:
         return True
     return record.job in (None, job) and (attempt is None or record.attempt in (None, attempt))
 
 
 def _whose(record: Record) -> object:
-    """Return what a record tells of: a later one of the same replaces it in the end."""
+    """Return the subject of a record: later records of the same subject replace it."""
     match record:
         case ProcessState():
-            # A kernel's kills for memory are told from others by the looks before and after: of each count some are kept.
+            # The states before and after a kill for memory are needed to recognise it: some of each count are kept.
             return (record.pid, record.state in ENDED, record.oom_kills_total)
         case StackDump() | Ring():
             return record.pid if record.pid is not None else (record.job, record.rank)

@@ -1,7 +1,7 @@
-"""What the loop over all jobs sees becomes incidents of the fleet; job incidents that have no other ground join them.
+"""Incidents of the fleet, and the job incidents that they explain.
 
-A job's incident that is merged keeps its symptoms and waits: nothing is asked, judged or published of it until the
-infrastructure is well again. If the job does not move then, it goes on by itself.
+A merged job incident keeps its symptoms and waits: nothing is asked, judged or published for it until the infrastructure has
+recovered. If the job does not move then, the incident continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from analyzers.verdict.digest import digest
 
 
 def watch_fleet(state: EngineState, now: float) -> Iterator[EngineInstruction]:
-    """Look at all jobs and nodes at once; open, publish, merge and close what is of the fleet."""
+    """Examine all jobs and nodes together; open, publish, merge and close incidents of the fleet."""
     report = state.fleet.look(state.jobs, state.nodes, now)
     yield from report.alarms
     open_by_key = {incident_key(one): one for one in state.incidents.values() if one.kind == "infrastructure"}
@@ -30,14 +30,14 @@ def watch_fleet(state: EngineState, now: float) -> Iterator[EngineInstruction]:
     for shared in report.shared:
         incident = open_by_key.get(shared.key)
         if incident is None:
-            incident = _opened(state, shared, now)
+            incident = _new_incident(state, shared, now)
             yield Open(incident=incident)
-        yield from _told(state, incident, shared, now)
+        yield from _publish(state, incident, shared, now)
     state.report = report
     merge_incidents(state)
 
 
-def _opened(state: EngineState, shared: SharedIncident, now: float) -> Incident:
+def _new_incident(state: EngineState, shared: SharedIncident, now: float) -> Incident:
     name = hashlib.sha256(f"{shared.key}\x00{state.sequence}".encode()).hexdigest()[:12]
     nodes = tuple(sorted(shared.nodes))
     return Incident(
@@ -46,14 +46,14 @@ def _opened(state: EngineState, shared: SharedIncident, now: float) -> Incident:
     )  # fmt: skip
 
 
-def _told(state: EngineState, incident: Incident, shared: SharedIncident, now: float) -> Iterator[EngineInstruction]:
-    """Publish the verdict where it says something new, as when one more node is affected by something else."""
+def _publish(state: EngineState, incident: Incident, shared: SharedIncident, now: float) -> Iterator[EngineInstruction]:
+    """Publish the verdict where it differs from the last one."""
     joined = sorted(shared.nodes - set(incident.nodes))
     if joined:
         incident = replace(incident, nodes=(*incident.nodes, *joined))
-    said = digest(shared.verdict)
-    if said != incident.digest:
-        incident = replace(incident, digest=said, published=incident.published + 1)
+    content = digest(shared.verdict)
+    if content != incident.digest:
+        incident = replace(incident, digest=content, published=incident.published + 1)
         cut = Cut(
             after=incident.after, through=state.sequence, at=now, nodes=len(incident.nodes), offsets=incident.offsets
         )
@@ -63,17 +63,17 @@ def _told(state: EngineState, incident: Incident, shared: SharedIncident, now: f
 
 
 def merge_incidents(state: EngineState) -> None:
-    """Let job incidents wait that an infrastructure incident explains, and those go on that none does any more."""
+    """Pause job incidents that an infrastructure incident explains, and resume the others."""
     report = state.report
     ids = {incident_key(one): one.id for one in state.incidents.values() if one.kind == "infrastructure"}
     unseen = {id for key, id in ids.items() if all(one.key != key for one in report.shared)}
     for incident in list(state.incidents.values()):
         if incident.job is None or incident.merged_into in unseen:
-            continue  # an engine that has just been started knows of an outage before it sees it
+            continue  # a restarted engine knows of a stored outage before it sees it
         into = next((ids[one.key] for one in report.shared if one.key in ids and one.explains(incident)), None)
         if into == incident.merged_into:
             continue
-        # What was seen during the outage is no ground for a judgement after it: it is looked at again first.
+        # Records from the outage are no ground for a judgement after it: a new round of evidence comes first.
         changed = replace(incident, merged_into=into, judge_at=None, asked_at=None, next_look_at=state.now)
         remember_incident(state, changed if into is None else replace(incident, merged_into=into))
 

@@ -1,4 +1,4 @@
-"""How the engine's memory grows and shrinks. Nothing is decided here, so that the log can be observed again after a restart."""
+"""How the engine's memory grows and shrinks. It decides nothing, so the log can be observed again after a restart."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from analyzers.model.incident import Incident
 from collectors.records import Record
 
 MARK_SECONDS = 10.0
-MOST_JOBS_ON_A_NODE = 64  # attempts: a new one takes the place of one that has ended, and what more is told is left out
-ENDED_SECONDS = 60.0  # agents tell of what runs every ten
+MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
+ENDED_SECONDS = 60.0  # agents report running jobs every ten
 
 
 def observe_batch(state: EngineState, event: Received) -> None:
-    """Take up a batch into the memory, deciding nothing."""
+    """Add a batch to the memory; decide nothing."""
     if event.sequence and event.sequence <= state.sequence:
-        return  # it was seen: the log is read again from somewhat before
+        return  # seen before: the log is read again from an earlier place
     _mark(state, event)
     seen = state.nodes.get(event.node)
     if seen is None:
@@ -71,7 +71,7 @@ def remember_incident(state: EngineState, incident: Incident) -> None:
 
 
 def context_records(state: EngineState, incident: Incident) -> tuple[Record, ...]:
-    """Return what was told before an incident's records begin, and still holds."""
+    """Return the context from before an incident's records begin."""
     found = [
         record
         for node in incident.nodes
@@ -83,7 +83,7 @@ def context_records(state: EngineState, incident: Incident) -> tuple[Record, ...
 
 
 def drop_incident(state: EngineState, id: str, settled_at: float | None = None) -> None:
-    """Drop an incident that is over; what showed until then, by default until now, is not a new one."""
+    """Drop an incident that is over; symptoms until ``settled_at``, by default now, open no new one."""
     incident = state.incidents.pop(id, None)
     if incident is not None and incident.job is not None:
         state.settled[incident.job, incident.attempt] = max(
@@ -96,23 +96,23 @@ def drop_incident(state: EngineState, id: str, settled_at: float | None = None) 
 
 
 def restore_incidents(state: EngineState, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:
-    """Take up the incidents that a store has, with their contexts; the closed ones say what is settled."""
+    """Restore stored incidents with their contexts; the closed ones determine what is settled."""
     incidents = list(incidents)
     state.fleet.restore(incident for incident, _ in incidents)
-    for incident, told_before in incidents:
+    for incident, records in incidents:
         if incident.closed_at is not None:
             if incident.job is not None:
                 key = (incident.job, incident.attempt)
                 state.settled[key] = max(incident.closed_at, state.settled.get(key, 0.0))
             continue
-        # What was being judged is judged anew: the records that have come since may have taken the place of earlier ones.
+        # What was being judged is judged anew: newer records may have replaced older ones meanwhile.
         again = state.now if incident.cut is not None or incident.asked_at is not None else incident.judge_at
         state.incidents[incident.id] = replace(incident, cut=None, judge_at=again)
-        state.contexts[incident.id] = told_before
+        state.contexts[incident.id] = records
 
 
 def forget_old(state: EngineState, now: float) -> None:
-    """Let go of evidence that no incident needs, and of jobs and nodes that nobody tells of any more."""
+    """Drop evidence that no incident needs, and jobs and nodes that are reported no more."""
     needed: dict[str, int] = {}
     for incident in state.incidents.values():
         for node in incident.nodes:

@@ -14,7 +14,7 @@ from collectors.records import Record
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch of the log. ``offset``: the node's clock less ours when it was sent, where known."""
+    """One batch of the log."""
 
     sequence: int
     received_at: float
@@ -24,7 +24,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineTick(msgspec.Struct, frozen=True, kw_only=True):
-    """Time has passed: every ten seconds, and whenever ``due`` says so."""
+    """Time has passed: every ten seconds, and whenever ``next_due_at`` says so."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +33,11 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     incident: str
     cut: Cut
     verdict: Verdict
-    claims: tuple[dict[str, Any], ...] = ()  # each analyzer's findings, as plain values (``judging.told``)
+    claims: tuple[dict[str, Any], ...] = ()  # each analyzer's findings, as plain values
 
 
 class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody else has closed the incident."""
+    """A person has closed the incident."""
 
     incident: str
 
@@ -49,7 +49,7 @@ EngineEvent = Received | EngineTick | Judged | Withdrawn
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True):
-    """Store a new incident. ``context``: what was told before ``after`` and still holds (placements, devices)."""
+    """Store a new incident. ``context``: records from before ``after`` that still hold (placements, devices)."""
 
     incident: Incident
     context: tuple[Record, ...] = ()
@@ -73,7 +73,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True):
-    """Judge these records and tell the engine: ``Judged``. ``records`` are the evidence that the cut selects."""
+    """Judge these records, which the cut selects, and answer with ``Judged``."""
 
     incident: str
     cut: Cut
@@ -97,11 +97,11 @@ class Close(msgspec.Struct, frozen=True, kw_only=True):
     incident: str
     at: float
     because: str  # one sentence
-    recovered: bool = False  # nothing was done, and the very attempt goes on: who was named may stay
+    recovered: bool = False  # nothing was done, and the same attempt goes on: the named nodes may stay
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
-    """Something about our own sight that a person should know: coverage below its bound, clocks apart."""
+    """A limit of our own observation that a person should know: coverage below its bound, clocks apart."""
 
     kind: str  # coverage clock
     text: str

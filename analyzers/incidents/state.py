@@ -1,4 +1,4 @@
-"""What the engine remembers between two events. All but the incidents can be made again from the log."""
+"""What the engine remembers between two events. All but the incidents can be rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from analyzers.model.incident import Incident
 from collectors.records import Record
 
 LOOKBACK_SECONDS = 180.0  # of records before an opening that a judgement sees: placements and stacks come once a minute
-SKEW_SECONDS = 1.0  # clocks that differ by less are left alone: a batch takes its time, too
-FORGOTTEN_SECONDS = 3_600.0  # a job or a node that nobody has told of for so long leaves the memory
+SKEW_SECONDS = 1.0  # a smaller clock offset is not corrected: it may be the time a batch takes
+FORGOTTEN_SECONDS = 3_600.0  # a job or a node without a report for this long leaves the memory
 
 JobKey = tuple[str, int | None]
 
 
 @dataclass(slots=True)
 class EngineState:
-    """The engine's memory; ``step`` changes it, and nobody else does."""
+    """The engine's memory; only ``step`` changes it."""
 
     knowledge: Knowledge
     sequence: int = 0  # of the newest batch
@@ -31,19 +31,21 @@ class EngineState:
     nodes: dict[str, NodeActivity] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     jobs: dict[JobKey, JobView] = field(default_factory=dict)
-    reported_at: dict[JobKey, float] = field(default_factory=dict)  # when something of the job itself came
-    jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → who runs there
+    reported_at: dict[JobKey, float] = field(default_factory=dict)  # newest record of the job itself
+    jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → attempts that run there
     incidents: dict[str, Incident] = field(default_factory=dict)  # the open ones
     contexts: dict[str, tuple[Record, ...]] = field(default_factory=dict)  # of the open incidents
     waiting: dict[str, set[tuple[str, str]]] = field(
         default_factory=dict
     )  # incident → (node, verb) asked and not answered
-    unanswered: dict[str, int] = field(default_factory=dict)  # incident → what of its newest look did not come in time
-    settled: dict[JobKey, float] = field(default_factory=dict)  # symptoms from before then have had their incident
+    unanswered: dict[str, int] = field(
+        default_factory=dict
+    )  # incident → answers of its newest round that came too late
+    settled: dict[JobKey, float] = field(default_factory=dict)  # symptoms from before then open no incident
     marks: deque[tuple[float, int]] = field(default_factory=deque)  # (received_at, sequence), a mark a tick
-    changed: set[JobKey] = field(default_factory=set)  # jobs that something was told of since they were looked at
-    looked_at: float = 0.0  # when changed jobs were last looked at
-    ticked_at: float = 0.0  # when all jobs were last looked at
+    changed: set[JobKey] = field(default_factory=set)  # jobs with new records since their detectors ran
+    looked_at: float = 0.0  # when the detectors last ran on changed jobs
+    ticked_at: float = 0.0  # when the detectors last ran on all jobs
     fleet: Fleet = field(init=False)  # what several nodes or jobs show at once
     report: FleetReport = field(default_factory=FleetReport)  # its newest
 
@@ -55,12 +57,12 @@ class EngineState:
         return next((one for one in self.incidents.values() if (one.job, one.attempt) == key), None)
 
     def offsets(self, nodes: Iterable[str]) -> dict[str, float]:
-        """Return how far the clocks of these nodes are ahead, of those that are more than a second off."""
+        """Return how far the clocks of these nodes are ahead, where that is more than a second."""
         found = {node: round(self.nodes[node].offset, 1) for node in nodes if node in self.nodes}
         return {node: offset for node, offset in sorted(found.items()) if abs(offset) > SKEW_SECONDS}
 
     def mark_before(self, at: float) -> int:
-        """Return the sequence number up to which the log had come at an instant."""
+        """Return the newest sequence number at an instant."""
         found = 0
         for marked_at, sequence in self.marks:
             if marked_at > at:

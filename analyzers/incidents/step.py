@@ -1,11 +1,11 @@
-"""One step of the engine: an event comes in, instructions come out, and nothing else happens.
+"""One step of the engine: an event in, instructions out, and no other effect.
 
 An incident of a job:
 
-                symptom                 all asked have answered, or the bound has passed
-    (none) ───────────────► looking 1 ───────────────────────────────► judging ──► published
+                symptom                 all nodes have answered, or the bound has passed
+    (none) ───────────────► round 1 ─────────────────────────────────► judging ──► published
                  │             ▲  stacks, recorders, logs: asked at once    │
-                 │             └──── ten seconds after the first look ◄─────┤  look 2: moving or frozen
+                 │             └──── ten seconds after the first round ◄────┤  round 2: moving or frozen
                  │             └──── then after 1, 2, 3, 5, 10 … minutes ◄────┘
     same again: merged, judged again
                                        the job moves, a new attempt does, or it has ended ──► closed
@@ -56,19 +56,19 @@ from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
-CHANGED_SECONDS = 1.0  # a job that something was told of is looked at again after this
-ANSWER_SECONDS = 6.0  # agents answer within: a recorder's time bound is five
-LATE_ANSWER_SECONDS = 12.0  # and so long is waited where more than half of the answers are missing: a busy node
-SETTLE_SECONDS = 2.0  # after new evidence: what belongs to it is on its way
-CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and what they say is judged
-CRASH_SETTLE_SECONDS = 4.0  # after the first death: who else dies of it, and what the logs say
+CHANGED_SECONDS = 1.0  # after new records of a job, until its detectors run again
+ANSWER_SECONDS = 6.0  # for agents to answer: a recorder's time bound is five
+LATE_ANSWER_SECONDS = 12.0  # where more than half of the answers are missing: the nodes are busy
+SETTLE_SECONDS = 2.0  # after new evidence: related records are on their way
+CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and they are judged too
+CRASH_SETTLE_SECONDS = 4.0  # after the first death: further deaths and the logs follow
 ASKED: tuple[tuple[str, dict[str, str]], ...] = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
 AWAITED = tuple(verb for verb, _ in ASKED)
 MOST_SYMPTOMS = 64  # of one incident
 
 
 def step(state: EngineState, event: EngineEvent, now: float) -> tuple[EngineState, list[EngineInstruction]]:
-    """Take up an event; return the state, which is the same object, and what is to be done."""
+    """Apply an event; return the state, which is the same object, and the instructions."""
     state.now = max(state.now, now)
     if isinstance(event, Received):
         observe_batch(state, event)
@@ -82,7 +82,7 @@ def step(state: EngineState, event: EngineEvent, now: float) -> tuple[EngineStat
 
 
 def next_due_at(state: EngineState) -> float | None:
-    """Return when the next Tick is worth something, before the ordinary one; None: it can wait for that."""
+    """Return when a tick is needed before the ordinary one; None: it is not."""
     instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
     for incident in state.incidents.values():
         if incident.merged_into is not None:
@@ -90,14 +90,14 @@ def next_due_at(state: EngineState) -> float | None:
         if incident.asked_at is not None:
             instants.append(_waits_until(state, incident, incident.asked_at))
         if incident.cut is None:
-            # While a look is waited for, the next one is not due, however late it is.
+            # While a round is open, the next one is not due.
             next_look_at = incident.next_look_at if incident.asked_at is None else None
             instants += [at for at in (incident.judge_at, next_look_at) if at is not None]
     return min(instants, default=None)
 
 
 def _answered(state: EngineState, event: Received) -> Iterator[EngineInstruction]:
-    """Judge as soon as everybody who was asked has answered, and again when one answers later."""
+    """Judge as soon as all nodes have answered, and again when a node answers later."""
     results = {record.verb for record in event.records if isinstance(record, CommandResult)}
     if not results:
         return
@@ -118,7 +118,7 @@ def _answered(state: EngineState, event: Received) -> Iterator[EngineInstruction
 
 
 def _waits_until(state: EngineState, incident: Incident, asked_at: float) -> float:
-    """Return how long a look's answers are waited for; what comes later is judged when it comes."""
+    """Return until when a round waits for answers; a later answer is judged when it comes."""
     asked = len(incident.nodes) * len(AWAITED)
     if state.now >= asked_at + ANSWER_SECONDS and 2 * len(state.waiting.get(incident.id, ())) > asked:
         return asked_at + LATE_ANSWER_SECONDS
@@ -126,7 +126,7 @@ def _waits_until(state: EngineState, incident: Incident, asked_at: float) -> flo
 
 
 def _settling(incident: Incident) -> bool:
-    """Whether a crash still unfolds: the dead answer quickly, and their logs and the deaths of others come after."""
+    """Whether a crash still unfolds: logs and further deaths come after the first answers."""
     return incident.judge_at is not None and _crashed(incident)
 
 
@@ -134,7 +134,7 @@ def _crashed(incident: Incident) -> bool:
     return any(symptom.kind == "crash" for symptom in incident.symptoms)
 
 
-# --- what is decided as time passes
+# --- time
 
 
 def _tick(state: EngineState, now: float) -> Iterator[EngineInstruction]:
@@ -159,13 +159,13 @@ def _tick(state: EngineState, now: float) -> Iterator[EngineInstruction]:
         if incident.job is None:
             continue
         if whole and _unseen(state, incident, now):
-            yield from _close(state, incident, now, f"nothing was told of job {incident.job} for an hour")
+            yield from _close(state, incident, now, f"nothing was reported of job {incident.job} for an hour")
         elif incident.merged_into is None:
             yield from _go_on(state, id, now)
 
 
 def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
-    """Whether nobody tells of the job any more: its nodes are gone, or were while the engine was away."""
+    """Whether no node reports the job any more."""
     told_at = state.reported_at.get((incident.job or "", incident.attempt), 0.0)
     return now > max(incident.opened_at, told_at) + FORGOTTEN_SECONDS
 
@@ -173,10 +173,10 @@ def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
 def _look_at(
     state: EngineState, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
 ) -> Iterator[EngineInstruction]:
-    """Ask the detectors about a job: open, merge, or see that it is over. ``attempts``: all of the same job."""
+    """Run the detectors on a job: open, merge or close. ``attempts``: all of the same job."""
     key = (view.job, view.attempt)
     later = [one for one in attempts if _number(one) > _number(view)]
-    # What the nodes tell now is the later attempt's; what they tell without a number is that of those that have one.
+    # The nodes' records belong to the later attempt now; records without an attempt belong to the numbered attempts.
     if incident is None and any(one.first_at > view.first_at or view.attempt is None for one in later):
         return
     since = state.settled.get(key, 0.0)
@@ -202,9 +202,9 @@ def _is_known(incident: Incident, symptom: Symptom) -> bool:
 
 
 def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[Symptom], now: float) -> str | None:
-    """Say why an incident is over. A crash is judged first, however fast the job comes back: why it died matters.
+    """Say why an incident is over. A crash is judged first, however fast the job comes back.
 
-    Deaths are told at once and logs some seconds later, and a job may die while it is looked at for something else.
+    Deaths are reported at once, logs some seconds later. A job may crash during an incident of another kind.
     """
     if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
         return None
@@ -245,7 +245,7 @@ def _merge(state: EngineState, incident: Incident, symptom: Symptom, now: float)
 
 
 def _go_on(state: EngineState, id: str, now: float) -> Iterator[EngineInstruction]:
-    """Do what an open incident's own clock says: ask again, stop waiting, judge."""
+    """Do what is due for an open incident: ask again, stop waiting, judge."""
     incident = state.incidents[id]
     if incident.asked_at is not None and now >= _waits_until(state, incident, incident.asked_at):
         state.unanswered[id] = len(state.waiting.get(id, ()))
@@ -259,7 +259,7 @@ def _go_on(state: EngineState, id: str, now: float) -> Iterator[EngineInstructio
 
 
 def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineInstruction]:
-    """Begin a look: ask every node of the job at once, before a collective's timeout kills the victims."""
+    """Begin a round of evidence: ask every node of the job at once, before a collective's timeout kills the victims."""
     if incident.job is None:
         return
     view = state.jobs.get((incident.job, incident.attempt))
@@ -267,7 +267,7 @@ def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineI
     nodes = (*incident.nodes, *joined)
     later = LOOKS_AFTER_SECONDS[min(incident.looks + 1, len(LOOKS_AFTER_SECONDS) - 1)]
     next_at = incident.opened_at + later if incident.looks + 1 < len(LOOKS_AFTER_SECONDS) else now + later
-    # What was told before is forgotten of nodes that are in no incident: a replay, which has it all, leaves it out.
+    # Older records of nodes outside an incident are forgotten. A replay, which has them, must leave them out too.
     kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
     changed = replace(
         incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
@@ -278,13 +278,17 @@ def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineI
     remember_incident(state, changed)
     state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
     for verb, arguments in ASKED:
-        told = arguments if verb == "read" else {"job": incident.job}
-        yield Ask(incident=incident.id, nodes=nodes, verb=verb, arguments=told)
+        yield Ask(
+            incident=incident.id,
+            nodes=nodes,
+            verb=verb,
+            arguments=arguments if verb == "read" else {"job": incident.job},
+        )
 
 
 def _judge(state: EngineState, id: str) -> Iterator[EngineInstruction]:
     incident = state.incidents[id]
-    if incident.cut is not None:  # one judgement at a time: the next sees what has come in the meantime
+    if incident.cut is not None:  # one judgement at a time: the next sees the records that came meanwhile
         remember_incident(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
         return
     cut = Cut(
@@ -296,7 +300,7 @@ def _judge(state: EngineState, id: str) -> Iterator[EngineInstruction]:
 
 
 def request_judgement(state: EngineState, incident: Incident) -> Judge:
-    """Return the judgement that an incident's cut stands for; after a restart, once more."""
+    """Return the request to judge an incident's cut; after a restart it is asked again."""
     cut = incident.cut
     if cut is None:
         raise ValueError(f"incident {incident.id} is not being judged")
@@ -308,16 +312,16 @@ def request_judgement(state: EngineState, incident: Incident) -> Judge:
 
 
 def _judged(state: EngineState, event: Judged, now: float) -> Iterator[EngineInstruction]:
-    """Publish what a judgement says, where it says something new."""
+    """Publish a verdict that differs from the last one."""
     incident = state.incidents.get(event.incident)
     if incident is None:  # it was closed in the meantime
         return
-    told = digest(event.verdict)
+    content = digest(event.verdict)
     early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
     incident = replace(incident, cut=None)
-    # One that an outage explains by now accuses nobody.
-    if told != incident.digest and not early and incident.merged_into is None:
-        incident = replace(incident, digest=told, published=incident.published + 1)
+    # An incident that an outage explains names no culprit.
+    if content != incident.digest and not early and incident.merged_into is None:
+        incident = replace(incident, digest=content, published=incident.published + 1)
         yield Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
         )
@@ -327,7 +331,7 @@ def _judged(state: EngineState, event: Judged, now: float) -> Iterator[EngineIns
 
 
 def _is_early(verdict: Verdict, unanswered: int) -> bool:
-    """Whether the second look may well say something else: nobody is named, or who has not answered is."""
+    """Whether the second round may change the verdict: it abstains, or names a rank that has not answered."""
     classes = {root.fault_class for root in verdict.roots}
     return verdict.abstained or (unanswered > 0 and bool(classes) and classes <= with_trait("no_dump"))
 
@@ -336,15 +340,15 @@ def _close(
     state: EngineState, incident: Incident, now: float, because: str, *, recovered: bool = False
 ) -> Iterator[EngineInstruction]:
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
-    # Agents tell of steps some seconds late: a job that moved again may have stopped once more before we knew of it.
+    # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
     drop_incident(state, incident.id, moved_until if moved_until > incident.opened_at else None)
     yield Close(incident=incident.id, at=now, because=because, recovered=recovered)
 
 
 def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
-    told = f"{key[0]}\x00{key[1]}\x00{symptom.kind}\x00{sequence}"
-    return "inc-" + hashlib.sha256(told.encode()).hexdigest()[:12]
+    parts = f"{key[0]}\x00{key[1]}\x00{symptom.kind}\x00{sequence}"
+    return "inc-" + hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 
 __all__ = ["next_due_at", "observe_batch", "request_judgement", "restore_incidents", "step"]

@@ -19,7 +19,7 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detector: str  # no_progress outstanding zero_traffic rank_dead rank_silent hardware_event nan spike …
     at: float  # UTC seconds of the first sign, by the service's clock
     text: str  # one sentence with the numbers and the bound
-    ranks: tuple[int, ...] = ()  # who showed it first, not who is guilty
+    ranks: tuple[int, ...] = ()  # that showed it first, which is no proof of guilt
     nodes: tuple[str, ...] = ()
 
 
@@ -32,8 +32,8 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: int
     through: int
     at: float  # of receipt, UTC seconds
-    looks: int = 0  # rounds of evidence that the agents were asked for and had time to answer
-    nodes: int = 0  # that many of the incident's nodes, the first ones: more may join later
+    looks: int = 0  # evidence rounds that the agents were asked for and had time to answer
+    nodes: int = 0  # how many of the incident's nodes, the first ones: more may join later
     joined: dict[str, int] = {}  # of those that joined later → the ``after`` of their records
     offsets: dict[str, float] = {}  # node → seconds by which its clock is ahead of the service's, where that matters
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
