@@ -128,7 +128,7 @@ class _Machine:
         return trace
 
     def _walk(self, rank: int) -> None:
-        """Advance one rank's device until it waits for somebody."""
+        """Advance one rank's device until it waits for another rank."""
         operations = self.job.programs[rank].operations
         position, halt, created, done = (
             self.position[rank],

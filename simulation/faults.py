@@ -11,7 +11,7 @@ FaultKind = Literal[
     "never_entered",  # the host stops before an operation: data loader, GIL, loop
     "device",  # a kernel never ends; the host runs ahead
     "completion_lost",  # the watchdog loses completions while the device goes on; the host stops at its next wait
-    "network",  # everybody enqueued an operation and it never ends
+    "network",  # every rank enqueued an operation and it never ends
     "operation",  # desync: another operation than the peers'
     "size",  # desync: the same operation with another size
     "skip",  # desync: one collective left out; the rank is ahead

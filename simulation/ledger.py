@@ -1,7 +1,7 @@
 """What a flight recorder would write for each line of a program: shared by all ranks that run it.
 
 What the recorder does, and this does too [PyTorch ProcessGroupNCCL.cpp, FlightRecorder.hpp]: the parts of a coalesced
-batch are entries of their own that stay ``scheduled`` for ever, and only the ``nccl:coalesced`` entry behind them is
+batch are entries of their own that stay ``scheduled`` without end, and only the ``nccl:coalesced`` entry behind them is
 watched; up to 2.4 a batch takes a collective sequence number, later a p2p one; ranks in ``send 0->1`` are local to the
 group; entries captured in a CUDA graph never end.
 """
@@ -61,7 +61,7 @@ def own_strings(job: Job, rank: int) -> tuple[str, ...]:
 OWN = len(DIMENSIONS) + 2 * len(PARTS) + 1
 
 
-class _Scribe:
+class _LineWriter:
     """Numbers a program's operations as the recorder would."""
 
     def __init__(self, program: Program, version: str, first: int) -> None:
@@ -120,7 +120,7 @@ def first_numbers(stage: int, first: int) -> tuple[list[int], list[int]]:
 
 def write_ledger(program: Program, version: str, first: int, stale: int) -> Ledger:
     """Number a program's operations."""
-    scribe = _Scribe(program, version, first)
+    scribe = _LineWriter(program, version, first)
     scribe.linger(stale)
     for index, operation in enumerate(program.operations):
         if operation.kind is Kind.COLLECTIVE:

@@ -1,4 +1,4 @@
-"""What the dumps of a run determine, said by somebody who saw the run.
+"""What the dumps of a run determine, stated with knowledge of the whole run.
 
 A hypothesis is a set of ranks whose own failure explains every wait that the dumps show; a question is decided when
 there is exactly one smallest hypothesis. From the run itself that means:
@@ -9,7 +9,7 @@ there is exactly one smallest hypothesis. From the run itself that means:
 - A stuck device is seen only with timing: its peers ``started`` what it did not. Otherwise all members may be meant.
 - Lost completions are seen when a peer shows that an operation ended which the culprit holds for unfinished.
 - A mismatch has a minority only among three or more; two members are both meant.
-- A rank without a dump, for which somebody waits directly, can never be excluded.
+- A rank without a dump, for which another rank waits directly, can never be excluded.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from dataclasses import dataclass, replace
 from simulation.execution import NEVER
 from simulation.faults import Fault
 from simulation.scenarios import HEALTHY, Played
-from simulation.sight import Sight
+from simulation.snapshot import Snapshot
 
 ANY = frozenset({"machine", "network", "code", "unknown", "platform"})
-NOBODY: frozenset[int] = frozenset()
+NO_RANKS: frozenset[int] = frozenset()
 MASKED = "masked by another culprit"
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """``ranks``: the culprits that an answer must contain; ``decided``: it must name them and nobody innocent.
+    """``ranks``: the culprits that an answer must contain; ``decided``: it must name them and no innocent rank.
 
-    ``guilty``: everybody who failed, masked or not. ``evictable``: whose machine may be replaced. ``instead``: innocent
+    ``guilty``: every rank that failed, masked or not. ``evictable``: whose machine may be replaced. ``instead``: innocent
     ranks without a dump that would explain all that is shown, so that the dumps themselves point at them.
     """
 
@@ -40,7 +40,7 @@ class Truth:
     guilty: frozenset[int]
     evictable: frozenset[int]
     causes: frozenset[str]
-    instead: frozenset[int] = NOBODY
+    instead: frozenset[int] = NO_RANKS
 
 
 def judge(played: Played) -> Truth:
@@ -49,95 +49,97 @@ def judge(played: Played) -> Truth:
     innocent = missing - {fault.rank for fault in played.scenario.faults}
     if truth.decided or not innocent:
         return truth
-    sight = Sight(played.trace, played.recordings[-1])
-    found = frozenset().union(*(_instead(sight, rank) for rank in truth.ranks))
+    snapshot = Snapshot(played.trace, played.recordings[-1])
+    found = frozenset().union(*(_instead(snapshot, rank) for rank in truth.ranks))
     return replace(truth, instead=found & innocent)
 
 
-def _instead(sight: Sight, culprit: int) -> frozenset[int]:
+def _instead(snapshot: Snapshot, culprit: int) -> frozenset[int]:
     """Return the ranks without a dump that explain what is shown as well as the culprit: it seems to wait for them."""
-    missing = sight.recording.without
+    missing = snapshot.recording.without
     if culprit in missing:
-        return NOBODY
-    beside = {peer for index in sight.unfinished(culprit) for peer, _ in sight.counterparts(culprit, index)}
-    return sight.missing_and_awaited() if (beside | sight.reach(culprit)) & missing else NOBODY
+        return NO_RANKS
+    beside = {peer for index in snapshot.unfinished(culprit) for peer, _ in snapshot.counterparts(culprit, index)}
+    return snapshot.missing_and_awaited() if (beside | snapshot.reach(culprit)) & missing else NO_RANKS
 
 
 def _judge(played: Played) -> Truth:
     kind, faults = played.scenario.kind, played.scenario.faults
     if kind in HEALTHY:
-        return Truth(NOBODY, True, "healthy", NOBODY, NOBODY, frozenset({"none", "unknown"}))
+        return Truth(NO_RANKS, True, "healthy", NO_RANKS, NO_RANKS, frozenset({"none", "unknown"}))
     if kind == "outside":
-        return Truth(NOBODY, True, "nothing is outstanding", NOBODY, NOBODY, frozenset({"storage", "unknown", "none"}))
-    sight = Sight(played.trace, played.recordings[-1])
+        return Truth(
+            NO_RANKS, True, "nothing is outstanding", NO_RANKS, NO_RANKS, frozenset({"storage", "unknown", "none"})
+        )
+    snapshot = Snapshot(played.trace, played.recordings[-1])
     if kind == "network":
         fault = faults[0]
-        members = frozenset({fault.rank}.union(peer for peer, _ in sight.counterparts(fault.rank, fault.index)))
-        return Truth(members, False, "everybody entered, nothing ended", members, NOBODY, ANY)
+        members = frozenset({fault.rank}.union(peer for peer, _ in snapshot.counterparts(fault.rank, fault.index)))
+        return Truth(members, False, "every member entered, nothing ended", members, NO_RANKS, ANY)
     if kind in ("operation", "size", "skip", "deadlock"):
-        return _mismatch(sight, faults[0])
+        return _mismatch(snapshot, faults[0])
     guilty = frozenset(fault.rank for fault in faults)
-    doubts = {fault.rank: _doubt(sight, fault, guilty) for fault in faults}
+    doubts = {fault.rank: _doubt(snapshot, fault, guilty) for fault in faults}
     free = frozenset(rank for rank, doubt in doubts.items() if doubt != MASKED)
     open_doubts = sorted({doubts[rank] for rank in free} - {""}) if free else ["each masks the other"]
     reason = "; ".join(open_doubts)
     return Truth(free, not reason, reason, guilty, guilty, ANY if reason else frozenset({"machine"}))
 
 
-def _doubt(sight: Sight, fault: Fault, guilty: frozenset[int]) -> str:
+def _doubt(snapshot: Snapshot, fault: Fault, guilty: frozenset[int]) -> str:
     """Return why the dumps do not determine this culprit, "" where they do."""
     culprit = fault.rank
     if fault.kind == "gone":
-        awaited = sight.missing_and_awaited()
-        if culprit not in sight.missing_and_absent():
-            return MASKED  # nobody waits for it yet
+        awaited = snapshot.missing_and_awaited()
+        if culprit not in snapshot.missing_and_absent():
+            return MASKED  # no rank waits for it yet
         return "" if awaited == {culprit} else "several ranks without a dump are awaited"
-    reach = sight.reach(culprit)
+    reach = snapshot.reach(culprit)
     if reach & (guilty - {culprit}):
         return MASKED
-    if sight.missing_and_awaited():
+    if snapshot.missing_and_awaited():
         return "a rank without a dump is awaited too"
     if culprit in reach:
         return "waits form a circle through it"
     if fault.kind == "device":
-        return _device_doubt(sight, culprit)
-    if not sight.missed_by(culprit):
+        return _device_doubt(snapshot, culprit)
+    if not snapshot.missed_by(culprit):
         return "no surviving dump waits for it"
-    lost = _lost(sight, culprit)
-    return "" if not lost or sight.end_is_shown(culprit, lost[0]) else "no dump shows that its operations ended"
+    lost = _lost(snapshot, culprit)
+    return "" if not lost or snapshot.end_is_shown(culprit, lost[0]) else "no dump shows that its operations ended"
 
 
-def _device_doubt(sight: Sight, culprit: int) -> str:
-    if not sight.unfinished(culprit) and sight.missed_by(culprit):
+def _device_doubt(snapshot: Snapshot, culprit: int) -> str:
+    if not snapshot.unfinished(culprit) and snapshot.missed_by(culprit):
         return ""  # its host waits for its own device: it looks like a host that stopped
-    if sight.recording.timing and sight.missed_by(culprit, started=True):
+    if snapshot.recording.timing and snapshot.missed_by(culprit, started=True):
         return ""
     return "without timing any member may be meant"
 
 
-def _lost(sight: Sight, culprit: int) -> list[int]:
+def _lost(snapshot: Snapshot, culprit: int) -> list[int]:
     """Return the operations that ended and that the culprit's watchdog still holds for unfinished."""
-    trace = sight.trace
+    trace = snapshot.trace
     start = trace.lost_from.get(culprit, len(trace.done[culprit]))
     return [index for index in range(start, len(trace.done[culprit])) if trace.done[culprit][index] != NEVER]
 
 
-def _mismatch(sight: Sight, fault: Fault) -> Truth:
+def _mismatch(snapshot: Snapshot, fault: Fault) -> Truth:
     """A rank runs another program than its peers: the dumps must show its operation beside two that agree."""
     culprit, code = frozenset({fault.rank}), frozenset({"code"})
     if fault.kind == "deadlock":
-        return Truth(culprit, False, "waits form a circle", culprit, NOBODY, code)
-    stage = sight.job.stages[sight.job.programs[fault.rank].stage]
+        return Truth(culprit, False, "waits form a circle", culprit, NO_RANKS, code)
+    stage = snapshot.job.stages[snapshot.job.programs[fault.rank].stage]
     key = (stage.operations[fault.index].dimension, None, stage.nth[fault.index])
-    place = sight.job.programs[fault.rank].places.get(key, -1)
-    if not sight.launched(fault.rank, place):
-        return Truth(culprit, False, "its peers wait for it and it for them", culprit, NOBODY, ANY)
-    peers = list(sight.counterparts(fault.rank, place))
-    if len(peers) == 1 and peers[0][0] not in sight.recording.without:
-        return Truth(culprit | {peers[0][0]}, False, "two members disagree", culprit, NOBODY, code)
-    shown = sum(peer not in sight.recording.without and sight.launched(peer, at) for peer, at in peers)
-    if sight.missing_and_awaited():
-        return Truth(culprit, False, "a rank without a dump is awaited too", culprit, NOBODY, ANY)
-    if shown < 2 or fault.rank in sight.recording.without:
-        return Truth(culprit, False, "too few dumps show the operation", culprit, NOBODY, ANY)
-    return Truth(culprit, True, "", culprit, NOBODY, code)
+    place = snapshot.job.programs[fault.rank].places.get(key, -1)
+    if not snapshot.launched(fault.rank, place):
+        return Truth(culprit, False, "its peers wait for it and it for them", culprit, NO_RANKS, ANY)
+    peers = list(snapshot.counterparts(fault.rank, place))
+    if len(peers) == 1 and peers[0][0] not in snapshot.recording.without:
+        return Truth(culprit | {peers[0][0]}, False, "two members disagree", culprit, NO_RANKS, code)
+    shown = sum(peer not in snapshot.recording.without and snapshot.launched(peer, at) for peer, at in peers)
+    if snapshot.missing_and_awaited():
+        return Truth(culprit, False, "a rank without a dump is awaited too", culprit, NO_RANKS, ANY)
+    if shown < 2 or fault.rank in snapshot.recording.without:
+        return Truth(culprit, False, "too few dumps show the operation", culprit, NO_RANKS, ANY)
+    return Truth(culprit, True, "", culprit, NO_RANKS, code)

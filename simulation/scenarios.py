@@ -157,7 +157,7 @@ def _struck_step(program: Program) -> int:
 
 
 def _fits(kind: FaultKind, program: Program, index: int, rank: int, groups: Groups) -> bool:
-    """Tell whether this fault can strike at this operation."""
+    """Whether this fault can strike at this operation."""
     operation = program.operations[index]
     launches = operation.kind in (Kind.COLLECTIVE, Kind.TRANSFER)
     if kind == "init":
@@ -189,7 +189,7 @@ def _size(groups: Groups, rank: int, operation: Operation) -> int:
 
 
 def _cross(groups: Groups, rank: int, first: Operation, second: Operation) -> bool:
-    """Tell whether two operations deadlock when one rank swaps them: another rank must be in both groups."""
+    """Whether two operations deadlock when one rank swaps them: another rank must be in both groups."""
     if first.dimension == second.dimension or not (first.blocking and second.blocking):
         return False
     one, two = (set(groups.members[groups.of[rank][o.dimension]]) for o in (first, second))

@@ -25,8 +25,8 @@ from collectors.records import (
     Steps,
     Thread,
 )
+from simulation.live.activities import Activity
 from simulation.live.columns import ports, ring, steps
-from simulation.live.doings import Doing
 from simulation.live.job import Attempt, LiveJob
 
 SHIP_SECONDS = 10.0
@@ -68,7 +68,7 @@ class Agent:
     _minute_at: float = 0.0
     _placed: int = -1
     _meters: dict[int, Meter] = field(default_factory=dict)
-    _newest_told: dict[int, int] = field(default_factory=dict)
+    _newest_reported: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._phase = self.random.uniform(0.0, SHIP_SECONDS)
@@ -92,9 +92,9 @@ class Agent:
         if at >= self.ship_at:
             self.ship_at += SHIP_SECONDS
             records += self._ordinary(since, at)
-        return self.told(records)
+        return self.as_written(records)
 
-    def told(self, records: Iterable[Record]) -> list[Record]:
+    def as_written(self, records: Iterable[Record]) -> list[Record]:
         """Return records as this node writes them: with its name and by its clock."""
         ahead = self.ahead_seconds
         return [
@@ -122,7 +122,7 @@ class Agent:
         if self._states_at + STATES_SECONDS <= at:
             self._states_at += STATES_SECONDS * ((at - self._states_at) // STATES_SECONDS)
             yield from self.states(attempt, running, self._states_at)
-            if self.job.habits.tells == "probe":
+            if self.job.habits.reported_by == "probe":
                 yield from self.rings(attempt, self._states_at, 8)
             if running:
                 yield ports(attempt.course.progress(self._states_at), self._states_at)
@@ -148,12 +148,12 @@ class Agent:
         )  # fmt: skip
 
     def _logs(self, attempt: Attempt, at: float) -> Iterator[Steps]:
-        tellers = [rank for rank in self.job.ranks_on(self.node) if rank in self.job.tellers]
-        if not tellers:
+        reporting_ranks = [rank for rank in self.job.ranks_on(self.node) if rank in self.job.reporting_ranks]
+        if not reporting_ranks:
             return
-        told = self._written(attempt, at)
-        for rank in tellers if told else ():
-            record = steps(told, "plain", self.ahead_seconds)
+        rows = self._written(attempt, at)
+        for rank in reporting_ranks if rows else ():
+            record = steps(rows, "plain", self.ahead_seconds)
             yield msgspec.structs.replace(
                 record, source=f"rank{rank}.log", at=at, job=self.job.name, attempt=attempt.number, rank=rank
             )
@@ -172,31 +172,31 @@ class Agent:
         """Yield the state of each rank's process, and of what it has started."""
         for rank in ranks:
             if attempt.runs(rank, at):
-                _, doing = self.job.does(attempt, rank, at)
-                yield self._state(attempt, rank, at, doing)
-                if doing.child:
+                _, activity = self.job.does(attempt, rank, at)
+                yield self._state(attempt, rank, at, activity)
+                if activity.child:
                     yield ProcessState(
                         **self._whose(attempt, rank), source="process", at=at, pid=90_000 + rank, state="R",
-                        parent_pid=attempt.pid(rank), command=doing.child, boot_id=self.node, monotonic_at=at - BOOTED_AT,
+                        parent_pid=attempt.pid(rank), command=activity.child, boot_id=self.node, monotonic_at=at - BOOTED_AT,
                     )  # fmt: skip
 
-    def _state(self, attempt: Attempt, rank: int, at: float, doing: Doing) -> ProcessState:
+    def _state(self, attempt: Attempt, rank: int, at: float, activity: Activity) -> ProcessState:
         meter = self._meters.get(attempt.pid(rank))
         if meter is None:
             meter = self._meters[attempt.pid(rank)] = Meter(attempt.course.begin)
         return ProcessState(
             **self._whose(attempt, rank), source="process", at=at, monotonic_at=at - BOOTED_AT, boot_id=self.node,
-            pid=attempt.pid(rank), state=doing.state, wait_channel=doing.wait_channel, command="python",
-            started_at=attempt.course.begin + self.ahead_seconds, cpu_seconds=meter.read(at, doing.cpu_share),
+            pid=attempt.pid(rank), state=activity.state, wait_channel=activity.wait_channel, command="python",
+            started_at=attempt.course.begin + self.ahead_seconds, cpu_seconds=meter.read(at, activity.cpu_share),
         )  # fmt: skip
 
     def _stopped(self, attempt: Attempt, ranks: list[int], since: float, at: float) -> Iterator[ProcessState]:
         """Yield what the look of every second sees: a process that was stopped or goes on."""
         for span in attempt.course.began(since - 1.0, at - 1.0):
             for rank in ranks:
-                _, doing = self.job.does(attempt, rank, span.begin)
-                if doing.state == "T":
-                    yield self._state(attempt, rank, span.begin + 0.7, doing)
+                _, activity = self.job.does(attempt, rank, span.begin)
+                if activity.state == "T":
+                    yield self._state(attempt, rank, span.begin + 0.7, activity)
 
     def _ended(self, attempt: Attempt, rank: int) -> ProcessState:
         end = attempt.ends[rank]
@@ -208,11 +208,11 @@ class Agent:
 
     def stack(self, attempt: Attempt, rank: int, at: float) -> StackDump:
         """Return what py-spy shows of a rank."""
-        _, doing = self.job.does(attempt, rank, at)
-        busy = doing.state == "R"
+        _, activity = self.job.does(attempt, rank, at)
+        busy = activity.state == "R"
         thread = Thread(
-            frames=doing.frames(at + rank * 0.31), name="MainThread", os_thread_id=attempt.pid(rank), active=busy,
-            owns_gil=busy and doing.owns_gil, main=True,
+            frames=activity.frames(at + rank * 0.31), name="MainThread", os_thread_id=attempt.pid(rank), active=busy,
+            owns_gil=busy and activity.owns_gil, main=True,
         )  # fmt: skip
         pid = attempt.pid(rank)
         return StackDump(
@@ -221,7 +221,7 @@ class Agent:
         )  # fmt: skip
 
     def rings(self, attempt: Attempt, at: float, entries: int) -> Iterator[Record]:
-        """Yield each rank's ring of the probe, and the steps that it tells of."""
+        """Yield each rank's ring of the probe, and the steps that it reports."""
         for rank in self.job.ranks_on(self.node):
             if not attempt.runs(rank, at):
                 continue
@@ -230,12 +230,12 @@ class Agent:
             yield msgspec.structs.replace(
                 record, **whose, source=f"{attempt.pid(rank)}.ring", at=at, pid=attempt.pid(rank)
             )
-            since = max(self._newest_told.get(rank, 0), 0)
-            told = [one for one in attempt.course.steps(at - 4 * STATES_SECONDS, at) if one[0] > since]
-            if told:
-                self._newest_told[rank] = told[-1][0]
+            since = max(self._newest_reported.get(rank, 0), 0)
+            rows = [one for one in attempt.course.steps(at - 4 * STATES_SECONDS, at) if one[0] > since]
+            if rows:
+                self._newest_reported[rank] = rows[-1][0]
                 yield msgspec.structs.replace(
-                    steps(told, "probe", self.ahead_seconds), **whose, source=f"{attempt.pid(rank)}.ring", at=at
+                    steps(rows, "probe", self.ahead_seconds), **whose, source=f"{attempt.pid(rank)}.ring", at=at
                 )
 
     def _whose(self, attempt: Attempt, rank: int) -> dict[str, Any]:

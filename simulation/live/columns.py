@@ -15,21 +15,21 @@ WORDS_A_STEP = 50_000_000
 _CODES = {"<i8": "q", "<f8": "d", "<i4": "i", "<i1": "b"}
 
 
-def steps(told: Sequence[tuple[int, float, float]], told_by: str, ahead_seconds: float) -> Steps:
+def steps(rows: Sequence[tuple[int, float, float]], told_by: str, ahead_seconds: float) -> Steps:
     """Return steps (number, instant of the end, length) by the node's clock; losses fall, nothing is odd."""
-    count = len(told)
+    count = len(rows)
     blank = array("d", [nan]) * count
     values: dict[str, array[int] | array[float]] = {
-        "step": array("q", [number for number, _, _ in told]),
-        "at": array("d", [at + ahead_seconds for _, at, _ in told]),
-        "seconds": array("d", [length for _, _, length in told]) if told_by != "probe" else blank,
-        "loss": array("d", [2.0 + 8.0 / (1 + number) ** 0.3 for number, _, _ in told]) if told_by != "probe" else blank,
+        "step": array("q", [number for number, _, _ in rows]),
+        "at": array("d", [at + ahead_seconds for _, at, _ in rows]),
+        "seconds": array("d", [length for _, _, length in rows]) if told_by != "probe" else blank,
+        "loss": array("d", [2.0 + 8.0 / (1 + number) ** 0.3 for number, _, _ in rows]) if told_by != "probe" else blank,
     }
     zeros = array("b", [0]) * count
     columns = {
         name: values.get(name, zeros if code == "<i1" else blank).tobytes() for name, code in STEP_COLUMNS.items()
     }
-    return Steps(told_by=told_by, step=told[-1][0], count=count, columns=columns)
+    return Steps(told_by=told_by, step=rows[-1][0], count=count, columns=columns)
 
 
 def ring(job: LiveJob, attempt: Attempt, rank: int, at: float, most: int, ahead_seconds: float) -> Ring:
@@ -40,7 +40,7 @@ def ring(job: LiveJob, attempt: Attempt, rank: int, at: float, most: int, ahead_
         for number, ended_at, length in course.last_steps(at, most)
     ]
     span = course.span(at)
-    if span.doing != "training" and span.actors and rank not in span.actors and not habits.captured:
+    if span.activity != "training" and span.actors and rank not in span.actors and not habits.captured:
         rows.append((span.step + 1, span.begin + 0.01 * (1 + rank % 7), -1.0))
     count = len(rows)
     blank = {"<i8": 0, "<i4": 0, "<i1": 0}

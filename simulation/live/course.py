@@ -1,11 +1,11 @@
-"""What happens to one attempt of a job, span after span, made up as far as somebody has looked.
+"""What happens to one attempt of a job, span after span, generated as far as it was asked for.
 
     starting ─► training ─► checkpoint ─► training ─► … ─► ended
                    │  ▲
                    ▼  │ when it is over
-                an interruption: a pause, or a fault that is never over
+                an interruption: a pause, or a fault that does not end
 
-Ranks step in lockstep: who is held up holds the others up, and they wait for it in the next collective.
+Ranks step in lockstep: a rank that is held up holds up the others, which wait for it in the next collective.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from simulation.live.doings import part_of_step
+from simulation.live.activities import part_of_step
 from simulation.live.habits import Habits
 
 KEPT_SECONDS = 900.0
@@ -28,13 +28,13 @@ CHUNK_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """At the first end of a step after ``at`` some ranks do something else for so long; ``inf``: for ever.
+    """At the first end of a step after ``at`` some ranks do something else for so long; ``inf``: without end.
 
     ``actors`` empty: every rank. ``before_first``: it comes before the first step.
     """
 
     at: float
-    doing: str
+    activity: str
     seconds: float
     actors: frozenset[int] = frozenset()
     wait: str = ""  # where the others wait; empty: where the job's ranks wait by habit
@@ -47,7 +47,7 @@ class Span:
 
     begin: float
     end: float
-    doing: str  # "training", or a name in ``doings``
+    activity: str  # "training", or a name in ``activities``
     step: int  # that had ended when it began
     actors: frozenset[int] = frozenset()
     wait: str = ""
@@ -55,14 +55,14 @@ class Span:
 
     def does(self, rank: int, at: float, waits_in: str) -> str:
         """Name what a rank does at an instant of this span."""
-        if self.doing == "training":
+        if self.activity == "training":
             place = bisect_right(self.ends, at)
             before = self.ends[place - 1] if place else self.begin
             until = self.ends[place] if place < len(self.ends) else self.end
             share = (at - before) / max(until - before, 1e-9)
-            doing = part_of_step(min(share + rank * 37 % 11 / 200, 1.0))
-            return waits_in if doing == "backward" else doing
-        return self.doing if not self.actors or rank in self.actors else self.wait or waits_in
+            activity = part_of_step(min(share + rank * 37 % 11 / 200, 1.0))
+            return waits_in if activity == "backward" else activity
+        return self.activity if not self.actors or rank in self.actors else self.wait or waits_in
 
 
 class Course:
@@ -71,24 +71,24 @@ class Course:
     def __init__(self, habits: Habits, random: Random, begin: float, first_step: int = 0,
                  interruptions: tuple[Interruption, ...] = (), end: float = inf) -> None:  # fmt: skip
         self.habits, self.random, self.begin, self.end = habits, random, begin, end
-        self.stalled_at = inf  # when a fault struck that is never over
+        self.stalled_at = inf  # when a fault that does not end struck
         self.first_step_at = inf
         self.spans: deque[Span] = deque()
         self._interruptions = deque(sorted(interruptions, key=lambda one: (not one.before_first, one.at)))
         self._made = self._make(begin, first_step)
 
     def advance(self, at: float) -> None:
-        """Make up what happens up to an instant."""
+        """Generate what happens up to an instant."""
         while not self.spans or self.spans[-1].end <= at:
             self.spans.append(next(self._made))
 
     def forget(self, at: float) -> None:
-        """Let go of what ended long before an instant: nobody asks for it any more."""
+        """Drop the spans that ended long before an instant."""
         while len(self.spans) > 1 and self.spans[0].end < at - KEPT_SECONDS:
             self.spans.popleft()
 
     def struck(self) -> float:
-        """Return when the fault strikes that is never over."""
+        """Return when the fault that does not end strikes."""
         while self.stalled_at == inf:
             self.advance(self.spans[-1].end if self.spans else self.begin)
         return self.stalled_at
@@ -104,7 +104,7 @@ class Course:
         for span in self.spans:
             if span.begin >= until:
                 return
-            if span.doing == "training" and span.end > since:
+            if span.activity == "training" and span.end > since:
                 for place in range(bisect_right(span.ends, since), bisect_right(span.ends, until)):
                     before = span.ends[place - 1] if place else span.begin
                     yield span.step + place + 1, span.ends[place], span.ends[place] - before
@@ -125,7 +125,7 @@ class Course:
         """Return how many steps were taken, the begun one in part."""
         span = self.span(at)
         place = bisect_right(span.ends, at)
-        if span.doing != "training" or place == len(span.ends):
+        if span.activity != "training" or place == len(span.ends):
             return span.step + len(span.ends)
         before = span.ends[place - 1] if place else span.begin
         return span.step + place + (at - before) / max(span.ends[place] - before, 1e-9)
@@ -170,7 +170,7 @@ class Course:
         return Span(begin, now, "training", step - len(ends), ends=ends)
 
     def _recurring(self, now: float, step: int) -> Generator[Span, None, float]:
-        """Yield what this step's number brings with it."""
+        """Yield what recurs at this step."""
         habits, alone = self.habits, frozenset({0})
         if habits.collection_every and step % habits.collection_every == 0:
             span = self._plain("collection", now, habits.collection_seconds, step)
@@ -195,8 +195,8 @@ class Course:
         one = self._interruptions.popleft()
         if one.seconds == inf:
             self.stalled_at = now
-        yield Span(now, now + one.seconds, one.doing, step, one.actors, one.wait)
+        yield Span(now, now + one.seconds, one.activity, step, one.actors, one.wait)
         return now + one.seconds
 
-    def _plain(self, doing: str, begin: float, seconds: float, step: int) -> Span:
-        return Span(begin, begin + seconds, doing, step)
+    def _plain(self, activity: str, begin: float, seconds: float, step: int) -> Span:
+        return Span(begin, begin + seconds, activity, step)

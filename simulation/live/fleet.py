@@ -1,7 +1,7 @@
 """Jobs and their agents together: every batch in the order of its receipt, and answers to what agents are asked.
 
-What leaves a node may be cut off for a while: then its agent spools, and sends what it kept, a batch after the other,
-when the way is free again.
+A node may be cut off for a while: its agent spools, and sends what it kept, a batch after the other,
+when the connection is back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The nodes' way to the service is closed from ``begin`` to ``end``; ``inf``: for ever."""
+    """These nodes cannot reach the service from ``begin`` to ``end``; ``inf``: without end."""
 
     nodes: frozenset[str]
     begin: float
@@ -52,7 +52,7 @@ class _Due:
 
 
 class Fleet:
-    """Everybody's agents. ``ahead_seconds``: node → how far its clock is ahead."""
+    """The agents of all jobs. ``ahead_seconds``: node → how far its clock is ahead."""
 
     def __init__(
         self, jobs: Sequence[LiveJob], seed: int, began_at: float, cuts: Iterable[Cut] = (),
@@ -108,7 +108,7 @@ class Fleet:
                 source="agent", at=heard_at + took_seconds, command=f"{command}-{node}-{verb}", verb=verb,
                 outcome="done" if records else "nothing", records=len(records),
             )  # fmt: skip
-            answer = tuple(agent.told([*records, result]))
+            answer = tuple(agent.as_written([*records, result]))
             sent_at = heard_at + took_seconds + self._random.uniform(0.1, 0.6)
             heapq.heappush(self._due, _Due(sent_at, next(self._order), agent, answer))
 
@@ -125,7 +125,7 @@ class Fleet:
             ]
             return found, LOOKS_SECONDS[-1] + 0.3
         if verb == "recorders":
-            if job.habits.tells == "probe":
+            if job.habits.reported_by == "probe":
                 return list(agent.rings(attempt, at, 64)), 0.2
             return list(recorders(job, attempt, ranks, at, agent.ahead_seconds)), 0.4
         return list(agent.states(attempt, ranks, at)), 0.2
@@ -139,7 +139,7 @@ class Fleet:
 
 
 def deliveries(fleet: Fleet, until: float) -> Iterator[Delivery]:
-    """Yield what is received up to an instant, where nobody asks."""
+    """Yield what is received up to an instant, with no command sent."""
     while fleet.next_at < until:
         if (found := fleet.receive()) is not None:
             yield found

@@ -1,4 +1,4 @@
-"""How a job spends its days when nothing is wrong: the length of its steps, and what recurs between them."""
+"""What a healthy job does: the length of its steps, and what recurs between them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from random import Random
 from typing import Literal
 
 Law = Literal["steady", "jitter", "lognormal", "bursts"]
-Tells = Literal["log", "logs", "probe", "traffic"]
+ReportedBy = Literal["log", "logs", "probe", "traffic"]
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """A job's ways. ``…_every`` counts steps, 0: never."""
+    """What a job does without faults. ``…_every`` counts steps, 0: never."""
 
     step_seconds: float = 1.0  # the median
     law: Law = "jitter"
@@ -26,7 +26,7 @@ class Habits:
     collection_seconds: float = 1.5
     start_seconds: float = 25.0  # imports and rendezvous
     first_step_seconds: float = 8.0
-    tells: Tells = "log"  # who tells the steps: the last rank's log, every rank's, the probe, or nobody
+    reported_by: ReportedBy = "log"  # the last rank's log, every rank's log, the probe, or only traffic counters
     log_every: int = 1  # steps between two lines of the log
     lines_at_once: int = 1  # of the log: Python buffers what it prints into a file, 8 kB at a time
     wait: Literal["gradient", "all_reduce", "item"] = "gradient"  # where ranks wait for the others
@@ -44,11 +44,11 @@ class Habits:
 
 
 def draw(random: Random) -> Habits:
-    """Choose a job's ways: steps of 0.2 to 60 s, whatever else is usual."""
+    """Draw habits: steps of 0.2 to 60 s, the rest within what is usual."""
     step_seconds = round(10 ** random.uniform(-0.7, 1.78), 2)
-    # Nobody saves every few seconds: the rarer the longer the step, between some minutes and an hour.
+    # A checkpoint every 5 to 60 minutes, whatever the step takes.
     every = max(10, round(random.uniform(300, 3600) / step_seconds / 10) * 10)
-    tells: Tells = random.choice(("log", "log", "log", "logs", "probe", "traffic"))
+    reported_by: ReportedBy = random.choice(("log", "log", "log", "logs", "probe", "traffic"))
     return Habits(
         step_seconds=step_seconds,
         law=random.choice(("steady", "jitter", "lognormal", "bursts")),
@@ -61,8 +61,8 @@ def draw(random: Random) -> Habits:
         collection_every=random.choice((0, 50, 200, 1000)),
         start_seconds=random.uniform(10, 90),
         first_step_seconds=step_seconds + random.choice((2.0, 10.0, 60.0)),
-        tells=tells,
+        reported_by=reported_by,
         log_every=random.choice((1, 1, 10)) if step_seconds < 3 else 1,
         wait=random.choice(("gradient", "all_reduce", "item")),
-        captured=tells in ("log", "logs") and random.random() < 0.15,
+        captured=reported_by in ("log", "logs") and random.random() < 0.15,
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from collectors.records import Record
+from simulation.live.activities import EVERYTHING, Activity
 from simulation.live.course import Course
-from simulation.live.doings import EVERYTHING, Doing
 from simulation.live.habits import Habits
 
 FIRST_PID = 4000
@@ -24,7 +24,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Report:
     """A record that a node's agent sends at once: a line of the job's log, an event of the kernel, a device's state."""
 
     at: float  # when it is sent
@@ -60,7 +60,7 @@ class LiveJob:
     ranks_a_node: int
     attempts: Sequence[Attempt]
     stages: int = 1
-    told: tuple[Told, ...] = ()
+    reports: tuple[Report, ...] = ()
     dead_nodes: dict[str, float] = field(default_factory=dict)  # node → when its power went
 
     @property
@@ -81,21 +81,21 @@ class LiveJob:
         """Return the attempt that runs at an instant, or the newest that has ended."""
         return next((one for one in reversed(self.attempts) if one.course.begin <= at), None)
 
-    def does(self, attempt: Attempt, rank: int, at: float) -> tuple[str, Doing]:
+    def does(self, attempt: Attempt, rank: int, at: float) -> tuple[str, Activity]:
         """Return what a rank does at an instant, by name."""
         name = attempt.course.span(at).does(rank, at, self.habits.wait)
         return name, EVERYTHING[name]
 
     @cached_property
-    def tellers(self) -> frozenset[int]:
-        """Return the ranks whose logs tell of the steps."""
-        if self.habits.tells == "log":
+    def reporting_ranks(self) -> frozenset[int]:
+        """Return the ranks whose logs report the steps."""
+        if self.habits.reported_by == "log":
             return frozenset({self.world - 1})
-        return frozenset(range(self.world)) if self.habits.tells == "logs" else frozenset()
+        return frozenset(range(self.world)) if self.habits.reported_by == "logs" else frozenset()
 
     def urgent(self, node: str, since: float, until: float) -> Iterator[tuple[float, Record | tuple[Attempt, int]]]:
         """Yield what a node's agent sends at once in an interval: records, and (attempt, rank) of those that ended."""
-        for one in self.told:
+        for one in self.reports:
             if one.node == node and since < one.at <= until:
                 yield one.at, one.record
         for attempt in self.attempts:

@@ -1,21 +1,21 @@
-"""What the logs of a job say of its ends, and the ends that follow from the first."""
+"""The ends of a job's processes after the first one, and the log lines that report them."""
 
 from __future__ import annotations
 
 from random import Random
 
 from collectors.records import Frame, LogEvent
-from simulation.live.job import Attempt, End, Told
+from simulation.live.job import Attempt, End, Report
 from simulation.live.scenes import Sketch
 
 
 def ends(random: Random, drawn: Sketch, first: int, how: End) -> dict[int, End]:
-    """The first rank's end, and the others', whom its launcher and theirs terminate."""
+    """Return the first rank's end, and those of the others, which the launchers terminate."""
     ends = {rank: End(how.at + random.uniform(0.08, 2.0), signal=15) for rank in range(drawn.world)}
     return ends | {first: how}
 
 
-def traceback(drawn: Sketch, attempt: Attempt, rank: int, words: tuple[str, str], function: str) -> Told:
+def traceback(drawn: Sketch, attempt: Attempt, rank: int, words: tuple[str, str], function: str) -> Report:
     """Return what a rank wrote before it left: an exception, its words, and where."""
     at = attempt.ends[rank].at
     frames = (Frame(function, "/srv/train/data.py", 70), Frame("main", "/srv/train/train.py", 209))
@@ -23,15 +23,15 @@ def traceback(drawn: Sketch, attempt: Attempt, rank: int, words: tuple[str, str]
         source=f"rank{rank}.log:133", at=at, job=drawn.name, attempt=attempt.number, rank=rank, event="traceback",
         exception=words[0], message=words[1], frames=frames, text=f"{words[0]}: {words[1]}",
     )  # fmt: skip
-    return Told(at + drawn.random.uniform(0.8, 5.5), drawn.node_of(rank), event)
+    return Report(at + drawn.random.uniform(0.8, 5.5), drawn.node_of(rank), event)
 
 
-def launcher(drawn: Sketch, attempt: Attempt, first: int) -> list[Told]:
-    """What the launcher of the first node writes: who failed first, and whom it terminated there."""
+def launcher(drawn: Sketch, attempt: Attempt, first: int) -> list[Report]:
+    """What the launcher of the first node writes: which rank failed first, and which it terminated."""
     node, end = drawn.node_of(first), attempt.ends[first]
     sent_at = end.at + drawn.random.uniform(1.0, 6.0)
     whose = {"job": drawn.name, "attempt": attempt.number}
-    told = []
+    reports = []
     for rank in (rank for rank in range(drawn.world) if drawn.node_of(rank) == node):
         its = attempt.ends[rank]
         code = its.exit_code if its.exit_code is not None else -(its.signal or 0)
@@ -40,11 +40,11 @@ def launcher(drawn: Sketch, attempt: Attempt, first: int) -> list[Told]:
             exit_code=code, signal=its.signal, pid=attempt.pid(rank), local_rank=rank % drawn.ranks_a_node,
             first=rank == first,
         )  # fmt: skip
-        told.append(Told(sent_at, node, event))
-    return told
+        reports.append(Report(sent_at, node, event))
+    return reports
 
 
-def watchdog(drawn: Sketch, attempt: Attempt, rank: int, at: float) -> Told:
+def watchdog(drawn: Sketch, attempt: Attempt, rank: int, at: float) -> Report:
     """Return what a rank's watchdog wrote when a collective's time was over."""
     text = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=977, OpType=ALLREDUCE, Timeout(ms)=600000)"
     event = LogEvent(
@@ -52,4 +52,4 @@ def watchdog(drawn: Sketch, attempt: Attempt, rank: int, at: float) -> Told:
         event="watchdog_timeout", text=text, sequence=977, operation="ALLREDUCE", elapsed_ms=600_100, timeout_ms=600_000,
         pid=attempt.pid(rank),
     )  # fmt: skip
-    return Told(at + 0.9, drawn.node_of(rank), event)
+    return Report(at + 0.9, drawn.node_of(rank), event)

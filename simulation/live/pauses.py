@@ -16,18 +16,18 @@ COLLECTIVE_TIMEOUT_SECONDS = 600.0
 
 def _paused(
     drawn: Sketch,
-    doing: str,
+    activity: str,
     seconds: float,
     actors: frozenset[int] = frozenset(),
     wait: str = "",
     *,
     first: bool = False,
 ) -> Scene:
-    """Tell of a job that pauses once and goes on."""
+    """Return a job that pauses once and goes on."""
     at = drawn.strikes_at() if not first else BEGAN_AT
-    one = Interruption(at, doing, seconds, actors, wait, before_first=first)
+    one = Interruption(at, activity, seconds, actors, wait, before_first=first)
     after = max(2 * MINUTE, 6 * drawn.habits.step_seconds)
-    truth = Truth(doing, at)
+    truth = Truth(activity, at)
     return drawn.scene([Attempt(1, drawn.course(one))], truth, at + drawn.habits.step_seconds * 2 + seconds + after)
 
 
@@ -48,13 +48,13 @@ def evaluating(random: Random, drawn: Sketch) -> Scene:
 
 
 def debugging(random: Random, drawn: Sketch) -> Scene:
-    """Somebody stopped one rank in a debugger: pdb, a remote one, or gdb, which traces the process."""
-    doing = ("debugger", "remote_debugger", "traced")[random.randrange(3)]
-    return _paused(drawn, doing, random.uniform(300, 1200), frozenset({random.randrange(drawn.world)}))
+    """A person stopped one rank in a debugger: pdb, a remote one, or gdb, which traces the process."""
+    activity = ("debugger", "remote_debugger", "traced")[random.randrange(3)]
+    return _paused(drawn, activity, random.uniform(300, 1200), frozenset({random.randrange(drawn.world)}))
 
 
 def starting_slowly(random: Random, drawn: Sketch) -> Scene:
-    """Before the first step rank 0 builds the index of the data set, or everybody imports, for many minutes."""
+    """Before the first step rank 0 builds the index of the data set, or every rank imports, for many minutes."""
     if random.random() < 0.6:
         return _paused(drawn, "indexing", random.uniform(400, 1500), frozenset({0}), "indexed", first=True)
     return _paused(drawn, "importing", random.uniform(300, 900), first=True)
@@ -69,13 +69,13 @@ def stalling_files(random: Random, drawn: Sketch) -> Scene:
 
 def capturing(random: Random, drawn: Sketch) -> Scene:
     """CUDA graphs: the recorder stands still for hours while the job steps."""
-    drawn.habits = replace(drawn.habits, captured=True, tells="log")
+    drawn.habits = replace(drawn.habits, captured=True, reported_by="log")
     return drawn.scene([Attempt(1, drawn.course())], Truth("captured", BEGAN_AT), BEGAN_AT + random.uniform(1800, 3600))
 
 
 def restarting(random: Random, drawn: Sketch) -> Scene:
-    """Attempt after attempt fails while it starts: everybody by the same exception, or somebody by one of the file system."""
-    begin, attempts, told = BEGAN_AT, [], []
+    """Attempt after attempt fails while it starts: every rank by the same exception, or one rank by a file system error."""
+    begin, attempts, reports = BEGAN_AT, [], []
     alike, failing = random.random() < 0.5, random.randint(4, 9)
     for number in range(1, failing + 1):
         lasted = random.uniform(15, 70)
@@ -91,12 +91,12 @@ def restarting(random: Random, drawn: Sketch) -> Scene:
         words = ("FileNotFoundError", "no such file: /data/corpus/index.idx") if alike else (
             "OSError", "[Errno 116] Stale file handle: '/data/corpus/index.idx'"
         )  # fmt: skip
-        told += [traceback(drawn, attempts[-1], rank, words, "build_datasets") for rank in failed]
-        told += launcher(drawn, attempts[-1], first)
+        reports += [traceback(drawn, attempts[-1], rank, words, "build_datasets") for rank in failed]
+        reports += launcher(drawn, attempts[-1], first)
         begin = over_at + random.uniform(3, 20)
     attempts.append(Attempt(failing + 1, drawn.course(begin=begin)))
     until = begin + drawn.habits.start_seconds + drawn.habits.first_step_seconds + 5 * MINUTE
-    return drawn.scene(attempts, Truth("restart_storm", BEGAN_AT), until, tuple(told))
+    return drawn.scene(attempts, Truth("restart_storm", BEGAN_AT), until, tuple(reports))
 
 
 def running_out(random: Random, drawn: Sketch) -> Scene:
@@ -108,14 +108,16 @@ def running_out(random: Random, drawn: Sketch) -> Scene:
 
 def outlasting(random: Random, drawn: Sketch) -> Scene:
     """One rank's pause outlasts the others' timeout: their watchdogs end the job."""
-    doing = random.choice(("compile", "debugger", "evaluation", "checkpoint", "remote_debugger"))
-    rank = random.randrange(drawn.world) if doing not in ("checkpoint", "evaluation") else 0
-    return _timed_out(random, drawn, doing, frozenset({rank}))
+    activity = random.choice(("compile", "debugger", "evaluation", "checkpoint", "remote_debugger"))
+    rank = random.randrange(drawn.world) if activity not in ("checkpoint", "evaluation") else 0
+    return _timed_out(random, drawn, activity, frozenset({rank}))
 
 
-def _timed_out(random: Random, drawn: Sketch, doing: str, few: frozenset[int], exit_code: int | None = None) -> Scene:
-    """Tell of a job in which most wait for a few, until their watchdogs abort them and the launcher ends the rest."""
-    course = drawn.course(Interruption(drawn.strikes_at(), doing, inf, few))
+def _timed_out(
+    random: Random, drawn: Sketch, activity: str, few: frozenset[int], exit_code: int | None = None
+) -> Scene:
+    """Return a job in which most wait for a few, until their watchdogs abort them and the launcher ends the rest."""
+    course = drawn.course(Interruption(drawn.strikes_at(), activity, inf, few))
     struck = course.struck()
     timed_out = struck + COLLECTIVE_TIMEOUT_SECONDS
     ends = {
@@ -125,9 +127,9 @@ def _timed_out(random: Random, drawn: Sketch, doing: str, few: frozenset[int], e
     if exit_code is not None:
         ends |= {rank: End(struck + random.uniform(1.0, 4.0), exit_code=exit_code) for rank in few}
     attempt = Attempt(1, course, ends)
-    told = tuple(watchdog(drawn, attempt, rank, timed_out) for rank in range(drawn.world) if rank not in few)
+    reports = tuple(watchdog(drawn, attempt, rank, timed_out) for rank in range(drawn.world) if rank not in few)
     course.end = timed_out + 5.0
-    return drawn.scene([attempt], Truth(f"timed_out_{doing}", struck), timed_out + MINUTE, told)
+    return drawn.scene([attempt], Truth(f"timed_out_{activity}", struck), timed_out + MINUTE, reports)
 
 
 PAUSES: dict[str, Write] = {

@@ -2,7 +2,7 @@
 
 A job that is held up is a run that ended in a hang: those who hold it up never entered what the others wait in. A job that
 steps is a run that goes on while it is dumped. One whose collectives were captured in CUDA graphs shows what was there
-when it was captured, for ever.
+when it was captured, without end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def recorders(
         return  # no worker server yet
     if job.habits.captured:
         image, idle_since = _image(shape, frozenset()), attempt.course.first_step_at
-    elif span.doing == "training":
+    elif span.activity == "training":
         paced = replace(shape, steps=5, pace=max(1.0, round(job.habits.step_seconds * 20)))
         image, idle_since = _image(paced, None), at
     else:
@@ -59,9 +59,9 @@ def recorders(
 
 
 def _deaf(job: LiveJob, attempt: Attempt, rank: int, at: float) -> bool:
-    """Whether a rank's worker server does not answer: it is gone or stopped."""
-    _, doing = job.does(attempt, rank, at)
-    return not attempt.runs(rank, at) or doing.state in "Tt"
+    """Whether a rank's worker server does not answer: it has ended or is stopped."""
+    _, activity = job.does(attempt, rank, at)
+    return not attempt.runs(rank, at) or activity.state in "Tt"
 
 
 class _Image(NamedTuple):

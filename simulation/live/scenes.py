@@ -1,4 +1,4 @@
-"""A job before its story is told, and what a scene is: a job, what is true of it, and how long it is worth looking at."""
+"""A scene: a job, what is true of it, and how long to watch it; and the sketch of a job that a scene is made from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from simulation.live import habits as ways
 from simulation.live.course import Course, Interruption
 from simulation.live.habits import Habits
-from simulation.live.job import Attempt, LiveJob, Told
+from simulation.live.job import Attempt, LiveJob, Report
 
 BEGAN_AT = 1_790_000_000.0
 SETTLED_SECONDS = 240.0  # of ordinary training before anything happens
@@ -18,7 +18,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What happened: when, to whom, and what a verdict may say. ``ranks`` empty: nobody is at fault."""
+    """What happened, when, to which ranks, and what a verdict may be. ``ranks`` empty: no machine is at fault."""
 
     kind: str
     at: float
@@ -31,7 +31,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A job, what is true of it, and how long it is worth looking at. It is for one fleet: what has passed is forgotten."""
+    """A job, what is true of it, and how long to watch it. A scene serves one fleet: it forgets what has passed."""
 
     job: LiveJob
     truth: Truth
@@ -40,7 +40,7 @@ class Scene:
 
 @dataclass(slots=True)
 class Sketch:
-    """A job before its story is told."""
+    """A job before anything happens to it."""
 
     name: str
     habits: Habits
@@ -58,11 +58,11 @@ class Sketch:
         """Return an attempt's course."""
         return Course(self.habits, Random(self.random.random()), begin, first_step, interruptions)
 
-    def scene(self, attempts: list[Attempt], truth: Truth, until: float, told: tuple[Told, ...] = ()) -> Scene:
+    def scene(self, attempts: list[Attempt], truth: Truth, until: float, reports: tuple[Report, ...] = ()) -> Scene:
         """Return the scene of these attempts."""
         job = LiveJob(
             name=self.name, habits=self.habits, nodes=self.nodes, ranks_a_node=self.ranks_a_node, attempts=attempts,
-            stages=self.stages, told=told,
+            stages=self.stages, reports=reports,
         )  # fmt: skip
         return Scene(job, truth, until)
 
@@ -71,7 +71,7 @@ class Sketch:
         return self.nodes[rank // self.ranks_a_node]
 
     def strikes_at(self) -> float:
-        """Choose when something happens: training has gone on for some minutes, and steps enough for a rhythm."""
+        """Choose when something happens: after some minutes of training, and steps enough for a step rhythm."""
         settled = max(SETTLED_SECONDS, 12 * self.habits.step_seconds)
         started = self.habits.start_seconds + self.habits.first_step_seconds
         return BEGAN_AT + started + settled + self.random.uniform(0.0, MINUTE)
@@ -91,4 +91,4 @@ def sketch(seed: int, kind: str, name: str = "", nodes: int = 0, ranks_a_node: i
 
 
 Write = Callable[[Random, Sketch], Scene]
-"""What makes a scene of a sketch."""
+"""Makes a scene from a sketch."""

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from simulation.live.scenarios import FAULTS, PAUSES, Scene, healthy_day, play
+from simulation.live.scene_list import FAULTS, PAUSES, Scene, healthy_day, play
 from tests.acceptance.fleet_rows import Row, Wanted, by_kind, rows, spread, write
 from tests.support.simulated_fleet import Published, Seen, drive, names, upper_bound
 from tests.support.simulated_hangs import interval
@@ -44,7 +44,7 @@ def run_one(kind: str, seed: int, hours: float = HOURS) -> Row:
     return {
         "days": round((scene.until - job.attempts[0].course.begin) / DAY, 4),
         "ranks": job.world,
-        "tells": job.habits.tells,
+        "tells": job.habits.reported_by,
         "step_seconds": job.habits.step_seconds,
         "openings": Counter(one.symptoms[0].detector for one in seen.opened),
         "opened_on_day": [int((one.opened_at - job.attempts[0].course.begin) // DAY) for one in seen.opened],

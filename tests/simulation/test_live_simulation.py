@@ -16,7 +16,7 @@ from collectors.records import CommandResult, Placement, ProcessState, Record, S
 from collectors.records.block import decode, encode
 from service.packaged_knowledge import load
 from simulation.live.fleet import Cut, Delivery, Fleet, deliveries
-from simulation.live.scenarios import BEGAN_AT, FAULTS, PAUSES, Scene, healthy_day, play
+from simulation.live.scene_list import BEGAN_AT, FAULTS, PAUSES, Scene, healthy_day, play
 
 KINDS = (*PAUSES, *FAULTS)
 
@@ -61,7 +61,7 @@ def test_what_is_told_can_be_written(kind: str) -> None:
 def test_every_step_is_told_once_and_in_order(seed: int) -> None:
     """A healthy job's log has no gap and no repetition, whatever is done between the steps."""
     scene = healthy_day(seed, hours=2)
-    every = scene.job.habits.log_every if scene.job.habits.tells != "probe" else 1
+    every = scene.job.habits.log_every if scene.job.habits.reported_by != "probe" else 1
 
     for steps in told_steps(batches(scene)).values():
         assert steps == list(range(steps[0], steps[-1] + 1, every))

@@ -37,7 +37,7 @@ from analyzers.model.verdict import Verdict
 from collectors.records import Steps
 from service.packaged_knowledge import load
 from simulation.live.fleet import Delivery, Fleet
-from simulation.live.scenarios import BEGAN_AT, Scene
+from simulation.live.scene_list import BEGAN_AT, Scene
 
 REPLACING = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 TICK_SECONDS = 10.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from simulation.live.fleet import Cut, Fleet
-from simulation.live.scenarios import BEGAN_AT, FAULTS, PAUSES, healthy_day, play
+from simulation.live.scene_list import BEGAN_AT, FAULTS, PAUSES, healthy_day, play
 from tests.acceptance import blindness, healthy_fleet
 from tests.support.simulated_fleet import Drive, drive, names, upper_bound
 
@@ -51,7 +51,7 @@ def test_a_dead_node_is_at_most_probed() -> None:
 
 def test_a_job_is_not_forgotten_with_its_teller() -> None:
     """Where the node that dies is the one whose log tells of the steps, the others' still ports open the incident."""
-    seed = next(seed for seed in range(100) if (scene := play("dead_node", seed)).job.habits.tells == "log"
+    seed = next(seed for seed in range(100) if (scene := play("dead_node", seed)).job.habits.reported_by == "log"
                 and scene.job.node_of(scene.job.world - 1) in scene.truth.nodes)  # fmt: skip
 
     seen, _ = drive(play("dead_node", seed), seed)

@@ -17,7 +17,7 @@ from collectors.records.bundle import Batch, Manifest, Published
 from service.cli.comparison import Comparison
 from service.cli.recording import Recording
 from simulation.live.fleet import Delivery, Fleet
-from simulation.live.scenarios import BEGAN_AT, Scene, healthy_day, play
+from simulation.live.scene_list import BEGAN_AT, Scene, healthy_day, play
 from tests.support.command_line import faulthound
 from tests.support.simulated_fleet import Drive, knowledge
 

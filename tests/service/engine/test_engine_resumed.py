@@ -24,7 +24,7 @@ from service.store.leases import Lease
 from service.store.log import Incoming, Log
 from service.store.models import Command, Incident, Verdict
 from simulation.live.fleet import Fleet
-from simulation.live.scenarios import BEGAN_AT, Scene, play
+from simulation.live.scene_list import BEGAN_AT, Scene, play
 from tests.support.simulated_fleet import knowledge
 
 pytestmark = pytest.mark.system

@@ -10,7 +10,7 @@ from simulation.programs import Kind, Part
 from simulation.recorder import Recording
 
 
-class Sight:
+class Snapshot:
     """One snapshot of a run that stands still."""
 
     def __init__(self, trace: Trace, recording: Recording) -> None:
@@ -40,11 +40,11 @@ class Sight:
             yield peer, self.job.programs[peer].places.get((operation.dimension, mirrored, number), -1)
 
     def launched(self, rank: int, index: int) -> bool:
-        """Tell whether the rank's host launched the operation."""
+        """Whether the rank's host launched the operation."""
         return index >= 0 and self.trace.created[rank][index] != NEVER
 
     def reached(self, rank: int, index: int) -> bool:
-        """Tell whether the rank's device reached the operation."""
+        """Whether the rank's device reached the operation."""
         return index >= 0 and self.trace.ready[rank][index] != NEVER
 
     def _waits_for(self, rank: int) -> frozenset[int]:
@@ -60,7 +60,7 @@ class Sight:
         return frozenset(found)
 
     def reach(self, rank: int) -> frozenset[int]:
-        """Return everybody that a rank waits for, directly or through others; itself, where waits form a circle."""
+        """Return every rank that a rank waits for, directly or through others; itself, where waits form a circle."""
         found: set[int] = set()
         agenda = [rank]
         while agenda:
@@ -70,7 +70,7 @@ class Sight:
         return frozenset(found)
 
     def missed_by(self, culprit: int, *, started: bool = False) -> bool:
-        """Tell whether a surviving dump waits for what the culprit never launched, or never started where others did."""
+        """Whether a surviving dump waits for what the culprit never launched, or never started where others did."""
         for rank in self.neighbours(culprit):
             for index in self.unfinished(rank):
                 for peer, place in self.counterparts(rank, index):
@@ -120,7 +120,7 @@ class Sight:
         return stands
 
     def end_is_shown(self, culprit: int, index: int) -> bool:
-        """Tell whether a peer's dump shows that an operation ended which the culprit's watchdog lost."""
+        """Whether a peer's dump shows that an operation ended which the culprit's watchdog lost."""
         operation = self.job.programs[culprit].operations[index]
         if operation.name == "nccl:broadcast":
             return False  # its root may leave before the others arrive
@@ -132,7 +132,7 @@ class Sight:
         return False
 
     def _is_behind(self, rank: int, index: int) -> bool:
-        """Tell whether a rank shows a later unfinished collective of the same group."""
+        """Whether a rank shows a later unfinished collective of the same group."""
         operations = self.job.programs[rank].operations
         dimension = operations[index].dimension
         return operations[index].kind is Kind.COLLECTIVE and any(

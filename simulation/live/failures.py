@@ -1,4 +1,4 @@
-"""What strikes a job for which somebody is at fault: each a scene by seed, with what a verdict should say of it."""
+"""Faults: each a scene by seed, with what a verdict should say of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from random import Random
 
 from collectors.records import DeviceState, KernelEvent
 from simulation.live.course import Interruption
-from simulation.live.job import Attempt, End, Told
+from simulation.live.job import Attempt, End, Report
 from simulation.live.logs import ends, launcher, traceback
 from simulation.live.scenes import MINUTE, Scene, Sketch, Truth, Write
 
 
 def _held_up(random: Random, drawn: Sketch, kind: str) -> Scene:
-    """One rank stands still for ever."""
+    """One rank stands still without end."""
     rank = random.randrange(drawn.world)
     course = drawn.course(Interruption(drawn.strikes_at(), kind, inf, frozenset({rank})))
     truth = Truth(kind, course.struck(), (rank,), (drawn.node_of(rank),), "hang", ("machine",), evicts=True)
@@ -37,7 +37,7 @@ def loading(random: Random, drawn: Sketch) -> Scene:
 
 
 def losing_gpu(random: Random, drawn: Sketch) -> Scene:
-    """One rank's GPU falls off the bus: the driver says so, the rank waits for its device for ever."""
+    """One rank's GPU falls off the bus: the driver reports it, the rank waits for its device without end."""
     scene = _held_up(random, drawn, "gpu_lost")
     rank, at, node = scene.truth.ranks[0], scene.truth.at, scene.truth.nodes[0]
     local = rank % drawn.ranks_a_node
@@ -46,14 +46,14 @@ def losing_gpu(random: Random, drawn: Sketch) -> Scene:
         source="nvml", at=at + 3.0, device=device, index=local, pci=pci, state="lost", text="GPU is lost"
     )
     xid = KernelEvent(source="/dev/kmsg:9", at=at, event="xid", code=79, pci=pci, text="GPU has fallen off the bus.")
-    told = (Told(at + 1.0, node, xid), Told(at + 4.0, node, lost))
-    scene.job.told = told
+    reports = (Report(at + 1.0, node, xid), Report(at + 4.0, node, lost))
+    scene.job.reports = reports
     truth = replace(scene.truth, symptom="hang|hardware")
     return Scene(scene.job, truth, scene.until)
 
 
 def dying(random: Random, drawn: Sketch) -> Scene:
-    """One rank is killed, and who sent the signal is not known; the launcher ends the others."""
+    """One rank is killed, by an unknown sender; the launcher ends the others."""
     rank = random.randrange(drawn.world)
     course = drawn.course(Interruption(drawn.strikes_at(), "spin", inf, frozenset({rank})))
     at = course.struck()
@@ -61,7 +61,7 @@ def dying(random: Random, drawn: Sketch) -> Scene:
     course.end = max(end.at for end in attempt.ends.values())
     truth = Truth(
         "killed", at, (rank,), (drawn.node_of(rank),), "crash", ("machine",)
-    )  # SIGKILL comes from outside: who sent it is not known
+    )  # SIGKILL comes from outside: its sender is not known
     return drawn.scene([attempt], truth, at + 2 * MINUTE, tuple(launcher(drawn, attempt, rank)))
 
 
@@ -73,9 +73,9 @@ def raising(random: Random, drawn: Sketch) -> Scene:
     attempt = Attempt(1, course, ends(random, drawn, rank, End(at, exit_code=1)))
     course.end = max(end.at for end in attempt.ends.values())
     words = ("ValueError", "sample 4711 has 33 tokens, more than the position table's 32")
-    told = (traceback(drawn, attempt, rank, words, "collate"), *launcher(drawn, attempt, rank))
+    reports = (traceback(drawn, attempt, rank, words, "collate"), *launcher(drawn, attempt, rank))
     truth = Truth("exception", at, (rank,), (drawn.node_of(rank),), "crash", ("code",))
-    return drawn.scene([attempt], truth, at + 2 * MINUTE, told)
+    return drawn.scene([attempt], truth, at + 2 * MINUTE, reports)
 
 
 def losing_node(random: Random, drawn: Sketch) -> Scene:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulation.live.breaks import FAULTS
+from simulation.live.failures import FAULTS
 from simulation.live.job import Attempt
 from simulation.live.pauses import PAUSES
 from simulation.live.scenes import BEGAN_AT, Scene, Truth, sketch
