@@ -84,6 +84,10 @@ def _describe(document: dict[str, Any], routes: list[Route]) -> None:
             operation = document["paths"][route.path_format][method.lower()]
             response = operation["responses"][str(route.status_code or 200)]
             response["content"] = {"application/json": {"schema": schema}}
+    for route in routes:
+        if route.is_sse_stream:  # itemSchema is of OpenAPI 3.2, and the document of 3.1
+            answer = document["paths"][route.path_format]["get"]["responses"]["200"]
+            answer["content"]["text/event-stream"].pop("itemSchema", None)
     declared = msgspec.json.schema_components(list(AS_DECLARED.values()), ref_template=REFERENCE)[1]
     known = document.setdefault("components", {}).setdefault("schemas", {})
     known.update(json.loads(msgspec.json.encode(components | declared), object_hook=_for_generators))

@@ -150,7 +150,7 @@ def test_a_wrong_wish_is_refused(client: Client, asked: dict[str, Any]) -> None:
 
 def test_a_quiet_stream_is_kept_alive(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing happens a comment comes in every interval, so that no proxy takes the stream for dead."""
-    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.2)
 
     with streaming(client, wait_seconds=1.5) as reader:
         assert list(reader.events()) == []
