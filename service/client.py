@@ -1,81 +1,114 @@
-"""The verbs that are clients of the service: where it is, who asks, and what its refusals mean here."""
+"""The REST client of the command line and the adapters: requests, errors, waiting for the service, the event stream."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from typer import Option
+import msgspec
 
-from service.endings import CommandError, Forbidden, Unreachable
+from service.errors import UserError
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 DEFAULT_URL = "http://127.0.0.1:4747"
 TIMEOUT_SECONDS = 30.0
-PAGE = 1_000
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+PAGE_ROWS = 1_000
+RETRY_SECONDS = 1.0
+SLOWEST_RETRY_SECONDS = 5.0
+NOT_FOUND = 404
+PASSING = (408, 429)  # refusals that end by themselves
 
-ServiceUrl = Annotated[
-    str,
-    Option("--service", envvar="FAULTHOUND_SERVICE", show_default=False, show_envvar=False, metavar="URL",
-           help=f"The service (FAULTHOUND_SERVICE, {DEFAULT_URL})."),
-]  # fmt: skip
-CaFile = Annotated[
-    Path | None,
-    Option(envvar="FAULTHOUND_CA_FILE", show_envvar=False, metavar="FILE",
-           help="PEM certificates to trust beside the system's (FAULTHOUND_CA_FILE)."),
-]  # fmt: skip
-TokenFile = Annotated[
-    Path | None,
-    Option(envvar="FAULTHOUND_TOKEN_FILE", show_envvar=False, metavar="FILE",
-           help="File that holds the token (FAULTHOUND_TOKEN_FILE; FAULTHOUND_TOKEN is the token itself)."),
-]  # fmt: skip
-Json = Annotated[bool, Option("--json", help="Print what the service answered.")]
+Document = dict[str, Any]
+Say = Callable[[str], None]  # writes a note for the operator
+
+
+class Unreachable(UserError):
+    """The service does not answer."""
+
+
+class RequestRefused(UserError):
+    """The service answers and refuses the request."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in PASSING
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the stream."""
+
+    sequence: int
+    at: float
+    kind: str
+    incident: str | None = None
+    job: str | None = None
+    details: Document = {}
+
+
+def resource(kind: str, name: str, *below: str) -> str:
+    """Return a path: ``/v1/nodes/gpu-0413/record``. A slash in a job's name stays a slash."""
+    return "/".join(["/v1", kind, quote(name, safe="/" if kind == "jobs" else ""), *below])
 
 
 class Connection:
-    """A service, and whose token is sent to it."""
+    """A service and the token that requests carry."""
 
-    def __init__(self, url: str, client: httpx.Client) -> None:
-        self.url, self._client = url, client
+    def __init__(self, url: str, client: httpx.Client, ca_file: Path | None = None) -> None:
+        self.url, self.ca_file, self._client = url, ca_file, client
         self._has_token = "Authorization" in client.headers
 
     def get(self, path: str, **parameters: Any) -> Any:
         """Return the answer to a GET."""
-        return self.send("GET", path, params=_known(parameters))
+        return self.send("GET", path, params=_given(parameters))
+
+    def find(self, path: str, **parameters: Any) -> Any | None:
+        """Return the answer to a GET, None where the service has no such resource."""
+        try:
+            return self.get(path, **parameters)
+        except RequestRefused as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            return None
 
     def tagged(self, path: str) -> tuple[Any, str]:
-        """Return the answer to a GET and its ETag, which a change of it needs."""
+        """Return the answer to a GET and its ETag, which a change has to send back."""
         answer = self._answer("GET", path)
         return self._content(answer), answer.headers.get("ETag", "")
 
     def post(self, path: str, body: Mapping[str, Any], if_match: str = "", **parameters: Any) -> Any:
-        """Return the answer to a POST. Its key lets the service answer once, should the answer have to be sent twice."""
-        import secrets
-
-        headers = {"Idempotency-Key": secrets.token_hex(16)} | ({"If-Match": if_match} if if_match else {})
-        return self.send("POST", path, json=body, params=_known(parameters), headers=headers)
+        """Return the answer to a POST. The idempotency key makes the request safe to send twice."""
+        headers = idempotency() | ({"If-Match": if_match} if if_match else {})
+        return self.send("POST", path, json=body, params=_given(parameters), headers=headers)
 
     def put(self, path: str, body: Mapping[str, Any], if_match: str, **parameters: Any) -> Any:
         """Return the answer to a PUT that replaces what has this ETag."""
-        return self.send("PUT", path, json=body, params=_known(parameters), headers={"If-Match": if_match})
+        return self.send("PUT", path, json=body, params=_given(parameters), headers={"If-Match": if_match})
 
     def delete(self, path: str) -> None:
-        """Delete."""
+        """Delete a resource."""
         self.send("DELETE", path)
 
     def all(self, path: str, most: int | None = None, **parameters: Any) -> Iterator[Any]:
-        """Yield the things of a list, page after page."""
+        """Yield the rows of a list, page after page."""
         after: str | None = None
         left = most
         while left is None or left > 0:
-            page = self.get(path, limit=min(PAGE, left or PAGE), after=after, **parameters)
+            page = self.get(path, limit=min(PAGE_ROWS, left or PAGE_ROWS), after=after, **parameters)
             yield from page["items"]
             after = page["next"]
             left = None if left is None else left - len(page["items"])
@@ -83,8 +116,33 @@ class Connection:
                 return
 
     def send(self, method: str, path: str, **options: Any) -> Any:
-        """Send a request and return what its answer holds; raise ``Unreachable`` or ``Forbidden``."""
+        """Send a request and return its content; raise ``Unreachable`` or ``RequestRefused``."""
         return self._content(self._answer(method, path, **options))
+
+    @contextmanager
+    def stream(self, path: str, **parameters: Any) -> Iterator[httpx.Response]:
+        """Give the answer to a GET while it arrives."""
+        with self._reaching(), self._client.stream("GET", path, params=_given(parameters)) as answer:
+            if answer.is_error:
+                answer.read()
+            self._check(answer)
+            yield answer
+
+    def events(
+        self, after: int | None, wait_seconds: float | None = None, job: str | None = None
+    ) -> Generator[tuple[int | None, Event | None], None, None]:
+        """Yield (place, event) until the service ends the stream; the first pair, and heartbeats, have no event."""
+        import httpx
+        from httpx_sse import EventSource
+
+        try:
+            with self.stream("/v1/stream", after=after, wait_seconds=wait_seconds, job=job) as answer:
+                yield after, None
+                for block in EventSource(answer).iter_sse():
+                    if block.id.isascii() and block.id.isdecimal():
+                        yield int(block.id), _event(block.data)
+        except httpx.DecodingError as error:
+            raise Unreachable(f"the stream of {self.url} cannot be read: {error}") from None
 
     def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         with self._reaching():
@@ -98,18 +156,9 @@ class Connection:
         try:
             return answer.json() if answer.content else None
         except ValueError:
-            raise Unreachable(f"what listens at {self.url} is no Faulthound: check FAULTHOUND_SERVICE") from None
+            raise Unreachable(f"{self.url} is not a Faulthound service: check FAULTHOUND_SERVICE") from None
         except httpx.DecodingError as error:
             raise Unreachable(f"the answer of {self.url} cannot be read: {error}") from None
-
-    @contextmanager
-    def stream(self, path: str, **parameters: Any) -> Iterator[httpx.Response]:
-        """Give the answer to a GET while it arrives."""
-        with self._reaching(), self._client.stream("GET", path, params=_known(parameters)) as answer:
-            if answer.is_error:
-                answer.read()
-            self._check(answer)
-            yield answer
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -121,7 +170,7 @@ class Connection:
             reason = str(error) or type(error).__name__
             raise Unreachable(f"the service at {self.url} does not answer ({reason}): {_advice(reason)}") from None
         except httpx.InvalidURL as error:
-            raise CommandError(f"{self.url!a} is no address of a service ({error}): write {DEFAULT_URL}") from None
+            raise UserError(f"{self.url!a} is no address of a service ({error}): write {DEFAULT_URL}") from None
 
     def _check(self, answer: httpx.Response) -> None:
         if answer.is_success:
@@ -133,46 +182,94 @@ class Connection:
                 f"{self.url} answers {answer.status_code} and not as Faulthound does: check FAULTHOUND_SERVICE"
             ) from None
         if answer.status_code == 401 and not self._has_token:
-            raise Forbidden(
+            raise RequestRefused(
                 f"the service at {self.url} asks for a token: name its file with --token-file or FAULTHOUND_TOKEN_FILE; "
-                "`faulthound tokens create` makes one"
+                "`faulthound tokens create` makes one",
+                401,
             )
         if answer.status_code >= 500:
-            raise Unreachable(f"the service at {self.url} cannot: {detail}")
-        raise Forbidden(detail, answer.status_code)
+            raise Unreachable(f"the service at {self.url} failed: {detail}")
+        raise RequestRefused(detail, answer.status_code)
 
 
-def _known(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parameters.items() if value is not None}
+class Patience:
+    """Waits while the service is away, longer each time; reports once that it is away and once that it answers again."""
+
+    failures = (Unreachable, RequestRefused)  # what ``away`` takes
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._wait_seconds, self._away = RETRY_SECONDS, False
+
+    def back(self) -> None:
+        """Note that the service answers."""
+        if self._away:
+            self._say("the service answers again")
+        self._wait_seconds, self._away = RETRY_SECONDS, False
+
+    def away(self, problem: UserError) -> None:
+        """Wait; raise the problem where waiting does not help."""
+        if isinstance(problem, RequestRefused) and not problem.passing:
+            raise problem
+        if not self._away:
+            self._say(f"{problem}; trying again")
+        self._away = True
+        time.sleep(self._wait_seconds)
+        self._wait_seconds = min(SLOWEST_RETRY_SECONDS, self._wait_seconds * 2)
 
 
-def _advice(reason: str) -> str:
-    if "CERTIFICATE_VERIFY_FAILED" in reason:
-        return "name its authority with --ca-file or FAULTHOUND_CA_FILE, and the service as its certificate does"
-    if "disconnected without" in reason:
-        return "does it speak TLS? then write https://"
-    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
-        return "does it speak TLS? if not, write http://"
-    return "is it running? --service or FAULTHOUND_SERVICE names it"
+def retrying(
+    on: Callable[[Exception], bool | float], *, first_seconds: float, slowest_seconds: float, attempts: int | None = None,
+) -> Iterable[Any]:  # fmt: skip
+    """Return the attempts of ``stamina``, spaced further and further apart. ``on``: whether to try again after an error."""
+    import stamina
+
+    stamina.instrumentation.set_on_retry_hooks(())  # the caller reports what goes wrong, once
+    return stamina.retry_context(
+        on=on, attempts=attempts, timeout=None, wait_initial=first_seconds, wait_max=slowest_seconds
+    )
 
 
 @contextmanager
-def connected(url: str, ca_file: Path | None, token_file: Path | None) -> Iterator[Connection]:
+def connected(
+    url: str, ca_file: Path | None, token_file: Path | None, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Iterator[Connection]:
     """Give the connection that these options and the environment describe."""
+    if not re.match(r"https?://[^/]", url):
+        raise UserError(f"--service {url!a} is no address: write {DEFAULT_URL}")
+    with http_client(ca_file, read_token(token_file), timeout_seconds, base_url=url.rstrip("/")) as client:
+        yield Connection(url.rstrip("/"), client, ca_file)
+
+
+def http_client(
+    ca_file: Path | None, token: str, timeout_seconds: float = TIMEOUT_SECONDS, **options: Any
+) -> httpx.Client:
+    """Return an HTTP client that trusts the system's authorities and those of a file, and sends a bearer token."""
     import httpx
 
-    token = token_in(token_file)
-    if not re.match(r"https?://[^/]", url):
-        raise CommandError(f"--service {url!a} is no address: write {DEFAULT_URL}")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(
-        base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_SECONDS, verify=trusted(ca_file)
-    ) as client:
-        yield Connection(url.rstrip("/"), client)
+    return httpx.Client(headers=headers, timeout=timeout_seconds, verify=_trusted(ca_file), **options)
 
 
-def trusted(ca_file: Path | None) -> Any:
-    """Return what httpx is to trust: the system's authorities, and those of a file."""
+def read_token(file: Path | None) -> str:
+    """Return the token in a file, or that of the environment; empty where there is neither."""
+    try:
+        token = file.read_text(encoding="ascii").strip() if file else os.environ.get("FAULTHOUND_TOKEN", "").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the token file {file} cannot be read ({error}): give the file that holds the token") from None
+    if not token.isascii() or any(letter.isspace() for letter in token):
+        raise UserError("the token holds characters that no token has: copy it again")
+    return token
+
+
+def idempotency() -> dict[str, str]:
+    """Return the header that lets the service answer a repeated request with its first answer."""
+    import secrets
+
+    return {"Idempotency-Key": secrets.token_hex(16)}
+
+
+def _trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
     if ca_file is None:
         return True
     import ssl
@@ -182,42 +279,27 @@ def trusted(ca_file: Path | None) -> Any:
         trusted.load_verify_locations(ca_file)
         return trusted
     except OSError as error:
-        raise CommandError(
+        raise UserError(
             f"--ca-file {ca_file} holds no certificate ({error.strerror or error}): give a PEM file"
         ) from None
 
 
-def token_in(file: Path | None) -> str:
-    """Return the token in a file, or that of the environment; empty where there is neither."""
+def _event(data: str) -> Event | None:
     try:
-        token = file.read_text(encoding="ascii").strip() if file else os.environ.get("FAULTHOUND_TOKEN", "").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(
-            f"the token file {file} cannot be read ({error}): give the file that holds the token"
-        ) from None
-    if not token.isascii() or any(letter.isspace() for letter in token):
-        raise CommandError("the token holds characters that no token has: copy it again")
-    return token
+        return msgspec.json.decode(data, type=Event) if data else None
+    except msgspec.DecodeError:  # a later version of the service sends other documents
+        return None
 
 
-def seconds_of(span: str) -> float:
-    """Return the seconds of a span that is written as ``90s``, ``10m``, ``2h`` or ``7d``."""
-    return float(span[:-1]) * _UNITS[span[-1]]
+def _given(parameters: Mapping[str, Any]) -> Document:
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
-def instant(option: str, text: str | None, now: float) -> float | None:
-    """Return UTC seconds of ``10m``, ``10m ago``, ``now`` or RFC 3339, UTC without an offset; None where nothing is given."""
-    from datetime import UTC, datetime
-
-    if text is None or text == "now":
-        return None if text is None else now
-    if re.fullmatch(r"\d{1,9}[smhd](\s+ago)?", text.strip()):
-        return max(0.0, now - seconds_of(text.split()[0]))
-    try:
-        at = datetime.fromisoformat(text)
-        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except ValueError:
-        seconds = -1.0
-    if seconds < 0:
-        raise CommandError(f"{option} {text!a} is no instant: write 10m, 2h ago, now or 2026-11-21T03:14:07Z")
-    return seconds
+def _advice(reason: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return "name its authority with --ca-file or FAULTHOUND_CA_FILE, and the service as its certificate does"
+    if "disconnected without" in reason:
+        return "does it use TLS? then write https://"
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
+        return "does it use TLS? if not, write http://"
+    return "is it running? --service or FAULTHOUND_SERVICE names it"

@@ -1,62 +1,54 @@
-"""What every adapter does on the service's side: it reads what happens, in order, and remembers how far it has come.
+"""Follow the service's events in order, and remember the place across restarts.
 
-The place is stored after the sink has taken what stands there. Whoever is killed in between sends that again, under the
-same id: nothing is lost, and a receiver that looks at ids has each once.
+The place is stored after an event was handled. A process that is killed in between handles that event again, under the same
+id: nothing is lost, and a receiver that compares ids handles each event once.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
+import typer
 
-from service.endings import CommandError, Forbidden, Unreachable
-from service.speech import Speech
+from service.client import RETRY_SECONDS, Event, Patience, Say
+from service.errors import UserError
 
 if TYPE_CHECKING:
     from service.client import Connection
 
-AGAIN_SECONDS = 1.0  # until somebody who was away is asked again
-SLOWEST_SECONDS = 5.0
 LONGEST_SECONDS = 3_600.0  # of one stream: the service's own bound
-PASSING = (408, 429)  # refusals by the service that are over in a while
 
-
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the stream."""
-
-    sequence: int
-    at: float
-    kind: str
-    incident: str | None = None
-    job: str | None = None
-    details: dict[str, Any] = {}
+StatePath = Annotated[
+    Path, typer.Option("--state", metavar="FILE", help="Stores the place in the event stream; one file per adapter.")
+]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter remembers. ``after``: the last place that it is done with; None: it begins with what comes."""
+    """What an adapter remembers. ``after``: the last place that was handled; None: begin with the next event."""
 
     after: int | None = None
-    firing: tuple[dict[str, Any], ...] = ()  # the alerts that Alertmanager believes to go on
+    firing: tuple[dict[str, Any], ...] = ()  # the alerts that Alertmanager holds as firing
 
 
 class StateFile:
-    """A small JSON file that is either the old state or the new one, whenever the power fails."""
+    """A small JSON file that holds the old state or the new one, also after a power failure."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> State:
-        """Return the state, a new one where there is no file; raise ``CommandError`` where it cannot be read or written."""
+        """Return the state, a new one where there is no file; raise ``UserError`` where it cannot be read or written."""
         try:
             state = msgspec.json.decode(self.path.read_bytes(), type=State) if self.path.exists() else State()
         except (OSError, msgspec.DecodeError) as error:
-            raise CommandError(
-                f"the state file {self.path} cannot be read ({error}): remove it, and the adapter begins with what comes"
+            raise UserError(
+                f"the state file {self.path} cannot be read ({error}): remove it, and the adapter begins with the next event"
             ) from None
         self.save(state)
         return state
@@ -72,60 +64,28 @@ class StateFile:
             beside.replace(self.path)
             _sync_folder(self.path.parent)
         except OSError as error:
-            raise CommandError(
+            raise UserError(
                 f"the state file {self.path} cannot be written ({error.strerror or error}): "
                 "name one in a folder that this user may write with --state"
             ) from None
 
 
-class Patience:
-    """Waits for the service: says once that it is away and once that it is back, and asks less often the longer it takes."""
-
-    def __init__(self, speech: Speech) -> None:
-        self._speech = speech
-        self._wait_seconds, self._away = AGAIN_SECONDS, False
-
-    def back(self) -> None:
-        """Note that the service answers."""
-        if self._away:
-            self._speech.note("the service answers again")
-        self._wait_seconds, self._away = AGAIN_SECONDS, False
-
-    def away(self, problem: CommandError) -> None:
-        """Wait; raise the problem where waiting does not help."""
-        if isinstance(problem, Forbidden) and problem.status not in PASSING:
-            raise problem
-        if not self._away:
-            self._speech.note(f"{problem}; trying again")
-        self._away = True
-        time.sleep(self._wait_seconds)
-        self._wait_seconds = min(SLOWEST_SECONDS, self._wait_seconds * 2)
-
-
-AWAY = (Unreachable, Forbidden)  # what ``Patience.away`` is for
-
-
-def read(
-    connection: Connection, after: int | None, wait_seconds: float
-) -> Generator[tuple[int, Happening | None], None, None]:
-    """Yield places and what happened there; None where nothing did that is known: the beginning, a heartbeat."""
-    import httpx
-    from httpx_sse import EventSource
-
-    try:
-        with connection.stream("/v1/stream", after=after, wait_seconds=wait_seconds) as answer:
-            for block in EventSource(answer).iter_sse():
-                if block.id.isascii() and block.id.isdecimal():
-                    yield int(block.id), _decoded(block.data)
-    except httpx.DecodingError as error:
-        raise Unreachable(f"the stream of {connection.url} cannot be read: {error}") from None
-
-
-def _decoded(data: str) -> Happening | None:
-    try:
-        return msgspec.json.decode(data, type=Happening) if data else None
-    except msgspec.DecodeError:  # of a later service that speaks otherwise
-        return None
+def follow(connection: Connection, file: StateFile, say: Say, handle: Callable[[Event], None]) -> NoReturn:
+    """Handle each event in order, for as long as the process lives."""
+    place, patience = file.load().after, Patience(say)
+    while True:
+        try:
+            with closing(connection.events(place, LONGEST_SECONDS)) as events:
+                for at, event in events:
+                    patience.back()
+                    if event is not None:
+                        handle(event)
+                    if at != place:
+                        place = at
+                        file.save(State(after=place))
+            time.sleep(RETRY_SECONDS)  # the service has ended the stream
+        except patience.failures as problem:
+            patience.away(problem)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,128 +1,292 @@
-"""A scheduler's side of the contract: a claim, kept alive while somebody acts under it, and given up once it is lost.
+"""What every scheduler adapter does: claim, keep the lease, do or undo the work, report it, and recover after a restart.
 
-Nothing here runs beside the work: whoever acts calls ``keep`` between two commands, and is stopped there when the lease
-has too little left for another one. So a claimant that was away for too long does not act, whatever the service hears.
+A scheduler adds its own commands only: the ``Scheduler`` protocol. The loop stores nothing: the service knows what is to be
+done, the scheduler what has been done. So the process may be killed at any moment; the next one resumes the claim, if its
+lease has not run out.
 """
 
 from __future__ import annotations
 
-import secrets
+import math
+import shlex
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from service.adapters.following import PASSING
-from service.endings import Forbidden, Unreachable
+import msgspec
+
+from service.adapters.claims import HeldClaim, LeaseLost
+from service.client import Patience, RequestRefused, Say, Unreachable, resource
 
 if TYPE_CHECKING:
     from service.client import Connection
 
-CLAIM_SECONDS = 60.0
-BEAT_SECONDS = 15.0
-SURE_SECONDS = 25.0  # that a lease must have left for one more command: longer than any command may take
-AGAIN_SECONDS = 1.0
+POLL_SECONDS = 1.0
+STEP_SECONDS = 0.2  # between two looks at work that is under way
+AWAY_SECONDS = 2.0  # until a scheduler that was away is asked again
+PATIENCE_SECONDS = 300.0  # with a scheduler that is away, with processes that do not end
+UNDO_AGAIN_SECONDS = 60.0  # a failed undo can be claimed at once; its cause lasts longer
+MOST_REMEMBERED = 1_000  # notes that are not repeated
+HELD = ("claimed", "executing")
 
-Document = Mapping[str, Any]
-
-
-class ClaimLost(Exception):
-    """The claim is lost: somebody else may act now, and we must not."""
-
-
-class Begun(NamedTuple):
-    """What is begun, and how long ago it was first begun, by the service's own clock: nobody else's is compared with it."""
-
-    remediation: Document
-    seconds_ago: float
+Remediation = dict[str, Any]  # as REST sends it
+Keep = Callable[[], None]
+Result = TypeVar("Result")
 
 
-class HeldClaim:
-    """One claim of one remediation."""
+class SchedulerAway(Exception):
+    """The scheduler does not answer now. Whether it has done what it was asked is unknown."""
 
-    def __init__(self, connection: Connection, id: str, token: int, task: str) -> None:
-        self._connection, self.id, self.token, self.task = connection, id, token, task
-        self._beat_at = self._until = 0.0  # of _clock: when the next heartbeat is due, when the lease runs out
 
-    @classmethod
-    def of(cls, connection: Connection, id: str) -> HeldClaim:
-        """Claim what can be claimed; raise ``Forbidden`` where another was faster, or something stands in the way."""
-        asked_at = _clock()
-        answer = _surely(connection, _path(id, "claim"), {"seconds": CLAIM_SECONDS}, asked_at + CLAIM_SECONDS / 2)
-        claim = cls(connection, id, answer["token"], answer["task"])
-        claim._kept(asked_at, answer["seconds"])
-        return claim
+class CommandRefused(Exception):
+    """The scheduler answers and refuses a command."""
 
-    @classmethod
-    def again(cls, connection: Connection, found: Document) -> HeldClaim | None:
-        """Take up a claim of our own from before a restart; None where it is another's, or has run out."""
-        held = found["claim"]
-        claim = cls(connection, found["id"], held["token"], held["task"])
-        try:
-            claim._beat()
-        except Forbidden:
-            return None
-        return claim
 
-    def keep(self) -> None:
-        """Keep it; raise ``ClaimLost`` where it has too little time left, or is another's."""
-        if _clock() > self._beat_at:
+class NotHere(Exception):
+    """This scheduler does not know the remediation's nodes or job: another one may."""
+
+
+class WorkFailed(Exception):
+    """The work cannot be done; the message gives the reason."""
+
+
+class Placed(NamedTuple):
+    """Where the attempt's ranks were seen, and how long ago last, by the service's clock."""
+
+    nodes: Sequence[str] = ()
+    seconds_ago: float = -math.inf
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One remediation in the scheduler's own names."""
+
+    kind: str
+    nodes: dict[str, str]  # Faulthound's name → the scheduler's
+    mark: str = ""  # what the reason of each drain of this remediation begins with
+    also: tuple[str, ...] = ()  # marks of undone remediations whose drains are taken back with this one
+    reason: str = ""
+    job: str | None = None  # the scheduler's id of the job to restart
+    kept: dict[str, str] = {}  # nodes that an undo leaves out → why
+    problem: str | None = None  # why it cannot be done
+
+
+class Restart(Protocol):
+    """Restarts one job. It is called until it returns how the job runs. ``refusal``: what the scheduler refused last."""
+
+    refusal: str
+
+    def __call__(self) -> str | None:
+        """Look, change what is to be changed, and return how the job runs; None: call again."""
+
+
+class Scheduler(Protocol):
+    """A scheduler's own commands. ``keep`` is called before each command, and raises where the lease is lost.
+
+    ``drain``, ``undrain`` and ``allow`` return what is so, and None where they are to be called again. Each looks before it
+    changes anything, so that calling it again is safe.
+    """
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """Return the kinds of remediations that it can do."""
+
+    def find(self, found: Remediation, placed: Callable[[], Placed]) -> Work:
+        """Find the nodes and the job; raise ``NotHere``."""
+
+    def find_undo(
+        self, found: Remediation, give_back: Collection[str] | None, is_undone: Callable[[str, str], bool]
+    ) -> Work:
+        """Find what is to be taken back. ``give_back``: nodes that no other remediation holds; None: not known yet."""
+
+    def commands(self, work: Work, task: str) -> list[list[str]]:
+        """Return the commands of a dry run."""
+
+    def drain(self, node: str, work: Work, keep: Keep) -> str | None:
+        """Let nothing new start on a node."""
+
+    def restart(self, work: Work, begun_at: float, keep: Keep) -> Restart:
+        """Return what has the job run elsewhere, once. ``begun_at``: of ``time.monotonic``."""
+
+    def undrain(self, node: str, work: Work, keep: Keep) -> str | None:
+        """Take our drain of a node back."""
+
+    def allow(self, work: Work, keep: Keep) -> str | None:
+        """Let a job that still waits start on the nodes again."""
+
+
+class ClaimLoop:
+    """Does what can be claimed, one remediation after the other."""
+
+    def __init__(self, connection: Connection, scheduler: Scheduler, say: Say) -> None:
+        self._connection, self._scheduler, self._say = connection, scheduler, say
+        self._noted: dict[str, None] = {}
+        self._not_before: dict[str, float] = {}  # failed undo → monotonic
+
+    def serve(self, ended: Callable[[], bool] = lambda: False) -> None:
+        """Do what can be claimed, for as long as the process lives."""
+        patience, resumed = Patience(self._say), False
+        while not ended():
             try:
-                self._beat()
-            except (Forbidden, Unreachable) as problem:
-                if isinstance(problem, Forbidden) and problem.status not in PASSING:
-                    raise ClaimLost(str(problem)) from None
-                self._beat_at = _clock() + AGAIN_SECONDS  # the lease that we have still holds
-        if _clock() > self._until - SURE_SECONDS:
-            raise ClaimLost(
-                f"the claim is not sure to last for {SURE_SECONDS:.0f} s more: the service was not reached in time, "
-                "or its policy's claim_seconds are too few"
-            )
+                if not resumed:
+                    self.resume()
+                    resumed = True
+                self.once()
+                patience.back()
+                time.sleep(POLL_SECONDS)
+            except patience.failures as problem:
+                patience.away(problem)
 
-    def begin(self) -> Begun:
-        """Say that we act now; raise ``Forbidden`` where something stands in the way."""
-        self.keep()
-        answer = _surely(self._connection, _path(self.id, "begin"), {"token": self.token}, self._until - SURE_SECONDS)
-        found: Document = answer["remediation"]
-        answered_at = answer["until"] - answer["seconds"]
-        return Begun(found, max(0.0, answered_at - (found["began_at"] or answered_at)))
+    def once(self) -> None:
+        """Do what can be claimed now."""
+        for found in self._claimable():
+            self._take(found)
 
-    def complete(self, did: Document) -> None:
-        """Say what was done; raise ``Forbidden`` where the service has given it up meanwhile."""
-        _surely(self._connection, _path(self.id, "complete"), {"token": self.token, "did": did}, self._until)
+    def resume(self) -> None:
+        """Finish what an earlier process with our token had begun."""
+        for status in HELD:
+            for found in list(self._connection.all("/v1/remediations", status=status)):
+                held, kind = found["claim"], found["kind"]
+                if held is None or held["task"] != "do" or kind not in self._scheduler.kinds:
+                    continue
+                if (claim := HeldClaim.resume(self._connection, found)) is not None:
+                    self._say(f"{found['id']}: resumed under token {claim.token}")
+                    self._execute(claim, found)
 
-    def fail(self, reason: str, did: Document) -> None:
-        """Say why it could not be done, and what was done before."""
-        body = {"token": self.token, "reason": reason[:1_000], "did": did}
-        _surely(self._connection, _path(self.id, "fail"), body, self._until)
+    def dry_run(self) -> list[str]:
+        """Return what can be claimed now, each with its commands or why there are none. Nothing is changed."""
+        lines = []
+        for found in self._claimable():
+            lines.append(f"# {found['id']}, to {found['task']}: {found['kind']} of {found['job']}, {found['incident']}")
+            try:
+                work = self._work(found, found["task"])
+            except (NotHere, SchedulerAway, CommandRefused) as problem:
+                lines.append(f"# not done: {problem}")
+                continue
+            commands = [] if work.problem else self._scheduler.commands(work, found["task"])
+            lines += [shlex.join(command) for command in commands]
+            lines += [f"# not done: {work.problem}"] if work.problem else []
+        return lines or ["# nothing can be claimed now"]
 
-    def _beat(self) -> None:
-        asked_at = _clock()
-        body = {"token": self.token, "seconds": CLAIM_SECONDS}
-        self._kept(asked_at, self._connection.send("POST", _path(self.id, "heartbeat"), json=body)["seconds"])
+    def _claimable(self) -> Iterator[Remediation]:
+        for found in list(self._connection.all("/v1/remediations", claimable="true")):
+            if found["kind"] in self._scheduler.kinds:
+                yield found
+            else:
+                self._say_once(f"{found['id']}: this adapter does no {found['kind']}: it is left to others")
 
-    def _kept(self, asked_at: float, seconds: float) -> None:
-        """Count from before it was asked, so that a lease is never held longer here than by the service."""
-        self._beat_at, self._until = asked_at + BEAT_SECONDS, asked_at + seconds
-
-
-def _clock() -> float:
-    """Return seconds that go on while the machine is suspended, as the lease does; those of ``monotonic`` do not."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _surely(connection: Connection, path: str, body: Document, until: float) -> Any:
-    """Post until there is an answer, under one key: a lost answer is given again. ``until``: of ``_clock``."""
-    headers = {"Idempotency-Key": secrets.token_hex(16)}
-    while True:
+    def _take(self, found: Remediation) -> None:
+        if time.monotonic() < self._not_before.get(found["id"], 0.0):
+            return
         try:
-            return connection.send("POST", path, json=body, headers=headers)
-        except (Forbidden, Unreachable) as problem:
-            refused = isinstance(problem, Forbidden) and problem.status not in PASSING
-            if refused or _clock() + AGAIN_SECONDS > until:
+            self._work(found, found["task"])
+        except NotHere as problem:
+            self._say_once(f"{found['id']}: {problem}: it is left to others")
+            return
+        except (SchedulerAway, CommandRefused) as problem:
+            self._say_once(f"{found['id']} is not claimed: {problem}")
+            return
+        try:
+            claim = HeldClaim.take(self._connection, found["id"])
+        except RequestRefused as refusal:  # another claimant was faster, or a blocker came up
+            self._say_once(f"{found['id']} is not claimed: {refusal}")
+            return
+        self._execute(claim, found)
+
+    def _execute(self, claim: HeldClaim, found: Remediation) -> None:
+        """Do the work under a claim and report the outcome. A failure concerns this remediation only."""
+        did: Remediation = {}
+        try:
+            failure = self._act(claim, found, did)
+            done = ", ".join(f"{of} {what}" for of, what in did.items()) or "nothing was to be done"
+            if failure is None:
+                claim.complete(did)
+                self._say(f"{claim.id}: {'undone' if claim.task == 'undo' else 'done'}: {done}")
+            else:
+                if claim.task == "undo":
+                    self._not_before[claim.id] = time.monotonic() + UNDO_AGAIN_SECONDS
+                claim.fail(failure, did)
+                self._say(f"{claim.id} failed: {failure}" + (f"; before that: {done}" if did else ""))
+        except (LeaseLost, RequestRefused, Unreachable) as problem:
+            self._say(f"{claim.id} is given up: {problem}; done so far: {did or 'nothing'}")
+
+    def _act(self, claim: HeldClaim, found: Remediation, did: Remediation) -> str | None:
+        """Do or undo it; return why that failed, None where it is done."""
+        try:
+            work = patiently(lambda: self._work(found, claim.task), claim.keep)
+            if work.problem is not None and claim.task == "do":
+                return work.problem  # before anything is touched
+            begun = claim.begin()
+            if claim.task == "undo":
+                # Certain only now: other remediations may have taken some of the nodes out since.
+                back = begun.remediation["give_back"]
+                find = partial(self._scheduler.find_undo, found, back, self._is_undone)
+                self._undo(patiently(find, claim.keep), claim.keep, did)
+            else:
+                self._do(work, time.monotonic() - begun.seconds_ago, claim.keep, did)
+        except (WorkFailed, NotHere) as problem:
+            return str(problem)
+        return None
+
+    def _do(self, work: Work, begun_at: float, keep: Keep, did: Remediation) -> None:
+        """Drain the nodes, and have the job run elsewhere."""
+        for name, node in work.nodes.items():
+            did[name] = patiently(partial(self._scheduler.drain, node, work, keep), keep)
+        if work.job is not None:
+            restart = self._scheduler.restart(work, begun_at, keep)
+            did[f"job {work.job}"] = patiently(restart, lambda: None, lambda: restart.refusal)
+
+    def _undo(self, work: Work, keep: Keep, did: Remediation) -> None:
+        did |= work.kept
+        for name, node in work.nodes.items():
+            did[name] = patiently(partial(self._scheduler.undrain, node, work, keep), keep)
+        if work.job is not None:
+            did[f"job {work.job}"] = patiently(partial(self._scheduler.allow, work, keep), keep)
+
+    def _work(self, found: Remediation, task: str) -> Work:
+        if task == "undo":
+            return self._scheduler.find_undo(found, None, lambda _incident, _remediation: False)
+        return self._scheduler.find(found, lambda: self._placed(found))
+
+    def _is_undone(self, incident: str, id: str) -> bool:
+        """Whether that remediation was undone; False for one of another service."""
+        other = self._connection.find(resource("remediations", id))
+        return other is not None and other["incident"] == incident and other["status"] == "undone"
+
+    def _placed(self, found: Remediation) -> Placed:
+        try:
+            rows = list(self._connection.all(resource("jobs", found["job"], "ranks"), attempt=found["attempt"]))
+        except RequestRefused as refusal:
+            if refusal.status != 404:
                 raise
-        time.sleep(AGAIN_SECONDS)
+            rows = []
+        if not rows:
+            return Placed()
+        ago = self._connection.get("/v1/now")["at"] - max(row["last_seen_at"] for row in rows)
+        return Placed(sorted({row["node"] for row in rows}), max(0.0, ago))
+
+    def _say_once(self, text: str) -> None:
+        if text in self._noted:
+            return
+        self._say(text)
+        self._noted[text] = None
+        if len(self._noted) > MOST_REMEMBERED:
+            self._noted.pop(next(iter(self._noted)))
 
 
-def _path(id: str, verb: str) -> str:
-    return f"/v1/remediations/{quote(id, safe='')}/{verb}"
+def patiently(step: Callable[[], Result | None], keep: Keep, refusal: Callable[[], str] = str) -> Result:
+    """Call a step until it has a result. A scheduler that is away is asked again, for as long as the lease is kept."""
+    until, problem = time.monotonic() + PATIENCE_SECONDS, "it is not so yet"
+    while time.monotonic() < until:
+        pause = STEP_SECONDS
+        try:
+            if (result := step()) is not None:
+                return result
+        except SchedulerAway as away:
+            problem, pause = str(away), AWAY_SECONDS
+        except CommandRefused as refused:
+            raise WorkFailed(str(refused)) from None
+        time.sleep(pause)
+        keep()
+    said = f"; the scheduler refused: {refusal()}" if refusal() else ""
+    raise WorkFailed(f"given up after {PATIENCE_SECONDS:.0f} s: {problem}{said}")

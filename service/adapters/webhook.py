@@ -1,72 +1,74 @@
 """What a scheduler can claim, pushed to it as a signed webhook (Standard Webhooks: HMAC-SHA256).
 
-The push is a knock at the door and no order: it holds the remediation as it is now, and whoever gets it claims it over REST
-before acting. So a push that comes twice, late or from a stranger does nothing by itself.
+A push is a notice, not an order: it holds the remediation as it is now, and the receiver claims it over REST before it acts. So
+a push that arrives twice, late, or from somewhere else does nothing by itself.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import typer
 
-from service.adapters.following import AGAIN_SECONDS, AWAY, LONGEST_SECONDS, Happening, Patience, State, StateFile, read
-from service.adapters.sink import Sink
+from service.adapters import sink
+from service.adapters.following import StateFile, StatePath, follow
+from service.client import Connection, Event, Say, resource
 from service.clock import now
-from service.endings import CommandError, Forbidden
+from service.errors import UserError
 from service.reports.instants import rfc3339
-from service.speech import Speech
 
 if TYPE_CHECKING:
     from standardwebhooks import Webhook
 
-    from service.client import Connection
-
 MEDIA_TYPE = "application/json"
-PUSHED = frozenset(
+CLAIMABLE_AFTER = frozenset(
     {"remediation_approved", "remediation_released", "remediation_undo_asked", "remediation_undo_failed"}
 )
-"""After these there may be something to claim."""
-LET_GO = frozenset({"hold_expired", "thawed", "breaker_closed"})
-"""After these everything that waited for them may be claimed."""
-LEAST_SECRET_BYTES = 24  # of the specification; 64 are its most
-MOST_SECRET_BYTES = 64
+"""After these the remediation that they name may be claimable."""
+ALL_CLAIMABLE_AFTER = frozenset({"hold_expired", "thawed", "breaker_closed"})
+"""After these every remediation that waited may be claimable."""
+LEAST_SECRET_BYTES, MOST_SECRET_BYTES = 24, 64  # of the specification
+
+SecretFile = Annotated[
+    Path, typer.Option(metavar="FILE", help="File that holds the secret to sign with: whsec_ and Base64.")
+]
 
 
-def push(connection: Connection, sink: Sink, file: StateFile, key: Webhook, speech: Speech) -> NoReturn:
-    """Push for as long as the process lives."""
-    place, patience = file.load().after, Patience(speech)
-    while True:
-        try:
-            with closing(read(connection, place, LONGEST_SECONDS)) as happenings:
-                for at, happening in happenings:
-                    patience.back()
-                    if happening is not None:
-                        for found in claimable(connection, happening):
-                            body = msgspec.json.encode(message(happening, found))
-                            id = f"{found['id']}-{happening.sequence}"
-                            sink.post(body, MEDIA_TYPE, signed=signer(key, id, body))
-                    if at != place:
-                        place = at
-                        file.save(State(after=place))
-            time.sleep(AGAIN_SECONDS)  # the service has ended the stream
-        except AWAY as problem:
-            patience.away(problem)
+def run(
+    connection: Connection, say: Say, to_url: sink.To, secret_file: SecretFile,
+    state: StatePath = Path("faulthound-webhook.json"), sink_token_file: sink.TokenFile = None,
+) -> None:  # fmt: skip
+    """Push what can be claimed to a scheduler, signed (Standard Webhooks), until it is stopped.
+
+    A push is a notice: the receiver claims the remediation over REST before it acts. Each is sent at
+    least once, always with the same webhook-id.
+
+    \b
+    Examples:
+      faulthound adapter webhook --to https://scheduler.example/hook --secret-file hook.secret --token-file read.token
+    """
+    key = key_in(secret_file)
+    with sink.opened(to_url, sink_token_file, connection, say) as receiver:
+
+        def push(event: Event) -> None:
+            for found in claimable(connection, event):
+                body, id = msgspec.json.encode(message(event, found)), f"{found['id']}-{event.sequence}"
+                receiver.post(body, MEDIA_TYPE, signed=signer(key, id, body))
+
+        follow(connection, StateFile(state), say, push)
 
 
-def message(happening: Happening, remediation: Mapping[str, Any]) -> dict[str, Any]:
+def message(event: Event, remediation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body: what happened, when, and the remediation as it is now."""
-    return {"type": happening.kind, "timestamp": rfc3339(happening.at), "data": {"remediation": dict(remediation)}}
+    return {"type": event.kind, "timestamp": rfc3339(event.at), "data": {"remediation": dict(remediation)}}
 
 
 def signer(key: Webhook, id: str, body: bytes, clock: Callable[[], float] = now) -> Callable[[], dict[str, str]]:
-    """Return what signs each attempt by the time of that attempt: receivers refuse what is minutes old."""
+    """Return what signs each attempt with the time of that attempt: receivers refuse an old signature."""
     text = body.decode()
 
     def signed() -> dict[str, str]:
@@ -78,7 +80,7 @@ def signer(key: Webhook, id: str, body: bytes, clock: Callable[[], float] = now)
 
 
 def key_in(file: Path) -> Webhook:
-    """Return the key in a file, ``whsec_`` and Base64; raise ``CommandError``, without repeating it, where it is none."""
+    """Return the key in a file, ``whsec_`` and Base64; raise ``UserError``, without repeating it, where it is none."""
     import base64
     import binascii
 
@@ -87,31 +89,25 @@ def key_in(file: Path) -> Webhook:
     try:
         data = base64.b64decode(file.read_text(encoding="ascii").strip().removeprefix("whsec_"), validate=True)
     except OSError as error:
-        raise CommandError(
+        raise UserError(
             f"the secret file {file} cannot be read ({error.strerror}): give one that this user may read"
         ) from None
     except (binascii.Error, ValueError):
         data = b""
     if not LEAST_SECRET_BYTES <= len(data) <= MOST_SECRET_BYTES:
-        raise CommandError(
+        raise UserError(
             f"the secret in {file} is not Base64 of {LEAST_SECRET_BYTES} to {MOST_SECRET_BYTES} bytes: make one with "
             "`echo whsec_$(openssl rand -base64 32)`"
         )
     return Webhook(data)
 
 
-def claimable(connection: Connection, happening: Happening) -> Iterator[Mapping[str, Any]]:
-    """Yield the remediations that a happening makes claimable, and that still are."""
-    if happening.kind in LET_GO:
+def claimable(connection: Connection, event: Event) -> Iterator[Mapping[str, Any]]:
+    """Yield the remediations that an event makes claimable, and that still are."""
+    if event.kind in ALL_CLAIMABLE_AFTER:
         yield from list(connection.all("/v1/remediations", claimable="true"))
-    id = happening.details.get("remediation")
-    if happening.kind not in PUSHED or not isinstance(id, str):
-        return
-    try:
-        found: dict[str, Any] = connection.get(f"/v1/remediations/{quote(id, safe='')}")
-    except Forbidden as problem:
-        if problem.status != 404:
-            raise
-        return
-    if found.get("task"):
-        yield found
+    id = event.details.get("remediation")
+    if event.kind in CLAIMABLE_AFTER and isinstance(id, str):
+        found = connection.find(resource("remediations", id))
+        if found is not None and found.get("task"):
+            yield found

@@ -28,7 +28,7 @@ from service.api.streams import Streams
 from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
 from service.pages import routes as page_routes
-from service.policy_file import PolicyFile
+from service.remediation.policy_file import PolicyFile
 from service.remediation.repository import RemediationRepository
 from service.settings import Settings
 from service.store.appender import Appender

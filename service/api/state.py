@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from service.api.streams import Streams
     from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
-    from service.policy_file import PolicyFile
+    from service.remediation.policy_file import PolicyFile
     from service.remediation.repository import RemediationRepository
     from service.settings import Settings
     from service.store.appender import Appender

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from faulthound import PACKAGES
-from service.endings import BROKEN_PIPE, INTERRUPTED, USAGE
+from service.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, USAGE
 
 _OF_THE_BASE = frozenset(
     ("typer", "rich", "numpy", "jinja2", "ClusterShell", "httpx", "msgspec", "stamina", "prometheus_client")

@@ -1,33 +1,66 @@
-"""The typer application: every verb of this folder under one name."""
+"""The command ``faulthound``: its verbs, each imported when it is used, and the options that stand before a verb."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from service.cli.adapter import adapter
-from service.cli.diagnose import diagnose
-from service.cli.export import export
-from service.cli.formats import formats
-from service.cli.freeze import breaker, freeze
-from service.cli.holds import holds
-from service.cli.incidents import incidents
-from service.cli.jobs import jobs
-from service.cli.nodes import nodes
-from service.cli.policy import policy
-from service.cli.read import read
-from service.cli.remediations import remediations
-from service.cli.replay import replay
-from service.cli.serve import serve
-from service.cli.standbys import standbys
-from service.cli.tokens import tokens
-from service.cli.watch import watch
+from service.cli.verbs import parameters_of, service_options, signed
+
+VERBS = (
+    "diagnose", "read", "formats", "serve", "watch", "export", "replay", "standbys", "incidents", "remediations", "holds",
+    "freeze", "breaker", "policy", "jobs", "nodes", "tokens", "adapter",
+)  # fmt: skip
+"""Each is a file of this folder, and in it the function or the group of that name."""
 
 
 def command() -> Any:
     """Return the click command. Plain help, because the documentation is made of it and rich costs start-up time."""
-    app = typer.Typer(
+
+    def keep_options(ctx: typer.Context, version: bool, **options: Any) -> None:  # noqa: ARG001
+        ctx.obj = options
+
+    app = _app()
+    app.callback()(signed(keep_options, _faulthound, [*parameters_of(_faulthound), *service_options(hidden=False)]))
+    root = typer.main.get_command(app)
+    root.commands = _Verbs()  # type: ignore[attr-defined]
+    return root
+
+
+class _Verbs(Mapping[str, Any]):
+    """The verbs by name; one is imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in VERBS:
+            raise KeyError(name)
+        if name not in self._imported:
+            self._imported[name] = _click(name, getattr(importlib.import_module(f"service.cli.{name}"), name))
+        return self._imported[name]
+
+
+def _click(name: str, verb: Any) -> Any:
+    app = _app()
+    app.callback()(lambda: None)
+    app.add_typer(verb, name=name) if isinstance(verb, typer.Typer) else app.command(
+        name, epilog=getattr(verb, "epilog", None)
+    )(verb)
+    return typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+
+
+def _app() -> typer.Typer:
+    return typer.Typer(
         name="faulthound",
         add_completion=False,
         rich_markup_mode=None,
@@ -35,16 +68,6 @@ def command() -> Any:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    app.callback()(_faulthound)
-    for verb in (diagnose, read, formats, serve, watch, export, replay, standbys):
-        app.command()(verb)
-    groups = {
-        "incidents": incidents, "remediations": remediations, "holds": holds, "freeze": freeze, "breaker": breaker,
-        "policy": policy, "jobs": jobs, "nodes": nodes, "tokens": tokens, "adapter": adapter,
-    }  # fmt: skip
-    for noun, group in groups.items():
-        app.add_typer(group, name=noun)
-    return typer.main.get_command(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -60,15 +83,18 @@ def _print_version(wanted: bool) -> None:
 
 
 def _faulthound(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
     """Name what stalls, slows, crashes or corrupts a distributed GPU job: a machine, a link, or not a machine at all.
 
+    The options of the service may stand before the verb or after it.
+
     \b
     Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed, a node did not
     answer, a replay gave other bytes, or a policy is wrong, 2 bad usage or nothing readable,
     3 abstained: the evidence does not decide, 4 the service does not answer, 5 it refuses, or
-    nobody agreed to a change.
+    the operator did not agree to a change.
     """

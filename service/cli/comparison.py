@@ -17,11 +17,11 @@ from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.verdict.build import VERSION
 from collectors.records.bundle import Published
-from service.cli.asking import shown_instant
 from service.cli.recording import Recording
+from service.cli.speech import Progress
+from service.cli.times import shown_instant
 from service.reports import history
 from service.reports.text import printable
-from service.speech import Progress
 
 MOST_DIFFERENT_LINES = 40
 
@@ -46,14 +46,14 @@ class Version:
 
     @property
     def same_judgement(self) -> bool | None:
-        """Whether the two say the same, but for which program and knowledge says it."""
+        """Whether the two are equal but for the program and the knowledge that they name."""
         if self.same is not False or self.published is None:
             return self.same
         return _unsigned(self.published) == _unsigned(self)
 
     @property
-    def told(self) -> str:
-        """Say how the two compare."""
+    def compared(self) -> str:
+        """Return in words how the two compare."""
         if not self.judged:
             return "not judged again"
         if self.published is None:
@@ -116,12 +116,11 @@ class Comparison:
 
     def print_text(self, recording: Recording) -> None:
         """Print a line a version, what differs, and the last verdict."""
-        from service.cli.tables import print_table
-        from service.cli.verdicts import print_verdict
+        from service.cli.output import print_table, print_verdict
 
         sys.stdout.write(f"{_title(recording)}\n\n")
         lines = history.lines(history.of_verdict(one.verdict, one.number, one.at) for one in self.versions)
-        cells = [(*line, one.told) for line, one in zip(lines, self.versions, strict=True)]
+        cells = [(*line, one.compared) for line, one in zip(lines, self.versions, strict=True)]
         print_table((*history.COLUMNS, "bytes"), cells)
         for one in self.versions:
             if one.same is False and (one.alike or not one.same_judgement):
@@ -131,7 +130,7 @@ class Comparison:
 
 
 def _unsigned(one: Version | Published) -> dict[str, Any] | None:
-    """Return a document without who wrote it; None where it is none."""
+    """Return a document without the program and knowledge that it names; None where it is no document."""
     try:
         document = msgspec.json.decode(one.document, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -144,10 +143,10 @@ def _again(
 ) -> dict[int, Verdict]:
     """Return the verdicts that can be judged again, by version."""
     incident = recording.manifest.incident if recording.manifest is not None else None
-    if incident is None or incident.job is None:  # of the fleet: judged by looking at all jobs, which no bundle holds
+    if incident is None or incident.job is None:  # of the fleet: judged from all jobs, which no bundle holds
         return {}
     case = ReplayCase(incident.id, incident.job, incident.attempt, incident.nodes, tuple(recording.context))
-    # One that names every analyzer stands for a judgement that never came about.
+    # A cut that names every analyzer stands for a judgement that was never finished.
     judged = {number: cut for number, cut in cuts.items() if not set(every_analyzer()) <= set(cut.unfinished)}
     in_order = sorted(judged, key=lambda number: (judged[number].through, judged[number].at))
     found = rejudge_cuts(case, [judged[number] for number in in_order], recording.batches(progress), knowledge)
@@ -193,7 +192,7 @@ def _as_json(one: Version) -> dict[str, Any]:
 
 
 def _difference(one: Version) -> Iterator[str]:
-    """Yield what the two documents say differently, as a diff of at most some lines."""
+    """Yield the difference between the two documents, at most some lines."""
     assert one.published is not None
     was, now = (document.decode("utf-8", "replace").splitlines() for document in (one.published.document, one.document))
     lines = [

@@ -1,60 +1,94 @@
-"""Before something is changed: which thing it is, what becomes of it, and whether a person agrees."""
+"""Before something is changed: state the effect, ask, send it for the version that was shown, and report it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from service.endings import Forbidden
-from service.speech import Speech
+from service.cli.exit_codes import NotAgreed
+from service.cli.speech import Speech
+from service.cli.verbs import Answer
+from service.client import Connection, RequestRefused
 
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept with your name.")]
-OptionalReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is kept with your name.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be, and change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; needed where there is no terminal.")]
-Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Taken, not needed: what only stops is not asked about.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is stored with your name.")]
+OptionalReason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is stored with your name.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
+Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Accepted, not needed: a stop is never asked about.")]
 
 STALE = 412
+WAITING = ("claimed", "approved", "proposed")  # those that would act first come first
+SHOWN = 8
+
+Row = Mapping[str, Any]
 
 
 def agreed(effect: str, *, yes: bool) -> None:
-    """Ask whether this is to be done; raise ``Forbidden`` where nobody agrees. ``effect``: a sentence without its stop."""
+    """Ask whether this is to be done; raise ``NotAgreed`` where the operator declines. ``effect``: without a stop."""
     if yes:
         return
     from service.reports.text import printable
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Forbidden(f"{effect}? Without a terminal nobody can be asked, and nothing was changed: add --yes")
+        raise NotAgreed(f"{effect}? There is no terminal to ask on, and nothing was changed: add --yes")
     if not typer.confirm(printable(f"{effect}?").replace("\n", " "), err=True):
-        raise Forbidden("nothing was changed")
+        raise NotAgreed("nothing was changed")
 
 
 @contextmanager
 def as_shown(looking: str) -> Iterator[None]:
-    """Of what has changed since it was shown, say how to look again. ``looking``: a command."""
+    """Where the resource has changed since it was shown, add the command that shows it again."""
     try:
         yield
-    except Forbidden as problem:
+    except RequestRefused as problem:
         if problem.status != STALE:
             raise
-        raise Forbidden(f"{problem}; nothing was changed: look again with `{looking}`", STALE) from None
+        raise RequestRefused(f"{problem}; nothing was changed: look again with `{looking}`", STALE) from None
 
 
 def rehearsed(dry_run: bool) -> dict[str, str]:
-    """Return the parameters of a request that is to change nothing; none where it is meant."""
+    """Return the query parameters of a dry run; none for a real change."""
     return {"dry_run": "true"} if dry_run else {}
 
 
+def changed(answer: Any, effect: str, note: str, *, dry_run: bool) -> Answer:
+    """Return the answer to a change; of a dry run report its effect, else the note."""
+    if dry_run:
+        would(effect)
+    return Answer(answer, lambda: None if dry_run else Speech().note(note))
+
+
 def would(effect: str) -> None:
-    """Say what a dry run has not done."""
+    """Report the effect that a dry run did not have."""
     Speech().note(f"would: {effect}. Nothing was changed")
 
 
-def hindered(obstacles: Iterable[str]) -> None:
-    """Say what keeps it from being done now."""
-    for one in obstacles:
-        Speech().note(f"it cannot act now: {one}")
+def waiting(connection: Connection) -> list[Row]:
+    """Return the remediations that have not begun."""
+    return [row for status in WAITING for row in connection.all("/v1/remediations", status=status)]
+
+
+def concerning(rows: Iterable[Row], nodes: Collection[str], job: str | None) -> list[Row]:
+    """Return those that act on the job, or take one of the nodes out."""
+    from analyzers.remediation.types import same_node
+
+    return [
+        row for row in rows
+        if row["job"] == job or any(same_node(node, other) for node in nodes for other in row.get("nodes") or ())
+    ]  # fmt: skip
+
+
+def list_waiting(rows: Collection[Row], effect: str) -> None:
+    """Report which remediations a stop concerns. ``effect``: on each, ``kept from acting`` for example."""
+    from service.reports.remediations import short
+
+    for row in list(rows)[:SHOWN]:
+        Speech().note(f"{effect}: {row['id']}, {row['status']}: {short(row)} of {row['job']}")
+    if len(rows) > SHOWN:
+        Speech().note(f"and {len(rows) - SHOWN:,} more: `faulthound remediations list`")

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from service import endings
-from service.cli import options
-from service.speech import Speech, colored, speaks_unicode, terminal_width
+from service.cli import exit_codes, options
+from service.cli.output import print_verdict
+from service.cli.speech import Speech
+from service.cli.verbs import ending
+from service.errors import UserError
 
 if TYPE_CHECKING:
     from analyzers.knowledge import Knowledge
@@ -39,7 +41,7 @@ def diagnose(
     quiet: options.Quiet = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Read what a hung, slow or dead job left behind, and name who did it.
+    """Read the files that a hung, slow or dead job left behind, and name the culprit.
 
     Flight-recorder dumps, stacks, kernel logs, job logs, process tables and RAS reports are recognised
     by their content, in any mixture; `faulthound formats` lists them. The verdict goes to stdout,
@@ -54,19 +56,16 @@ def diagnose(
     \b
     --expect takes culprit=rank:14 (or rank:12-15, node:gpu-0413, any KIND:ID, none), cause=, symptom=,
     class=, action= and abstained=true|false. All culprits expected together must be exactly the ones
-    that the verdict names. An abstention leaves with 3 unless abstained=true was expected.
+    that the verdict names. An abstention exits with 3 unless abstained=true was expected.
     """
     speech = Speech(quiet=quiet)
-    try:
+    with ending():
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
         verdict, window, topology = _judged(asked, paths, attempt, workers, speech)
-        _tell(verdict, as_json=json, no_color=no_color)
+        _print(verdict, as_json=json, no_color=no_color)
         if html is not None:
             _write_page(html, speech, verdict, window, topology, asked.knowledge)
-        raise typer.Exit(_ending(asked.expectation, verdict, speech))
-    except endings.CommandError as problem:
-        speech.error(str(problem))
-        raise typer.Exit(endings.USAGE) from None
+        raise typer.Exit(_code(asked.expectation, verdict, speech))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +87,15 @@ def _options(
 
     for path in paths:
         if not path.exists() and not path.is_symlink():
-            raise endings.CommandError(f"{path} does not exist: name the files or the folder that the job left")
+            raise UserError(f"{path} does not exist: name the files or the folder that the job left")
     if html is not None and not html.absolute().parent.is_dir():
-        raise endings.CommandError(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
+        raise UserError(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
     try:
         return _Options(
             expectation.parse(expect), packaged_knowledge.load(knowledge), Hosts.given(hosts, ranks_per_node)
         )
     except ValueError as problem:
-        raise endings.CommandError(str(problem)) from None
+        raise UserError(str(problem)) from None
 
 
 def _judged(
@@ -110,19 +109,17 @@ def _judged(
 
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
     if attempt is not None and attempt not in attempts:
-        known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record says which attempt it is of"
-        raise endings.CommandError(
-            f"attempt {attempt} is not among what was read ({known}): choose another or leave it out"
-        )
+        known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record states its attempt"
+        raise UserError(f"attempt {attempt} is not among what was read ({known}): choose another or leave it out")
     try:
         placement = asked.hosts.placement(records)
     except ValueError as problem:
-        raise endings.CommandError(str(problem)) from None
+        raise UserError(str(problem)) from None
     window = Window.build([*records, *placement], attempt)
     shape = topology.infer(window)
     verdict = judge.judge(window, shape, asked.knowledge)
     if verdict.symptom == "unknown" and all(isinstance(record, Steps | Unread) for record in records):
-        raise endings.CommandError(_nothing(paths, read=True))  # steps alone, and sound: they show no hang
+        raise UserError(_nothing(paths, read=True))  # sound steps alone: they show no hang
     return verdict, window, shape
 
 
@@ -143,7 +140,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     if len(unread) == len(records):
         for line in _folded(unread):
             speech.note(line)
-        raise endings.CommandError(_nothing(paths, read=not unread))
+        raise UserError(_nothing(paths, read=not unread))
     return records
 
 
@@ -152,7 +149,7 @@ def _nothing(paths: Sequence[Path], *, read: bool) -> str:
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     if read:
-        return f"nothing in {named} tells of a fault or a wait, a log without errors for example: add dumps or stacks"
+        return f"nothing in {named} shows a fault or a wait, a log without errors for example: add dumps or stacks"
     return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
 
 
@@ -176,15 +173,13 @@ def _folded(unread: Sequence[Unread]) -> Iterator[str]:
         yield f"… and {len(by_reason) - MOST_REASONS:,} more reasons; `faulthound read PATH` prints all"
 
 
-def _tell(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:
+def _print(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:
     if as_json:
         from analyzers.model.verdict import to_json
 
         sys.stdout.write(to_json(verdict).decode() + "\n")
         return
-    from service.reports import text
-
-    sys.stdout.write(text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode()))
+    print_verdict(verdict, no_color=no_color)
 
 
 def _write_page(
@@ -196,18 +191,16 @@ def _write_page(
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as problem:
-        raise endings.CommandError(
-            f"--html {path} cannot be written ({problem.strerror}): choose another place"
-        ) from None
+        raise UserError(f"--html {path} cannot be written ({problem.strerror}): choose another place") from None
     speech.note(f"report: {path}")
 
 
-def _ending(expectation: Expectation, verdict: Verdict, speech: Speech) -> int:
+def _code(expectation: Expectation, verdict: Verdict, speech: Speech) -> int:
     from service.cli.expectation import failures
 
     failed = list(failures(expectation, verdict))
     for sentence in failed:
         speech.error(sentence)
     if failed:
-        return endings.UNEXPECTED
-    return endings.ABSTAINED if verdict.abstained and not expectation.of_abstention else endings.VERDICT
+        return exit_codes.UNEXPECTED
+    return exit_codes.ABSTAINED if verdict.abstained and not expectation.of_abstention else exit_codes.VERDICT

@@ -1,4 +1,4 @@
-"""``--expect``: what a verdict must say, so that a script, a test or a replay can check it.
+"""``--expect``: what a verdict must name, so that a script, a test or a replay can check it.
 
 Grammar: ``culprit=rank:14`` (also ``rank:12-15``, ``node:gpu-0413`` or any ``kind:id``, ``none``), ``cause=code``,
 ``symptom=hang``, ``class=desync``, ``action=evict``, ``abstained=true``. All culprits expected together must be exactly
@@ -20,7 +20,7 @@ FIELDS = ("culprit", "cause", "symptom", "class", "action", "abstained")
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """All that was expected. ``culprits``: whether any was; with neither ranks nor names, nobody may be named."""
+    """All expectations. ``culprits``: whether culprits are among them; with neither ranks nor names, none may be named."""
 
     ranks: frozenset[int] = frozenset()
     names: frozenset[tuple[str, str]] = frozenset()
@@ -38,7 +38,7 @@ def parse(texts: Iterable[str]) -> Expectation:
     ranks: set[int] = set()
     names: set[tuple[str, str]] = set()
     fields: list[tuple[str, str]] = []
-    nobody = False
+    none = False
     for text in texts:
         field, separator, value = (part.strip() for part in text.partition("="))
         if not separator or field not in FIELDS or not value:
@@ -48,12 +48,12 @@ def parse(texts: Iterable[str]) -> Expectation:
         if field != "culprit":
             fields.append((field, _checked(field, value.lower())))
         elif value.lower() == "none":
-            nobody = True
+            none = True
         else:
             _add_culprit(value, ranks, names)
-    if nobody and (ranks or names):
+    if none and (ranks or names):
         raise ValueError("--expect culprit=none excludes every other culprit: leave one of them out")
-    return Expectation(frozenset(ranks), frozenset(names), nobody or bool(ranks or names), tuple(fields))
+    return Expectation(frozenset(ranks), frozenset(names), none or bool(ranks or names), tuple(fields))
 
 
 def _checked(field: str, value: str) -> str:
@@ -77,7 +77,7 @@ def _add_culprit(value: str, ranks: set[int], names: set[tuple[str, str]]) -> No
 def failures(expectation: Expectation, verdict: Verdict) -> Iterator[str]:
     """Yield one sentence for each expectation that the verdict does not meet, with what was found instead."""
     if expectation.culprits and not _culprits_met(expectation, verdict.culprits):
-        yield f"expected culprit {_told(expectation)}, found {_named(verdict)}"
+        yield f"expected culprit {_expected(expectation)}, found {_named(verdict)}"
     found = {
         "cause": {verdict.cause},
         "symptom": {verdict.symptom},
@@ -100,7 +100,7 @@ def _culprits_met(expectation: Expectation, culprits: tuple[Culprit, ...]) -> bo
     return covered and expectation.names <= by_name and expectation.ranks <= guilty
 
 
-def _told(expectation: Expectation) -> str:
+def _expected(expectation: Expectation) -> str:
     parts = [f"{kind}:{name}" for kind, name in sorted(expectation.names)]
     if expectation.ranks:
         parts.insert(0, f"rank:{ranges(expectation.ranks)}")

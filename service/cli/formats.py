@@ -11,7 +11,7 @@ import typer
 def formats(
     json: Annotated[bool, typer.Option("--json", help="Print a JSON array of name, made_by and gives.")] = False,
 ) -> None:
-    """List the formats that are read, the command that makes each, and what it tells.
+    """List the formats that are read, the command that makes each, and what it gives.
 
     \b
     Examples:
@@ -26,6 +26,6 @@ def formats(
 
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
         return
-    from service.cli.tables import print_table
+    from service.cli.output import print_table
 
     print_table(("format", "gives", "made by"), [(row["name"], row["gives"], row["made_by"]) for row in rows])

@@ -1,8 +1,7 @@
-"""``faulthound incidents``: what the service has opened, what it says of each, and what a person says of that."""
+"""``faulthound incidents``: the incidents that the service has opened, their verdicts, and feedback on these."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,13 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from service import endings
-from service.cli.asking import print_json, refusing, shown_instant, to
-from service.cli.export import check_place, download, read_manifest
-from service.client import DEFAULT_URL, CaFile, Json, ServiceUrl, TokenFile, instant
-from service.speech import Speech
+from service.cli.export import check_place, download, exported
+from service.cli.output import print_lines, print_table, print_verdict
+from service.cli.speech import Speech
+from service.cli.times import instant, shown_instant
+from service.cli.verbs import Answer, command, table
+from service.client import Connection, resource
+from service.clock import now
+from service.errors import UserError
 
-incidents = typer.Typer(no_args_is_help=True, help="List incidents, show one, export it, and say whether it is right.")
+incidents = typer.Typer(
+    no_args_is_help=True, help="List incidents, show one, export it, and give feedback on its verdict."
+)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The incident's id, inc-0123456789ab.")]
 
 
@@ -28,15 +32,16 @@ class Status(StrEnum):
 
 
 class Judgement(StrEnum):
-    """What a person says of a verdict."""
+    """A person's feedback on a verdict."""
 
     RIGHT = "right"
     WRONG = "wrong"
     UNCLEAR = "unclear"
 
 
-@incidents.command("list")
+@command(incidents, "list", ids=True)
 def list_incidents(
+    connection: Connection,
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Of this job.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="That concern this node.")] = None,
     status: Annotated[Status | None, typer.Option(help="Only these; both if left out.")] = None,
@@ -44,44 +49,29 @@ def list_incidents(
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Opened after 10m, 2h ago or RFC 3339.")] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="And before.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
-    """List incidents, the newest first, with what their newest verdicts say.
+) -> Answer:
+    """List incidents, the newest first, with the culprit and the action of their newest verdicts.
 
     \b
     Examples:
       faulthound incidents list --status open
       faulthound incidents list --job llama-405b --since 1d --json | jq -r '.[].id'
     """
-    from service.clock import now
-
-    with to(service, ca_file, token_file) as connection:
-        rows = list(
-            connection.all(
-                "/v1/incidents", limit, job=job, node=node, kind=kind, status=None if status is None else status.value,
-                since=instant("--since", since, now()), until=instant("--until", until, now()),
-            )
-        )  # fmt: skip
-    if json:
-        print_json(rows)
-        return
-    from service.cli.tables import print_table
-
-    print_table(INCIDENT_COLUMNS, [incident_row(row) for row in rows])
+    rows = list(
+        connection.all(
+            "/v1/incidents", limit, job=job, node=node, kind=kind, status=None if status is None else status.value,
+            since=instant("--since", since, now()), until=instant("--until", until, now()),
+        )
+    )  # fmt: skip
+    return table(rows, INCIDENT_COLUMNS, incident_row, "id")
 
 
-@incidents.command()
+@command(incidents)
 def show(
+    connection: Connection,
     incident: Id,
     version: Annotated[int | None, typer.Option(min=1, metavar="N", help="This version instead of the newest.")] = None,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+) -> Answer:
     """Show an incident: why it opened, how its verdict changed, and the verdict as `diagnose` prints it.
 
     \b
@@ -89,79 +79,57 @@ def show(
       faulthound incidents show inc-0123456789ab
       faulthound incidents show inc-0123456789ab --json | jq .verdict.action
     """
-    with to(service, ca_file, token_file) as connection:
-        found = connection.get(_path(incident))
-        versions = list(connection.all(_path(incident, "verdicts")))
-        document = None
-        if found["verdict"] is not None:
-            document = connection.get(_path(incident, "verdict"), version=version)
-        elif version is not None:
-            raise endings.CommandError(f"incident {incident} has no version {version}: nothing was published yet")
-    if json:
-        print_json({"incident": found, "versions": versions, "verdict": document})
-        return
-    _print_incident(found, versions, document)
+    found = connection.get(resource("incidents", incident))
+    versions = list(connection.all(resource("incidents", incident, "verdicts")))
+    document = None
+    if found["verdict"] is not None:
+        document = connection.get(resource("incidents", incident, "verdict"), version=version)
+    elif version is not None:
+        raise UserError(f"incident {incident} has no version {version}: nothing was published yet")
+    every = {"incident": found, "versions": versions, "verdict": document}
+    return Answer(every, lambda: _print_incident(found, versions, document))
 
 
-@incidents.command("export")
+@command(incidents, "export")
 def export_incident(
+    connection: Connection,
     incident: Id,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, bundle.fhz for example.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+) -> Answer:
     """Write an incident's records and published verdicts into one file; `faulthound replay FILE` judges them again.
 
     \b
     Examples:
       faulthound incidents export inc-0123456789ab bundle.fhz && faulthound replay bundle.fhz
     """
-    speech = Speech()
-    with refusing():
-        check_place(file, force)
-    with to(service, ca_file, token_file) as connection, speech.progress("exporting") as progress:
-        download(connection, _path(incident, "export"), file, progress)
-    manifest = read_manifest(file)
-    if json:
-        print_json(
-            {"file": str(file), "bytes": file.stat().st_size, "incident": incident, "missing": list(manifest.missing)}
-        )
-        return
-    for gap in manifest.missing:
-        speech.note(f"missing: {gap}")
-    speech.note(f"{file}: {file.stat().st_size:,} bytes; faulthound replay {file}")
+    check_place(file, force)
+    with Speech().progress("exporting") as progress:
+        manifest = download(connection, resource("incidents", incident, "export"), file, progress)
+    fields = {"incident": incident, "missing": list(manifest.missing)}
+    return exported(file, fields, f"; faulthound replay {file}")
 
 
-@incidents.command()
+@command(incidents)
 def feedback(
+    connection: Connection,
     incident: Id,
     judgement: Annotated[Judgement, typer.Argument(metavar="right|wrong|unclear", help="What the newest verdict was.")],
     culprit: Annotated[
-        str | None, typer.Option(metavar="KIND:ID", help="Who it really was: node:gpu-0413, rank:14, code:train.py.")
+        str | None, typer.Option(metavar="KIND:ID", help="The real culprit: node:gpu-0413, rank:14, code:train.py.")
     ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="What you found.")] = "",
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
-    """Say whether a verdict was right, and if not, who it really was.
+) -> Answer:
+    """Record whether a verdict was right, and if not, the real culprit.
 
     \b
     Examples:
       faulthound incidents feedback inc-0123456789ab right
       faulthound incidents feedback inc-0123456789ab wrong --culprit node:gpu-0007 --text "its HBM failed the test"
     """
-    with to(service, ca_file, token_file) as connection:
-        body: dict[str, Any] = {"judgement": judgement.value, "text": text} | _real(culprit)
-        answer = connection.post(_path(incident, "feedback"), body)
-    if json:
-        print_json(answer)
-        return
-    Speech().note(f"{incident}: its verdict is noted as {judgement.value}")
+    body: dict[str, Any] = {"judgement": judgement.value, "text": text} | _real(culprit)
+    answer = connection.post(resource("incidents", incident, "feedback"), body)
+    return Answer(answer, lambda: Speech().note(f"{incident}: its verdict is recorded as {judgement.value}"))
 
 
 INCIDENT_COLUMNS = ("incident", "opened", "closed", "kind", "job", "culprit", "sure", "action")
@@ -171,19 +139,10 @@ def incident_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of ``INCIDENT_COLUMNS`` for one incident of a list."""
     from service.reports import history
 
-    verdict = row["verdict"]
-    said = history.of_summary(verdict) if verdict is not None else None
-    return (
-        row["id"], shown_instant(row["opened_at"]), shown_instant(row["closed_at"]), row["kind"], row["job"] or "(fleet)",
-        said.named if said is not None else "no verdict yet", said.sure if said is not None else "",
-        said.action if said is not None else "",
-    )  # fmt: skip
-
-
-def _path(incident: str, below: str = "") -> str:
-    from urllib.parse import quote
-
-    return f"/v1/incidents/{quote(incident, safe='')}" + (f"/{below}" if below else "")
+    found = None if row["verdict"] is None else history.of_summary(row["verdict"])
+    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, found.action)
+    opened, closed = shown_instant(row["opened_at"]), shown_instant(row["closed_at"])
+    return row["id"], opened, closed, row["kind"], row["job"] or "(fleet)", *last
 
 
 def _real(culprit: str | None) -> dict[str, Any]:
@@ -191,7 +150,7 @@ def _real(culprit: str | None) -> dict[str, Any]:
         return {}
     kind, separator, id = culprit.partition(":")
     if not (kind and separator and id):
-        raise endings.CommandError(f"--culprit {culprit!a} is not KIND:ID: write node:gpu-0413 or rank:14")
+        raise UserError(f"--culprit {culprit!a} is not KIND:ID: write node:gpu-0413 or rank:14")
     return {"culprit": {"kind": kind, "id": id}}
 
 
@@ -201,34 +160,30 @@ def _print_incident(
     import msgspec
 
     from analyzers.model.verdict import Verdict
-    from service.cli.tables import print_table
-    from service.cli.verdicts import print_verdict
     from service.reports import history
-    from service.reports.text import printable
 
-    for line in incident_lines(found):
-        sys.stdout.write(f"{printable(line)}\n")
+    print_lines(incident_lines(found))
     if versions:
-        sys.stdout.write("\n")
+        print_lines([""])
         oldest_first = sorted(versions, key=lambda row: int(row["version"]))
         print_table(history.COLUMNS, history.lines(map(history.of_summary, oldest_first)))
-    sys.stdout.write("\n")
     if document is None:
-        sys.stdout.write("No verdict yet.\n")
+        print_lines(["", "No verdict yet."])
     else:
+        print_lines([""])
         print_verdict(msgspec.convert(document, Verdict))
 
 
 def incident_lines(found: Mapping[str, Any]) -> list[str]:
-    """Say what an incident is, in lines: when it opened and why, what people said, when it closed and why."""
+    """Return an incident in lines: when it opened and why, people's feedback, when it closed and why."""
     attempt = f", attempt {found['attempt']}" if found["attempt"] is not None else ""
     whose = f"{found['job']}{attempt}" if found["job"] else "the fleet"
     lines = [f"{found['id']}: {found['kind']} of {whose}, opened {shown_instant(found['opened_at'])}"]
     lines += [f"  {shown_instant(one['at'])}  {one['detector']}: {one['text']}" for one in found.get("symptoms", ())]
-    for said in found.get("feedback", ()):
-        real = f", it was {said['culprit']['kind']} {said['culprit']['id']}" if said.get("culprit") else ""
-        text = f": {said['text']}" if said.get("text") else ""
-        lines.append(f"  {shown_instant(said['at'])}  {said['by']} says {said['judgement']}{real}{text}")
+    for one in found.get("feedback", ()):
+        real = f", it was {one['culprit']['kind']} {one['culprit']['id']}" if one.get("culprit") else ""
+        text = f": {one['text']}" if one.get("text") else ""
+        lines.append(f"  {shown_instant(one['at'])}  feedback of {one['by']}: {one['judgement']}{real}{text}")
     if found["merged_into"]:
         lines.append(f"  explained by {found['merged_into']}")
     if found["closed_at"] is not None:

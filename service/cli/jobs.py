@@ -1,8 +1,7 @@
-"""``faulthound jobs``: what the service knows of jobs, and asking their agents for more."""
+"""``faulthound jobs``: the jobs that the service knows, and asking their agents for more evidence."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,10 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from service import endings
-from service.cli.asking import answered, print_json, shown_instant, to
-from service.client import DEFAULT_URL, CaFile, Connection, Json, ServiceUrl, TokenFile, instant
-from service.speech import Speech
+from service.cli import exit_codes
+from service.cli.output import print_lines, print_table
+from service.cli.speech import Speech
+from service.cli.times import instant, shown_instant
+from service.cli.verbs import Answer, command, table
+from service.client import Connection, Unreachable, resource
+from service.clock import now
+from service.errors import UserError
 
 POLL_SECONDS = 1.0
 IDS_AT_ONCE = 100
@@ -29,15 +32,12 @@ class What(StrEnum):
     RECORDERS = "recorders"
 
 
-@jobs.command("list")
+@command(jobs, "list", ids=True)
 def list_jobs(
+    connection: Connection,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Seen after 10m, 2h ago or RFC 3339.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+) -> Answer:
     """List the jobs that agents have seen or their owners declared.
 
     \b
@@ -45,29 +45,18 @@ def list_jobs(
       faulthound jobs list --since 1h
       faulthound jobs list --json | jq -r '.[].name'
     """
-    from service.clock import now
-
-    with to(service, ca_file, token_file) as connection:
-        rows = list(connection.all("/v1/jobs", limit, since=instant("--since", since, now())))
-    if json:
-        print_json(rows)
-        return
-    from service.cli.tables import print_table
-
-    print_table(
-        ("job", "last seen", "declared"),
-        [(row["name"], shown_instant(row["last_seen_at"]), shown_instant(row["declared_at"])) for row in rows],
+    rows = list(connection.all("/v1/jobs", limit, since=instant("--since", since, now())))
+    columns = ("job", "last seen", "declared")
+    return table(
+        rows,
+        columns,
+        lambda row: (row["name"], shown_instant(row["last_seen_at"]), shown_instant(row["declared_at"])),
+        "name",
     )
 
 
-@jobs.command()
-def show(
-    job: Job,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+@command(jobs)
+def show(connection: Connection, job: Job) -> Answer:
     """Show a job: its attempts, and where the ranks of the newest one run.
 
     \b
@@ -75,17 +64,14 @@ def show(
       faulthound jobs show llama-405b
       faulthound jobs show llama-405b --json | jq '.ranks[] | select(.node == "gpu-0413").rank'
     """
-    with to(service, ca_file, token_file) as connection:
-        document = connection.get(f"/v1/jobs/{job_path(job)}")
-        ranks = list(connection.all(f"/v1/jobs/{job_path(job)}/ranks"))
-    if json:
-        print_json({**document, "ranks": ranks})
-        return
-    _print_job(document, ranks)
+    document = connection.get(resource("jobs", job))
+    ranks = list(connection.all(resource("jobs", job, "ranks")))
+    return Answer({**document, "ranks": ranks}, lambda: _print_job(document, ranks))
 
 
-@jobs.command()
+@command(jobs)
 def collect(
+    connection: Connection,
     job: Job,
     what: Annotated[
         list[What] | None, typer.Argument(metavar="WHAT", help="stacks, recorders; both if left out.")
@@ -93,50 +79,34 @@ def collect(
     native: Annotated[bool, typer.Option("--native", help="C frames too: pauses the processes for longer.")] = False,
     ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="Of these ranks only: 3,5 or 0-7.")] = None,
     wait: Annotated[float, typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait so long for the answers.")] = 90,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+) -> Answer:
     """Ask the agents of a job for stacks and flight-recorder dumps now, and wait until they have sent them.
 
-    Leaves with 1 where a node did not answer, or could not. `faulthound export` then has the records.
+    Exits with 1 where a node did not answer, or could not. `faulthound export` then has the records.
 
     \b
     Examples:
       faulthound jobs collect llama-405b
       faulthound jobs collect llama-405b stacks --native --ranks 3,5
     """
-    speech = Speech()
-    with to(service, ca_file, token_file) as connection:
-        asked = [
-            command
-            for verb in dict.fromkeys(what or list(What))
-            for command in connection.post(f"/v1/jobs/{job_path(job)}/commands", _wish(verb, native, ranks))["items"]
-        ]
-        ended = _awaited(connection, asked, wait, speech)
-    if json:
-        print_json(ended)
-    else:
-        from service.cli.tables import print_table
-
-        print_table(
-            ("node", "asked for", "outcome", "text"),
-            [(row["node"], row["verb"], row["outcome"] or "no answer", row["text"]) for row in ended],
-        )
+    speech, path = Speech(), resource("jobs", job, "commands")
+    asked = [
+        command
+        for verb in dict.fromkeys(what or list(What))
+        for command in connection.post(path, _request(verb, native, ranks))["items"]
+    ]
+    ended = _awaited(connection, asked, wait, speech)
     good = sum(row["outcome"] in ("done", "nothing") for row in ended)
+
+    def show_outcomes() -> None:
+        cells = [(row["node"], row["verb"], row["outcome"] or "no answer", row["text"]) for row in ended]
+        print_table(("node", "asked for", "outcome", "text"), cells)
+
     speech.note(f"{good} of {len(ended)} answered")
-    raise typer.Exit(endings.VERDICT if good == len(ended) else endings.UNEXPECTED)
+    return Answer(ended, show_outcomes, code=0 if good == len(ended) else exit_codes.UNEXPECTED)
 
 
-def job_path(job: str) -> str:
-    """Return a job's name as a part of an address; a slash in it stays one."""
-    from urllib.parse import quote
-
-    return quote(job, safe="/")
-
-
-def _wish(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:
+def _request(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:
     from service.reports.hostlists import parse_ranks
 
     arguments: dict[str, Any] = {"native": True} if native and verb is What.STACKS else {}
@@ -144,17 +114,17 @@ def _wish(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:
         try:
             arguments["ranks"] = list(parse_ranks(ranks))
         except ValueError as error:
-            raise endings.CommandError(f"--ranks: {error}") from None
+            raise UserError(f"--ranks: {error}") from None
     return {"verb": verb.value, "arguments": arguments}
 
 
 def _awaited(connection: Connection, asked: Sequence[Any], wait_seconds: float, speech: Speech) -> list[Any]:
-    """Return the commands once all have ended, or the time is over; a service that is away meanwhile is asked again."""
+    """Return the commands once all have an outcome, or the time is over; a service that is away is asked again."""
     until = time.monotonic() + wait_seconds
     commands = {command["id"]: command for command in asked}
     with speech.progress("answers") as progress:
         while True:
-            open_ = [id for id, command in commands.items() if not answered(command)]
+            open_ = [id for id, command in commands.items() if command["outcome"] is None]
             if progress is not None:
                 progress(len(commands) - len(open_), len(commands))
             if not open_:
@@ -163,7 +133,7 @@ def _awaited(connection: Connection, asked: Sequence[Any], wait_seconds: float, 
                 for start in range(0, len(open_), IDS_AT_ONCE):
                     found = connection.get("/v1/commands", id=open_[start : start + IDS_AT_ONCE])["items"]
                     commands.update({command["id"]: command for command in found})
-            except endings.Unreachable:
+            except Unreachable:
                 if time.monotonic() >= until:
                     raise
             if time.monotonic() >= until:
@@ -173,11 +143,11 @@ def _awaited(connection: Connection, asked: Sequence[Any], wait_seconds: float, 
 
 
 def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> None:
-    from service.cli.tables import print_table
+    from service.reports.hostlists import ranks_for_people
 
     declared = document["declared"]
     size = f", declared with {declared['world_size']} ranks" if declared else ", not declared"
-    sys.stdout.write(f"{document['name']}: last seen {shown_instant(document['last_seen_at'])}{size}\n\n")
+    print_lines([f"{document['name']}: last seen {shown_instant(document['last_seen_at'])}{size}", ""])
     print_table(
         ("attempt", "first seen", "last seen", "world size", "ranks seen", "nodes"),
         [
@@ -187,10 +157,8 @@ def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> Non
         ],
     )  # fmt: skip
     if ranks:
-        from service.reports.hostlists import ranks_for_people
-
         where: dict[str, list[int]] = {}
         for row in ranks:
             where.setdefault(row["node"], []).append(row["rank"])
-        sys.stdout.write("\n")
+        print_lines([""])
         print_table(("node", "ranks"), [(node, ranks_for_people(own)) for node, own in sorted(where.items())])

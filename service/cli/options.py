@@ -22,7 +22,7 @@ Json = Annotated[bool, Option("--json", help="Print the verdict document (docs/v
 Html = Annotated[Path | None, Option(metavar="FILE", help="Write the report as one self-contained page.")]
 Expect = Annotated[
     list[str] | None,
-    Option(metavar="FIELD=VALUE", help="Leave with 1 unless the verdict says this; repeatable (see below)."),
+    Option(metavar="FIELD=VALUE", help="Exit with 1 unless the verdict has this; repeatable (see below)."),
 ]
 KnowledgePath = Annotated[
     Path | None,
@@ -31,5 +31,5 @@ KnowledgePath = Annotated[
 Workers = Annotated[
     int | None, Option(min=1, max=256, metavar="N", help="Processes that read files; chosen by size if left out.")
 ]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors on stderr.")]
 NoColor = Annotated[bool, Option("--no-color", help="No colours; NO_COLOR does the same.")]

@@ -1,29 +1,28 @@
-"""``faulthound policy``: what may be done without asking, and what still locks it."""
+"""``faulthound policy``: what may be done without a person's approval, and what still locks it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service import endings
-from service.cli.asking import print_json, refusing, to
-from service.client import DEFAULT_URL, CaFile, Json, ServiceUrl, TokenFile
-from service.speech import Speech
+from service.cli import exit_codes
+from service.cli.output import print_json, print_lines, print_table
+from service.cli.speech import Speech
+from service.cli.verbs import Answer, command, ending
+from service.client import Connection
+from service.errors import UserError
 
 if TYPE_CHECKING:
     from analyzers.remediation.types import Policy
 
-policy = typer.Typer(no_args_is_help=True, help="Show what may be done without asking, and check a policy file.")
+policy = typer.Typer(no_args_is_help=True, help="Show what may be done without approval, and check a policy file.")
 
 
-@policy.command()
-def show(
-    json: Json = False, service: ServiceUrl = DEFAULT_URL, ca_file: CaFile = None, token_file: TokenFile = None
-) -> None:
+@command(policy)
+def show(connection: Connection) -> Answer:
     """Show the policy in force: its rules in order, and for each what shadow mode has shown and what locks it.
 
     \b
@@ -31,14 +30,14 @@ def show(
       faulthound policy show
       faulthound policy show --json | jq -r '.rules[] | select(.lock != null).name'
     """
-    with to(service, ca_file, token_file) as connection:
-        answer = connection.get("/v1/policy")
-    if json:
-        print_json(answer)
-        return
-    if answer.get("problem"):
-        Speech().error(f"the policy file is not understood, and nothing acts by itself: {answer['problem']}")
-    print_policy(answer)
+    answer = connection.get("/v1/policy")
+
+    def print_answer() -> None:
+        if answer.get("problem"):
+            Speech().error(f"the policy file cannot be used, and nothing acts by itself: {answer['problem']}")
+        print_policy(answer)
+
+    return Answer(answer, print_answer)
 
 
 @policy.command()
@@ -46,9 +45,9 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A policy in TOML.")],
     json: Annotated[bool, typer.Option("--json", help="Print the policy as it was understood.")] = False,
 ) -> None:
-    """Say what a policy file allows, or what is wrong with it. It asks no service; leaves with 1 where it is wrong.
+    """Show what a policy file allows, or what is wrong with it. It needs no service; exits with 1 where it is wrong.
 
-    The first rule that fits a remediation decides. Where none fits, a person is asked. An automatic
+    The first rule that fits a remediation decides. Where none fits, a person decides. An automatic
     rule still stays locked until shadow mode has shown enough (docs/remediation.md). What is left
     out of a rule fits everything, but what acts takes one node at most unless it says more:
 
@@ -73,7 +72,7 @@ def check(
     """
     import msgspec
 
-    with refusing():
+    with ending():
         found, problem = _checked(_read(file))
     document = None if found is None else msgspec.to_builtins(found)
     if json:
@@ -82,23 +81,20 @@ def check(
         print_policy(document)
     if problem:
         Speech().error(f"{file}: {problem}")
-        raise typer.Exit(endings.UNEXPECTED)
+        raise typer.Exit(exit_codes.UNEXPECTED)
 
 
 def print_policy(document: Mapping[str, Any]) -> None:
     """Print rules and limits, as a file states them or as the service has them in force."""
-    from service.cli.tables import print_table
-
     if document["rules"]:
         print_table(RULE_COLUMNS, [rule_row(row) for row in document["rules"]])
     else:
-        sys.stdout.write("No rules: whatever is found is proposed to a person.\n")
+        print_lines(["No rules: every remediation is proposed to a person."])
     limits = document["limits"]
-    sys.stdout.write(
-        f"\nAt most {limits['evictions_an_hour']} nodes an hour are taken out.\n"
-        f"{limits['breaker_share']:.1%} of the fleet's nodes within {limits['breaker_seconds']:,.0f} s, "
-        f"{limits['breaker_least_nodes']} at least, open the breaker; only a person closes it.\n"
-    )
+    share, seconds, least = (limits[f"breaker_{name}"] for name in ("share", "seconds", "least_nodes"))
+    breaker = f"{share:.1%} of the fleet's nodes within {seconds:,.0f} s, {least} at least, open the breaker"
+    budget = f"At most {limits['evictions_an_hour']} nodes an hour are taken out."
+    print_lines(["", budget, f"{breaker}; only a person closes it."])
 
 
 RULE_COLUMNS = ("rule", "mode", "fits", "sure", "nodes", "shadow mode has shown", "locked because")
@@ -114,7 +110,7 @@ def rule_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    """Say what shadow mode has shown; a file alone shows nothing."""
+    """Return what shadow mode has shown; a file alone has no history."""
     needed = f"needs a bound of {row['least_precision']:.1%}"
     if not (lock := row.get("lock")):
         return needed if row["mode"] != "propose" else ""
@@ -135,13 +131,11 @@ def _read(file: Path) -> str:
             data = opened.read(MOST_BYTES + 1)
         text = data.decode()
     except OSError as error:
-        raise endings.CommandError(f"{file} cannot be read ({error.strerror}): name a policy in TOML") from None
+        raise UserError(f"{file} cannot be read ({error.strerror}): name a policy in TOML") from None
     except UnicodeDecodeError as error:
-        raise endings.CommandError(
-            f"{file} is no text in UTF-8 (byte {error.start:,}): name a policy in TOML"
-        ) from None
+        raise UserError(f"{file} is no text in UTF-8 (byte {error.start:,}): name a policy in TOML") from None
     if len(data) > MOST_BYTES:
-        raise endings.CommandError(f"{file} has more than {MOST_BYTES:,} bytes: it is no policy")
+        raise UserError(f"{file} has more than {MOST_BYTES:,} bytes: it is no policy")
     return text
 
 

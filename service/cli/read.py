@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service import endings
-from service.speech import Speech
+from service.cli import exit_codes
+from service.cli.speech import Speech
 
 if TYPE_CHECKING:
     from collectors.records import Record
@@ -45,20 +45,20 @@ def read(
     for file in files:
         if not file.exists() and not file.is_symlink():
             speech.error(f"{file} does not exist: name a file or a folder")
-            raise typer.Exit(endings.USAGE)
+            raise typer.Exit(exit_codes.USAGE)
     readable = (
         _print_json(files, limit) if json else _print_table(files, ENTRIES_FOR_PEOPLE if limit is None else limit)
     )
     if not readable:
         named = ", ".join(map(str, files[:3]))
         speech.error(f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it")
-        raise typer.Exit(endings.USAGE)
+        raise typer.Exit(exit_codes.USAGE)
 
 
 def _print_json(files: list[Path], limit: int | None) -> bool:
     import msgspec
 
-    from service.cli.shown import as_fields
+    from service.cli.record_rows import as_fields
 
     readable = False
     for record in _records(files):
@@ -70,8 +70,8 @@ def _print_json(files: list[Path], limit: int | None) -> bool:
 
 
 def _print_table(files: list[Path], limit: int) -> bool:
-    from service.cli.shown import as_row, entry_rows
-    from service.cli.tables import print_table
+    from service.cli.output import print_table
+    from service.cli.record_rows import as_row, entry_rows
 
     records = list(_records(files))
     if records:

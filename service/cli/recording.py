@@ -12,8 +12,8 @@ from analyzers.incidents.messages import Received
 from analyzers.model.incident import Cut
 from collectors.records import Record, block, bundle
 from collectors.records.record import Damaged
-from service.endings import CommandError
-from service.speech import Progress
+from service.cli.speech import Progress
+from service.errors import UserError
 
 
 @dataclass(slots=True)
@@ -30,12 +30,12 @@ class Recording:
 
     @classmethod
     def opened(cls, path: Path) -> Recording:
-        """Read all but the batches; raise ``CommandError`` for what is no bundle."""
+        """Read all but the batches; raise ``UserError`` for what is no bundle."""
         recording = cls(path)
         for entry in _entries(path):
             recording._take(entry)
         if recording.manifest is None and not recording.published and not recording.count:
-            raise CommandError(
+            raise UserError(
                 f"{path} holds nothing that can be read: {recording.damage[0] if recording.damage else 'it is empty'}"
             )
         return recording
@@ -54,9 +54,9 @@ class Recording:
             self.first_at = entry.received_at if self.first_at is None else min(self.first_at, entry.received_at)
 
     def cuts(self) -> dict[int, Cut]:
-        """Return where each version was judged: the verdicts say it, and the manifest of those that are lost."""
-        told = self.manifest.incident.cuts if self.manifest is not None and self.manifest.incident is not None else ()
-        raw = dict(enumerate(told, 1)) | {version: one.cut for version, one in self.published.items()}
+        """Return where each version was judged: from the verdicts, and from the manifest for those that are lost."""
+        cuts = self.manifest.incident.cuts if self.manifest is not None and self.manifest.incident is not None else ()
+        raw = dict(enumerate(cuts, 1)) | {version: one.cut for version, one in self.published.items()}
         found: dict[int, Cut] = {}
         for version, cut in sorted(raw.items()):
             try:
@@ -66,7 +66,7 @@ class Recording:
         return found
 
     def batches(self, progress: Progress | None, until: float = float("inf")) -> Iterator[Received]:
-        """Yield the batches that were received until then; one that is damaged is told and left out."""
+        """Yield the batches that were received until then; a damaged one is reported and left out."""
         done = 0
         for entry in _entries(self.path):
             if not isinstance(entry, bundle.Batch) or entry.sequence == 0 or entry.received_at > until:
@@ -96,8 +96,8 @@ def _entries(path: Path) -> Iterator[bundle.Entry]:
         with path.open("rb") as stream:
             yield from bundle.read(stream)
     except Damaged as error:
-        raise CommandError(f"{path}: {error}; `faulthound diagnose {path}` reads other files") from None
+        raise UserError(f"{path}: {error}; `faulthound diagnose {path}` reads other files") from None
     except OSError as error:
-        raise CommandError(
+        raise UserError(
             f"{path} cannot be read ({error.strerror or error}): name a bundle of `faulthound incidents export`"
         ) from None

@@ -1,24 +1,35 @@
-"""``faulthound remediations``: what is proposed and done about incidents, and what a person decides of it."""
+"""``faulthound remediations``: what is proposed and done about incidents, and a person's decisions about it."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from service.cli.asking import print_json, shown_instant, to
-from service.cli.decisions import Id, approve, cancel, job_nodes, reject, remediation_path, sure, undo
-from service.cli.findings import found as found_out
-from service.client import DEFAULT_URL, CaFile, Json, ServiceUrl, TokenFile
+from service.cli import consent
+from service.cli.consent import DryRun, OptionalReason, Reason, Yes
+from service.cli.output import print_lines, print_table
+from service.cli.speech import Speech
+from service.cli.times import shown_instant
+from service.cli.verbs import Answer, command, table
+from service.client import Connection, RequestRefused, resource
+from service.errors import UserError
 
-remediations = typer.Typer(no_args_is_help=True, help="List what would be done about incidents, and decide it.")
+remediations = typer.Typer(no_args_is_help=True, help="List what would be done about incidents, and decide about it.")
+Id = Annotated[str, typer.Argument(metavar="ID", help="The remediation's id, rem-0123456789ab.")]
+Failed = Annotated[list[str] | None, typer.Option("--failed", metavar="NODE", help="A node that failed its checks.")]
+Passed = Annotated[list[str] | None, typer.Option("--passed", metavar="NODE", help="A node that passed them.")]
+Others = Annotated[bool, typer.Option("--others-passed", help="All nodes that are not named have passed.")]
+Bad = Annotated[
+    list[str] | None, typer.Option("--bad", metavar="GROUP", help="A replay's group that showed the fault, as H3.")
+]
+NoneBad = Annotated[bool, typer.Option("--none-bad", help="No group of the replay showed it.")]
 
 
 class Status(StrEnum):
-    """How far a remediation is."""
+    """The status of a remediation."""
 
     PROPOSED = "proposed"
     APPROVED = "approved"
@@ -33,8 +44,9 @@ class Status(StrEnum):
     UNDONE = "undone"
 
 
-@remediations.command("list")
+@command(remediations, "list", ids=True)
 def list_remediations(
+    connection: Connection,
     status: Annotated[
         Status | None,
         typer.Option(metavar="STATUS", help="Only these: proposed, approved, verifying …; all if left out."),
@@ -44,41 +56,25 @@ def list_remediations(
     node: Annotated[str | None, typer.Option(metavar="NODE", help="That take this node out.")] = None,
     claimable: Annotated[bool, typer.Option("--claimable", help="That a scheduler may claim now.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
-    """List remediations, the newest first: what each does to whom, and how far it is.
+) -> Answer:
+    """List remediations, the newest first: what each does, to which nodes and job, and its status.
 
     \b
     Examples:
       faulthound remediations list --status proposed
       faulthound remediations list --job llama-405b --json | jq -r '.[].id'
     """
-    with to(service, ca_file, token_file) as connection:
-        rows = list(
-            connection.all(
-                "/v1/remediations", limit, status=None if status is None else status.value, incident=incident,
-                job=job, node=node, claimable="true" if claimable else None,
-            )
-        )  # fmt: skip
-    if json:
-        print_json(rows)
-        return
-    from service.cli.tables import print_table
-
-    print_table(REMEDIATION_COLUMNS, [remediation_row(row) for row in rows])
+    rows = list(
+        connection.all(
+            "/v1/remediations", limit, status=None if status is None else status.value, incident=incident,
+            job=job, node=node, claimable="true" if claimable else None,
+        )
+    )  # fmt: skip
+    return table(rows, REMEDIATION_COLUMNS, remediation_row, "id")
 
 
-@remediations.command()
-def show(
-    remediation: Id,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+@command(remediations)
+def show(connection: Connection, remediation: Id) -> Answer:
     """Show a remediation: what it does and why, what was decided and done, and what keeps it from acting now.
 
     \b
@@ -86,17 +82,169 @@ def show(
       faulthound remediations show rem-0123456789ab
       faulthound remediations show rem-0123456789ab --json | jq -r '.hindrances[].text'
     """
-    with to(service, ca_file, token_file) as connection:
-        found = connection.get(remediation_path(remediation))
-        size = None if json else job_nodes(connection, found)
-    if json:
-        print_json(found)
-        return
-    _print_remediation(found, size)
+    found = connection.get(resource("remediations", remediation))
+    size = _job_nodes(connection, found)
+    return Answer(found, lambda: _print_remediation(found, size))
 
 
-for _verb in (approve, reject, cancel, undo, found_out):
-    remediations.command()(_verb)
+@command(remediations)
+def approve(
+    connection: Connection, remediation: Id, reason: OptionalReason = None, dry_run: DryRun = False, yes: Yes = False
+) -> Answer:
+    """Let a proposal act: from then on a scheduler may claim it. Holds, freeze, budget and breaker still stop it.
+
+    On a terminal it asks first, and names the nodes that are drained and the job that restarts. A
+    remediation that has changed since it was shown is refused.
+
+    \b
+    Examples:
+      faulthound remediations approve rem-0123456789ab
+      faulthound remediations approve rem-0123456789ab --reason "seen in nvidia-smi" --yes
+      faulthound remediations approve rem-0123456789ab --dry-run
+    """
+    return _decided(connection, "approve", remediation, reason, dry_run=dry_run, yes=yes)
+
+
+@command(remediations)
+def reject(
+    connection: Connection, remediation: Id, reason: Reason, dry_run: DryRun = False, yes: Yes = False
+) -> Answer:
+    """Forbid a remediation to act, now or later.
+
+    \b
+    Examples:
+      faulthound remediations reject rem-0123456789ab --reason "gpu-0413 runs our burn-in" --yes
+    """
+    return _decided(connection, "reject", remediation, reason, dry_run=dry_run, yes=yes)
+
+
+@command(remediations)
+def cancel(
+    connection: Connection, remediation: Id, reason: Reason, dry_run: DryRun = False, yes: Yes = False
+) -> Answer:
+    """Stop a remediation that is no longer wanted, before a scheduler has begun. Afterwards, undo it.
+
+    \b
+    Examples:
+      faulthound remediations cancel rem-0123456789ab --reason "the job runs again" --yes
+    """
+    return _decided(connection, "cancel", remediation, reason, dry_run=dry_run, yes=yes)
+
+
+@command(remediations)
+def undo(connection: Connection, remediation: Id, reason: Reason, dry_run: DryRun = False, yes: Yes = False) -> Answer:
+    """Ask for a remediation to be undone: a scheduler claims the undo, and resumes the nodes that it had drained.
+
+    \b
+    Examples:
+      faulthound remediations undo rem-0123456789ab --reason "dcgmi diag -r 3 passed" --yes
+    """
+    return _decided(connection, "undo", remediation, reason, dry_run=dry_run, yes=yes)
+
+
+@command(remediations)
+def found(
+    connection: Connection, remediation: Id, failed: Failed = None, passed: Passed = None, others_passed: Others = False,
+    bad: Bad = None, none_bad: NoneBad = False, dry_run: DryRun = False, yes: Yes = False,
+) -> Answer | None:  # fmt: skip
+    """Report what approved checks, or a replay, have found, where no scheduler runs them. Needs the scope execute.
+
+    \b
+    Examples:
+      faulthound remediations found rem-0123456789ab --failed gpu-0413 --others-passed
+      faulthound remediations found rem-0123456789ab --bad H3 --bad V1 --yes
+    """
+    from service.adapters.claims import HeldClaim, LeaseLost
+
+    plan = connection.get(resource("remediations", remediation))
+    if plan["kind"] == "probe":
+        did = checked(plan, failed or (), passed or (), others_passed=others_passed)
+    elif plan["kind"] == "replay":
+        did = replayed(plan, bad or (), none_bad=none_bad)
+    else:
+        kind = plan["kind"].replace("_", " ")
+        raise UserError(f"{remediation} is to {kind}: only checks and replays have findings")
+    effect = _finding(plan, did)
+    consent.agreed(effect, yes=yes or dry_run)
+    if not dry_run:
+        claim = HeldClaim.take(connection, remediation)
+        try:
+            claim.begin()
+            claim.complete(did)
+        except LeaseLost as problem:
+            raise UserError(str(problem)) from None
+    note = f"{remediation} is done: the next step is proposed within seconds"
+    return consent.changed({"remediation": remediation, "did": did}, effect, note, dry_run=dry_run)
+
+
+def checked(
+    plan: Mapping[str, Any], failed: Sequence[str], passed: Sequence[str], *, others_passed: bool
+) -> dict[str, Any]:
+    """Return the finding for each node; raise ``UserError`` where one is left out, is none of them, or has both."""
+    named = [*failed, *passed]
+    nodes = list(plan["nodes"])
+    if strangers := [node for node in named if node not in nodes]:
+        raise UserError(f"{strangers[0]} was not to be checked: {plan['id']} is about {', '.join(nodes[:8])}")
+    if twice := [node for node in failed if node in passed]:
+        raise UserError(f"{twice[0]} cannot have failed and passed: name it once")
+    left = [node for node in nodes if node not in named]
+    if left and not others_passed:
+        raise UserError(f"{left[0]} has no finding: add --passed or --failed, or --others-passed for all that are left")
+    return {node: "failed" if node in failed else "passed" for node in nodes}
+
+
+def replayed(plan: Mapping[str, Any], bad: Sequence[str], *, none_bad: bool) -> dict[str, Any]:
+    """Return the nodes of the groups that showed the fault; raise ``UserError`` for a name that no group has."""
+    if bool(bad) == none_bad:
+        raise UserError("give --bad with the name of each group that showed the fault, or --none-bad")
+    groups = {group["name"]: group["nodes"] for phase in ("horizontal", "vertical") for group in plan["replay"][phase]}
+    if unknown := [name for name in bad if name not in groups]:
+        raise UserError(f"{plan['id']} has no group {unknown[0]}: its groups are {', '.join(groups)}")
+    return {"bad": [groups[name] for name in bad]}
+
+
+def _finding(plan: Mapping[str, Any], did: Mapping[str, Any]) -> str:
+    from service.reports.hostlists import fold_hosts
+
+    if plan["kind"] == "replay":
+        groups = "; ".join(fold_hosts(nodes) for nodes in did["bad"]) or "no group"
+        return f"Report for {plan['id']} that the fault showed on {groups}"
+    failed = [node for node, how in did.items() if how == "failed"]
+    return (
+        f"Report for {plan['id']} that {fold_hosts(failed) or 'no node'} failed, and {len(did) - len(failed):,} passed"
+    )
+
+
+def _decided(connection: Connection, verb: str, id: str, reason: str | None, *, dry_run: bool, yes: bool) -> Answer:
+    """Show what is decided, ask, and send it for the version that was shown."""
+    from service.reports.remediations import deciding, obstacles, standing
+
+    found, tag = connection.tagged(resource("remediations", id))
+    effect = deciding(verb, found, _job_nodes(connection, found))
+    Speech().note(f"{id}, {found['status']}, {_sure(found)} sure: {found['why']}")
+    for obstacle in obstacles(found) if verb == "approve" else ():
+        Speech().note(f"it cannot act now: {obstacle}")
+    consent.agreed(effect, yes=yes or dry_run)
+    body, path = {} if reason is None else {"reason": reason}, resource("remediations", id, verb)
+    with consent.as_shown(f"faulthound remediations show {id}"):
+        answer = connection.post(path, body, tag, **consent.rehearsed(dry_run))
+    if dry_run:
+        consent.would(effect)
+    following = standing(answer)
+    note = f"{id} {'would be' if dry_run else 'is'} {answer['status']}" + (f": {following}" if following else "")
+    return Answer(answer, lambda: Speech().note(note))
+
+
+def _job_nodes(connection: Connection, found: Mapping[str, Any]) -> int | None:
+    """Return how many nodes the job runs on, None where the service does not know."""
+    try:
+        attempts = connection.get(resource("jobs", found["job"]))["attempts"]
+    except RequestRefused:
+        return None
+    wanted = found.get("attempt")
+    sizes = {row["number"]: row["nodes"] for row in attempts}
+    return sizes.get(max(sizes, default=0) if wanted is None else wanted)
+
 
 REMEDIATION_COLUMNS = ("remediation", "proposed", "status", "job", "does", "sure", "incident", "why so")
 
@@ -108,28 +256,28 @@ def remediation_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     why = obstacles(row)[:1] or [str(row.get("because") or "")]
     return (
         row["id"], shown_instant(row["proposed_at"]), row["status"], row["job"], short(row),
-        sure(row), row["incident"], why[0],
+        _sure(row), row["incident"], why[0],
     )  # fmt: skip
 
 
 def remediation_lines(found: Mapping[str, Any], job_nodes: int | None = None) -> Iterator[str]:
-    """Say what a remediation is, in lines: what it does, why, who decided what, and how it stands."""
-    from service.reports import remediations as telling
+    """Yield a remediation in lines: what it does, why, its decisions, and its status."""
+    from service.reports import remediations as report
 
     yield f"{found['id']}: {found['status']}"
-    yield f"  {telling.deed(found, job_nodes)}."
+    yield f"  {report.deed(found, job_nodes)}."
     yield f"  why: {found['why']}"
     yield (
         f"  {found['incident']}, version {found['verdict_version']} of its verdict: "
-        f"{found['symptom']}, {found['fault_class']}, {sure(found)} sure"
+        f"{found['symptom']}, {found['fault_class']}, {_sure(found)} sure"
     )
     if hours := _hours(found):
         yield f"  expected loss: {hours} GPU hours"
-    for line in telling.groups(found):
+    for line in report.groups(found):
         yield f"    {line}"
     yield from _course(found)
-    yield f"  now: {telling.standing(found) or found['status']}"
-    for one in telling.obstacles(found):
+    yield f"  now: {report.standing(found) or found['status']}"
+    for one in report.obstacles(found):
         yield f"  cannot act now: {one}"
 
 
@@ -146,7 +294,7 @@ def _course(found: Mapping[str, Any]) -> Iterator[str]:
     for node, did in sorted(dict(found.get("did") or {}).items()):
         yield f"    {node}: {did if isinstance(did, str) else _compact(did)}"
     if asked := found.get("undo"):
-        yield f"  {shown_instant(asked['at'])}  {asked['by']} wants it undone: {asked['reason']}"
+        yield f"  {shown_instant(asked['at'])}  undo asked for by {asked['by']}: {asked['reason']}"
     if found.get("outcome"):
         yield f"  outcome: {found['outcome'].replace('_', ' ')}"
 
@@ -158,15 +306,16 @@ def _compact(value: object) -> str:
 
 
 def _print_remediation(found: Mapping[str, Any], job_nodes: int | None) -> None:
-    from service.cli.tables import print_table
     from service.reports.remediations import short
-    from service.reports.text import printable
 
-    for line in remediation_lines(found, job_nodes):
-        sys.stdout.write(printable(line).replace("\n", " ") + "\n")
+    print_lines(remediation_lines(found, job_nodes))
     if others := found.get("alternatives"):
-        sys.stdout.write("\nWhat else was weighed:\n")
+        print_lines(["", "Alternatives:"])
         print_table(("does", "GPU hours", "why"), [(short(one), _hours(one), one.get("why") or "") for one in others])
+
+
+def _sure(found: Mapping[str, Any]) -> str:
+    return f"{found['probability'] * 100:.0f} %"
 
 
 def _hours(plan: Mapping[str, Any]) -> str:

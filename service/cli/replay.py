@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service import endings
-from service.cli import options
-from service.cli.asking import refusing
-from service.client import instant, seconds_of
-from service.speech import Speech
+from service.cli import exit_codes, options
+from service.cli.speech import Speech
+from service.cli.times import SPAN, instant, span_seconds
+from service.cli.verbs import ending
+from service.errors import UserError
 
 if TYPE_CHECKING:
     from analyzers.knowledge import Knowledge
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from service.cli.expectation import Expectation
     from service.cli.recording import Recording
 
-SPAN = re.compile(r"\d{1,9}[smhd]")
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -32,7 +31,7 @@ def replay(
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="WHEN", help="What was known then: RFC 3339, or 90s after the opening, or a stretch's first batch."
+            metavar="WHEN", help="Use what was known then: RFC 3339, or 90s after the opening or the first batch."
         ),
     ] = None,
     version: Annotated[
@@ -41,16 +40,16 @@ def replay(
     json: Annotated[bool, typer.Option("--json", help="Print versions and the last verdict as JSON.")] = False,
     expect: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="Leave with 1 unless the last verdict says this, as in `diagnose`."),
+        typer.Option(metavar="FIELD=VALUE", help="Exit with 1 unless the last verdict has this, as in `diagnose`."),
     ] = None,
     knowledge: options.KnowledgePath = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Judge the verdicts of an incident again, and say whether they are the same bytes.
+    """Judge the verdicts of an incident again, and show whether they are the same bytes.
 
     `faulthound incidents export ID bundle.fhz` makes the bundle. Each published version is judged again
     from the records that it was judged from. The same program with the same knowledge gives the same
-    bytes, or leaves with 1; another version, or --knowledge, shows what it judges differently. Any other
+    bytes, or exits with 1; another version, or --knowledge, shows what it judges differently. Any other
     bundle (`faulthound export JOB`) is run through the engine: which incidents it would have opened.
 
     \b
@@ -60,7 +59,7 @@ def replay(
       faulthound replay bundle.fhz --knowledge site/ --json | jq '.versions[] | select(.same | not)'
     """
     speech = Speech(quiet=quiet)
-    with refusing():
+    with ending():
         expectation, known = _options(expect or [], knowledge)
         from service.cli.recording import Recording
 
@@ -78,7 +77,7 @@ def _options(expect: list[str], path: Path | None) -> tuple[Expectation, Knowled
     try:
         return expectation.parse(expect), packaged_knowledge.load(path)
     except ValueError as problem:
-        raise endings.CommandError(str(problem)) from None
+        raise UserError(str(problem)) from None
 
 
 def _until(text: str | None, recording: Recording) -> float:
@@ -88,10 +87,10 @@ def _until(text: str | None, recording: Recording) -> float:
     incident = recording.manifest.incident if recording.manifest is not None else None
     begin = incident.opened_at if incident is not None and incident.opened_at is not None else recording.first_at
     if SPAN.fullmatch(text) and begin is not None:
-        return begin + seconds_of(text)
+        return begin + span_seconds("--until", text, "90s")
     if RFC_3339.match(text):
         return instant("--until", text, 0.0) or 0.0
-    raise endings.CommandError(f"--until {text!a} is no instant: write 90s (after the opening) or 2026-11-21T03:14:07Z")
+    raise UserError(f"--until {text!a} is no instant: write 90s (after the opening) or 2026-11-21T03:14:07Z")
 
 
 def _judged_again(
@@ -106,7 +105,7 @@ def _judged_again(
         speech.note(f"damaged: {damage}")
     chosen = comparison.newest
     if chosen is None:
-        raise endings.CommandError(_nothing(recording, version, until))
+        raise UserError(_nothing(recording, version, until))
     if json and version is not None:
         sys.stdout.buffer.write(chosen.document)
     elif json:
@@ -117,7 +116,7 @@ def _judged_again(
     for sentence in broken:
         speech.error(sentence)
     unmet = _unmet(expectation, chosen.verdict, speech)
-    return endings.UNEXPECTED if broken or unmet else endings.VERDICT
+    return exit_codes.UNEXPECTED if broken or unmet else exit_codes.VERDICT
 
 
 def _nothing(recording: Recording, version: int | None, until: float) -> str:
@@ -136,9 +135,7 @@ def _rerun(
     version: int | None, json: bool,
 ) -> int:  # fmt: skip
     if version is not None:
-        raise endings.CommandError(
-            f"{recording.path} is of no incident and has no version {version}: leave out --version"
-        )
+        raise UserError(f"{recording.path} is of no incident and has no version {version}: leave out --version")
     from service.cli.reruns import Reruns
 
     with speech.progress("replaying") as progress:
@@ -149,7 +146,7 @@ def _rerun(
         reruns.print_json(recording)
     else:
         reruns.print_text(recording)
-    return endings.UNEXPECTED if _unmet(expectation, reruns.verdict, speech) else endings.VERDICT
+    return exit_codes.UNEXPECTED if _unmet(expectation, reruns.verdict, speech) else exit_codes.VERDICT
 
 
 def _unmet(expectation: Expectation, verdict: Verdict, speech: Speech) -> bool:

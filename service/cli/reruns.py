@@ -14,14 +14,14 @@ from analyzers.incidents.replay import rerun_engine
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Verdict, to_json
-from service.cli.asking import shown_instant
 from service.cli.recording import Recording
+from service.cli.speech import Progress
+from service.cli.times import shown_instant
 from service.reports import history
 from service.reports.instants import clock
 from service.reports.text import printable
-from service.speech import Progress
 
-NOTHING = Verdict(symptom="healthy", cause="none", abstained=False)  # of a stretch in which no incident opened
+HEALTHY = Verdict(symptom="healthy", cause="none", abstained=False)  # of a stretch in which no incident opened
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Story:
 
 @dataclass(slots=True)
 class Reruns:
-    """All that the engine wanted done."""
+    """The engine's instructions."""
 
     stories: dict[str, Story] = field(default_factory=dict)
     alarms: list[tuple[float, Alarm]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Reruns:
         newest = max((version for story in self.stories.values() for version in story.versions), key=_at, default=None)
         if newest is not None:
             return newest[1].verdict
-        return NOTHING if not self.stories else Verdict(symptom="unknown", cause="unknown", abstained=True)
+        return HEALTHY if not self.stories else Verdict(symptom="unknown", cause="unknown", abstained=True)
 
     def print_json(self, recording: Recording) -> None:
         """Print every incident with its last verdict."""
@@ -82,8 +82,7 @@ class Reruns:
 
     def print_text(self, recording: Recording) -> None:
         """Print every incident: why it opened, how its verdict changed, why it closed; and the newest verdict."""
-        from service.cli.tables import print_table
-        from service.cli.verdicts import print_verdict
+        from service.cli.output import print_table, print_verdict
 
         whose = recording.manifest.job if recording.manifest is not None and recording.manifest.job else "every job"
         count = len(self.stories)
@@ -92,10 +91,10 @@ class Reruns:
         for at, alarm in self.alarms:
             sys.stdout.write(f"{clock(at)}  alarm{'' if alarm.raised else ' over'}: {printable(alarm.text)}\n")
         for story in self.stories.values():
-            sys.stdout.write("\n" + "\n".join(_told(story)) + "\n")
+            sys.stdout.write("\n" + "\n".join(_lines(story)) + "\n")
             if story.versions:
                 sys.stdout.write("\n")
-                print_table(history.COLUMNS, history.lines(_said(story)))
+                print_table(history.COLUMNS, history.lines(_versions(story)))
         if any(story.versions for story in self.stories.values()):
             sys.stdout.write("\n")
             print_verdict(self.verdict)
@@ -112,11 +111,11 @@ def _at(version: tuple[float, Publish]) -> float:
     return version[0]
 
 
-def _said(story: Story) -> Iterator[history.Said]:
+def _versions(story: Story) -> Iterator[history.Said]:
     return (history.of_verdict(one.verdict, one.version, at) for at, one in story.versions)
 
 
-def _told(story: Story) -> Iterator[str]:
+def _lines(story: Story) -> Iterator[str]:
     incident = story.incident
     attempt = f", attempt {incident.attempt}" if incident.attempt is not None else ""
     whose = printable(incident.job) if incident.job else "the fleet"
@@ -142,6 +141,6 @@ def _as_json(story: Story) -> dict[str, Any]:
         "closed_at": closed.at if closed is not None else None,
         "closed_because": closed.because if closed is not None else "",
         "symptoms": story.symptoms,
-        "versions": [history.as_json(said) for said in _said(story)],
+        "versions": [history.as_json(said) for said in _versions(story)],
         "verdict": msgspec.Raw(to_json(story.versions[-1][1].verdict)) if story.versions else None,
     }

@@ -1,4 +1,4 @@
-"""``faulthound serve``: the service in this process, until it is told to stop."""
+"""``faulthound serve``: the service in this process, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from service import endings
-from service.speech import Speech
+from service.cli.verbs import ending
+from service.errors import UserError
 
 
 def serve(
@@ -22,11 +22,11 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Folder of the embedded database (FAULTHOUND_DATA).")
     ] = None,
 ) -> None:
-    """Run the service: it keeps every record that it acknowledges, and hands commands to agents.
+    """Run the service: it stores every record that it acknowledges, and sends commands to agents.
 
-    Every other setting is an environment variable, docs/settings.md lists them. Without a token the
-    service is open, to its own machine only; it listens elsewhere once there is one. SIGTERM lets
-    what has begun end, then stores it and leaves.
+    Every other setting is an environment variable (docs/settings.md). Without a token the service is
+    open, to its own machine only; it listens on other addresses once a token exists. On SIGTERM it
+    finishes the requests under way and exits.
 
     \b
     Examples:
@@ -34,17 +34,13 @@ def serve(
       faulthound tokens create ops --scope admin --local && faulthound serve --host 0.0.0.0
       FAULTHOUND_DATABASE_URL=postgresql+psycopg://fh@db/fh faulthound serve
     """
-    speech = Speech()
-    try:
+    with ending():
         from service.settings import load
 
         try:
             settings = load({"host": host, "port": port, "data": data})
         except ValueError as error:
-            raise endings.CommandError(str(error)) from None
-        from service.serving import run
+            raise UserError(str(error)) from None
+        from service.server.server import run
 
         run(settings, announce=lambda text: print(text, flush=True))
-    except endings.CommandError as problem:
-        speech.error(str(problem))
-        raise typer.Exit(problem.code) from None

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from service.cli.asking import print_json, to
-from service.client import DEFAULT_URL, CaFile, Json, ServiceUrl, TokenFile
+from service.cli.output import print_lines, print_table
+from service.cli.verbs import Answer, with_service
+from service.client import Connection
 
 COLUMNS = ("for", "nodes", "standbys", "with 95 %", "declared", "missing")
 
 
-def standbys(
+def _standbys(
+    connection: Connection,
     nodes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="For a job of so many nodes; for the fleet, if left out.")
     ] = None,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
-    """Say how many nodes should stand by, so that on 99 days in 100 no failed node waits for another.
+) -> Answer:
+    """Show how many nodes should stand by, so that on 99 days in 100 no failed node waits for another.
 
-    The rate of failures is the fleet's own, as far as it has a history, and is told with its interval. Jobs
-    that run are compared with the spares that their owners have declared.
+    The failure rate is the fleet's own, as far as it has a history, and comes with its interval. Running
+    jobs are compared with the spares that their owners have declared.
 
     \b
     Examples:
@@ -34,16 +31,17 @@ def standbys(
       faulthound standbys --nodes 1024
       faulthound standbys --json | jq '.jobs[] | select(.missing > 0)'
     """
-    with to(service, ca_file, token_file) as connection:
-        found = connection.get("/v1/fleet/standbys", nodes=nodes)
-    if json:
-        print_json(found)
-        return
-    from service.cli.tables import print_table
+    found = connection.get("/v1/fleet/standbys", nodes=nodes)
+    rows = [*((one["job"], one) for one in found["jobs"]), *(("a job of this size", one) for one in found["sizes"])]
 
-    sys.stdout.write(f"{found['why']}.\n\n")
-    sizes = [standby_row("a job of this size", one) for one in found["sizes"]]
-    print_table(COLUMNS, [*(standby_row(one["job"], one) for one in found["jobs"]), *sizes])
+    def show() -> None:
+        print_lines([f"{found['why']}.", ""])
+        print_table(COLUMNS, [standby_row(whose, one) for whose, one in rows])
+
+    return Answer(found, show)
+
+
+standbys = with_service(_standbys, json=True)
 
 
 def standby_row(whose: str, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``faulthound tokens``: who may send, read and change."""
+"""``faulthound tokens``: what agents, people and programs authenticate with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from service import endings
-from service.cli.asking import print_json, refusing, shown_instant, to
-from service.client import DEFAULT_URL, CaFile, Json, ServiceUrl, TokenFile
-from service.speech import Speech
+from service.cli.speech import Speech
+from service.cli.times import shown_instant, span_seconds
+from service.cli.verbs import Answer, Connect, command, table
+from service.client import Connection, resource
+from service.clock import now
+from service.errors import UserError
 
 tokens = typer.Typer(no_args_is_help=True, help="Make, list and end the tokens of agents, people and programs.")
 
@@ -26,27 +28,24 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-@tokens.command()
+@command(tokens)
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    connect: Connect,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its owner or its purpose.")],
     scope: Annotated[
         list[Scope],
         typer.Option(help="ingest: an agent's; read; execute: a scheduler's; remediate: change; admin: all."),
     ],
-    node: Annotated[str | None, typer.Option(metavar="NODE", help="It may speak for this node only.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NODE", help="It may send for this node only.")] = None,
     expires: Annotated[str | None, typer.Option(metavar="IN", help="After 12h or 90d; never, if left out.")] = None,
     local: Annotated[
         bool,
         typer.Option("--local", help="Write into the database itself: for the first token, on the service's machine."),
     ] = False,
-    json: Json = False,
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
-    """Make a token and print it: it is shown once, and the service keeps only its hash.
+) -> Answer:
+    """Make a token and print it. It is shown once: the service stores only its hash.
 
-    The first token closes the service to whoever has none.
+    After the first token the service refuses every request without one.
 
     \b
     Examples:
@@ -54,75 +53,53 @@ def create(
       faulthound tokens create agent --scope ingest --node gpu-0413 >/etc/faulthound/token
       faulthound tokens create grafana --scope read --expires 90d
     """
-    with refusing():
-        wish = _wish(name, [one.value for one in scope], node, expires)
-        made = _made_here(wish) if local else None
-    if made is None:
-        with to(service, ca_file, token_file) as connection:
-            made = connection.post("/v1/tokens", wish)
-    if json:
-        print_json(made)
-        return
-    where = f" of node {made['node']}" if made["node"] else ""
-    Speech().note(
-        f"token {made['id']} of {made['name']}, good for {', '.join(made['scopes'])}{where}; shown this once:"
-    )
-    sys.stdout.write(made["token"] + "\n")
+    request = _request(name, [one.value for one in scope], node, expires)
+    if local:
+        made = _made_here(request)
+    else:
+        with connect() as connection:
+            made = connection.post("/v1/tokens", request)
+
+    def show() -> None:
+        of_node = f" of node {made['node']}" if made["node"] else ""
+        Speech().note(
+            f"token {made['id']} of {made['name']}, scopes {', '.join(made['scopes'])}{of_node}; shown this once:"
+        )
+        sys.stdout.write(made["token"] + "\n")
+
+    return Answer(made, show)
 
 
-@tokens.command("list")
-def list_tokens(
-    json: Json = False, service: ServiceUrl = DEFAULT_URL, ca_file: CaFile = None, token_file: TokenFile = None
-) -> None:
-    """List the tokens, also those that have ended; secrets are kept nowhere.
+@command(tokens, "list", ids=True)
+def list_tokens(connection: Connection) -> Answer:
+    """List the tokens, also those that have ended; the secrets are stored nowhere.
 
     \b
     Examples:
       faulthound tokens list
       faulthound tokens list --json | jq '.[] | select(.last_used_at == null)'
     """
-    with to(service, ca_file, token_file) as connection:
-        rows = connection.get("/v1/tokens")["items"]
-    if json:
-        print_json(rows)
-        return
-    from service.cli.tables import print_table
-
     columns = ("id", "name", "scopes", "node", "made", "last used", "ends")
-    print_table(columns, [_row(row) for row in rows])
+    return table(connection.get("/v1/tokens")["items"], columns, _row, "id")
 
 
-@tokens.command()
+@command(tokens)
 def revoke(
+    connection: Connection,
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as `tokens list` shows it.")],
-    service: ServiceUrl = DEFAULT_URL,
-    ca_file: CaFile = None,
-    token_file: TokenFile = None,
-) -> None:
+) -> Answer:
     """End a token, within seconds everywhere.
 
     \b
     Examples:
       faulthound tokens revoke 3f9a1c52d0e84b77
     """
-    from urllib.parse import quote
-
-    with to(service, ca_file, token_file) as connection:
-        connection.delete(f"/v1/tokens/{quote(id, safe='')}")
-    Speech().note(f"token {id} has ended")
+    connection.delete(resource("tokens", id))
+    return Answer({"id": id, "revoked": True}, lambda: Speech().note(f"token {id} has ended"))
 
 
-def _wish(name: str, scopes: list[str], node: str | None, expires: str | None) -> dict[str, Any]:
-    import re
-
-    from service.client import seconds_of
-    from service.clock import now
-
-    at = None
-    if expires is not None:
-        if not re.fullmatch(r"\d{1,9}[smhd]", expires):
-            raise endings.CommandError(f"--expires {expires!a} is no span of time: write 12h or 90d")
-        at = now() + seconds_of(expires)
+def _request(name: str, scopes: list[str], node: str | None, expires: str | None) -> dict[str, Any]:
+    at = None if expires is None else now() + span_seconds("--expires", expires, "12h or 90d")
     return {"name": name, "scopes": scopes, "node": node, "expires_at": at}
 
 
@@ -135,13 +112,12 @@ def _made_here(wish: dict[str, Any]) -> dict[str, Any]:
     from service.api.pages import from_row
     from service.api.problems import Problem
     from service.api.resources.tokens import TokenDocument, TokenRequest, check_request
-    from service.clock import now
     from service.settings import load
     from service.store.database import Database, WrongDatabase
     from service.store.tokens import Tokens
 
     try:
-        asked = TokenRequest(**wish)
+        asked = TokenRequest(**request)
         check_request(asked, now())
         database = Database(load().url())
         database.migrate()
@@ -149,13 +125,13 @@ def _made_here(wish: dict[str, Any]) -> dict[str, Any]:
         database.close()
     except ValidationError as error:
         wrong = error.errors()[0]
-        raise endings.CommandError(f"{wrong['loc'][-1]}: {wrong['msg']}") from None
+        raise UserError(f"{wrong['loc'][-1]}: {wrong['msg']}") from None
     except ValueError as error:  # of the settings
-        raise endings.CommandError(str(error)) from None
+        raise UserError(str(error)) from None
     except Problem as problem:
-        raise endings.CommandError(problem.detail) from None
+        raise UserError(problem.detail) from None
     except (SQLAlchemyError, WrongDatabase, OSError) as error:
-        raise endings.CommandError(
+        raise UserError(
             f"the database cannot be written ({str(error).splitlines()[0]}): set FAULTHOUND_DATA or "
             "FAULTHOUND_DATABASE_URL as the service has it"
         ) from None

@@ -20,7 +20,7 @@ from service.engine.driver import ClockWentBack, Driver
 from service.engine.judge_child import die_with_parent
 from service.engine.judge_processes import JudgeProcesses
 from service.engine.numbers import Numbers
-from service.policy_file import PolicyFile
+from service.remediation.policy_file import PolicyFile
 from service.remediation.proposer import Proposer, ProposerCounts
 from service.settings import Settings
 from service.store.database import Database

@@ -1,4 +1,4 @@
-"""Slurm's commands, run as lists with a time bound. Reading is safe to repeat; so is what changes, by whoever calls it."""
+"""Slurm's commands, run as lists with a time bound. Reading is safe to repeat; the callers make changes safe to repeat."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
+from service.adapters.scheduler import CommandRefused, SchedulerAway
 from service.adapters.slurm import slurm_output
-from service.adapters.slurm.slurm_output import FLAGS_FORMAT, JOB_FORMAT, RESTARTS_FORMAT, Job, Node, SlurmRefused
+from service.adapters.slurm.slurm_output import FLAGS_FORMAT, JOB_FORMAT, RESTARTS_FORMAT, Job, Node
 
 COMMAND_SECONDS = 20.0  # a client gives up on a controller that is away after 9 to 15 s
 MOST_OUTPUT = 64 << 20
@@ -18,10 +19,6 @@ _AWAY = (
     "unable to establish", "controller is in standby", "slurmctld is", "communication connection failure",
     "protocol authentication error", "resource temporarily unavailable",
 )  # fmt: skip
-
-
-class SlurmAway(Exception):
-    """The controller does not answer now: nobody knows whether it has done what it was asked."""
 
 
 class Slurm:
@@ -37,7 +34,7 @@ class Slurm:
             return None
         try:
             return slurm_output.node(self._run(["scontrol", "show", "node", "--oneliner", name]), name)
-        except SlurmRefused as refusal:
+        except CommandRefused as refusal:
             if "not found" in str(refusal):
                 return None
             raise
@@ -50,7 +47,7 @@ class Slurm:
         """Return a job, and with it those that have their number from it: of an array, or of a heterogeneous job."""
         try:
             return self._jobs(["--jobs", number])
-        except SlurmRefused as refusal:
+        except CommandRefused as refusal:
             if "Invalid job id" in str(refusal):
                 return []
             raise
@@ -64,16 +61,16 @@ class Slurm:
         return self._jobs(["--name", name])
 
     def clock(self) -> float:
-        """Return what the controller's clock says: by it alone Slurm's instants can be judged. Whole seconds, UTC."""
+        """Return the controller's time, to which Slurm's instants compare: whole seconds, UTC."""
         return slurm_output.clock(self._run(["sdiag"]))
 
     def unrequeueable(self, number: str) -> str | None:
         """Return why a job cannot be put back into the queue, None where it can."""
-        return slurm_output.requeueable(self._told_of(number, FLAGS_FORMAT), number)
+        return slurm_output.requeueable(self._squeue_field(number, FLAGS_FORMAT), number)
 
     def has_run(self, number: str) -> bool:
         """Return whether a job that waits has run before."""
-        return slurm_output.restarts(self._told_of(number, RESTARTS_FORMAT), number) > 0
+        return slurm_output.restarts(self._squeue_field(number, RESTARTS_FORMAT), number) > 0
 
     def change(self, command: Sequence[str]) -> None:
         """Run one of the commands below."""
@@ -84,24 +81,28 @@ class Slurm:
             self._run(["squeue", "--noheader", "--all", "--states=all", "--format", JOB_FORMAT, *which])
         )
 
-    def _told_of(self, number: str, what: str) -> str:
+    def _squeue_field(self, number: str, what: str) -> str:
         return self._run(["squeue", "--noheader", "--all", "--states=all", "--jobs", number, "--Format", what])
 
     def _run(self, command: Sequence[str]) -> str:
         try:
             done = self._ended(command)
         except OSError as error:
-            raise SlurmRefused(f"{command[0]} cannot be run ({error.strerror}): is slurm-client installed?") from None
-        told = done.stderr.decode("utf-8", "replace").strip() or done.stdout[:300].decode("utf-8", "replace").strip()
+            raise CommandRefused(f"{command[0]} cannot be run ({error.strerror}): is slurm-client installed?") from None
+        text = done.stderr.decode("utf-8", "replace").strip() or done.stdout[:300].decode("utf-8", "replace").strip()
         if done.returncode:
-            away = any(phrase in told.lower() for phrase in _AWAY)
-            raise (SlurmAway if away else SlurmRefused)(f"{' '.join(command[:3])}: {' '.join(told.split())[:300]}")
+            away = any(phrase in text.lower() for phrase in _AWAY)
+            raise (SchedulerAway if away else CommandRefused)(
+                f"{' '.join(command[:3])}: {' '.join(text.split())[:300]}"
+            )
         if len(done.stdout) > MOST_OUTPUT:
-            raise SlurmRefused(f"{' '.join(command[:3])} printed {len(done.stdout):,} bytes: more than can be meant")
+            raise CommandRefused(
+                f"{' '.join(command[:3])} printed {len(done.stdout):,} bytes: more than any answer has"
+            )
         return done.stdout.decode("utf-8", "replace")
 
     def _ended(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        """Run a command; end it with all that it has started, for where ``scontrol`` is a script, nothing may act later."""
+        """Run a command; end it with all that it has started: ``scontrol`` may be a script, and nothing may act later."""
         with subprocess.Popen(
             command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
@@ -113,8 +114,8 @@ class Slurm:
                     os.killpg(process.pid, signal.SIGKILL)
                 if not isinstance(problem, subprocess.TimeoutExpired):
                     raise
-                told = f"{' '.join(command[:3])} did not answer within {self._seconds:.0f} s"
-                raise SlurmAway(told) from None
+                away = f"{' '.join(command[:3])} did not answer within {self._seconds:.0f} s"
+                raise SchedulerAway(away) from None
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

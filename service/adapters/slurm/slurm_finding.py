@@ -1,82 +1,65 @@
-"""Whom a remediation is about in Slurm: which nodes, and which of its jobs. Where that cannot be told, nothing is done."""
+"""Which of Slurm's nodes and jobs a remediation is about. Where that cannot be decided, nothing is done."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from service.adapters.slurm.slurm_actions import RESTARTS, Work, reason_of
+from service.adapters.scheduler import NotHere, Placed, Remediation, Work
 from service.adapters.slurm.slurm_commands import Slurm
-from service.adapters.slurm.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark, marked
+from service.adapters.slurm.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark, marked, reason
 
-Found = dict[str, Any]
-
-
-class Placed(NamedTuple):
-    """Where the attempt's ranks were seen, and how long ago last: instants are of the service's clock, and not of Slurm's."""
-
-    nodes: Sequence[str] = ()
-    seconds_ago: float = -math.inf
-
-
+RESTARTS = frozenset({"evict", "reset_gpu", "reboot_node", "restart_job", "reattempt"})
 MOST_NAMED = 8
-CLOCK_SECONDS = 1.0  # Slurm tells whole seconds
+CLOCK_SECONDS = 1.0  # Slurm's instants are whole seconds
 APART_SECONDS = 10.0  # that clocks may be apart: no job is put back into the queue and runs again in less
 RECENT_SECONDS = 420.0
-"""Sightings of ranks that go on are stored every five minutes. After that, only a name tells whose a job is: Slurm forgets one
-that has ended in about the same time, and who shared its nodes would be all that is left."""
+"""Where ranks run is stored every five minutes. Older than that, only a name identifies a job: Slurm forgets an ended job
+in about the same time, and only another job that shared its nodes would be left."""
+BY_HAND = {"reset_gpu": "reset the GPU; ", "reboot_node": "reboot the node; "}  # what a drained node waits for
 TAKEN_TOO = "left as it is: another remediation has taken it out as well"
 _NUMBERED = re.compile(r"-(\d{1,10})$")
 _THERE = (*RUNS, "COMPLETING")
 _ALIVE = (*_THERE, *FAILED, "PENDING")
 
 
-class Elsewhere(Exception):
-    """This Slurm knows nothing of it: another scheduler may."""
-
-
-def work_of(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> Work:
-    """Return what is to be done in Slurm's names; ``problem`` where it cannot be. Raise ``Elsewhere``."""
+def work_of(slurm: Slurm, found: Remediation, placed: Callable[[], Placed]) -> Work:
+    """Return the work in Slurm's names; ``problem`` where it cannot be done. Raise ``NotHere``."""
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
     if nodes and not known:
-        raise Elsewhere(f"this Slurm has no node {_some(nodes)}")
+        raise NotHere(f"this Slurm has no node {_some(nodes)}")
     work = Work(
-        kind=found["kind"], nodes=known, mark=mark(found["incident"], found["id"]), reason=reason_of(found),
+        kind=found["kind"], nodes=known, mark=mark(found["incident"], found["id"]), reason=_reason_of(found),
     )  # fmt: skip
     if len(known) < len(nodes):
         return _not(work, f"this Slurm has no node {_some(set(nodes) - set(known))}, and has the others")
     if len(set(known.values())) < len(known):
-        return _not(work, f"which of Slurm's nodes are {_some(nodes)} cannot be told: two would be the same")
+        return _not(work, f"which of Slurm's nodes are {_some(nodes)} cannot be decided: two would be the same")
     if found["kind"] not in RESTARTS:
         return work
     number, problem = _job(slurm, found, lambda: _in_slurm(slurm, placed()))
     if number is None:
         if not nodes:
-            raise Elsewhere(problem)
+            raise NotHere(problem)
         return _not(work, problem)
     return _checked(slurm, work, number)
 
 
-def undoing(
-    slurm: Slurm,
-    found: Found,
-    give_back: Collection[str] | None = None,
-    is_undone: Callable[[str, str], bool] = lambda _incident, _remediation: False,
+def undo_work(
+    slurm: Slurm, found: Remediation, give_back: Collection[str] | None, is_undone: Callable[[str, str], bool]
 ) -> Work:
-    """Return what is to be taken back: the nodes, and the job if it was told to keep away from them.
+    """Return what is to be taken back: the nodes, and the job if they were excluded for it.
 
-    ``give_back``: those that no other remediation has taken out as well; None: the service has not said so yet.
-    ``is_undone``: of a remediation of an incident: it may have found a node drained by another, which was undone first.
+    ``give_back``: nodes that no other remediation has taken out as well; None: not known yet.
+    ``is_undone``: whether that remediation of an incident was undone: this one may have found a node that it had drained.
     """
     nodes = {name: _named(slurm, name) for name in found["nodes"]}
     known = {name: known_as for name, known_as in nodes.items() if known_as is not None}
     if not known:
-        raise Elsewhere(f"this Slurm has no node {_some(nodes)}")
+        raise NotHere(f"this Slurm has no node {_some(nodes)}")
     jobs = [key.removeprefix("job ") for key in found["did"] if re.fullmatch(r"job \d{1,10}", key)]
     mine = mark(found["incident"], found["id"])
     back = known if give_back is None else {name: known[name] for name in known if name in give_back}
@@ -98,7 +81,7 @@ def _checked(slurm: Slurm, work: Work, number: str) -> Work:
     job = parts[0] if parts else None
     if job is None or job.state not in _ALIVE:
         return _not(
-            work, f"Slurm's job {number} is {job.state.lower() if job else 'gone'}: there is nothing to restart"
+            work, f"Slurm's job {number} is {job.state.lower() if job else 'unknown'}: there is nothing to restart"
         )
     if job.state == "PENDING" and not slurm.has_run(number):
         return _not(work, f"Slurm's job {number} waits and has never run: none of its ranks can have been seen")
@@ -109,11 +92,11 @@ def _checked(slurm: Slurm, work: Work, number: str) -> Work:
     return replace(work, job=number)
 
 
-def _job(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> tuple[str | None, str]:
-    """Return the number of a job, or None and why it cannot be told.
+def _job(slurm: Slurm, found: Remediation, placed: Callable[[], Placed]) -> tuple[str | None, str]:
+    """Return the number of a job, or None and why it cannot be decided.
 
-    Agents call a job by its name and number in Slurm, unless its user gave it another name, which may look like another
-    job's number. So either is believed only of a job that runs where its ranks were seen, and did so then.
+    Agents name a job after its name and number in Slurm, unless its user gave it another name, which may look like another
+    job's number. So either counts only for a job that runs where its ranks were seen, and did so then.
     """
     name = found["job"]
     numbered = _NUMBERED.search(name)
@@ -127,7 +110,7 @@ def _job(slurm: Slurm, found: Found, placed: Callable[[], Placed]) -> tuple[str 
     if _is_where(job, seen.nodes, at - seen.seconds_ago):
         return job.number, ""
     why = f"its ranks were seen elsewhere than Slurm's job {job.number} runs, before that began, or after it ended"
-    return None, f"which job {name} is cannot be told: {why}"
+    return None, f"which job {name} is cannot be decided: {why}"
 
 
 def _unnumbered(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[str | None, str]:
@@ -144,21 +127,24 @@ def _unnumbered(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[
     if len(running) == len(might) == 1 and seen.seconds_ago <= RECENT_SECONDS:
         return running[0].number, ""
     if running:
-        told = ", ".join(job.number for job in might[:5])
-        return None, f"which of Slurm's jobs {told} is {name} cannot be told: let FAULTHOUND_JOB be its name there"
+        numbers = ", ".join(job.number for job in might[:5])
+        return (
+            None,
+            f"which of Slurm's jobs {numbers} is {name} cannot be decided: set FAULTHOUND_JOB to its name there",
+        )
     same = [job for job in slurm.jobs_named(name) if job.name == name and job.state in _ALIVE]
     ended = [job for job in same if _may_be(job, seen.nodes, seen_at) and not _had_ended(job, seen_at - APART_SECONDS)]
     if len(ended) == 1:
         return ended[0].number, ""
     return None, (
-        f"Slurm has {len(ended) or 'no'} jobs that may be {name}: let FAULTHOUND_JOB be its name there, or leave it unset"
+        f"Slurm has {len(ended) or 'no'} jobs that may be {name}: set FAULTHOUND_JOB to its name there, or leave it unset"
     )
 
 
 def _is_where(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
     """Whether these may be the ranks of a job that has their job's number, and had neither begun later nor ended before.
 
-    Of one that waits nobody can tell where it ran: the number is believed. It runs nowhere, so that nothing of it is ended.
+    Where a waiting job ran is unknown: the number decides. It runs nowhere, so that none of its processes are ended.
     """
     if job.state == "PENDING":
         return True
@@ -171,9 +157,9 @@ def _is_where(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
 
 
 def _may_be(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
-    """Whether these may be the job's ranks. Who began later, or elsewhere, is another tenant, whatever its name is.
+    """Whether these may be the job's ranks. A job that began later, or elsewhere, is another tenant's, whatever its name.
 
-    ``nodes``: where ranks were seen, none: nowhere in this Slurm. ``seen_at``: when they last were, by Slurm's clock.
+    ``nodes``: where ranks were seen; none: nowhere in this Slurm. ``seen_at``: when they last were, by Slurm's clock.
     """
     if job.state == "PENDING":
         return True
@@ -181,7 +167,7 @@ def _may_be(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
 
 
 def _had_ended(job: Job, seen_at: float) -> bool:
-    """Whether a job had ended when ranks were seen. Of one that goes on Slurm tells when it is to end."""
+    """Whether a job had ended when ranks were seen. For a running job Slurm states when it is to end."""
     return job.state not in _THERE and job.ended_at is not None and job.ended_at + CLOCK_SECONDS < seen_at
 
 
@@ -194,11 +180,18 @@ def _named(slurm: Slurm, name: str) -> str | None:
 
 
 def _in_slurm(slurm: Slurm, seen: Placed) -> Placed:
-    """Return nodes as Slurm calls them, none where it does not know them. One name tells how all are written."""
+    """Return nodes as Slurm calls them, none where it does not know them. The first name decides how all are written."""
     if not all(map(is_plain, seen.nodes)) or not seen.nodes or (first := _named(slurm, seen.nodes[0])) is None:
         return seen._replace(nodes=())
     nodes = list(seen.nodes) if first == seen.nodes[0] else [node.split(".")[0] for node in seen.nodes]
     return seen._replace(nodes=nodes if len(set(nodes)) == len(nodes) else ())
+
+
+def _reason_of(found: Remediation) -> str:
+    """Return the reason of the drains: what is wrong comes before why this was chosen."""
+    known = (found["symptom"], found["fault_class"].replace("_", " "), f"{found['probability']:.0%} sure")
+    wrong = ", ".join(filter(None, known))
+    return reason(found["incident"], found["id"], f"{BY_HAND.get(found['kind'], '')}{wrong}; {found['why']}")
 
 
 def _some(names: Collection[str]) -> str:

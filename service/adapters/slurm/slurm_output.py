@@ -11,6 +11,8 @@ import re
 import msgspec
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from service.adapters.scheduler import CommandRefused
+
 JOB_FORMAT = "%A|%T|%r|%S|%e|%n|%x|%N|%j"
 FLAGS_FORMAT = "JobID:20,BatchFlag:4,Requeue:4"
 RESTARTS_FORMAT = "JobID:20,RestartCnt:12"
@@ -18,24 +20,20 @@ LONGEST_REASON = 200
 _CLOCK = re.compile(r"^sdiag output at .*\((\d{1,12})\)$", re.MULTILINE)
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED"})
 FAILED = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "LAUNCH_FAILED"})
-"""Ended by something that happened to it. Who was cancelled, ran out of its time or was done is not to run again."""
+"""Ended by a fault. A job that was cancelled, ran out of its time or is done is not to run again."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _NAMED = re.compile(r"\s*NodeName=(\S+)")
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"\sReason=(?P<reason>.*?)\s\[(?P<by>[^\s@\[\]]*)@[^\s\]]*\](?=\s|$)", re.DOTALL)
-_REASON_OF_NOBODY = re.compile(r"\sReason=(?P<reason>.*)$", re.DOTALL)
+_REASON_WITHOUT_USER = re.compile(r"\sReason=(?P<reason>.*)$", re.DOTALL)
 _MARK = re.compile(r"faulthound (?P<incident>inc-[0-9a-f]{12}) (?P<remediation>rem-[0-9a-f]{12}):")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._:@+-]+")
 _NOT_IN_A_REASON = re.compile(r"[^ -~]+|[\"'\\|`$]+")
 
 
-class SlurmRefused(Exception):
-    """Slurm answers, and will not."""
-
-
-class Unreadable(SlurmRefused):
-    """A command printed what it never prints: the message has the beginning of that."""
+class Unreadable(CommandRefused):
+    """A command printed something unexpected; the message has its beginning."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,11 +42,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     flags: frozenset[str]  # IDLE, ALLOCATED, DOWN …, and DRAIN, NOT_RESPONDING …
     reason: str = ""
-    by: str = ""  # whose reason that is
+    by: str = ""  # the user who gave the reason
 
     @property
     def drained(self) -> bool:
-        """Whether nothing new is started on it because somebody wants that."""
+        """Whether it is drained: nothing new is started on it."""
         return "DRAIN" in self.flags
 
     @property
@@ -85,9 +83,9 @@ def node(text: str, name: str) -> Node:
     """Return the node of ``scontrol show node --oneliner NAME``; a reason may hold line ends."""
     named, state = _NAMED.match(text), _STATE.search(text)
     if named is None or named[1] != name or state is None:
-        raise Unreadable(f"scontrol says of node {name}: {_begin(text)}")
+        raise Unreadable(f"scontrol prints for node {name}: {_begin(text)}")
     flags = frozenset(flag.rstrip("*~#!%$@^-") for flag in state[1].upper().split("+"))
-    found = _REASON.search(text, state.end()) or _REASON_OF_NOBODY.search(text, state.end())
+    found = _REASON.search(text, state.end()) or _REASON_WITHOUT_USER.search(text, state.end())
     if found is None:
         return Node(name=name, flags=flags)
     return Node(name=name, flags=flags, reason=found["reason"].strip(), by=found.groupdict().get("by") or "")
@@ -106,7 +104,7 @@ def requeueable(text: str, number: str) -> str | None:
             if words[1] == "0":
                 return "it is no batch job: only what sbatch has submitted can run again by itself"
             return None if words[2] == "1" else "it was submitted with --no-requeue, or the cluster has JobRequeue=0"
-    raise Unreadable(f"squeue says of job {number}: {_begin(text)}")
+    raise Unreadable(f"squeue prints for job {number}: {_begin(text)}")
 
 
 def restarts(text: str, number: str) -> int:
@@ -115,7 +113,7 @@ def restarts(text: str, number: str) -> int:
         words = line.split()
         if len(words) == 2 and words[0] == number and words[1].isdecimal():
             return int(words[1])
-    raise Unreadable(f"squeue says of job {number}: {_begin(text)}")
+    raise Unreadable(f"squeue prints for job {number}: {_begin(text)}")
 
 
 def clock(text: str) -> float:
@@ -142,12 +140,12 @@ def folded(nodes: tuple[str, ...] | list[str]) -> str:
 
 
 def mark(incident: str, remediation: str) -> str:
-    """Return what every reason of one remediation begins with: by it we know what is ours."""
+    """Return what every reason of one remediation begins with: it identifies our drains."""
     return f"faulthound {incident} {remediation}:"
 
 
 def marked(text: str) -> tuple[str, str] | None:
-    """Return the incident and the remediation that a reason is of, None where it is nobody's of ours."""
+    """Return the incident and the remediation that a reason is of, None where it is not ours."""
     found = _MARK.match(text)
     return None if found is None else (found["incident"], found["remediation"])
 

@@ -18,15 +18,14 @@ from sqlalchemy import delete, update
 from analyzers.incidents.messages import Publish
 from analyzers.model.incident import Cut
 from service.adapters import alertmanager
-from service.adapters.alertmanager import Teller
-from service.adapters.alerts import LEAST_SECONDS, culprit
+from service.adapters.alertmanager import LEAST_SECONDS, Alerts, culprit
 from service.adapters.following import State, StateFile
 from service.adapters.sink import Sink
+from service.cli.speech import Speech
 from service.client import Connection, connected
 from service.clock import now
-from service.endings import CommandError
+from service.errors import UserError
 from service.reports.instants import rfc3339
-from service.speech import Speech
 from service.store import happenings, incidents
 from service.store.database import Database
 from service.store.models import Alarm, Incident
@@ -203,8 +202,8 @@ def test_a_sink_that_is_away_is_waited_for(client: Client, sink: Receiver, tmp_p
 
     assert numbers(sink.refused) == [1, 1, 1]
     assert numbers(sink.taken) == [1, 2]
-    assert told.count("does not take what is posted (503 the sink's own words); trying again") == 1
-    assert told.count("takes things again") == 1
+    assert told.count("does not accept posts (503 the sink's own words); trying again") == 1
+    assert told.count("accepts posts again") == 1
 
 
 @pytest.mark.system
@@ -234,7 +233,7 @@ def test_a_sink_that_comes_later(client: Client, tmp_path: Path) -> None:
         assert process.stderr is not None
         line = process.stderr.readline()
 
-    assert f"http://127.0.0.1:{port} does not take what is posted" in line
+    assert f"http://127.0.0.1:{port} does not accept posts" in line
     assert "hidden" not in line
 
 
@@ -274,14 +273,14 @@ class Pager:
 
     def restart(self) -> None:
         """Begin as a process does that was killed."""
-        posting = Sink(self.http, f"{self.sink.url}{alertmanager.PATH}", Speech())
-        self._teller = Teller(self._connection, posting, self._file, "https://fh.example", lambda: self.now)
+        posting = Sink(self.http, f"{self.sink.url}{alertmanager.PATH}", Speech().note)
+        self._alerts = Alerts(self._connection, posting, self._file, "https://fh.example", lambda: self.now)
 
     def round(self) -> list[dict[str, Any]]:
         """Return what is told now."""
         before = len(self.sink.taken)
-        self._teller._read(0, until_changed=False)
-        self._teller.tell()
+        self._alerts._read(0, until_changed=False)
+        self._alerts.post()
         told = self.sink.taken[before:]
         assert len(told) <= 1
         for request in told:
@@ -443,7 +442,7 @@ def test_a_sink_that_is_away_misses_no_end(
     [after] = pager.round()
 
     assert after["endsAt"] == rfc3339(AT + 900)
-    assert capsys.readouterr().err.count("does not take what is posted") == 1
+    assert capsys.readouterr().err.count("does not accept posts") == 1
 
 
 @pytest.mark.system
@@ -473,7 +472,7 @@ def test_alerts_are_told_again(client: Client, sink: Receiver, pager: Pager, mon
     pager.round()
 
     began = time.monotonic()
-    pager._teller.wait()
+    pager._alerts.wait()
 
     assert time.monotonic() - began > 0.5
     assert in_time(time.monotonic() - began, 2.5)
@@ -522,7 +521,7 @@ def test_the_state_is_whole_after_any_crash(tmp_path: Path, monkeypatch: pytest.
         raise OSError("the power fails")
 
     monkeypatch.setattr(os, "fsync", crash)
-    with pytest.raises(CommandError):
+    with pytest.raises(UserError):
         file.save(State(after=2))
     monkeypatch.undo()
 

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from analyzers.remediation.messages import AskUndo, RemediationTick
-from service.adapters import scheduler as claiming
-from service.adapters.scheduler import ClaimLost, HeldClaim
+from service.adapters import claims as claiming
+from service.adapters.claims import HeldClaim, LeaseLost
+from service.adapters.scheduler import ClaimLoop, CommandRefused
 from service.adapters.slurm import slurm_finding
-from service.adapters.slurm.slurm import Scheduler
+from service.adapters.slurm.slurm_actions import SlurmScheduler
 from service.adapters.slurm.slurm_commands import Slurm
-from service.adapters.slurm.slurm_output import Node, SlurmRefused
-from service.client import Connection, connected
+from service.adapters.slurm.slurm_output import Node
+from service.client import Connection, RequestRefused, connected
 from service.clock import now
-from service.endings import Forbidden
 from tests.support.served import Client, served
 from tests.support.slurm.proposals import Heard, Shop
 
@@ -86,7 +86,7 @@ def test_a_claim_that_is_kept_is_made_longer(
 
     monkeypatch.setattr(connection, "send", counted)
     id = approved(client, tmp_path)
-    claim = HeldClaim.of(connection, id)
+    claim = HeldClaim.take(connection, id)
     claim.begin()
     version = client.get(f"/v1/remediations/{id}").json()["version"]
     for _ in range(120):
@@ -105,14 +105,14 @@ def test_who_has_lost_its_claim_does_not_act(
 ) -> None:
     """Once the service has given the claim up, the next look stops whoever held it, and what it says is refused."""
     id = approved(client, tmp_path)
-    claim = HeldClaim.of(connection, id)
+    claim = HeldClaim.take(connection, id)
     claim.begin()
     client.service.remedies.handle(RemediationTick(), now() + 61)
     clock.sleep(16)
 
-    with pytest.raises(ClaimLost, match="do not act"):
+    with pytest.raises(LeaseLost, match="do not act"):
         claim.keep()
-    with pytest.raises(Forbidden, match="do not act"):
+    with pytest.raises(RequestRefused, match="do not act"):
         claim.complete({})
     assert client.get(f"/v1/remediations/{id}").json()["status"] == "failed"
 
@@ -120,23 +120,23 @@ def test_who_has_lost_its_claim_does_not_act(
 def test_who_slept_does_not_act(client: Client, tmp_path: Path, clock: Clock) -> None:
     """A process that was stopped for too long, or hears nothing of the service, ends before its lease does."""
     with connected(client.url, None, None) as connection, connected("http://127.0.0.1:9", None, None) as nowhere:
-        claim = HeldClaim.of(connection, approved(client, tmp_path))
+        claim = HeldClaim.take(connection, approved(client, tmp_path))
         claim._connection = nowhere
         clock.sleep(34)
         claim.keep()  # the lease that it has still holds
         clock.sleep(2)
-        with pytest.raises(ClaimLost, match="was not reached"):
+        with pytest.raises(LeaseLost, match="was not reached"):
             claim.keep()
 
 
 def test_who_was_suspended_does_not_act(client: Client, tmp_path: Path, clock: Clock) -> None:
     """A machine that slept for a minute has a lease that has run out, though no process on it has seen time pass."""
     with connected(client.url, None, None) as connection, connected("http://127.0.0.1:9", None, None) as nowhere:
-        claim = HeldClaim.of(connection, approved(client, tmp_path))
+        claim = HeldClaim.take(connection, approved(client, tmp_path))
         claim._connection = nowhere
         claim.keep()
         clock.suspended_seconds += 60
-        with pytest.raises(ClaimLost, match="was not reached"):
+        with pytest.raises(LeaseLost, match="was not reached"):
             claim.keep()
 
 
@@ -145,11 +145,11 @@ def test_a_claim_that_the_policy_makes_shorter_ends_sooner(tmp_path: Path, clock
     policy = tmp_path / "policy.toml"
     policy.write_text("[limits]\nclaim_seconds = 30\n")
     with served(tmp_path, engine=False, policy=policy) as client, connected(client.url, None, None) as connection:
-        claim = HeldClaim.of(connection, approved(client, tmp_path))
+        claim = HeldClaim.take(connection, approved(client, tmp_path))
         clock.sleep(4)
         claim.keep()
         clock.sleep(2)
-        with pytest.raises(ClaimLost, match="claim_seconds"):
+        with pytest.raises(LeaseLost, match="claim_seconds"):
             claim.keep()
 
 
@@ -162,7 +162,7 @@ class Stubborn(Slurm):
 
     def change(self, command: Sequence[str]) -> None:
         """Refuse."""
-        raise SlurmRefused(f"{command[0]}: Access/permission denied")
+        raise CommandRefused(f"{command[0]}: Access/permission denied")
 
 
 def test_an_undo_that_fails_is_not_tried_again_at_once(
@@ -170,14 +170,14 @@ def test_an_undo_that_fails_is_not_tried_again_at_once(
 ) -> None:
     """Slurm refuses it: it stays to be undone, and three looks within a minute try it once; the timeline has it once."""
     id = approved(client, tmp_path)
-    claim = HeldClaim.of(connection, id)
+    claim = HeldClaim.take(connection, id)
     claim.begin()
     claim.complete({"gpu1": "drained"})
     client.service.remedies.handle(AskUndo(id=id, by="ann", reason="it is well"), now())
     monkeypatch.setattr(slurm_finding, "mark", lambda *_: "faulthound inc-")
-    scheduler = Scheduler(connection, Stubborn(), Heard())
+    loop = ClaimLoop(connection, SlurmScheduler(Stubborn()), Heard().note)
     for _ in range(3):
-        scheduler.once()
+        loop.once()
 
     assert client.get(f"/v1/remediations/{id}").json()["task"] == "undo"
     kinds = [one["kind"] for one in client.get("/v1/events").json()["items"]]
@@ -204,7 +204,7 @@ class Answering:
 def test_how_long_ago_it_was_begun_is_told_by_the_service_alone(clock: Clock) -> None:
     """Just begun, or taken up again after forty seconds: the age is of the service's clock, whatever ours says."""
     service = Answering()
-    claim = HeldClaim.of(cast("Connection", service), "rem-1")
+    claim = HeldClaim.take(cast("Connection", service), "rem-1")
     assert claim.begin().seconds_ago == 0.0
     clock.sleep(1)
     service.new = False
@@ -221,12 +221,12 @@ def test_a_claim_is_taken_up_by_its_holder_only(client: Client, tmp_path: Path) 
         files[name] = tmp_path / name
         files[name].write_text(made["token"])
     with connected(client.url, None, files["slurm"]) as mine, connected(client.url, None, files["other"]) as theirs:
-        token = HeldClaim.of(mine, id).token
+        token = HeldClaim.take(mine, id).token
         found = mine.get(f"/v1/remediations/{id}")
-        assert HeldClaim.again(theirs, found) is None
-        again = HeldClaim.again(mine, found)
-        with pytest.raises(Forbidden, match="claimed by"):
-            HeldClaim.of(theirs, id)
+        assert HeldClaim.resume(theirs, found) is None
+        again = HeldClaim.resume(mine, found)
+        with pytest.raises(RequestRefused, match="claimed by"):
+            HeldClaim.take(theirs, id)
 
     assert again is not None
     assert again.token == token

@@ -79,7 +79,7 @@ def test_what_another_has_said_of_a_node_stays(shop: Shop) -> None:
     shop.work()
     assert shop.slurm.node("gpu1") == ("drained", "fan: ticket 4711")
     assert shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]")
-    assert shop.one(id)["did"]["gpu1"] == "left as it is: allocated+drain, root says 'fan: ticket 4711'"
+    assert shop.one(id)["did"]["gpu1"] == "left as it is: allocated+drain, reason of root: 'fan: ticket 4711'"
 
     shop.ask_undo(id)
     shop.work()
@@ -137,7 +137,7 @@ def test_a_held_node_is_left_alone(shop: Shop) -> None:
     assert shop.slurm.node("gpu1") == ("allocated", "")
     assert shop.restarts(number) == 0
     assert len(shop.heard.notes) == 4, shop.heard.notes  # each thing once
-    assert f"{probe}: probe is not done by this adapter: it is left to others" in shop.heard.notes
+    assert f"{probe}: this adapter does no probe: it is left to others" in shop.heard.notes
     assert "this Slurm has no node tpu7: it is left to others" in " ".join(shop.heard.notes)
 
 

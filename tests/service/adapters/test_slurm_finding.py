@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from service.adapters.scheduler import NotHere, Placed
 from service.adapters.slurm.slurm_commands import Slurm
-from service.adapters.slurm.slurm_finding import Elsewhere, Placed, work_of
+from service.adapters.slurm.slurm_finding import work_of
 from service.adapters.slurm.slurm_output import Job, Node
 
 SEEN = Placed(("gpu0", "gpu1"), 400.0)  # seconds ago: at 4,600 by Slurm's clock, whatever others say
@@ -77,7 +78,7 @@ def number_of(*jobs: Job, job: str = "llama", seen: Placed = SEEN, **changed: An
     """Return the number of the job that a restart would be of."""
     try:
         return work_of(cast("Slurm", Cluster(*jobs)), found_of(job) | changed, lambda: seen).job
-    except Elsewhere:
+    except NotHere:
         return None
 
 

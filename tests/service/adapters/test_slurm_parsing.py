@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.adapters.scheduler import CommandRefused, SchedulerAway
 from service.adapters.slurm import slurm_commands as commands
 from service.adapters.slurm import slurm_output as output
-from service.adapters.slurm.slurm_commands import Slurm, SlurmAway
-from service.adapters.slurm.slurm_output import SlurmRefused, Unreadable
+from service.adapters.slurm.slurm_commands import Slurm
+from service.adapters.slurm.slurm_output import Unreadable
 from tests.support.bounds import in_time
 
 HEAD = (
@@ -148,7 +149,7 @@ def test_a_reason_is_one_short_plain_line(why: str) -> None:
 @given(st.text(max_size=300))
 def test_no_output_of_squeue_crashes_the_reader(text: str) -> None:
     """Garbage is refused as such."""
-    with suppress(SlurmRefused):
+    with suppress(CommandRefused):
         output.jobs(text)
 
 
@@ -173,7 +174,7 @@ def test_a_command_that_hangs_is_ended(tool: Path) -> None:
     """A controller that does not answer costs a bounded time, and nothing is taken as an answer."""
     write(tool, "exec sleep 300")
     began = time.monotonic()
-    with pytest.raises(SlurmAway, match=r"did not answer within 1 s"):
+    with pytest.raises(SchedulerAway, match=r"did not answer within 1 s"):
         Slurm(1.0).node("gpu1")
     assert in_time(time.monotonic() - began, 10)
 
@@ -182,7 +183,7 @@ def test_what_a_command_has_started_is_ended_with_it(tool: Path, tmp_path: Path)
     """Where scontrol is a script, what it calls does not act after we have given it up."""
     acted = tmp_path / "acted"
     write(tool, f"(sleep 1; touch {acted}) & wait")
-    with pytest.raises(SlurmAway):
+    with pytest.raises(SchedulerAway):
         Slurm(0.3).change(commands.requeue("7"))
     time.sleep(1.5)
     assert not acted.exists()
@@ -191,10 +192,10 @@ def test_what_a_command_has_started_is_ended_with_it(tool: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        ("slurm_load_node error: Unable to contact slurm controller (connect failure)", SlurmAway),
-        ("slurm_load_jobs error: Socket timed out on send/recv operation", SlurmAway),
-        ("slurm_update error: Access/permission denied", SlurmRefused),
-        ("scontrol: fatal: Could not establish a configuration source", SlurmRefused),
+        ("slurm_load_node error: Unable to contact slurm controller (connect failure)", SchedulerAway),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", SchedulerAway),
+        ("slurm_update error: Access/permission denied", CommandRefused),
+        ("scontrol: fatal: Could not establish a configuration source", CommandRefused),
     ],
 )
 def test_being_away_is_not_a_refusal(tool: Path, said: str, kind: type[Exception]) -> None:
@@ -207,7 +208,7 @@ def test_being_away_is_not_a_refusal(tool: Path, said: str, kind: type[Exception
 def test_a_command_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Slurm's commands are not installed, that is what is said."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SlurmRefused, match=r"scontrol cannot be run .*slurm-client"):
+    with pytest.raises(CommandRefused, match=r"scontrol cannot be run .*slurm-client"):
         Slurm().change(commands.requeue("7"))
 
 

@@ -34,10 +34,10 @@ from analyzers.remediation.messages import (
 )
 from analyzers.remediation.types import Freeze, Hold
 from service.adapters import webhook
-from service.adapters.following import Happening
 from service.adapters.webhook import key_in, message, signer
+from service.client import Event
 from service.clock import now
-from service.endings import CommandError
+from service.errors import UserError
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, plan, propose, seeded
 from tests.support.served import Client, served
 from tests.support.sinks import adapter
@@ -209,7 +209,7 @@ def test_the_signature_is_the_published_one(secret: Path) -> None:
 
 def test_a_message_says_what_happened(secret: Path) -> None:
     """A body has the kind, its time as RFC 3339 and the remediation."""
-    happening = Happening(sequence=7, at=1_795_230_857.0, kind="remediation_approved", details={"remediation": PLAN_ID})
+    happening = Event(sequence=7, at=1_795_230_857.0, kind="remediation_approved", details={"remediation": PLAN_ID})
 
     assert message(happening, {"id": PLAN_ID}) == {
         "type": "remediation_approved", "timestamp": "2026-11-21T03:14:17.000Z", "data": {"remediation": {"id": PLAN_ID}},
@@ -222,12 +222,12 @@ def test_a_bad_secret_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "secret"
     file.write_text(text)
 
-    with pytest.raises(CommandError, match="Base64 of 24 to 64 bytes") as refused:
+    with pytest.raises(UserError, match="Base64 of 24 to 64 bytes") as refused:
         key_in(file)
     assert not text or text not in str(refused.value)
 
 
 def test_a_missing_secret_is_refused(tmp_path: Path) -> None:
     """A secret file that is not there is named."""
-    with pytest.raises(CommandError, match="nothing"):
+    with pytest.raises(UserError, match="nothing"):
         webhook.key_in(tmp_path / "nothing")

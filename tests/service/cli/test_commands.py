@@ -16,11 +16,11 @@ from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.verdict import judge as judging
 from collectors.files import reading
 from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, Record, Unread
-from service import packaged_knowledge, speech
-from service.cli import run
+from service import packaged_knowledge
+from service.cli import run, speech
 from service.cli.expectation import failures, parse
 from service.cli.hosts import Hosts
-from service.cli.shown import as_fields, as_row
+from service.cli.record_rows import as_fields, as_row
 from tests.support.sample_verdicts import BEGAN_AT, hang, healthy, megatron, two_ranks, undecided
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -20,12 +20,11 @@ import msgspec
 import pytest
 
 from collectors.records import block
+from service.cli.speech import Speech
 from service.cli.watch import follow, line_of
-from service.client import connected
-from service.endings import Unreachable
+from service.client import Event, Unreachable, connected
 from service.reports import history
 from service.reports.happenings import said
-from service.speech import Speech
 from service.store import happenings
 from service.store.database import Database
 from service.store.models import Incident, Verdict
@@ -119,7 +118,7 @@ def test_feedback_is_given(url: str) -> None:
     nonsense = faulthound(url, "incidents", "feedback", ID, "wrong", "--culprit", "gpu-0007")
 
     assert json.loads(given.stdout)["culprit"] == {"kind": "node", "id": "gpu-0007"}
-    assert "says wrong, it was node gpu-0007: its HBM" in faulthound(url, "incidents", "show", ID).stdout
+    assert ": wrong, it was node gpu-0007: its HBM" in faulthound(url, "incidents", "show", ID).stdout
     assert (nonsense.returncode, "node:gpu-0413 or rank:14" in nonsense.stderr) == (2, True)
     assert faulthound(url, "incidents", "feedback", ID, "maybe").returncode == 2
 
@@ -228,7 +227,7 @@ def test_watch_survives_a_restart(tmp_path: Path) -> None:
         told = [seen.get(timeout=SECONDS) for _ in range(2)]
 
     assert told[0] is None
-    assert told[1]["details"] == {"text": "while it was away"}
+    assert told[1].details == {"text": "while it was away"}
     assert seen.empty()
 
 
@@ -245,7 +244,7 @@ def database_of(folder: Path) -> Iterator[Database]:
 def until_heard(seen: queue.Queue[Any], act: Callable[[], None]) -> None:
     """Let something happen, and wait until whoever listens has heard of it."""
     act()
-    assert seen.get(timeout=SECONDS)["kind"] == "symptom"
+    assert seen.get(timeout=SECONDS).kind == "symptom"
 
 
 def test_watch_says_that_nobody_is_there() -> None:
@@ -260,10 +259,10 @@ def test_watch_says_that_nobody_is_there() -> None:
 
 def test_a_line_is_one_line() -> None:
     """Whatever stands in an event, it becomes one line that steers no terminal."""
-    event = {"at": AT, "kind": "closed", "incident": ID, "job": "a\x1b[2Jb", "details": {"because": "x\ny"}}
+    event = Event(sequence=1, at=AT, kind="closed", incident=ID, job="a\x1b[2Jb", details={"because": "x\ny"})
 
     assert line_of(event) == f"03:14:07  closed  {ID}  a?[2Jb  x y"
-    assert line_of({"at": AT, "kind": "new_in_2027", "details": {"n": 3}}) == "03:14:07  new_in_2027  n 3"
+    assert line_of(Event(sequence=2, at=AT, kind="new_in_2027", details={"n": 3})) == "03:14:07  new_in_2027  n 3"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_person_says_what_checks_found(desk: Desk) -> None:
     done = desk.run("remediations", "found", id, "--failed", "gpu-0002", "--others-passed", "--yes")
 
     assert asked.returncode == 5
-    assert f"Say of {id} that gpu-0002 failed, and 3 passed" in asked.stderr
+    assert f"Report for {id} that gpu-0002 failed, and 3 passed" in asked.stderr
     assert (tried.returncode, before) == (0, "approved")
     assert done.returncode == 0, done.stderr
     assert desk.found(id)["did"] == {node: "failed" if node == "gpu-0002" else "passed" for node in NODES}
@@ -59,12 +59,12 @@ def test_a_person_names_the_groups_of_a_replay(desk: Desk) -> None:
     ("kind", "words", "told"),
     [
         ("probe", ("--failed", "gpu-0009"), "gpu-0009 was not to be checked"),
-        ("probe", ("--failed", "gpu-0002"), "nothing is said of gpu-0001"),
-        ("probe", ("--failed", "gpu-0002", "--passed", "gpu-0002", "--others-passed"), "say one of both"),
+        ("probe", ("--failed", "gpu-0002"), "gpu-0001 has no finding"),
+        ("probe", ("--failed", "gpu-0002", "--passed", "gpu-0002", "--others-passed"), "name it once"),
         ("replay", ("--bad", "H7"), "its groups are H0, H1, V0, V1"),
         ("replay", (), "--none-bad"),
         ("replay", ("--bad", "H0", "--none-bad"), "--none-bad"),
-        ("evict", ("--failed", "gpu-0002"), "only checks and replays find something"),
+        ("evict", ("--failed", "gpu-0002"), "only checks and replays have findings"),
     ],
 )
 def test_findings_that_cannot_be_are_refused_before_anything_is_claimed(

@@ -62,7 +62,7 @@ def test_a_node_is_shown_with_its_past(url: str) -> None:
     shown, silent = run(url, "nodes", "show", "gpu-0002").stdout, run(url, "nodes", "show", SILENT).stdout
 
     assert shown.startswith("gpu-0002: last seen 20")
-    assert "evictions of late: 1, in vain: 0" in shown
+    assert "recent evictions: 1, in vain: 0" in shown
     assert "evicted: rem-1" in shown
     assert silent.startswith(f"{SILENT}: it has not reported for long")
     assert json.loads(run(url, "nodes", "show", SILENT, "--json").stdout)["record"]["state"] == "out"

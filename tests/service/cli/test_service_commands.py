@@ -20,9 +20,10 @@ import pytest
 
 from collectors.records import CommandResult, KernelEvent, Members, Placement, block
 from service.cli import jobs
-from service.client import Connection, instant
-from service.endings import CommandError, Unreachable
-from service.speech import Speech
+from service.cli.speech import Speech
+from service.cli.times import instant
+from service.client import Connection, Unreachable
+from service.errors import UserError
 from tests.support.bounds import in_time
 from tests.support.served import BLOCK_TYPE, serving
 
@@ -338,7 +339,7 @@ def test_instants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     time.tzset()
     for wrong in ("", "ten minutes", "10", "-5m", "10m 5s", "1969-01-01T00:00:00Z"):
-        with pytest.raises(CommandError, match="is no instant"):
+        with pytest.raises(UserError, match="is no instant"):
             instant("--since", wrong, NOW)
 
 

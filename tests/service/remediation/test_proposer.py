@@ -15,9 +15,9 @@ from analyzers.remediation import approval, policy
 from analyzers.remediation.checkpoint_saves import LONGEST_SECONDS
 from analyzers.remediation.messages import Approve, Cancel, Reject
 from analyzers.remediation.types import Policy, Rule
-from service.policy_file import PolicyFile
 from service.remediation import node_records, proposals
 from service.remediation import proposer as proposer_module
+from service.remediation.policy_file import PolicyFile
 from service.store import happenings
 from service.store.database import Database
 from service.store.leases import LeaseLost

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from service.adapters.slurm.slurm_commands import COMMAND_SECONDS, Slurm, SlurmAway
-from service.adapters.slurm.slurm_output import Job, Node, SlurmRefused, expanded
+from service.adapters.scheduler import CommandRefused, SchedulerAway
+from service.adapters.slurm.slurm_commands import COMMAND_SECONDS, Slurm
+from service.adapters.slurm.slurm_output import Job, Node, expanded
 
 EPOCH = 1_000_000.0  # its clock has nothing to do with anybody else's
 ENDS_SECONDS = 3.0  # that a requeued job's processes take to end
@@ -130,7 +131,7 @@ class Pretended(Slurm):
         told = dict(word.split("=", 1) for word in command if "=" in word)
         if command[1] == "requeue":
             if not self.put_back():
-                raise SlurmRefused("Job is pending execution")
+                raise CommandRefused("Job is pending execution")
         elif "NodeName" in told:
             name, drains = told["NodeName"], told["State"] == "DRAIN"
             flags = frozenset({"IDLE", "DRAIN"} if drains else {"IDLE"})
@@ -151,7 +152,7 @@ def hangs(clock: PretendedTime, at: int, when: str, meanwhile: Callable[[], None
         if (number, now) == (at, when):
             clock.seconds += COMMAND_SECONDS
             meanwhile()
-            raise SlurmAway("scontrol did not answer within 20 s")
+            raise SchedulerAway("scontrol did not answer within 20 s")
 
     return hang
 

@@ -14,12 +14,13 @@ from sqlalchemy import delete
 
 from analyzers.remediation.messages import Approve, AskUndo, Proposed
 from analyzers.remediation.types import Remediation
+from service.adapters.scheduler import ClaimLoop
 from service.adapters.slurm import slurm_output
-from service.adapters.slurm.slurm import Scheduler
+from service.adapters.slurm.slurm_actions import SlurmScheduler
 from service.adapters.slurm.slurm_commands import Slurm
+from service.cli.speech import Speech
 from service.client import Connection, connected
 from service.clock import now
-from service.speech import Speech
 from service.store import remediation_models as rows
 from service.store.models import Attempt, Incident, Job, Node, Placement
 from tests.support.served import Client
@@ -120,9 +121,9 @@ class Shop:
     def work(self, times: int = 1) -> None:
         """Let an adapter do what can be claimed now."""
         with self.connection() as connection:
-            scheduler = Scheduler(connection, Slurm(), self.heard)
+            loop = ClaimLoop(connection, SlurmScheduler(Slurm()), self.heard.note)
             for _ in range(times):
-                scheduler.once()
+                loop.once()
 
     def clear(self) -> None:
         """Forget what was proposed and done before: it counts in the budget, and its jobs in who runs where."""
@@ -136,8 +137,8 @@ class Shop:
         """Have an adapter at work, in a thread."""
         ended = threading.Event()
         with self.connection() as connection:
-            scheduler = Scheduler(connection, Slurm(), self.heard)
-            thread = threading.Thread(target=scheduler.serve, args=(ended.is_set,), daemon=True)
+            loop = ClaimLoop(connection, SlurmScheduler(Slurm()), self.heard.note)
+            thread = threading.Thread(target=loop.serve, args=(ended.is_set,), daemon=True)
             thread.start()
             try:
                 yield self.heard

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from service.adapters import scheduler
-from service.adapters.scheduler import Begun, HeldClaim
-from service.adapters.slurm import slurm, slurm_actions
-from service.adapters.slurm.slurm import Scheduler
+from service.adapters import claims, scheduler
+from service.adapters.claims import Begun, HeldClaim
+from service.adapters.scheduler import ClaimLoop
+from service.adapters.slurm import slurm_actions
+from service.adapters.slurm.slurm_actions import SlurmScheduler
 from service.client import Connection, connected
 from tests.support.served import served
 from tests.support.slurm.pretended import At, Pretended, PretendedTime, nothing
@@ -38,9 +39,9 @@ class Trial:
         self.slurm = Pretended(self.time, at)
         self.id = self.shop.propose("llama-7", ["gpu1"] if kind == "evict" else [], ran_on=RAN_ON, kind=kind)
 
-    def adapter(self) -> Scheduler:
+    def adapter(self) -> ClaimLoop:
         """Return a new adapter."""
-        return Scheduler(self.connection, self.slurm, self.heard)
+        return ClaimLoop(self.connection, SlurmScheduler(self.slurm), self.heard.note)
 
     def status(self) -> str:
         """Return how it stands."""
@@ -65,9 +66,9 @@ class Trial:
 def pretending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
     """Run a service."""
     time, begun = PretendedTime(), dict[str, float]()
-    for module in (scheduler, slurm, slurm_actions):
+    for module in (claims, scheduler, slurm_actions):
         monkeypatch.setattr(module, "time", time)
-    monkeypatch.setattr(slurm_actions, "POLL_SECONDS", 2.5)
+    monkeypatch.setattr(scheduler, "STEP_SECONDS", 2.5)
     begin = HeldClaim.begin
 
     def told(claim: HeldClaim) -> Begun:

@@ -15,10 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
-from service.collection import Collector
-from service.endings import CommandError
+from service.server.garbage import Collector
 from service.engine.supervision import EngineProcess
-from service.logs import write_logs
+from service.errors import UserError
+from service.server.logs import write_logs
 from service.settings import Settings
 from service.store.database import Database, WrongDatabase
 from service.store.tokens import Tokens
@@ -29,7 +29,7 @@ IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer t
 
 
 def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Raise ``CommandError`` where it cannot begin."""
+    """Serve until SIGTERM or SIGINT. Raise ``UserError`` where it cannot begin."""
     write_logs(settings)
     if settings.engine:
         _check_knowledge(settings)
@@ -42,7 +42,7 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
         with Collector():
             server.run(sockets=[bound])
     except SystemExit:  # uvicorn's way to say that the application did not start
-        raise CommandError("the service did not start: the log above says why") from None
+        raise UserError("the service did not start: the log above says why") from None
     finally:
         bound.close()
 
@@ -80,9 +80,7 @@ def _bound(settings: Settings) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise CommandError(
-            f"cannot listen on {where}: {error.strerror or error}: choose another host or port"
-        ) from None
+        raise UserError(f"cannot listen on {where}: {error.strerror or error}: choose another host or port") from None
     bound.setblocking(False)
     return bound
 
@@ -92,7 +90,7 @@ def _check_knowledge(settings: Settings) -> None:
     try:
         packaged_knowledge.load(settings.knowledge)
     except ValueError as problem:
-        raise CommandError(f"FAULTHOUND_KNOWLEDGE: {problem}") from None
+        raise UserError(f"FAULTHOUND_KNOWLEDGE: {problem}") from None
 
 
 def _check_database(settings: Settings, *, exposed: bool) -> None:
@@ -105,11 +103,11 @@ def _check_database(settings: Settings, *, exposed: bool) -> None:
         finally:
             database.close()
     except (WrongDatabase, SQLAlchemyError, OSError) as error:
-        raise CommandError(
+        raise UserError(
             f"the database cannot be used: {str(error).splitlines()[0]}: FAULTHOUND_DATA or FAULTHOUND_DATABASE_URL names it"
         ) from None
     if not closed:
-        raise CommandError(
+        raise UserError(
             f"{settings.host!r} is reached from other machines, and there is no token: make one with "
             "`faulthound tokens create NAME --scope admin --local`, or listen on 127.0.0.1"
         )

@@ -1,4 +1,4 @@
-"""What a command says beside its answer: notes, errors and progress go to stderr, and only as much as is wanted there."""
+"""Notes, errors and progress on stderr, beside the answer on stdout."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Progress = Callable[[int, int], None]
 
 
 class Speech:
-    """Speaks on stderr; ``quiet`` leaves the errors."""
+    """Writes to stderr; ``quiet`` leaves only the errors."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
 
     def note(self, text: str) -> None:
-        """Say something that may be of interest."""
+        """Print a note."""
         if not self.quiet:
             _say(text)
 
     def error(self, text: str) -> None:
-        """Say what is wrong."""
+        """Print an error."""
         _say(f"faulthound: {text}")
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress | None]:
-        """Give a callable for (done, total) that draws a bar once it takes long, and None where nobody would see one."""
+        """Give a callable for (done, total) that draws a bar once it takes long; None without a terminal."""
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
@@ -42,7 +42,7 @@ class Speech:
 
 
 class _Bar:
-    """A bar that appears after ``PATIENCE_SECONDS`` and takes rich along only then."""
+    """A bar that appears after ``PATIENCE_SECONDS`` and imports rich only then."""
 
     def __init__(self, what: str) -> None:
         self.what, self.started_at = what, time.monotonic()
@@ -50,7 +50,7 @@ class _Bar:
         self._update: Callable[[int, int], None] | None = None
 
     def report(self, done: int, total: int) -> None:
-        """Draw how far it is."""
+        """Draw the progress."""
         if self._update is None:
             if time.monotonic() - self.started_at < PATIENCE_SECONDS:
                 return

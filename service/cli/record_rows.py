@@ -20,7 +20,7 @@ from collectors.records import (
     Samples,
     StackDump,
 )
-from service.cli.shown_columns import decoded, rows, values
+from service.cli.record_columns import decoded, rows, values
 from service.reports.instants import rfc3339
 
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes", "frames")
@@ -138,7 +138,7 @@ def _column(record: FlightRecorderDump, name: str) -> array[int]:
 def _members(value: object) -> object:
     if isinstance(value, Members):
         return list(value.ranks())
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form: give it one in service/cli/shown.py")
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form: give it one in service/cli/record_rows.py")
 
 
 def _clean(text: str) -> str:
