@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from service.errors import UserError
-
 if TYPE_CHECKING:
     import ssl
 
@@ -30,6 +28,10 @@ PASSING = (408, 429)  # refusals that end by themselves
 
 Document = dict[str, Any]
 Say = Callable[[str], None]  # writes a note for the operator
+
+
+class UserError(Exception):
+    """A person has to correct something. The message states what is wrong, the value, the bound and the next step."""
 
 
 class Unreachable(UserError):

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import msgspec
 import typer
 
-from service.client import RETRY_SECONDS, Event, Patience, Say
-from service.errors import UserError
+from service.client import RETRY_SECONDS, Event, Patience, Say, UserError
 
 if TYPE_CHECKING:
     from service.client import Connection

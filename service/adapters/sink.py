@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.client import Say, http_client, read_token, retrying
-from service.errors import UserError
+from service.client import Say, UserError, http_client, read_token, retrying
 
 if TYPE_CHECKING:
     import httpx

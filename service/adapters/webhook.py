@@ -16,9 +16,8 @@ import typer
 
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
-from service.client import Connection, Event, Say, resource
+from service.client import Connection, Event, Say, UserError, resource
 from service.clock import now
-from service.errors import UserError
 from service.reports.instants import rfc3339
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.errors import UserError
+from service.client import UserError
 
 VERDICT = 0  # a verdict, healthy included; or done
 UNEXPECTED = 1  # an expectation failed

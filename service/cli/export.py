@@ -11,9 +11,8 @@ import typer
 from service.cli.speech import Progress, Speech
 from service.cli.times import instant, shown_instant
 from service.cli.verbs import Answer, with_service
-from service.client import Connection, resource
+from service.client import Connection, UserError, resource
 from service.clock import now
-from service.errors import UserError
 
 if TYPE_CHECKING:
     from collectors.records.bundle import Manifest

@@ -12,9 +12,8 @@ from service.cli.consent import DryRun, OptionalReason, Reason, Unasked, Yes, co
 from service.cli.speech import Speech
 from service.cli.times import shown_instant, span_seconds
 from service.cli.verbs import Answer, command, table
-from service.client import Connection, resource
+from service.client import Connection, UserError, resource
 from service.clock import now
-from service.errors import UserError
 
 holds = typer.Typer(no_args_is_help=True, help="Keep remediations away from nodes or a job for a time.")
 MOST_NODES = 256  # of one `holds add`

@@ -14,9 +14,8 @@ from service.cli.output import print_lines, print_table, print_verdict
 from service.cli.speech import Speech
 from service.cli.times import instant, shown_instant
 from service.cli.verbs import Answer, command, table
-from service.client import Connection, resource
+from service.client import Connection, UserError, resource
 from service.clock import now
-from service.errors import UserError
 
 incidents = typer.Typer(
     no_args_is_help=True, help="List incidents, show one, export it, and give feedback on its verdict."

@@ -14,9 +14,8 @@ from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech
 from service.cli.times import instant, shown_instant
 from service.cli.verbs import Answer, command, table
-from service.client import Connection, Unreachable, resource
+from service.client import Connection, Unreachable, UserError, resource
 from service.clock import now
-from service.errors import UserError
 
 POLL_SECONDS = 1.0
 IDS_AT_ONCE = 100

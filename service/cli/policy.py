@@ -12,8 +12,7 @@ from service.cli import exit_codes
 from service.cli.output import print_json, print_lines, print_table
 from service.cli.speech import Speech
 from service.cli.verbs import Answer, command, ending
-from service.client import Connection
-from service.errors import UserError
+from service.client import Connection, UserError
 
 if TYPE_CHECKING:
     from analyzers.remediation.types import Policy

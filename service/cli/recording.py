@@ -13,7 +13,7 @@ from analyzers.model.incident import Cut
 from collectors.records import Record, block, bundle
 from collectors.records.record import Damaged
 from service.cli.speech import Progress
-from service.errors import UserError
+from service.client import UserError
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech
 from service.cli.times import shown_instant
 from service.cli.verbs import Answer, command, table
-from service.client import Connection, RequestRefused, resource
-from service.errors import UserError
+from service.client import Connection, RequestRefused, UserError, resource
 
 remediations = typer.Typer(no_args_is_help=True, help="List what would be done about incidents, and decide about it.")
 Id = Annotated[str, typer.Argument(metavar="ID", help="The remediation's id, rem-0123456789ab.")]

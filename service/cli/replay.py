@@ -13,7 +13,7 @@ from service.cli import exit_codes, options
 from service.cli.speech import Speech
 from service.cli.times import SPAN, instant, span_seconds
 from service.cli.verbs import ending
-from service.errors import UserError
+from service.client import UserError
 
 if TYPE_CHECKING:
     from analyzers.knowledge import Knowledge

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from service.cli.verbs import ending
-from service.errors import UserError
+from service.client import UserError
 
 
 def serve(
@@ -35,12 +35,14 @@ def serve(
       FAULTHOUND_DATABASE_URL=postgresql+psycopg://fh@db/fh faulthound serve
     """
     with ending():
+        from service.serving import CannotServe, run
         from service.settings import load
 
         try:
             settings = load({"host": host, "port": port, "data": data})
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        from service.server.server import run
-
-        run(settings, announce=lambda text: print(text, flush=True))
+        except ValueError as problem:
+            raise UserError(str(problem)) from None
+        try:
+            run(settings, announce=lambda text: print(text, flush=True))
+        except CannotServe as problem:
+            raise UserError(str(problem)) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from service.errors import UserError
+from service.client import UserError
 from service.reports.instants import moment, rfc3339
 
 SPAN = re.compile(r"\d{1,9}[smhd]")

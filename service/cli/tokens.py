@@ -11,9 +11,8 @@ import typer
 from service.cli.speech import Speech
 from service.cli.times import shown_instant, span_seconds
 from service.cli.verbs import Answer, Connect, command, table
-from service.client import Connection, resource
+from service.client import Connection, UserError, resource
 from service.clock import now
-from service.errors import UserError
 
 tokens = typer.Typer(no_args_is_help=True, help="Make, list and end the tokens of agents, people and programs.")
 

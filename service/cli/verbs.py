@@ -15,8 +15,7 @@ import typer
 from service.cli.exit_codes import code_of
 from service.cli.output import print_json, print_table
 from service.cli.speech import Speech
-from service.client import DEFAULT_URL, TIMEOUT_SECONDS, Connection, connected
-from service.errors import UserError
+from service.client import DEFAULT_URL, TIMEOUT_SECONDS, Connection, UserError, connected
 
 EPILOG = "The options of the service (--service, --token-file, --ca-file, --timeout): faulthound --help"
 _SERVICE: dict[str, tuple[Any, dict[str, Any]]] = {

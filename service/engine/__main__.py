@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from service.engine.process import run
-from service.server.logs import write_logs
+from service.logs import write_logs
 from service.settings import load
 
 if __name__ == "__main__":

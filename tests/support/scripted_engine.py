@@ -111,7 +111,7 @@ def placed(job: str, rank: int, node: str, size: int, attempt: int = 1) -> Place
 def main(owner: str, held_seconds: float) -> None:
     """Be an engine process, scripted and in a hurry."""
     from service.engine.process import run
-    from service.server.logs import write_logs
+    from service.logs import write_logs
     from service.settings import load
 
     patch: Any = pytest.MonkeyPatch()

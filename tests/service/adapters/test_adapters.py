@@ -22,9 +22,8 @@ from service.adapters.alertmanager import LEAST_SECONDS, Alerts, culprit
 from service.adapters.following import State, StateFile
 from service.adapters.sink import Sink
 from service.cli.speech import Speech
-from service.client import Connection, connected
+from service.client import Connection, UserError, connected
 from service.clock import now
-from service.errors import UserError
 from service.reports.instants import rfc3339
 from service.store import happenings, incidents
 from service.store.database import Database

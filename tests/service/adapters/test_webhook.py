@@ -35,9 +35,8 @@ from analyzers.remediation.messages import (
 from analyzers.remediation.types import Freeze, Hold
 from service.adapters import webhook
 from service.adapters.webhook import key_in, message, signer
-from service.client import Event
+from service.client import Event, UserError
 from service.clock import now
-from service.errors import UserError
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, plan, propose, seeded
 from tests.support.served import Client, served
 from tests.support.sinks import adapter

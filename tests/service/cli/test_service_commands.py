@@ -22,8 +22,7 @@ from collectors.records import CommandResult, KernelEvent, Members, Placement, b
 from service.cli import jobs
 from service.cli.speech import Speech
 from service.cli.times import instant
-from service.client import Connection, Unreachable
-from service.errors import UserError
+from service.client import Connection, Unreachable, UserError
 from tests.support.bounds import in_time
 from tests.support.served import BLOCK_TYPE, serving
 

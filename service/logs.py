@@ -7,15 +7,14 @@ from typing import Any
 
 import structlog
 
-from service.errors import UserError
 from service.settings import Settings
 
 
 def write_logs(settings: Settings) -> None:
-    """Send both kinds of log, ours and the libraries', to stderr in one form."""
+    """Send our log and the libraries' to stderr in one form; raise ``ValueError`` for an unknown level."""
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
-        raise UserError(f"FAULTHOUND_LOG_LEVEL is {settings.log_level!r}: choose debug, info, warning or error")
+        raise ValueError(f"FAULTHOUND_LOG_LEVEL is {settings.log_level!r}: choose debug, info, warning or error")
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

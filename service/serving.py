@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,10 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
-from service.server.garbage import Collector
 from service.engine.supervision import EngineProcess
-from service.errors import UserError
-from service.server.logs import write_logs
+from service.logs import write_logs
 from service.settings import Settings
 from service.store.database import Database, WrongDatabase
 from service.store.tokens import Tokens
@@ -26,11 +26,20 @@ from service.store.tokens import Tokens
 DRAIN_SECONDS = 15  # for what has begun when the signal comes
 BACKLOG = 2_048  # connections that wait to be accepted: a fleet that comes back at once
 IDLE_SECONDS = 75  # a connection is kept so long between two requests: longer than an agent's pause
+FULL_COLLECTION_SECONDS = 600.0
+YOUNG, MIDDLE, NEVER = 20_000, 20, 1_000_000
+
+
+class CannotServe(Exception):
+    """The service cannot start; the message gives the reason and the next step."""
 
 
 def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Raise ``UserError`` where it cannot begin."""
-    write_logs(settings)
+    """Serve until SIGTERM or SIGINT. Raise ``CannotServe`` where it cannot begin."""
+    try:
+        write_logs(settings)
+    except ValueError as problem:
+        raise CannotServe(str(problem)) from None
     if settings.engine:
         _check_knowledge(settings)
     bound = _bound(settings)
@@ -39,16 +48,16 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
         _raise_file_limit()
         app = create_app(settings, EngineProcess(settings) if settings.engine else None)
         server = _Server(_configuration(settings, app), app, lambda: announce(_address(settings, bound)))
-        with Collector():
+        with _GarbageCollector():
             server.run(sockets=[bound])
     except SystemExit:  # uvicorn's way to say that the application did not start
-        raise UserError("the service did not start: the log above says why") from None
+        raise CannotServe("the service did not start: the log above says why") from None
     finally:
         bound.close()
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens, and ends long polls and streams when it is told to stop: they would hold it up."""
+    """Announces that it listens, and ends long polls and streams at shutdown: they would delay it."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -70,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 def _bound(settings: Settings) -> socket.socket:
-    """Bind first and look at the address that it became: a name says nothing about where it leads."""
+    """Bind first and check the resulting address: a name does not show where it leads."""
     where = f"{settings.host or '*'}:{settings.port}"
     try:
         family, _type, _protocol, _name, address = socket.getaddrinfo(
@@ -80,21 +89,21 @@ def _bound(settings: Settings) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise UserError(f"cannot listen on {where}: {error.strerror or error}: choose another host or port") from None
+        raise CannotServe(f"cannot listen on {where}: {error.strerror or error}: choose another host or port") from None
     bound.setblocking(False)
     return bound
 
 
 def _check_knowledge(settings: Settings) -> None:
-    """Refuse tables that the engine cannot read: it would end at each start, and nobody would be judged."""
+    """Refuse tables that the engine cannot read: it would end at each start, and no job would be judged."""
     try:
         packaged_knowledge.load(settings.knowledge)
     except ValueError as problem:
-        raise UserError(f"FAULTHOUND_KNOWLEDGE: {problem}") from None
+        raise CannotServe(f"FAULTHOUND_KNOWLEDGE: {problem}") from None
 
 
 def _check_database(settings: Settings, *, exposed: bool) -> None:
-    """Refuse a database that cannot be used, and to be reached from other machines while anybody may do anything."""
+    """Refuse a database that cannot be used, and an address that other machines reach while there is no token."""
     try:
         database = Database(settings.url())
         try:
@@ -103,11 +112,11 @@ def _check_database(settings: Settings, *, exposed: bool) -> None:
         finally:
             database.close()
     except (WrongDatabase, SQLAlchemyError, OSError) as error:
-        raise UserError(
+        raise CannotServe(
             f"the database cannot be used: {str(error).splitlines()[0]}: FAULTHOUND_DATA or FAULTHOUND_DATABASE_URL names it"
         ) from None
     if not closed:
-        raise UserError(
+        raise CannotServe(
             f"{settings.host!r} is reached from other machines, and there is no token: make one with "
             "`faulthound tokens create NAME --scope admin --local`, or listen on 127.0.0.1"
         )
@@ -144,3 +153,35 @@ def _configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
+
+
+class _GarbageCollector:
+    """A thread that runs a full garbage collection every ten minutes, instead of CPython's thresholds.
+
+    A full collection walks every object: half a second with two thousand agents' polls waiting, in which no batch is
+    acknowledged. By CPython's thresholds it comes every few seconds. The service makes few cycles.
+    """
+
+    def __init__(self, every_seconds: float = FULL_COLLECTION_SECONDS) -> None:
+        self._every_seconds, self._closing = every_seconds, threading.Event()
+        self._thresholds = gc.get_threshold()
+        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+
+    def __enter__(self) -> _GarbageCollector:
+        """Take over; objects that exist already, modules and routes, are never examined again."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(YOUNG, MIDDLE, NEVER)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore CPython's thresholds."""
+        self._closing.set()
+        self._thread.join()
+        gc.unfreeze()
+        gc.set_threshold(*self._thresholds)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._every_seconds):
+            gc.collect()
