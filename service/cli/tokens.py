@@ -102,8 +102,8 @@ def _request(name: str, scopes: list[str], node: str | None, expires: str | None
     return {"name": name, "scopes": scopes, "node": node, "expires_at": at}
 
 
-def _made_here(wish: dict[str, Any]) -> dict[str, Any]:
-    """Make a token in the database of this machine's settings; whoever can write that file may do anything anyway."""
+def _made_here(request: dict[str, Any]) -> dict[str, Any]:
+    """Make a token in the database of this machine's settings; writing that file needs all rights anyway."""
     import msgspec
     from pydantic import ValidationError
     from sqlalchemy.exc import SQLAlchemyError

@@ -73,11 +73,11 @@ def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[
 
 def line_of(event: Event) -> str:
     """Return an event as a line."""
-    from service.reports import happenings
+    from service.reports import timeline_entries
     from service.reports.instants import clock
     from service.reports.text import printable
 
-    said = happenings.said(event.kind, event.details)
+    said = timeline_entries.entry_text(event.kind, event.details)
     parts = (clock(event.at)[:8], event.kind, event.incident, event.job, said)
     return printable("  ".join(part for part in parts if part)).replace("\n", " ")
 

@@ -1,4 +1,4 @@
-"""What the forms of the pages do: a decision about what somebody saw, by the same step as one over REST."""
+"""The forms of the pages: a decision about the version that was shown, by the same step as one over REST."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Resp
     if problem.kind == "precondition-failed":
         stands = f"{plan['status']} since {moment(rfc3339(plan['changed_at']))}"
         because = telling.standing(plan)
-        notice = f"{id} is not what you saw any more: it is {stands}{f' ({because})' if because else ''}"
+        notice = f"{id} has changed since you saw it: it is {stands}{f' ({because})' if because else ''}"
     return incidents.page(
         service, form.visitor, incident, notice=f"Nothing was changed. {notice}", status=problem.status_code
     )

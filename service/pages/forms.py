@@ -1,4 +1,4 @@
-"""Forms: taken from this service's own pages only, and from who has signed in.
+"""Forms: accepted from this service's own pages only, and from a signed-in person.
 
 Three things must hold, and each alone would do: the browser says that the form came from here (Origin, Sec-Fetch-Site), it
 sends a cookie that it sends with no request from another site (SameSite), and the form holds the key of its session.
@@ -61,7 +61,7 @@ class Sent:
     def reason(self) -> str:
         """Return why it is done; raise the problem of a form that does not say."""
         if not (reason := self.text("reason")):
-            raise Problem("invalid", "reason: say why; it is kept with your name")
+            raise Problem("invalid", "reason: give a reason; it is stored with your name")
         return reason
 
 
@@ -75,7 +75,7 @@ async def fields(request: Request) -> dict[str, str]:
     async for part in request.stream():
         body += part
         if len(body) > FORM_BYTES:
-            raise Problem("too-large", f"the form is larger than {FORM_BYTES:,} bytes: say it in fewer words")
+            raise Problem("too-large", f"the form is larger than {FORM_BYTES:,} bytes: use fewer words")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
     except ValueError:
@@ -95,7 +95,7 @@ async def sent(request: Request, found: Annotated[dict[str, str], Depends(fields
 
 
 def own_page(path: str, otherwise: str = "/") -> str:
-    """Return a path if a page of this service is there, so that nobody is led elsewhere."""
+    """Return a path if a page of this service is there, so that no link leads elsewhere."""
     return path if OWN_PAGES.fullmatch(path) else otherwise
 
 
@@ -135,7 +135,7 @@ class FormRoute(APIRoute):
 
 
 def shown(problem: Problem) -> Response:
-    """Return the page of a problem; of somebody who has no session, the form to sign in."""
+    """Return the page of a problem; without a session, the form to sign in."""
     if (
         problem.kind == "unauthenticated"
     ):  # not 401: with that goes a challenge, and the browser would ask for a password

@@ -1,4 +1,4 @@
-"""The page of one incident: its verdict, what is done about it, how it changed, what happened, and what people say."""
+"""The page of one incident: its verdict and versions, remediations, timeline and feedback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page(
         remedies = proposals.of_incident(service, session, now(), id)
         stopped = stops(session)
     versions = [msgspec.to_builtins(one) for one in reversed(incident.versions)]
-    # Whoever writes a reason would lose it to a page that looks again.
+    # A reload would lose a reason that is being written.
     asks = visitor.signed_in and any(one.choices for one in remedies)
     return response(
         "incident.html", f"/v1/incidents/{id}", visitor=visitor, stops=stopped, status=status, notice=notice,

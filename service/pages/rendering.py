@@ -1,4 +1,4 @@
-"""A template and what it shows become a response that no browser lets do anything else."""
+"""Renders a template into a response with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fastapi.responses import HTMLResponse
 from service.clock import now
 from service.pages.stops import NOTHING_STOPS, Stops
 from service.pages.visitors import Visitor
-from service.reports import happenings, html, remediations
+from service.reports import html, remediations, timeline_entries
 from service.reports.instants import clock, moment, rfc3339
 
 OPEN = frozenset({"proposed", "approved", "claimed", "executing", "verifying"})
 MOST_HOLD_HOURS = 24 * 28
-AGAIN_SECONDS = 10  # a page of something that goes on looks again
+RELOAD_SECONDS = 10  # of a page that may change
 
 
 def response(
@@ -32,15 +32,14 @@ def response(
     notice: str = "",
     **shown: Any,
 ) -> HTMLResponse:
-    """Render a page. ``twin``: its JSON; ``goes_on``: it may change, and is looked at again unless it is paused.
+    """Render a page. ``twin``: its JSON; ``goes_on``: it may change, and reloads unless it is paused.
 
-    ``notice``: what came of a form that was sent, before all else.
+    ``notice``: the outcome of a form that was sent; it comes first.
     """
     page = _environment().get_template(template).render(
-        style=html.jinja2_safe(_style()), twin=twin, now=now(), clock=clock, said=happenings.said, paused=goes_on and paused,
-        again_seconds=AGAIN_SECONDS if goes_on and not paused else 0, visitor=visitor, stops=stops, plans=remediations,
-        notice=notice, open_statuses=OPEN, most_hold_hours=MOST_HOLD_HOURS,
-        **shown,
+        style=html.jinja2_safe(_style()), twin=twin, now=now(), clock=clock, entry_text=timeline_entries.entry_text,
+        paused=goes_on and paused, again_seconds=RELOAD_SECONDS if goes_on and not paused else 0, visitor=visitor,
+        stops=stops, plans=remediations, notice=notice, open_statuses=OPEN, most_hold_hours=MOST_HOLD_HOURS, **shown,
     )  # fmt: skip
     return HTMLResponse(page, status, _headers())
 

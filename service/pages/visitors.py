@@ -1,4 +1,4 @@
-"""Who looks at a page: a browser that has signed in, or whoever may read."""
+"""The viewer of a page: a browser that has signed in, or a caller that may read."""
 
 from __future__ import annotations
 

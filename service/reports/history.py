@@ -1,4 +1,4 @@
-"""How a verdict came to be what it is: its versions, one line each, and what changed from one to the next."""
+"""The versions of a verdict, one line each, and what changed from one to the next."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from service.reports.instants import clock
 
 COLUMNS = ("version", "at (UTC)", "symptom", "cause", "culprit", "sure", "action", "what changed")
 MOST_CULPRITS = 3  # named in one line
-NOBODY = "nobody"
+NONE_NAMED = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one version says, as far as a line holds it. ``culprits``: (kind, id, ranks, probability)."""
+    """One version, as far as a line holds it. ``culprits``: (kind, id, ranks, probability)."""
 
     version: int
     at: float
@@ -29,25 +29,25 @@ class Said:
 
     @property
     def named(self) -> str:
-        """Who is named, ``nobody`` where nobody is."""
+        """The culprits, ``none`` where there are none."""
         every = [_called(kind, id, ranks) for kind, id, ranks, _sure in self.culprits]
         more = [f"{len(every) - MOST_CULPRITS:,} more"] if len(every) > MOST_CULPRITS else []
-        return ", ".join([*every[:MOST_CULPRITS], *more]) or NOBODY
+        return ", ".join([*every[:MOST_CULPRITS], *more]) or NONE_NAMED
 
     @property
     def sure(self) -> str:
-        """How sure it is of the least probable culprit, as a percentage; empty where nobody is named."""
+        """The probability of the least probable culprit, as a percentage; empty where none is named."""
         return f"{min(sure for *_, sure in self.culprits) * 100:.0f} %" if self.culprits else ""
 
 
 def of_verdict(verdict: Verdict, version: int, at: float) -> Said:
-    """Return what a verdict says."""
+    """Return a verdict's line."""
     culprits = tuple((one.kind, one.id, one.ranks, one.probability) for one in verdict.culprits)
     return Said(version, at, verdict.symptom, verdict.cause, verdict.abstained, verdict.action.kind, culprits)
 
 
 def of_summary(row: Mapping[str, Any]) -> Said:
-    """Return what the service's summary of a version says."""
+    """Return the line of the service's summary of a version."""
     culprits = tuple(
         (str(one["kind"]), str(one["id"]), tuple(one.get("ranks") or ()), float(one.get("probability") or 0.0))
         for one in row.get("culprits") or ()
@@ -59,7 +59,7 @@ def of_summary(row: Mapping[str, Any]) -> Said:
 
 
 def as_json(said: Said) -> dict[str, Any]:
-    """Return what a version says in the service's own shape."""
+    """Return a version in the service's own shape."""
     return {
         "version": said.version,
         "at": said.at,
@@ -86,7 +86,7 @@ def lines(versions: Iterable[Said]) -> Iterator[tuple[str, ...]]:
 
 
 def changed(before: Said | None, after: Said) -> str:
-    """Say what one version says otherwise than the one before it."""
+    """Return what changed from one version to the next."""
     if before is None:
         return "first"
     parts = [

@@ -108,7 +108,7 @@ def _template(packages: tuple[str, ...], name: str) -> str | None:
 
 
 def _culprits_first(verdict: Verdict, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
-    """Move up, among equals, the waits that lack a named rank, or where nobody lacks, that hold one."""
+    """Move up, among equals, the waits that lack a named rank, or where none lacks, that hold one."""
     named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
     return tuple(
         sorted(waits, key=lambda wait: (not wait.missing, not named.intersection(wait.missing or wait.entered)))

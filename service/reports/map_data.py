@@ -63,5 +63,5 @@ def map_data(laid_out: RankMap, states: RankStates, topology: Topology, waits: t
 
 def _sentence(wait: Wait) -> str:
     which = f" {wait.sequence}" if wait.sequence is not None else ""
-    who = f", {story.plural_ranks(wait.missing, 3)} missing" if wait.missing else ", nobody missing"
+    who = f", {story.plural_ranks(wait.missing, 3)} missing" if wait.missing else ", none missing"
     return f"{wait.operation}{which} of {wait.group}{who}"

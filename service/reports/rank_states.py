@@ -83,7 +83,7 @@ def rank_states(verdict: Verdict, window: Window, topology: Topology, waits: tup
 
 
 def all_ranks(verdict: Verdict, window: Window, topology: Topology) -> tuple[int, ...]:
-    """Return every rank that anything speaks of, sorted."""
+    """Return every known rank, sorted."""
     found = set(topology.ranks)
     found.update(record.rank for record in window.records if record.rank is not None)
     found.update(rank for culprit in verdict.culprits for rank in culprit.ranks)

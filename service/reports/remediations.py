@@ -1,7 +1,7 @@
-"""What a remediation does, and what its undoing takes back: one sentence that names its object and its effect.
+"""What a remediation and its undo do: one sentence that names the object and the effect.
 
-Questions to people begin with it, on a terminal and on a page, so that nobody agrees to an id. A plan is a remediation as REST
-gives it.
+Questions to people begin with it, on a terminal and on a page, so that they agree to an effect and not to an id. A plan is a
+remediation as REST sends it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from service.reports.hostlists import fold_hosts
 from service.reports.instants import moment, rfc3339
 
 Plan = Mapping[str, Any]
-FEW_NODES = 3  # that are counted by who reads them
+FEW_NODES = 3  # that a reader counts at a glance
 _NEXT = {
     "proposed": "a person or the policy decides",
     "approved": "a scheduler may claim it",
     "claimed": "a scheduler has claimed it and has not begun",
     "executing": "a scheduler acts",
-    "verifying": "it was done; whether the symptom left with it is being watched",
+    "verifying": "done; whether the symptom ends with it is being watched",
 }
 
 
@@ -57,7 +57,7 @@ def undoing(plan: Plan) -> str:
 
 def _kept(plan: Plan) -> list[str]:
     """Return the nodes that its undoing would leave out."""
-    if plan.get("began_at") is None or "give_back" not in plan:  # nobody has asked what else keeps them out
+    if plan.get("began_at") is None or "give_back" not in plan:  # not known yet
         return []
     return [node for node in plan["nodes"] if node not in plan["give_back"]]
 
@@ -68,7 +68,7 @@ def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
         return undoing(plan)
     if verb == "approve":
         return deed(plan, job_nodes)
-    return f"{verb.capitalize()} {plan['id']}, so that nobody does this: {deed(plan, job_nodes)}"
+    return f"{verb.capitalize()} {plan['id']}, so that this is not done: {deed(plan, job_nodes)}"
 
 
 def short(plan: Plan) -> str:
@@ -91,7 +91,7 @@ def groups(plan: Plan) -> list[str]:
 
 
 def standing(plan: Plan) -> str:
-    """Say what its status means for who waits; of one that has ended, only why."""
+    """Return what its status means and what comes next; of one that has ended, only why."""
     because = str(plan.get("because") or "")
     claim = plan.get("claim")
     following = _NEXT.get(str(plan["status"]), "")

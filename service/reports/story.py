@@ -1,4 +1,4 @@
-"""The verdict in sentences, the same ones for the terminal and the page. Pure: a verdict in, words out."""
+"""The verdict in sentences, the same for the terminal and the page. Pure."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _SOURCES = {
     "placement": ("host list", "host lists"),
     "ring": ("probe ring", "probe rings"),
     "samples": ("block of readings", "blocks of readings"),
-    "steps": ("report of steps", "reports of steps"),
-    "collective_timings": ("report of timings", "reports of timings"),
+    "steps": ("step series", "step series"),
+    "collective_timings": ("series of timings", "series of timings"),
     "device": ("device", "devices"),
     "device_state": ("device's state", "devices' states"),
-    "coverage": ("account of an agent", "accounts of agents"),
+    "coverage": ("coverage report of an agent", "coverage reports of agents"),
     "command_result": ("answer of an agent", "answers of agents"),
     "unread": ("file not read", "files not read"),
 }
@@ -56,7 +56,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One line for one root: who did what, since when, how sure."""
+    """One line for one root: the culprit, the effect, since when, how sure."""
 
     who: str
     what: str
@@ -75,12 +75,12 @@ def tone(verdict: Verdict) -> str:
 
 
 def of_fleet(verdict: Verdict) -> bool:
-    """Whether it is of what several nodes show at once, and of no job."""
+    """Whether it is about the fleet, several nodes at once, and not about a job."""
     return "agents_affected" in verdict.coverage.sources
 
 
 def headlines(verdict: Verdict) -> tuple[Headline, ...]:
-    """Return one headline for each root; for a healthy or undecided job, one that says so."""
+    """Return one headline for each root, and one for a healthy or undecided job."""
     if tone(verdict) == "open":
         if of_fleet(verdict) and verdict.first_symptom is not None:
             why = "and the evidence does not decide why."
@@ -97,18 +97,18 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             return (Headline(f"{first[:1].upper()}{first[1:]}:", "no machine is named", "", ""),)
         seen = {
             "unknown": "The evidence does not decide what happened.",
-            "healthy": "It cannot be told whether this job is well.",
+            "healthy": "The evidence does not show whether this job is healthy.",
         }
         said = seen.get(
-            verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide whose it is."
+            verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide the culprit."
         )
         return (Headline("Nothing is named.", said, "", ""),)
     if tone(verdict) == "healthy":
         if any(root.fault_class.startswith("pause_") for root in verdict.roots):
-            return (Headline("Nobody is at fault:", "the job is in a pause", "", ""),)
+            return (Headline("No fault:", "the job is in a pause", "", ""),)
         if verdict.symptom == "healthy":
-            return (Headline("Healthy:", "the job is running and waits for nobody longer than its own rhythm", "", ""),)
-        return (Headline("Nobody is named:", "what was seen accuses nobody", "", ""),)
+            return (Headline("Healthy:", "the job is running, and no rank waits longer than usual", "", ""),)
+        return (Headline("No culprit:", "the evidence accuses no rank and no node", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
     return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
 
@@ -172,14 +172,14 @@ def listed(words: Iterable[str], most: int = 12) -> str:
 
 
 def confidence(probability: float) -> str:
-    """Say a probability in words and as a number: ``very likely (87 %)``."""
+    """Return a probability in words and as a number: ``very likely (87 %)``."""
     word = next(word for floor, word in _CONFIDENCE if probability >= floor)
     number = "> 99" if probability > 0.995 else f"{probability * 100:.0f}"
     return f"{word} ({number} %)"
 
 
 def calibration(verdict: Verdict) -> str:
-    """Say what the probabilities were calibrated on."""
+    """Return what the probabilities were calibrated on."""
     known = [root for root in verdict.roots if root.calibration != "none"]
     if not known:
         return "The percentages are not yet calibrated: read them as an order, not as a frequency."
@@ -194,7 +194,7 @@ def fault(verdict: Verdict, root: str) -> str:
 
 
 def waiting(verdict: Verdict) -> str:
-    """Say how many ranks wait and which; empty where nobody does."""
+    """Return how many ranks wait and which; empty where none does."""
     if not verdict.victims.count:
         return ""
     try:
@@ -209,7 +209,7 @@ def waiting(verdict: Verdict) -> str:
 def advice(verdict: Verdict) -> str:
     """Return what to do about this verdict as one sentence."""
     if tone(verdict) == "healthy" and verdict.action.kind == "none":
-        return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict nobody."
+        return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict no node."
     known = who(verdict.culprits)
     suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
     return deed(verdict.action, suspects, abstained=verdict.abstained)
@@ -228,11 +228,11 @@ def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = Fa
         "reset_gpu": f"Reset {'the GPU on ' if object_ != suspects else ''}{object_}, then restart the job.",
         "reboot_node": f"Reboot {object_}, then restart the job.",
         "restart_role": f"Restart the role {action.role or 'named above'}; leave the others running.",
-        "restart_job": "Restart the job where it is; evict nobody.",
-        "reattempt": "Start the job again as it is; evict nobody.",
-        "rollback": "Roll the code back, then restart; evict nobody.",
-        "probe": f"Probe {object_} before evicting anybody.",
-        "none": "Evict nobody.",
+        "restart_job": "Restart the job where it is; evict no node.",
+        "reattempt": "Start the job again as it is; evict no node.",
+        "rollback": "Roll the code back, then restart; evict no node.",
+        "probe": f"Probe {object_} before any eviction.",
+        "none": "Evict no node.",
     }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
     if abstained and action.kind != "none":
         return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
@@ -257,7 +257,7 @@ def numeric_advice(verdict: Verdict) -> tuple[str, ...]:
 
 
 def coverage(verdict: Verdict) -> str:
-    """Say in one or two sentences what the verdict rests on."""
+    """Return in one or two sentences what the verdict rests on."""
     seen = verdict.coverage
     if of_fleet(verdict):
         return f"{seen.sources['agents_affected']:,} of {seen.sources.get('agents', 0):,} agents are affected."
@@ -272,7 +272,7 @@ def coverage(verdict: Verdict) -> str:
 
 
 def rejections(verdict: Verdict) -> tuple[tuple[str, str], ...]:
-    """Return who was rejected and why, each reason once."""
+    """Return the rejected candidates and why, each reason once."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in verdict.rejected:
         found.setdefault((one.kind, one.why), []).append(one.id)
@@ -295,11 +295,11 @@ def _counted(name: str, count: int) -> str:
 
 
 def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
-    """Return what to collect when nothing could be named: a reason and a command each, most telling first."""
+    """Return what to collect when no culprit is named: a reason and a command each, the most useful first."""
     have = verdict.coverage.sources
     if of_fleet(verdict):  # what machines share is not in their processes
         return ()
-    if have.get("coverage"):  # of an agent: it can be asked, and nobody need log in on a node
+    if have.get("coverage"):  # of an agent, which can be asked: no login on a node is needed
         job = quote(verdict.job) if verdict.job else "JOB"
         again = f"faulthound export {job} --force again.fhz && faulthound diagnose again.fhz"
         return (
@@ -326,11 +326,11 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
             )
         )
     if not have.get("kernel_event"):
-        steps.append((f"What the kernel says of the GPUs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
+        steps.append((f"What the kernel logs about the GPUs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
     if not steps:
         steps.append(
             (
-                "The same again a minute later: what has not moved between the two is stuck",
+                "The same again a minute later: a stack that has not moved is stuck",
                 "py-spy dump --json --pid PID > stacks_again_rank_N.json",
             )
         )

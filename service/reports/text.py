@@ -1,4 +1,4 @@
-"""The verdict for a terminal: the culprit first, then why, who waits, what was rejected, what is missing, what to do."""
+"""The verdict for a terminal: the culprit first, then why, victims, rejected candidates, what is missing, what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.reports.instants import moment
 
 NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal
-LEAST_SKEW_SECONDS = 0.1  # below, nobody needs to know
+LEAST_SKEW_SECONDS = 0.1  # below, it is not shown
 MOST_ROOTS = 8
 MOST_UNREAD = 3
 MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
@@ -103,8 +103,8 @@ def _cited(verdict: Verdict) -> list[EvidenceItem]:
     """Return the first pieces of evidence of each culprit in turn, so that none goes without."""
     known = {item.id: item for item in verdict.evidence}
     share = max(1, MOST_ROWS // max(1, len(verdict.culprits)))
-    told = dict.fromkeys(one for culprit in verdict.culprits for one in culprit.evidence[:share] if one in known)
-    return [known[one] for one in told][:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS])
+    cited = dict.fromkeys(one for culprit in verdict.culprits for one in culprit.evidence[:share] if one in known)
+    return [known[one] for one in cited][:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS])
 
 
 def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:
@@ -159,7 +159,7 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
     elif verdict.abstained:
         steps = story.next_steps(verdict)
         first = "More evidence first:" if steps else sentence(verdict.action.why)
-        yield "", f"Nothing that stops anybody. {first}"
+        yield "", f"Do not stop any process or job yet. {first}"
         for reason, command in steps:
             yield "", f"{reason}:"
             yield "$", command

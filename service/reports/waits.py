@@ -42,7 +42,7 @@ class Wait:
 
 
 def oldest_waits(window: Window, topology: Topology) -> tuple[Wait, ...]:
-    """Return the waits. First those that lack a rank which waits for nobody itself, then by how many lack, then by age."""
+    """Return the waits. First those that lack a rank which does not wait itself, then by how many lack, then by age."""
     table = window.recorder
     if not len(table) or not table.groups:
         return ()
@@ -64,7 +64,7 @@ def oldest_waits(window: Window, topology: Topology) -> tuple[Wait, ...]:
 
 
 def wait_of_rank(waits: tuple[Wait, ...]) -> dict[int, int]:
-    """Map each waiting rank to the wait that holds it: its oldest with somebody missing, else its oldest."""
+    """Map each waiting rank to the wait that holds it: its oldest with a rank missing, else its oldest."""
     order = sorted(range(len(waits)), key=lambda index: (not waits[index].missing, waits[index].since_ns), reverse=True)
     return {rank: index for index in order for rank in waits[index].waiting}
 
@@ -125,7 +125,7 @@ def _collective(
 
 
 def _point_to_point(table: RecorderTable, topology: Topology) -> Iterator[Wait]:
-    """Yield a wait for each rank's oldest unfinished send or receive of a pair; both sides posted: nobody is missing."""
+    """Yield a wait for each rank's oldest unfinished send or receive of a pair; both sides posted: none is missing."""
     posted: dict[tuple[str, int, int, str], tuple[ProcessGroup, int]] = {}
     for row in np.flatnonzero(_open_point_to_point(table))[:MOST_POINT_TO_POINT].tolist():
         match = _PEERS.search(table.operation(row))

@@ -17,9 +17,13 @@ BANNED = (
 )  # fmt: skip
 """Each has a plain word: reports, an operator, no rank, the sender, ended, a blocker, a timeline entry (CONTRIBUTING.md)."""
 PHRASE = re.compile(r"(?<![\w./_-])(" + "|".join(map(re.escape, BANNED)) + r")(?![\w_-])", re.IGNORECASE)
-CLEAN_SOURCES = ("service/adapters", "service/cli", "service/client.py")
+CLEAN_SOURCES = ("service/adapters", "service/cli", "service/client.py", "service/pages", "service/reports")
 """Rooms whose strings are held to it so far."""
-CLEAN_TEMPLATES: tuple[str, ...] = ()
+CLEAN_TEMPLATES = tuple(
+    str(path.relative_to(REPOSITORY))
+    for room in ("pages", "reports")
+    for path in (REPOSITORY / "service" / room).glob("*.html")
+)
 CLEAN_PAGES = ("docs/cli.md",)
 JSON_NAMES = frozenset({"hindrances", "unheard"})  # of public documents; they stay
 

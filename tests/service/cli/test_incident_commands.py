@@ -24,7 +24,7 @@ from service.cli.speech import Speech
 from service.cli.watch import follow, line_of
 from service.client import Event, Unreachable, connected
 from service.reports import history
-from service.reports.happenings import said
+from service.reports.timeline_entries import entry_text
 from service.store import happenings
 from service.store.database import Database
 from service.store.models import Incident, Verdict
@@ -91,7 +91,7 @@ def test_an_incident_is_shown(url: str) -> None:
 
     assert shown.startswith(f"{ID}: hang of {JOB}, attempt 1, opened 2026-11-21 03:14:07 UTC\n")
     assert "no_progress: no step for 12.0 s; 8.0 s are its rhythm" in shown
-    assert "cause unknown → machine, culprit nobody → node gpu-0002 (rank 3), action none → evict" in shown
+    assert "cause unknown → machine, culprit none → node gpu-0002 (rank 3), action none → evict" in shown
     assert "Evict node gpu-0002. It hangs alone." in shown
     assert "Nothing is named. The job shows a hang" in first
     assert [one["version"] for one in told["versions"]] == [1, 2]
@@ -270,15 +270,15 @@ def test_a_line_is_one_line() -> None:
     [
         ("asked", {"verb": "recorders", "nodes": 3}, "3 nodes for flight-recorder dumps"),
         ("asked", {"verb": "read", "nodes": 1}, "1 node for the newest steps"),
-        ("answered", {"look": 1, "waits_for": 0}, "look 1"),
-        ("answered", {"look": 2, "waits_for": 5}, "look 2; 5 answers did not come in time"),
-        ("judged", {"looks": 1, "through": 153, "unfinished": []}, "after 1 look"),
-        ("judged", {"looks": 2, "through": 153, "unfinished": ["hang"]}, "after 2 looks, without hang"),
+        ("answered", {"look": 1, "waits_for": 0}, "evidence round 1"),
+        ("answered", {"look": 2, "waits_for": 5}, "evidence round 2; 5 answers did not come in time"),
+        ("judged", {"looks": 1, "through": 153, "unfinished": []}, "after 1 evidence round"),
+        ("judged", {"looks": 2, "through": 153, "unfinished": ["hang"]}, "after 2 evidence rounds, without hang"),
     ],
 )
 def test_what_the_engine_did_is_a_sentence(kind: str, details: dict[str, Any], line: str) -> None:
     """Of what the engine asked, heard and judged, people read words and no field names; nothing is told of what is normal."""
-    assert said(kind, details) == line
+    assert entry_text(kind, details) == line
 
 
 @pytest.mark.system
@@ -288,6 +288,6 @@ def test_what_changed_is_said() -> None:
 
     assert history.changed(None, first) == "first"
     assert history.changed(first, first) == "the evidence behind it"
-    assert "culprit nobody → node gpu-0002 (rank 3)" in history.changed(first, second)
+    assert "culprit none → node gpu-0002 (rank 3)" in history.changed(first, second)
     assert history.changed(second, history.of_verdict(healthy(), 3, AT)).startswith("symptom hang → healthy")
     assert history.of_summary(history.as_json(second)) == second

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from analyzers.remediation.dual_phase import plan_replay as replay_of
-from service.reports.happenings import said
 from service.reports.remediations import deed
+from service.reports.timeline_entries import entry_text
 from tests.service.cli.test_remediation_commands import NODES, Desk, desk
 
 __all__ = ["desk"]  # a fixture
@@ -97,4 +97,4 @@ def test_checks_and_replays_have_words() -> None:
 
     assert deed(probe) == "Check gpu-0413, and evict nothing"
     assert deed(replay) == "Replay a (attempt 3) on 0 + 0 groups of 0 nodes"
-    assert said("person_wanted", {"why": "tried in vain: reattempt"}) == "tried in vain: reattempt"
+    assert entry_text("person_wanted", {"why": "tried in vain: reattempt"}) == "tried in vain: reattempt"

@@ -33,8 +33,8 @@ from analyzers.remediation.policy import explain_lock, parse_policy, rule_for
 from analyzers.remediation.types import Policy, Remediation, Rule, Tally
 from service.clock import now
 from service.remediation.repository import RemediationRepository
-from service.reports.happenings import said
 from service.reports.remediations import deed, undoing
+from service.reports.timeline_entries import entry_text
 from service.store.database import Database
 from service.store.models import Attempt, Event, Job, Placement
 from tests.support import command_line, incident_rows
@@ -533,23 +533,23 @@ def test_no_policy_proposes(tmp_path: Path) -> None:
         ("remediation_proposed", {"by": "engine", "why": "it hangs"}, "rem-1 evict gpu-0002, by engine: it hangs"),
         ("remediation_verified", {"by": "engine", "outcome": "not_cured"}, "rem-1 evict gpu-0002, by engine, not cured"),
         ("remediation_would_act", {"by": "policy", "rule": "gone", "hindered": ["held", "budget"]},
-         "rem-1 evict gpu-0002, by policy, rule gone, kept from it: held, budget"),
+         "rem-1 evict gpu-0002, by policy, rule gone, blocked by: held, budget"),
     ],
 )  # fmt: skip
 def test_what_was_done_is_a_line(kind: str, details: dict[str, Any], line: str) -> None:
     """`watch` and the timeline say of a remediation what it does to whom, who did that, and why."""
     about = {"remediation": "rem-1", "incident": "inc-1", "kind": "evict", "nodes": ["gpu-0002"]}
 
-    assert said(kind, about | details) == line
+    assert entry_text(kind, about | details) == line
 
 
 def test_what_stops_all_is_a_line() -> None:
     """`watch` says of a hold, the freeze and the breaker who did what, until when and why."""
     held = {"hold": "hold-1", "node": "gpu-0002", "job": None, "until": AT, "reason": "HBM", "by": "ann"}
 
-    assert said("hold_added", held) == "node gpu-0002, by ann, until 2026-11-21 03:14:07 UTC: HBM"
-    assert said("frozen", {"by": "ann", "reason": "power work"}) == "by ann: power work"
-    assert said("breaker_tripped", {"by": "slurm", "why": "3 of 40 nodes"}) == "by slurm: 3 of 40 nodes"
+    assert entry_text("hold_added", held) == "node gpu-0002, by ann, until 2026-11-21 03:14:07 UTC: HBM"
+    assert entry_text("frozen", {"by": "ann", "reason": "power work"}) == "by ann: power work"
+    assert entry_text("breaker_tripped", {"by": "slurm", "why": "3 of 40 nodes"}) == "by slurm: 3 of 40 nodes"
 
 
 @pytest.mark.system

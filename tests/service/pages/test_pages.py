@@ -112,7 +112,7 @@ def test_an_incidents_page_is_its_verdict(client: Client) -> None:
     found = page(client, f"/incidents/{ID}")
 
     words = ["Node gpu-0413 (rank 3304) hangs the job", "never entered all_reduce 881", "Evict node gpu-0413.",
-             "culprit nobody → node gpu-0413 (rank 3304), action none → evict", "judge failed", "<b>its HBM</b>"]  # fmt: skip
+             "culprit none → node gpu-0413 (rank 3304), action none → evict", "judge failed", "<b>its HBM</b>"]  # fmt: skip
     places = [" ".join(found.text.split()).index(one) for one in words]
     assert places == sorted(places)
     assert f"faulthound incidents feedback {ID} right" in found.text

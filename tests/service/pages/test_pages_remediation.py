@@ -196,7 +196,7 @@ def test_a_stale_form_changes_nothing_and_says_what_has_changed(client: Client, 
 
     assert answer.status_code == 412
     said = " ".join(whole(answer).text.split())
-    assert f"Nothing was changed. {PLAN_ID} is not what you saw any more: it is rejected since" in said
+    assert f"Nothing was changed. {PLAN_ID} has changed since you saw it: it is rejected since" in said
     assert "(its cable was changed)" in said
     assert "Approve" not in said
     assert stands(client)["status"] == "rejected"

@@ -1,4 +1,4 @@
-"""What happened with an incident, as one sentence a line, for the terminal and the page."""
+"""The entries of an incident's timeline as sentences, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Details = Mapping[str, Any]
 _ASKED_FOR = {"recorders": "flight-recorder dumps", "read": "the newest steps"}
 
 
-def said(kind: str, details: Details) -> str:
-    """Return what a happening tells beside its kind; of a kind that is not known, all that it has."""
-    tell = _TOLD.get(kind)
-    if tell is not None:
-        return tell(details)
+def entry_text(kind: str, details: Details) -> str:
+    """Return an entry's text beside its kind; for an unknown kind, all its details."""
+    sentence = _SENTENCES.get(kind)
+    if sentence is not None:
+        return sentence(details)
     return details.get("text") or ", ".join(f"{name} {value}" for name, value in details.items())
 
 
@@ -32,22 +32,22 @@ def _asked(details: Details) -> str:
 def _answered(details: Details) -> str:
     waits_for = details.get("waits_for", 0)
     missing = f"; {waits_for} answer{'s' if waits_for != 1 else ''} did not come in time" if waits_for else ""
-    return f"look {details.get('look', '?')}{missing}"
+    return f"evidence round {details.get('look', '?')}{missing}"
 
 
 def _judged(details: Details) -> str:
     looks, unfinished = details.get("looks", 0), [str(one) for one in details.get("unfinished") or ()]
     without = f", without {', '.join(unfinished)}" if unfinished else ""
-    return f"after {looks} look{'s' if looks != 1 else ''}{without}"
+    return f"after {looks} evidence round{'s' if looks != 1 else ''}{without}"
 
 
 def _published(details: Details) -> str:
-    told = [str(details[name]) for name in ("symptom", "cause") if details.get(name)]
+    parts = [str(details[name]) for name in ("symptom", "cause") if details.get(name)]
     if "culprits" in details:
-        told.append(", ".join(str(one).replace(":", " ", 1) for one in details["culprits"]) or "nobody")
+        parts.append(", ".join(str(one).replace(":", " ", 1) for one in details["culprits"]) or "no culprit")
     if details.get("action"):
-        told.append(str(details["action"]))
-    return f"version {details.get('version', '?')}{': ' if told else ''}{', '.join(told)}"
+        parts.append(str(details["action"]))
+    return f"version {details.get('version', '?')}{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _closed(details: Details) -> str:
@@ -56,27 +56,27 @@ def _closed(details: Details) -> str:
 
 def _feedback(details: Details) -> str:
     of = f" of version {details['verdict_version']}" if "verdict_version" in details else ""
-    return f"{details.get('by', 'somebody')} says {details.get('judgement', '')}{of}"
+    return f"{details.get('judgement', '')}{of}, by {details.get('by', 'a person')}"
 
 
 def _remedied(details: Details) -> str:
-    """Name what it does to whom before who did that, and why."""
+    """Return what it does to which nodes, then the actor and the reason."""
     hindered = ", ".join(str(one) for one in details.get("hindered") or ())
-    told = [
+    parts = [
         f"{details.get('remediation', '')} {short({'kind': 'remediation', **details})}",
-        f"by {details.get('by', 'nobody')}",
+        f"by {details.get('by', 'the engine')}",
         str(details.get("outcome", "")).replace("_", " "),
         f"rule {details['rule']}" if details.get("rule") else "",
-        f"kept from it: {hindered}" if hindered else "",
+        f"blocked by: {hindered}" if hindered else "",
     ]
-    return ", ".join(part for part in told if part) + _reason(details)
+    return ", ".join(part for part in parts if part) + _reason(details)
 
 
 def _stopped(details: Details) -> str:
-    """Name what stands still or moves again: a node, a job, or everything."""
+    """Return what is stopped or released: a node, a job, or everything."""
     of = next((f"{kind} {details[kind]}, " for kind in ("node", "job") if details.get(kind)), "")
     until = f", until {moment(rfc3339(details['until']))}" if details.get("until") else ""
-    return f"{of}by {details.get('by', 'nobody')}{until}{_reason(details)}"
+    return f"{of}by {details.get('by', 'the engine')}{until}{_reason(details)}"
 
 
 def _reason(details: Details) -> str:
@@ -87,7 +87,7 @@ def _reason(details: Details) -> str:
 _REMEDIED = ("proposed", "approved", "claimed", "begun", "completed", "verified", "rejected", "failed", "expired",
              "cancelled", "released", "undo_asked", "undone", "undo_failed", "would_act", "hindered")  # fmt: skip
 _STOPPED = ("breaker_tripped", "breaker_closed", "hold_added", "hold_expired", "frozen", "thawed")
-_TOLD: dict[str, Callable[[Details], str]] = {
+_SENTENCES: dict[str, Callable[[Details], str]] = {
     "opened": _opened,
     "asked": _asked,
     "answered": _answered,
