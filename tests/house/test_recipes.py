@@ -8,9 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
+
+from collectors.records import DeviceState, block
 
 pytestmark = pytest.mark.system
 
@@ -19,6 +24,7 @@ PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PRODUCT = ("collectors", "analyzers", "service", "simulation", "faulthound", "migrations", "docs", "pyproject.toml")
 FAULTHOUND = "from faulthound import main; main()"
 AGENT = "from faulthound import agent; agent()"
+FAULT_CLASS = "from analyzers.model.fault_classes import in_words; print(in_words('fan_failed'))"
 
 
 def recipe(title: str) -> str:
@@ -28,33 +34,59 @@ def recipe(title: str) -> str:
     return found[1]
 
 
+def apply(title: str, copy: Path) -> None:
+    """Do in a copy of the product what the recipe says: write its files, apply its diffs."""
+    for kind, content in re.findall(r"^```(\w+)\n(.*?)^```", recipe(title), re.MULTILINE | re.DOTALL):
+        if kind == "diff":
+            subprocess.run(["git", "apply", "--recount", "-"], cwd=copy, input=content, text=True, check=True)
+        elif path := re.match(r"(?:# |\{#- )(\S+/\S+\.\w+)", content):
+            (copy / path[1]).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path[1]).write_text(content, encoding="utf-8")
+
+
 def follow(title: str, folder: Path) -> Path:
-    """Copy the product into the folder and do what the recipe says; return the copy."""
+    """Copy the product into the folder and follow the recipe there; return the copy."""
     copy = folder / "checkout"
     copy.mkdir()
     for name in PRODUCT:
         origin = REPOSITORY / name
         if origin.is_dir():
             shutil.copytree(origin, copy / name, ignore=shutil.ignore_patterns("__pycache__", "measured"))
-        elif origin.exists():
+        else:
             shutil.copy(origin, copy / name)
-    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", recipe(title), re.MULTILINE | re.DOTALL):
-        if kind == "diff":
-            subprocess.run(["git", "apply", "--recount", "-"], cwd=copy, input=block, text=True, check=True)
-        elif path := re.match(r"(?:# |<!-- |\{# )(\S+/\S+\.\w+)", block):
-            (copy / path[1]).parent.mkdir(parents=True, exist_ok=True)
-            (copy / path[1]).write_text(block, encoding="utf-8")
+    apply(title, copy)
     return copy
 
 
-def run(copy: Path, program: str, *arguments: str | Path, code: int = 0) -> str:
+def environment(copy: Path, **variables: str) -> dict[str, str]:
+    """Return the environment of a program of the copy."""
+    return {**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "100", "NO_COLOR": "1", **variables}
+
+
+def run(copy: Path, program: str, *arguments: str | Path) -> str:
     """Run a Python program of the copy, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)], cwd=copy, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "100", "NO_COLOR": "1"},
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=copy, capture_output=True, text=True, check=False, env=environment(copy),
     )  # fmt: skip
-    assert done.returncode == code, f"exit {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"exit {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+@contextmanager
+def running(copy: Path, *arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a verb of the copy that goes on, and end it."""
+    with (copy / "stderr").open("w") as trouble:
+        process = subprocess.Popen(
+            [sys.executable, "-c", FAULTHOUND, *map(str, arguments)],
+            cwd=copy, env=environment(copy, **variables), stdout=subprocess.PIPE, stderr=trouble, text=True,
+        )  # fmt: skip
+        with process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+                process.wait(timeout=30)
 
 
 def test_every_file_of_a_recipe_has_a_place() -> None:
@@ -92,3 +124,46 @@ def test_a_live_collector(tmp_path: Path) -> None:
     printed = run(copy, AGENT, "once", "--collectors", "uptime", *settings)
 
     assert "up_seconds=4711.5" in printed
+
+
+def test_an_analyzer_and_its_fault_class(tmp_path: Path) -> None:
+    """An analyzer is a folder, its fault class a row: what it claims becomes the verdict, in the class's words."""
+    copy, records = follow("An analyzer and its fault class", tmp_path), tmp_path / "records.fhb"
+    state = DeviceState(device="GPU-7", state="fan_failed", node="gpu-0007", at=1_795_240_800.0, source="nvml")
+    records.write_bytes(block.encode([state]))
+
+    verdict = json.loads(run(copy, FAULTHOUND, "diagnose", records, "--json"))
+    in_words = run(copy, FAULT_CLASS)
+
+    assert [(root["class"], root["cause"]) for root in verdict["roots"]] == [("fan_failed", "machine")]
+    assert [(culprit["kind"], culprit["id"]) for culprit in verdict["culprits"]] == [("node", "gpu-0007")]
+    assert (verdict["symptom"], verdict["action"]["kind"]) == ("hardware", "probe")
+    assert in_words.strip() == "a fan of its GPU failed"
+
+
+def test_a_field_of_the_verdict(tmp_path: Path) -> None:
+    """A field is its declaration and its value: `diagnose --json` has it."""
+    copy = follow("A field of the verdict", tmp_path)
+
+    verdict = json.loads(run(copy, FAULTHOUND, "diagnose", REPOSITORY / "examples" / "hung_job", "--json"))
+
+    assert verdict["coverage"]["nodes_seen"] == 4
+
+
+def test_a_rest_resource_and_a_page(tmp_path: Path) -> None:
+    """A resource is one file, in the contract too; a page is its module, its template and its place in the routes."""
+    copy = follow("A REST resource", tmp_path)
+    apply("A page", copy)
+    with running(
+        copy, "serve", FAULTHOUND_DATA=str(tmp_path / "data"), FAULTHOUND_PORT="0", FAULTHOUND_ENGINE="false"
+    ) as serving:
+        assert serving.stdout is not None
+        url = serving.stdout.readline().strip().rpartition(" ")[2]
+
+        uptime = httpx.get(f"{url}/v1/uptime")
+        contract = httpx.get(f"{url}/openapi.json").json()
+        page = httpx.get(f"{url}/about")
+
+    assert uptime.json()["seconds"] > 0
+    assert contract["components"]["schemas"]["UptimeDocument"]["properties"]["seconds"]["description"]
+    assert (page.status_code, "<h1>Faulthound" in page.text) == (200, True)
