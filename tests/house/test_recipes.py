@@ -15,7 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from collectors.records import DeviceState, block
+from analyzers.remediation.messages import Approve, AskUndo
+from collectors.records import DeviceState, Members, Placement, block
+from service.clock import now
+from tests.support.remediation_rows import plan, propose
+from tests.support.served import served
 
 pytestmark = pytest.mark.system
 
@@ -139,6 +143,32 @@ def test_an_analyzer_and_its_fault_class(tmp_path: Path) -> None:
     assert [(culprit["kind"], culprit["id"]) for culprit in verdict["culprits"]] == [("node", "gpu-0007")]
     assert (verdict["symptom"], verdict["action"]["kind"]) == ("hardware", "probe")
     assert in_words.strip() == "a fan of its GPU failed"
+
+
+def test_a_scheduler(tmp_path: Path) -> None:
+    """A scheduler is one file: it is a verb, claims what was approved, does it, reports it, and takes it back."""
+    copy, out = follow("A scheduler", tmp_path), tmp_path / "out"
+    out.mkdir()
+    with served(tmp_path / "served", engine=False) as client:
+        for rank, node in enumerate(("gpu-0007", "gpu-0008")):
+            ranks = Members.of([rank])
+            placed = Placement(job="llama", attempt=1, node=node, ranks=ranks, nodes=(node,), world_size=2, pids=(1,))
+            assert client.ship(node, [placed]).status_code == 202
+        client.eventually("/v1/jobs/llama", lambda job: job["attempts"])
+        propose(client.service.remedies, plan("rem-0123456789ab", "inc-0123456789ab", "llama", ("gpu-0007",)))
+        client.service.remedies.handle(Approve(id="rem-0123456789ab", by="ann"), now())
+        asked = ("adapter", "folder", "--folder", out, "--service", client.url)
+
+        printed = run(copy, FAULTHOUND, *asked, "--dry-run")
+        with running(copy, *asked):
+            client.eventually("/v1/remediations/rem-0123456789ab", lambda found: found["status"] == "verifying")
+            drained = (out / "gpu-0007").read_text()
+            client.service.remedies.handle(AskUndo(id="rem-0123456789ab", by="ann", reason="a mistake"), now())
+            client.eventually("/v1/remediations/rem-0123456789ab", lambda found: found["status"] == "undone")
+
+    assert f"touch {out}/gpu-0007" in printed
+    assert drained == "inc-0123456789ab"
+    assert list(out.iterdir()) == []
 
 
 def test_a_field_of_the_verdict(tmp_path: Path) -> None:
