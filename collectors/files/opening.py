@@ -50,7 +50,7 @@ Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
 
 
 def unread(name: str, reason: str, outcome: Outcome = "unrecognised", offset: int | None = None) -> Unread:
-    """Say why a file, or a part of one, gave no record, with what its name says about whose it is."""
+    """Return why a file, or a part of one, gave no record, with the owner that its name gives."""
     source = printable(name)
     owner = whose(source)
     return Unread(

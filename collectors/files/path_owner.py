@@ -1,7 +1,7 @@
-"""A path says whose its file is: rank, node, attempt. Where it says two things, it says nothing.
+"""The owner of a file by its path: rank, node, attempt. A path that gives two answers gives none.
 
 The names are those that PyTorch, torchrun, py-spy users and per-node collection scripts write. A directory name counts as
-a node only with a word in it that means a machine, or a domain: a guess here would send somebody to the wrong machine.
+a node only with a word in it that means a machine, or a domain: a guess here would blame the wrong machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEVICE = re.compile(r"^gpu_?\d{1,2}$", re.IGNORECASE)
 
 
 class Whose(NamedTuple):
-    """What a path says; None: it does not."""
+    """The owner that a path gives; None: unknown."""
 
     rank: int | None = None
     node: str | None = None

@@ -1,4 +1,4 @@
-"""Paths in, records out: opened, recognised, read; what gave no record says why.
+"""Paths in, records out: opened, recognised, read; for a file without a record, why.
 
 All reading of foreign files happens in children with bounded memory and time (``collectors.files.sandbox``): forked ones
 for the files of a command line (``read_paths``), one started anew for bytes that a program with threads was sent
@@ -76,7 +76,7 @@ def read_paths(
 
 
 def _within(items: Iterator[Found | Unread], limits: Limits) -> tuple[list[Found | Unread], list[Unread]]:
-    """Return what the walk found, up to the limit of bytes, and what to say about the rest."""
+    """Return what the walk found, up to the limit of bytes, and a record about the rest."""
     kept: list[Found | Unread] = []
     total = left_out = 0
     for item in items:
@@ -136,7 +136,7 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
 
 
 def read_apart(data: bytes, source: str, seconds: float) -> list[Record]:
-    """Return the records that the bytes hold, read in a process of its own, or an ``Unread`` that says why there are none."""
+    """Return the records that the bytes hold, read in a process of its own, or an ``Unread`` with the reason."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}  # a token is there
     command = child_command("collectors.files.reading", source)
     try:

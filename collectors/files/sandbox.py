@@ -43,7 +43,7 @@ Skip = dict[str, str]
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Let this process's address space grow by so much from where it is, where the system can say and keep that."""
+    """Let this process's address space grow by so much from where it is, where the system supports it."""
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_bytes().split()[0])
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -161,25 +161,25 @@ def _reap(child: subprocess.Popen[bytes]) -> float | None:
 
 
 class Watch:
-    """What a child says about the file at hand, in memory that outlives it."""
+    """The file that a child has at hand, in memory that outlives the child."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, SHARED_BYTES)
         self._allowed = 0.0
 
     def begin(self, source: str, seconds_allowed: float) -> None:
-        """Say which file is being read from now on, and how long that may take."""
+        """Note which file is being read from now on, and how long that may take."""
         name = source.encode(errors="replace")[: SHARED_BYTES - SHARED.size]
         self._allowed = seconds_allowed
         self._shared[SHARED.size : SHARED.size + len(name)] = name
         self._shared[: SHARED.size] = SHARED.pack(time.monotonic(), seconds_allowed, len(name))
 
     def alive(self) -> None:
-        """Say that it gives records: its time starts again."""
+        """Note that a block was sent: the deadline starts again."""
         self._shared[:8] = struct.pack("<d", time.monotonic())
 
     def end(self) -> None:
-        """Say that no file is being read."""
+        """Note that no file is being read."""
         self._shared[: SHARED.size] = SHARED.pack(0.0, 0.0, 0)
 
     def at_hand(self) -> tuple[str, float, float]:
@@ -217,7 +217,7 @@ class _Child:
     def give(self, chunk: int, skip: Skip) -> None:
         self.chunk = chunk
         command = msgspec.msgpack.encode((chunk, skip))
-        with contextlib.suppress(BrokenPipeError):  # it has died, which its results will say
+        with contextlib.suppress(BrokenPipeError):  # it has died, which its results will show
             write_all(self.commands, LENGTH.pack(len(command)) + command)
 
     def take(self) -> Iterator[bytes]:
@@ -239,7 +239,7 @@ class Pool:
     work: Work
     chunks: int
     workers: int
-    lost: Callable[[int, str, str], bytes]  # a block that says that this chunk, or this file of it, is given up
+    lost: Callable[[int, str, str], bytes]  # a block that reports that this chunk, or this file of it, is given up
     finished: Callable[[int], None]
     children: list[_Child] = field(default_factory=list)
     skips: dict[int, Skip] = field(default_factory=dict)
@@ -270,7 +270,7 @@ class Pool:
 
     def _ready(self) -> list[_Child]:
         events = self.selector.select(POLL_SECONDS)
-        # Time in which nobody took records, or this whole job was stopped, is not the children's.
+        # Time in which the caller took no records, or this process was stopped, is not the children's.
         now = time.monotonic()
         seconds, self.polled_at = min(now - self.polled_at, 2 * POLL_SECONDS), now
         for child in self.children:
@@ -349,7 +349,7 @@ def _widen(pipe: int) -> None:
 
 
 def _serve(work: Work, commands: int, results: int, watch: Watch, inherited: list[int]) -> NoReturn:
-    """Do as the parent says until it closes the pipe; nothing of the parent's runs here, not even its exit."""
+    """Work on chunks until the parent closes the pipe; no code of the parent's exit runs here."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers the keyboard, and ends its children

@@ -1,6 +1,6 @@
 """Foreign bytes are read through bounded streams: nothing here holds more than it was asked for.
 
-A stream never raises for what the file does. It ends, and its ``trouble`` says why and where, so that a reader keeps what
+A stream never raises for what the file does. It ends, and its ``trouble`` gives why and where, so that a reader keeps what
 came before and the caller reports the rest.
 """
 

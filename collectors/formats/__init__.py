@@ -23,7 +23,7 @@ Read = Callable[["Input"], Iterator[Record]]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One opened file: its bytes, and what its name says about whose it is.
+    """One opened file: its bytes, and the owner that its name gives.
 
     ``stream`` is bounded by the opener and yields decompressed bytes. ``head`` is its first 64 KiB at most (the stream
     itself still starts at 0). ``at`` is the file's modification time, UTC seconds, None where it cannot be trusted.
@@ -45,7 +45,7 @@ class Format:
 
     name: str
     made_by: str  # the command that writes such a file, shown by `faulthound formats`
-    gives: str  # what it tells, one line
+    gives: str  # what evidence, in one line
     sniff: Sniff
     read: Read = field(compare=False)
 

@@ -1,4 +1,4 @@
-"""A hosts file says which node each rank runs on: line N, rank N; or node names in Slurm's hostlist notation."""
+"""A hosts file gives the node of each rank: line N, rank N; or node names in Slurm's hostlist notation."""
 
 from __future__ import annotations
 

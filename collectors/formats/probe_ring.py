@@ -1,6 +1,6 @@
 """Read a probe's ring: the bytes of its file, as they stood when they were copied, into records.
 
-The file was written by a training job, perhaps halfway, perhaps by somebody who means harm: every length is checked
+The file was written by a training job, perhaps halfway, perhaps with intent to harm: every length is checked
 before it is used, and nothing is read but what the file itself holds. The layout is ``collectors/faulthound_probe.py``'s.
 """
 
@@ -145,7 +145,7 @@ class Image:
 
 
 def parse(data: bytes | memoryview, most: int | None = None) -> Image:
-    """Return what the bytes of a ring say; raise ``Damaged`` where they are no ring.
+    """Return what the bytes of a ring hold; raise ``Damaged`` where they are no ring.
 
     ``most``: only the newest entries, so many at most, and as many of the older ones that are still inside.
     """
@@ -164,12 +164,12 @@ def parse(data: bytes | memoryview, most: int | None = None) -> Image:
     timings_from = steps_from + steps * STEP.size
     entries_from = timings_from + timings * TIMING.size
     if header != HEADER_BYTES or entries_from + entries * ENTRY.size != len(data) or not entries:
-        raise Damaged(f"the ring's header at byte 8 says {sizes}, which does not make {len(data):,} bytes")
+        raise Damaged(f"the ring's header at byte 8 gives {sizes}, which does not make {len(data):,} bytes")
     names = tuple(part.decode("utf-8", "replace") for part in _parts(data, names_from, names_bytes, names_used))
     groups, backends = _groups(_parts(data, header, groups_bytes, groups_used))
     offset = utc - monotonic
     if not 0 <= offset < LARGEST_VALUE:
-        raise Damaged(f"the ring's clocks at byte 48 say {utc} and {monotonic}, which cannot be")
+        raise Damaged(f"the ring's clocks at byte 48 are {utc} and {monotonic}, which is impossible")
     chosen = _chosen(memoryview(data)[entries_from:].cast("q"), most)
     slots = [ENTRY.unpack_from(data, entries_from + index * ENTRY.size) for index in chosen]
     found = [_entry(slot, offset) for slot in slots if _consistent(slot)]

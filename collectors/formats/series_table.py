@@ -1,4 +1,4 @@
-"""What a Prometheus text says of one node, as a table of devices by metrics: for a tick, or for one record of one instant."""
+"""One node's values as a table of devices by metrics: for a tick, or for one record of one instant."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The record vocabulary: one immutable reading by a collector or a reader.
 
-Every record says where it came from (``source``), when (``at``, UTC seconds, where the source has it) and, where known,
+Every record has where it came from (``source``), when (``at``, UTC seconds, where the source has it) and, where known,
 whose it is (node, job, attempt, rank). What comes by the thousand is one record with *columns*: raw little-endian bytes
 under a name, so that a dump of 2,000 collectives costs no object per collective and numpy can look at it without a copy.
 
@@ -41,7 +41,7 @@ AnyRecord = (
     | CommandResult
     | Unread
 )
-"""Every kind of record there is; the block codec and ``faulthound read`` speak exactly these."""
+"""Every kind of record; the block codec and ``faulthound read`` know exactly these."""
 
 __all__ = [
     "FLIGHT_RECORDER_COLUMNS",

@@ -1,4 +1,4 @@
-"""What an agent says of itself: which of its collectors see something, and what became of a command."""
+"""An agent's reports about itself: its collectors, and the results of commands."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     8   …  entries, each
              0   4  kind      "MNFT" the manifest, JSON; "BTCH" one batch, a block as it came; "SENT" who sent the batch
                               that follows, and when; "VRDC" one published version of the incident's verdict
-             4   8  sequence  of the batch in the service's log; 0 for a verdict, and for a batch that holds what was told
+             4   8  sequence  of the batch in the service's log; 0 for a verdict, and for a batch that holds what was reported
                               before the incident (its context); of the manifest the CRC-32 of its body, 0 in the first
                               bundles
             12   8  received_at, UTC seconds as float64; 0 for the manifest
@@ -208,7 +208,7 @@ def _is_whole(header: bytes) -> bool:
 
 
 def _skipped(ahead: _Ahead) -> str:
-    """Go on to the next entry's header, and say what was passed over."""
+    """Go on to the next entry's header, and report what was passed over."""
     start = ahead.offset
     while seen := ahead.look(_LOOK_BYTES):
         for match in _KINDS.finditer(seen):

@@ -21,14 +21,14 @@ RING_COLUMNS: dict[str, str] = {
 
 STEP_COLUMNS: dict[str, str] = {
     "step": "<i8",
-    "at": "<f8",  # UTC seconds of the end of the step, or of the line that told of it
-    "seconds": "<f8",  # NaN, here and below: not told
+    "at": "<f8",  # UTC seconds of the end of the step, or of the line that reports it
+    "seconds": "<f8",  # NaN, here and below: not reported
     "loss": "<f8",
     "gradient_norm": "<f8",
     "tokens_per_second": "<f8",
     "tflops": "<f8",
     "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
-    "nan": "<i1",  # what was told as NaN, which NaN above does not say: 1 the loss, 2 the gradient norm, 3 both
+    "nan": "<i1",  # what was reported as NaN, which NaN above does not show: 1 the loss, 2 the gradient norm, 3 both
 }
 """Columns of ``Steps.columns`` and their little-endian types; all have ``count`` values."""
 
@@ -61,7 +61,7 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
-    """Training steps that a log or the probe told of."""
+    """Training steps that a log or the probe reports."""
 
     told_by: str = ""  # megatron torchtitan verl jsonl plain probe
     count: int = 0

@@ -1,4 +1,4 @@
-"""What a kernel's log and a job's log tell."""
+"""Events in a kernel log and in a job's log."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     last_enqueued: int | None = None
     last_completed: int | None = None
     peer: str | None = None  # "10.0.0.7:4242"
-    first: bool | None = None  # the launcher says: this one failed first
+    first: bool | None = None  # by the launcher: this one failed first

@@ -35,7 +35,7 @@ STATES: tuple[str, ...] = ("scheduled", "started", "completed")
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A process group as one rank's dump describes it. ``members`` None: the dump does not say (gloo)."""
+    """A process group as one rank's dump describes it. ``members`` None: the dump does not list them (gloo)."""
 
     name: str
     description: str = ""

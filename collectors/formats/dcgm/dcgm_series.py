@@ -1,7 +1,7 @@
-"""What dcgm-exporter says, as tables: by node, gauges and counters apart, devices by metrics. From a file or a scrape.
+"""dcgm-exporter's series as tables: by node, gauges and counters apart, devices by metrics. From a file or a scrape.
 
-Metrics keep the exporter's names (DCGM_FI_DEV_GPU_UTIL), for those say their unit. ``DCGM_FI_DEV_XID_ERRORS`` is the code
-of the last Xid, and stays for ever: a value like the others, and no event.
+Metrics keep the exporter's names (DCGM_FI_DEV_GPU_UTIL), which state the unit. ``DCGM_FI_DEV_XID_ERRORS`` is the code
+of the last Xid and stays: a value like the others, and no event.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def _owner(labels: Mapping[str, str]) -> tuple[str | None, str]:
 
 
 def _metric(name: str, labels: Mapping[str, str]) -> str:
-    told = [
+    given = [
         f'{label}="{labels[label]}"' for label in DISTINGUISHING if label in labels and name.startswith("DCGM_EXP_")
     ]
-    return (f"{name}{{{','.join(told)}}}" if told else name)[:NAME_CHARACTERS]
+    return (f"{name}{{{','.join(given)}}}" if given else name)[:NAME_CHARACTERS]
 
 
 def _names_a_gpu(labels: Mapping[str, str]) -> bool:
@@ -114,7 +114,7 @@ def _names_a_gpu(labels: Mapping[str, str]) -> bool:
 
 
 def _described(node: str | None, device: str, labels: Mapping[str, str]) -> Device:
-    """Say what the labels tell of a GPU: which number it has, where it sits, what it is."""
+    """Return a GPU as the labels describe it: number, PCI address, model."""
     index = labels.get("gpu", "")
     driver = labels.get("DCGM_FI_DRIVER_VERSION")
     return Device(

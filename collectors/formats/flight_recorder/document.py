@@ -99,7 +99,7 @@ Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
 
 
 def whole(input: Input) -> bytes | Unread:
-    """Return all of a dump's bytes, or say that they are more than a dump is read for."""
+    """Return all of a dump's bytes, or an ``Unread`` where they are more than a dump may have."""
     data = input.stream.read(DUMP_BYTES + 1)
     if len(data) > DUMP_BYTES:
         return unread(input, f"a dump is read up to {DUMP_BYTES:,} bytes: dump fewer entries", "limit")
@@ -202,7 +202,7 @@ def _flag(value: object) -> bool:
 
 
 def _p2p(values: Values, operations: Values) -> array[int]:
-    """Return which entries are sends and receives; the oldest versions do not say, but for the operation's name."""
+    """Return which entries are sends and receives; in the oldest versions only the operation's name shows it."""
     if None not in values:
         return _flags(values)
     pairs = zip(values, operations, strict=True)

@@ -15,7 +15,7 @@ Entry = dict[str, Any]
 LONGEST_TEXT = 4096  # of a name, a type or a size list: longer ones are cut
 MOST_GROUPS = 100_000
 MOST_MEMBERS = 4_000_000
-GROUPS_ASKED = 32  # the smallest of a rank's groups say whose dump it is
+GROUPS_ASKED = 32  # the smallest of a rank's groups show the dump's rank
 RANKS_REMEMBERED_BYTES = 64 << 20
 P2P = re.compile(r"(?:^|:)(?:send|recv) (\d{1,7})(?:->|<-)\d")
 
@@ -99,7 +99,7 @@ def groups_of(document: dict[Any, Any], entries: list[Entry], group_column: arra
 
 
 def rank_of(input: Input, groups: tuple[Group, ...], entries: list[Entry]) -> int | None:
-    """Return whose dump it is: what its name says, if its groups agree; else what its content says.
+    """Return the dump's rank: the one in its name, if its groups agree; else the one that its content shows.
 
     A rank's pg_config lists the groups it belongs to, and a send or receive names it by its place in its group. PyTorch
     ends every dump's name in the rank, whatever prefix the user chose; such a number counts only if all groups hold it.
@@ -107,9 +107,9 @@ def rank_of(input: Input, groups: tuple[Group, ...], entries: list[Entry]) -> in
     smallest = sorted((group.members for group in groups if group.members), key=len)[:GROUPS_ASKED]
     if input.rank is not None and (not smallest or any(_holds(members, input.rank) for members in smallest)):
         return input.rank
-    told = _told_by_sends(groups, entries)
-    if len(told) == 1:
-        return told.pop()
+    senders = _ranks_of_sends(groups, entries)
+    if len(senders) == 1:
+        return senders.pop()
     last = input.trailing_number
     if input.rank is None and last is not None and smallest and all(_holds(members, last) for members in smallest):
         return last
@@ -121,15 +121,15 @@ def _holds(members: Members, rank: int) -> bool:
     return rank in memoryview(members.data).cast("i")
 
 
-def _told_by_sends(groups: tuple[Group, ...], entries: list[Entry]) -> set[int]:
+def _ranks_of_sends(groups: tuple[Group, ...], entries: list[Entry]) -> set[int]:
     ranks_of = {group.name: group.members.ranks() for group in groups if group.members}
-    told = set()
+    ranks_found = set()
     for entry in entries:
         found = P2P.search(text_of(entry.get("profiling_name")))
         ranks = ranks_of.get(text_of(process_group(entry.get("process_group"))[0]), ()) if found else ()
         if found and int(found[1]) < len(ranks):
-            told.add(ranks[int(found[1])])
-    return told
+            ranks_found.add(ranks[int(found[1])])
+    return ranks_found
 
 
 def little_endian(column: array[int]) -> bytes:

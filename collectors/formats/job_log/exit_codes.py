@@ -34,7 +34,7 @@ _STATES = {
 
 
 def sniff(head: bytes, source: str) -> int:
-    """Claim sacct's heading surely, a list by its first lines, a JSON object only under a name that says what it is."""
+    """Claim sacct's heading surely, a list by its first lines, a JSON object only under a fitting name."""
     text = head[:8192].decode(errors="replace")
     if _SACCT.search(text):
         return 85
@@ -49,7 +49,7 @@ def sniff(head: bytes, source: str) -> int:
     "exit_codes", made_by="sacct, or a job script's list of exit codes", gives="how each process ended", sniff=sniff
 )
 def read(input: Input) -> Iterator[Record]:
-    """Yield an exit for each process that did not end well; a zero says nothing."""
+    """Yield an exit for each process that did not end well; a zero is no event."""
     if input.head.lstrip().startswith(b"{"):
         found = _object(input)
     elif _SACCT.search(input.head.decode(errors="replace")):
@@ -95,7 +95,7 @@ def _accounting(input: Input) -> Iterator[LogEvent]:
         if (name := _STATES.get(row.get("State", "").split(" ")[0].rstrip("+"))) is None:
             continue
         if "." in row.get("JobID", row.get("JobIDRaw", "")) and name in {"cancelled", "preempted", "time_limit"}:
-            continue  # a step says again what its job says, or was ended by its own launcher
+            continue  # a step repeats its job's state, or was ended by its own launcher
         code, _, signal = row.get("ExitCode", "").partition(":")
         fields = {"exit_code": int(code)} if code.isdigit() and int(code) else {}
         if signal.isdigit() and 0 < int(signal) < 65:

@@ -1,4 +1,4 @@
-"""A line of a job's log says whose it is in its prefix, and often when: launchers write the one, loggers the other.
+"""The prefix of a log line names its process, and often the time: launchers write the one, loggers the other.
 
 ``[rank7]:`` is torch's own and carries the global rank. ``[default7]:`` is torchrun's ``--tee`` and carries only the local
 rank; ``[trainer0|7]:`` is its documented template with both. ``12: `` is ``srun -l`` and carries a task number, which is
@@ -60,8 +60,8 @@ class Line:
     @property
     def at(self) -> float | None:
         """When the line was written; worked out only when asked, because most lines never are."""
-        told = instant(self.stamp) if self.stamp else None
-        return told if told is not None else written_at(self.text, self.seen_at)
+        stamped = instant(self.stamp) if self.stamp else None
+        return stamped if stamped is not None else written_at(self.text, self.seen_at)
 
 
 def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | None = None) -> Line:
@@ -89,7 +89,7 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
 
 
 def _prefix(text: str) -> re.Match[str] | None:
-    """The launcher's prefix at the start of the text; its first character tells which it can be."""
+    """The launcher's prefix at the start of the text; its first character decides which it can be."""
     first = text[:1]
     if first == "[":
         return next((match for pattern in _BRACKETED if (match := pattern.match(text))), None)
@@ -111,7 +111,7 @@ def written_at(text: str, seen_at: float | None) -> float | None:
 
 
 def instant(text: str) -> float | None:
-    """The first full date and time in the text; local times are read as UTC, because no log says which zone it meant."""
+    """The first full date and time in the text; local times are read as UTC, because no log names its zone."""
     if found := _ISO.search(text):
         year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
         fraction = float(f"0.{found[7]}") if found[7] else 0.0

@@ -155,12 +155,12 @@ class JobLog:
             self.open.discard(line.stream)
 
     def _read(self, line: Line, stream: _Stream) -> None:
-        told = stream.launcher.feed(line)
-        if told is not None:
-            if stream.assembler.busy and told:
+        found = stream.launcher.feed(line)
+        if found is not None:
+            if stream.assembler.busy and found:
                 stream.assembler.close()
             self._finished(line.stream, stream)
-            self._add(line.stream, told)
+            self._add(line.stream, found)
             return
         if found := re.match(r"-- Process (\d{1,6}) terminated with the following", line.text):
             stream.spawned = int(found[1])
@@ -224,7 +224,7 @@ class JobLog:
         if rank is None and found.event not in launchers and found.pid is None:
             rank = self.input.rank
         if rank is None and found.local_rank is not None and self.input.node is None:
-            rank = found.local_rank  # nothing in this file speaks of a second node
+            rank = found.local_rank  # nothing in this file names a second node
         return msgspec.structs.replace(
             found,
             source=f"{self.input.source}:{found.source}",

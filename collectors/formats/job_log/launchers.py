@@ -1,7 +1,7 @@
-"""What a launcher says of its processes' ends: torchrun, srun and slurmstepd, mpirun, DeepSpeed, Ray, the shell, Kubernetes.
+"""A launcher's lines about the ends of its processes: torchrun, srun and slurmstepd, mpirun, DeepSpeed, Ray, the shell, Kubernetes.
 
 A launcher sees exits, not reasons; and when one process fails it ends the others itself. Those lines are kept under their
-own names (``closing_signal``, ``step_cancelled``), so that nobody takes them for failures.
+own names (``closing_signal``, ``step_cancelled``), so that they do not count as failures.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tasks_of(text: str) -> list[int]:
 
 
 def event(line: Line, name: str, **fields: Any) -> LogEvent:
-    """One event of this line; what its prefix says fills what the fields leave open."""
+    """One event of this line; its prefix fills what the fields leave open."""
     fields.setdefault("rank", line.rank)
     fields.setdefault("node", line.node)
     fields.setdefault("pid", line.pid)
@@ -84,7 +84,7 @@ def _cancelled(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
     words = {"PREEMPTION": "preempted", "TIME LIMIT": "time_limit", "NODE FAILURE": "node_failure"}
     name = next((name for word, name in words.items() if word in reason), None)
     node = _host(found[2]) if name == "node_failure" else None
-    # A cancelled step is srun's own clean-up after a task's failure; a cancelled job is somebody's decision.
+    # A cancelled step is srun's own clean-up after a task's failure; a cancelled job is a person's decision.
     yield event(line, name or ("step_cancelled" if found[1] == "STEP" else "cancelled"), node=node)
 
 
@@ -252,5 +252,5 @@ class Launcher:
         if not ends:
             return None
         fields = fate(int(ends[1])) if ends[1] else {"signal": int(ends[2])}
-        told, self._mpi = {**self._mpi, **fields}, {}
-        return [event(line, "exit", first=True, **told)]
+        found, self._mpi = {**self._mpi, **fields}, {}
+        return [event(line, "exit", first=True, **found)]

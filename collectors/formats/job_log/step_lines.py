@@ -93,7 +93,7 @@ def _number(text: str) -> float:
 
 
 def _step(layout: str, number: str | int, values: Mapping[str, float], *, skipped: bool = False) -> Step:
-    """Build a step; ``nan`` tells a loss or norm that the line gives as NaN from one that it does not give."""
+    """Build a step; ``nan`` marks a loss or norm that the line gives as NaN; one that it does not give is NaN too."""
     nan = sum(bit for name, bit in (("loss", 1), ("gradient_norm", 2)) if math.isnan(values.get(name, 0.0)))
     return Step(
         layout,
@@ -235,7 +235,7 @@ def _json(text: str) -> Step | None:
     given = {**inner, **given} if isinstance(inner, dict) else given
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
     if not values:
-        return None  # it mentions a step but tells nothing of it
+        return None  # it mentions a step and reports nothing of it
     step = _step("jsonl", number, values, skipped=given.get("skipped") is True)
     rank = given.get("rank")
     step.at = _instant(given)

@@ -37,7 +37,7 @@ _ENDS_MESSAGE = re.compile(r"\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d
 
 @dataclass(slots=True)
 class Traceback:
-    """One exception as it was printed. ``then`` names what followed it in the chain; ``link`` says how, "" for no chain."""
+    """One exception as it was printed. ``then`` names what followed it in the chain; ``link``: how, "" for no chain."""
 
     line: int
     at: float | None = None
@@ -49,7 +49,7 @@ class Traceback:
 
 
 class Assembler:
-    """The traceback that one stream is printing: feed it lines, it says when one is whole.
+    """The traceback that one stream is printing: takes lines, and keeps the whole ones in ``finished``.
 
     States: idle → frames (after the header) → message (after the exception's line) → gap (after a blank line, a chain may
     go on) → idle, with the traceback in ``finished``.

@@ -1,4 +1,4 @@
-"""What one line of kernel text says: an Xid, a lost GPU, a PCIe or link error, a stuck or killed process, a failing disk.
+"""The event in one line of kernel text: an Xid, a lost GPU, a PCIe or link error, a stuck or killed process, a failing disk.
 
 ``event(text)`` returns the fields of a ``KernelEvent`` or None. It knows neither the line's time nor its neighbours.
 Forms were taken from driver and kernel sources and from logs in the open; where they differ by version all are read.

@@ -28,7 +28,7 @@ _GPU_NAMED = re.compile(
 _LOST_PIECE = re.compile(r"NVRM:\s+(?:GPU has )?fallen off the bus\b")
 _TRACE = re.compile(r"^\s*(?:\? )?([A-Za-z_][\w.]{0,100})\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(\w{1,40})\])?")
 _TRACE_HEAD = re.compile(r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted")
-_WAITS_FOR = (  # what a blocked task's stack says it waits for: file systems served by other machines, the driver, a disk
+_WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems served by other machines, the driver, a disk
     ("nfs", re.compile(r"nfs|rpc_wait|xprt_")),
     ("lustre", re.compile(r"lustre|ptlrpc|ll_file|osc_|cl_sync|ldlm_")),
     ("ceph", re.compile(r"ceph")),
@@ -45,7 +45,7 @@ _KERNEL_WORDS = re.compile(
     r"Linux version|Command line:|NVRM|nvidia|pci |pcieport|Call Trace|systemd\[|usb |nvme|audit:|IPv6:|ACPI|BIOS|mlx5|EXT4|XFS|"
     r"clocksource|CPU\d*:|CPU: |Tainted|eth\d|random:|x86/|smpboot|docker0|veth|INFO: task|segfault|Memory:|cgroup|nfs:"
 )
-_BARE = ("NVRM: ", "nvidia-nvswitch")  # driver lines that somebody pasted without their prefix
+_BARE = ("NVRM: ", "nvidia-nvswitch")  # driver lines pasted without their prefix
 _JOURNAL = re.compile(rb'^\x1e?\{.{0,4096}"(?:__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_TRANSPORT)"', re.DOTALL)
 
 
@@ -210,7 +210,7 @@ def _notable(line: str) -> bool:
 
 
 def _trusted(line: kernel_times.Line, fields: kernel_lines.Fields) -> bool:
-    """Only the kernel speaks for the hardware: any user may write "NVRM: Xid" to syslog under another tag."""
+    """Only the kernel's own lines are evidence: any user may write "NVRM: Xid" to syslog under another tag."""
     if line.tag == kernel_times.KERNEL:
         return True
     return line.tag in CARRIER_TAGS and fields["event"] in ("link_down", "link_up")

@@ -1,7 +1,7 @@
 """Where a kernel log's line came from and when: the prefixes of kmsg, dmesg, journald and syslog, taken off the text.
 
 One line is split at a time and knows no other line. Instants are UTC seconds. A stamp without a zone (``dmesg -T``,
-syslog) is read as UTC, since the log does not say which zone the machine used; a stamp without a year is returned as
+syslog) is read as UTC, since the log does not name the machine's zone; a stamp without a year is returned as
 ``yearless_at`` and dated by the caller, who may know when the file was written.
 """
 

@@ -1,6 +1,6 @@
 """NCCL Inspector's Prometheus text, which a node's exporter collects from files: means by communicator, operation and size.
 
-Metrics keep the plugin's names, for those say their unit (nccl_bus_bandwidth_gbs). A device is one series of labels.
+Metrics keep the plugin's names, which state the unit (nccl_bus_bandwidth_gbs). A device is one series of labels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PREFIXES = ("nccl_bus_bandwidth_", "nccl_algorithm_bandwidth_", "nccl_collective
 MOST_SERIES = 100_000  # of one text
 LINE_CHARACTERS = 8192
 NAME_CHARACTERS = 300
-# What tells one series of a node from another, in the order that a person reads; older names of a label beside the newer.
+# The labels that distinguish the series of a node, in reading order; older names beside the newer.
 _DISTINGUISHING = (
     ("gpu", "gpu_device_id"), ("comm_name", "comm_id"), ("rank",), ("collective", "p2p_operation"), ("message_size",),
     ("algo_proto",), ("nranks", "n_ranks"),
@@ -63,5 +63,5 @@ def gather(lines: Iterable[str], cells_most: int = CELLS_LIMIT) -> Series:
 
 
 def _device(labels: Mapping[str, str]) -> str:
-    told = (next((labels[name] for name in names if labels.get(name)), "") for names in _DISTINGUISHING)
-    return "/".join(filter(None, told))[:NAME_CHARACTERS]
+    given = (next((labels[name] for name in names if labels.get(name)), "") for names in _DISTINGUISHING)
+    return "/".join(filter(None, given))[:NAME_CHARACTERS]

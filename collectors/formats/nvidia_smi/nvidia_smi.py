@@ -59,7 +59,7 @@ def read(input: Input) -> Iterator[Record]:
 
 
 def _stamp(log: SmiLog) -> float | None:
-    """Return the log's own time as if it were UTC; it says no zone."""
+    """Return the log's own time as if it were UTC; it has no zone."""
     try:
         return float(calendar.timegm(time.strptime(log.head.get("timestamp", ""), "%a %b %d %H:%M:%S %Y")))
     except (ValueError, OverflowError):
@@ -75,7 +75,7 @@ def _at(log: SmiLog, input: Input) -> float | None:
 
 
 def _records(log: SmiLog, input: Input, at: float | None) -> Iterator[Record]:
-    # The tool numbers GPUs as it lists them; a log of some of them does not say which.
+    # The tool numbers GPUs as it lists them; a log of some of them does not number them.
     whole = number(log.head.get("attached_gpus")) == len(log.gpus)
     gauges, counters, processes = Table(None), Table(None, "<i8"), Table(None, "<i8")
     for index, gpu in enumerate(log.gpus):

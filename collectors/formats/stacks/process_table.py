@@ -94,7 +94,7 @@ def _sniff(head: bytes, source: str) -> int:
     sniff=_sniff,
 )
 def read(input: Input) -> Iterator[Record]:
-    """Yield one process state per row worth keeping, and say what was left out."""
+    """Yield one process state per row worth keeping, and how many were left out."""
     layout: Layout | None = None
     left_out = misfits = telling = others = 0
     only: ProcessState | None = None
@@ -118,7 +118,7 @@ def read(input: Input) -> Iterator[Record]:
         else:
             yield process
     if only is not None:
-        # The file's name says whose it is only where the file is about one process: `ps -p PID > ps_rank_3`.
+        # The file's name gives the owner only where the file is about one process: `ps -p PID > ps_rank_3`.
         alone = telling == 1 and only.rank is None
         yield msgspec.structs.replace(only, rank=input.rank) if alone else only
     if left_out:

@@ -66,6 +66,6 @@ def _begin(input: Input, number: int, pid: int | None, command: str) -> StackBui
 def _thread(identity: str, state: str, name: str | None) -> ThreadBuilder:
     # A hexadecimal identity is pthread's, not the kernel's.
     os_thread_id = None if identity.startswith("0x") else int(identity[:18])
-    # An idle thread that holds the lock is printed as idle too, so that `idle` says nothing of the lock.
+    # An idle thread that holds the lock is printed as idle too, so `idle` does not show who holds the lock.
     owns_gil = "gil" in state if "active" in state else None
     return ThreadBuilder(name, os_thread_id, active="active" in state, owns_gil=owns_gil)
