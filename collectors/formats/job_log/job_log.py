@@ -155,12 +155,12 @@ class JobLog:
             self.open.discard(line.stream)
 
     def _read(self, line: Line, stream: _Stream) -> None:
-        found = stream.launcher.feed(line)
-        if found is not None:
-            if stream.assembler.busy and found:
+        of_launcher = stream.launcher.feed(line)
+        if of_launcher is not None:
+            if stream.assembler.busy and of_launcher:
                 stream.assembler.close()
             self._finished(line.stream, stream)
-            self._add(line.stream, found)
+            self._add(line.stream, of_launcher)
             return
         if found := re.match(r"-- Process (\d{1,6}) terminated with the following", line.text):
             stream.spawned = int(found[1])

@@ -1,4 +1,4 @@
-"""A launcher's lines about the ends of its processes: torchrun, srun and slurmstepd, mpirun, DeepSpeed, Ray, the shell, Kubernetes.
+"""A launcher's lines about its processes' ends: torchrun, srun, slurmstepd, mpirun, DeepSpeed, Ray, the shell, Kubernetes.
 
 A launcher sees exits, not reasons; and when one process fails it ends the others itself. Those lines are kept under their
 own names (``closing_signal``, ``step_cancelled``), so that they do not count as failures.
@@ -252,5 +252,5 @@ class Launcher:
         if not ends:
             return None
         fields = fate(int(ends[1])) if ends[1] else {"signal": int(ends[2])}
-        found, self._mpi = {**self._mpi, **fields}, {}
-        return [event(line, "exit", first=True, **found)]
+        ended, self._mpi = {**self._mpi, **fields}, {}
+        return [event(line, "exit", first=True, **ended)]
