@@ -23,7 +23,7 @@ from service.api.problems import Problem
 from service.clock import now
 from service.store.database import Database
 from service.store.models import Answer as Row
-from service.store.words import clean
+from service.store.schema import clean
 
 KEPT_SECONDS = 3_600.0
 DOING_SECONDS = 60.0  # that a request may take; a key that is taken for longer is that of a process that has died

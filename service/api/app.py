@@ -35,9 +35,9 @@ from service.store.appender import Appender
 from service.store.commands import Commands
 from service.store.database import Database
 from service.store.follower import Follower
+from service.store.incident_retention import IncidentRetention
 from service.store.log import Log
 from service.store.retention import Retention
-from service.store.shelf import Shelf
 from service.store.tokens import Tokens
 from service.store.upkeep import Upkeep
 from service.store.window.compaction import Compaction
@@ -87,7 +87,7 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
     appender = Appender(log, settings, follower.wake)
     chores = {
         "tokens": keys.write_used, "commands": board.expire, "retention": Retention(database, settings).sweep,
-        "incidents": Shelf(database, settings.incident_days).sweep,
+        "incidents": IncidentRetention(database, settings.incident_days).sweep,
     }  # fmt: skip
     for thread in (follower, appender, Upkeep(chores)):
         thread.start()

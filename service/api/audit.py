@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.database import Database
 
 EVERY_SECONDS = 60.0
@@ -54,7 +54,7 @@ class Audit:
     def _write(self, at: float, kind: str, actor: str, subject: str, details: dict[str, Any]) -> None:
         try:
             with self._database.transaction() as session:
-                events.record(session, at, kind, actor, subject, details)
+                audit_log.record(session, at, kind, actor, subject, details)
         except SQLAlchemyError as error:  # the refusal stands, whether or not it can be written down
             structlog.get_logger().error("refusal_not_written", kind=kind, error=type(error).__name__)
 

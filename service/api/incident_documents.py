@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, defer
 from analyzers.model.doc import doc
 from service.api.pages import from_row
 from service.api.problems import not_found
-from service.store.models import Downtime, Feedback, Happening, Incident, Verdict
+from service.store.models import Downtime, Feedback, Incident, TimelineEntry, Verdict
 
 MOST_VERSIONS = 100  # of a verdict, and as much feedback, in an incident's own document
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -109,7 +109,7 @@ class DowntimeDocument(msgspec.Struct, frozen=True, kw_only=True):
     steps_lost: Annotated[int | None, doc("Steps that are done again from the checkpoint; null: unknown.")]
 
 
-class HappeningDocument(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineEntryDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a timeline, and one event of the stream."""
 
     sequence: Annotated[int, doc("Its place in the stream.")]
@@ -202,9 +202,9 @@ def downtime_document(row: Downtime) -> DowntimeDocument:
     return from_row(row, DowntimeDocument)
 
 
-def happening_document(row: Happening) -> HappeningDocument:
+def timeline_entry_document(row: TimelineEntry) -> TimelineEntryDocument:
     """Return one line of the timeline."""
-    return from_row(row, HappeningDocument)
+    return from_row(row, TimelineEntryDocument)
 
 
 def known(type: type[Known], values: dict[str, Any]) -> Known:

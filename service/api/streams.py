@@ -20,11 +20,11 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.incident_documents import happening_document
+from service.api.incident_documents import timeline_entry_document
 from service.api.problems import Problem
 from service.api.routing import Handler, Route
 from service.store.database import Database
-from service.store.models import Happening
+from service.store.models import TimelineEntry
 
 LOOK_SECONDS = 0.5
 CHECK_SECONDS = 10.0  # between two checks whether a client's token is still valid
@@ -102,13 +102,13 @@ class Streams:
     def newest(self) -> int:
         """Return the place of the newest entry."""
         with self._database.session() as session:
-            return session.scalar(select(func.max(Happening.sequence))) or 0
+            return session.scalar(select(func.max(TimelineEntry.sequence))) or 0
 
-    def read(self, place: int, where: Sequence[ColumnElement[bool]]) -> tuple[int, Sequence[Happening]]:
+    def read(self, place: int, where: Sequence[ColumnElement[bool]]) -> tuple[int, Sequence[TimelineEntry]]:
         """Return the first matching entries after a place, and the place up to which there are no others."""
-        found = select(Happening).where(Happening.sequence > place, *where).order_by(Happening.sequence)
+        found = select(TimelineEntry).where(TimelineEntry.sequence > place, *where).order_by(TimelineEntry.sequence)
         with self._database.session() as session:
-            newest = session.scalar(select(func.max(Happening.sequence))) or 0
+            newest = session.scalar(select(func.max(TimelineEntry.sequence))) or 0
             rows = session.scalars(found.limit(ROWS_AT_ONCE)).all()
         return (rows[-1].sequence if len(rows) == ROWS_AT_ONCE else max(newest, place)), rows
 
@@ -144,7 +144,7 @@ async def _events(streams: Streams, asked: Subscription) -> AsyncIterator[Server
             checked_at = monotonic()
         place, rows = await asyncio.to_thread(streams.read, place, asked.where)
         for row in rows:
-            data = msgspec.json.encode(happening_document(row)).decode()
+            data = msgspec.json.encode(timeline_entry_document(row)).decode()
             yield ServerSentEvent(raw_data=data, event=row.kind, id=str(row.sequence))
         if len(rows) == ROWS_AT_ONCE:
             continue

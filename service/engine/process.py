@@ -23,8 +23,7 @@ from service.engine.numbers import Numbers
 from service.remediation.policy_file import PolicyFile
 from service.remediation.proposer import Proposer, ProposerCounts
 from service.settings import Settings
-from service.store.database import Database
-from service.store.failures import PASSING
+from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.leases import Lease, LeaseLost
 
 LEASE = "engine"
@@ -64,7 +63,7 @@ class EngineLoop:
                         self._stand_by(STANDBY_SECONDS)
                 except (LeaseLost, ClockWentBack) as error:
                     _log.warning("engine_lost reason=%s", error)
-                except PASSING as error:
+                except TRANSIENT_ERRORS as error:
                     _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
                     self._stand_by(RETRY_SECONDS)
         finally:
@@ -93,7 +92,7 @@ class EngineLoop:
         try:
             more = driver.turn()
             proposer.turn(driver.state, now())
-        except PASSING as error:  # the driver keeps its decisions and writes them when the database is back
+        except TRANSIENT_ERRORS as error:  # the driver keeps its decisions and writes them when the database is back
             _log.warning("engine_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
             self._stand_by(RETRY_SECONDS)
             return

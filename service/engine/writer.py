@@ -18,10 +18,10 @@ from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import Alarm, Ask, Close, EngineInstruction, Judge, Merge, Open, Publish
 from analyzers.model.incident import Incident
 from service.engine.downtimes import write_downtime
-from service.store import commands, happenings, incidents
-from service.store.failures import PASSING
+from service.store import commands, incidents, timeline
+from service.store.database import TRANSIENT_ERRORS
 from service.store.models import Alarm as AlarmRow
-from service.store.words import clean
+from service.store.schema import clean
 
 _log = logging.getLogger(__name__)
 
@@ -67,13 +67,13 @@ class Writer:
         for downtime in downtimes:
             self._tried(partial(write_downtime, self._session, downtime), "Downtime")
         for entry in self._happened:
-            self._tried(partial(happenings.add, self._session, *entry), "Happening")
+            self._tried(partial(timeline.add, self._session, *entry), "TimelineEntry")
 
     def _tried(self, write: Callable[[], None], what: str) -> bool:
         try:
             with self._session.begin_nested():
                 write()
-        except PASSING:
+        except TRANSIENT_ERRORS:
             raise
         except Exception:  # noqa: BLE001 - one row that the database refuses must not stop the engine
             _log.exception("decision_not_written kind=%s", what)

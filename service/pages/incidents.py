@@ -20,7 +20,7 @@ from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Visitor
 from service.reports import history, html
-from service.store.models import Happening
+from service.store.models import TimelineEntry
 from service.store.models import Verdict as VerdictRow
 
 MOST_HAPPENINGS = 500
@@ -66,9 +66,14 @@ def _verdict(session: Session, id: str, version: int) -> Verdict:
     return msgspec.json.decode(row.document, type=Verdict)
 
 
-def _timeline(session: Session, id: str) -> Sequence[documents.HappeningDocument]:
-    found = select(Happening).where(Happening.incident == id).order_by(Happening.sequence).limit(MOST_HAPPENINGS + 1)
-    return [documents.happening_document(row) for row in session.scalars(found)]
+def _timeline(session: Session, id: str) -> Sequence[documents.TimelineEntryDocument]:
+    found = (
+        select(TimelineEntry)
+        .where(TimelineEntry.incident == id)
+        .order_by(TimelineEntry.sequence)
+        .limit(MOST_HAPPENINGS + 1)
+    )
+    return [documents.timeline_entry_document(row) for row in session.scalars(found)]
 
 
 def _instants(downtime: documents.DowntimeDocument | None) -> list[tuple[str, float | None]]:

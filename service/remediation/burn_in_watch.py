@@ -17,7 +17,7 @@ from analyzers.remediation.burn_in import NodeTrouble, observe
 from analyzers.remediation.node_history import NodeEvent, update_record
 from service.remediation import node_records
 from service.remediation.fleet_facts import PLACED_AFTER_SECONDS
-from service.store import events
+from service.store import audit_log
 from service.store.database import Database
 from service.store.leases import Lease
 from service.store.models import Incident, Placement, UnfitNode
@@ -47,7 +47,7 @@ def watch_nodes(database: Database, lease: Lease, state: EngineState, weights: W
             if seen.audit or seen.record != record:
                 node_records.write_record(session, seen.record, now, decided=bool(seen.audit))
             if seen.audit:
-                events.record(session, now, seen.audit, ENGINE, node, {"why": seen.why})
+                audit_log.record(session, now, seen.audit, ENGINE, node, {"why": seen.why})
 
 
 def _good_steps(state: EngineState, node: str) -> list[float]:
@@ -74,7 +74,7 @@ def _record_return(session: Session, node: str, event: NodeEvent, at: float, wei
     record = node_records.read_record(session, node, to_change=True)
     if record.is_out():  # its return was not reported in the meantime
         node_records.write_record(session, update_record(record, event, at, weights), now)
-        events.record(session, now, "node_returned", ENGINE, node, {"reason": event.note})
+        audit_log.record(session, now, "node_returned", ENGINE, node, {"reason": event.note})
 
 
 def _troubles(session: Session, hours_since: Mapping[str, float], now: float) -> dict[str, list[NodeTrouble]]:

@@ -13,8 +13,8 @@ from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, FleetFacts, 
 from service.remediation import node_records, rows
 from service.store.models import Attempt, Execution, Incident, Job, Node, Placement
 from service.store.models import Remediation as Row
-from service.store.registry import is_newest
-from service.store.sightings import PLACED_SECONDS
+from service.store.observations import PLACED_SECONDS
+from service.store.placements import is_newest
 
 FLEET_SECONDS = 86_400.0  # a node that has not reported for so long is of the fleet no more
 RUNNING_SECONDS = 120.0  # an agent tells of what runs once a minute

@@ -33,7 +33,7 @@ from analyzers.remediation.ladder.job_history import (
 from analyzers.remediation.types import Remediation
 from service.remediation import fleet_facts, rows
 from service.store.models import Attempt as AttemptRow
-from service.store.models import Downtime, Happening, Incident, Job
+from service.store.models import Downtime, Incident, Job, TimelineEntry
 from service.store.models import Remediation as RemediationRow
 from service.store.models import Verdict as VerdictRow
 
@@ -58,7 +58,7 @@ def read_job_history(session: Session, incident: Incident, verdict: Verdict, bou
     )
 
 
-def needs_nothing(closed: Happening) -> bool:
+def needs_nothing(closed: TimelineEntry) -> bool:
     """Whether nothing needs to be done any more: the job went on by itself, or a person has closed the incident."""
     return bool(closed.details.get("recovered")) or "by" in closed.details
 
@@ -153,7 +153,7 @@ def _read(document: bytes) -> Verdict | None:
 def _passed(session: Session, incidents: Sequence[Incident]) -> set[str]:
     """Return those incidents that passed by themselves, or that a person has closed."""
     ids = [row.id for row in incidents if row.closed_at is not None]
-    closed = select(Happening).where(Happening.kind == "closed", Happening.incident.in_(ids))
+    closed = select(TimelineEntry).where(TimelineEntry.kind == "closed", TimelineEntry.incident.in_(ids))
     return {str(one.incident) for one in session.scalars(closed) if needs_nothing(one)}
 
 

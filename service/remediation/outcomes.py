@@ -13,8 +13,8 @@ from analyzers.remediation.node_history import NodeEvent, Trial, record_trial, u
 from analyzers.remediation.types import KEEPS_OUT, Remediation
 from service.remediation import node_records, rows
 from service.store.models import Feedback, ShadowCase
+from service.store.schema import clean
 from service.store.upserts import upsert
-from service.store.words import clean
 
 
 def record_trials(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:

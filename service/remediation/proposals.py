@@ -18,7 +18,7 @@ from service.remediation import fleet_facts, job_history, node_records
 from service.store import incidents
 from service.store.models import Incident, Placement
 from service.store.models import Verdict as VerdictRow
-from service.store.words import clean
+from service.store.schema import clean
 
 LONGEST_WHY = 1_000
 

@@ -28,11 +28,10 @@ from service.remediation.job_history import needs_nothing
 from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
 from service.remediation.verification import observe_outcome
-from service.store import happenings, incidents
-from service.store.database import Database
-from service.store.failures import PASSING
+from service.store import incidents, timeline
+from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.leases import Lease, LeaseLost
-from service.store.models import Cursor, Feedback, Happening, Hold, Incident, Job
+from service.store.models import Cursor, Feedback, Hold, Incident, Job, TimelineEntry
 from service.store.upserts import upsert
 
 READER, CLOCK = "remedies", "remedies_clock"  # cursors: in the timeline, and in time, in seconds
@@ -96,7 +95,7 @@ class Proposer:
             act()
         except LeaseLost:
             raise
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             _log.warning("remedies_wait reason=%s", str(error.__cause__ or error).partition("\n")[0])
         except Exception:  # noqa: BLE001 - verdicts must go on even if remediation fails
             _log.exception("remedies_failed")
@@ -111,11 +110,13 @@ class Proposer:
         with self._database.session() as session:
             place = session.get(Cursor, READER)
             if place is None:
-                after = session.scalar(select(func.max(Happening.sequence))) or 0  # older entries lead to no proposal
-                found: Sequence[Happening] = []
+                after = (
+                    session.scalar(select(func.max(TimelineEntry.sequence))) or 0
+                )  # older entries lead to no proposal
+                found: Sequence[TimelineEntry] = []
             else:
                 after = place.sequence
-                newer = select(Happening).where(Happening.sequence > after).order_by(Happening.sequence)
+                newer = select(TimelineEntry).where(TimelineEntry.sequence > after).order_by(TimelineEntry.sequence)
                 found = session.scalars(newer.limit(self._most)).all()
             events = self._proposals(session, found, now)
             people = _people(session, events)
@@ -143,12 +144,12 @@ class Proposer:
             self._lease.prove(session)
             place = session.get(Cursor, READER)
             after = place.sequence if place is not None else 0
-            broken = session.scalar(select(func.min(Happening.sequence)).where(Happening.sequence > after))
+            broken = session.scalar(select(func.min(TimelineEntry.sequence)).where(TimelineEntry.sequence > after))
             if broken is not None:
                 upsert(session, Cursor, [{"reader": READER, "sequence": broken}])
                 _log.error("happening_left_out sequence=%d", broken)
 
-    def _proposals(self, session: Session, found: Sequence[Happening], now: float) -> list[Proposed]:
+    def _proposals(self, session: Session, found: Sequence[TimelineEntry], now: float) -> list[Proposed]:
         """Return the proposals that verdicts, feedback, ends and findings lead to, for each incident as it is now."""
         asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
         heard = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
@@ -178,7 +179,7 @@ class Proposer:
             return Proposed(incident=incident.id, plan=None, why=why)
         return build_proposal(session, incident, self._costs, self._weights, now)
 
-    def _learn(self, session: Session, found: Iterable[Happening], now: float) -> None:
+    def _learn(self, session: Session, found: Iterable[TimelineEntry], now: float) -> None:
         """Record what shadow mode would have done, the outcome, and what both show about the nodes."""
         for one in found:
             if one.kind == "closed" and one.incident is not None:
@@ -193,7 +194,7 @@ class Proposer:
             elif one.kind.startswith("remediation_"):
                 self._learn_of(session, one, now)
 
-    def _learn_of(self, session: Session, one: Happening, now: float) -> None:
+    def _learn_of(self, session: Session, one: TimelineEntry, now: float) -> None:
         about = rows.read_one(session, str(one.details.get("remediation")))
         if about is None:
             return
@@ -232,7 +233,7 @@ class Proposer:
         """Propose for one incident; after a passing failure it is tried again at the next tick."""
         try:
             self._ripe(state, incident_id, now)
-        except PASSING:
+        except TRANSIENT_ERRORS:
             self._still_ripe.add(incident_id)
             raise
 
@@ -312,7 +313,7 @@ class Proposer:
         return max(found, default=None)
 
 
-def _asks(one: Happening) -> bool:
+def _asks(one: TimelineEntry) -> bool:
     """Whether an entry may lead to a proposal, or end one.
 
     Ends of checks count, and expired remediations: the incident may still be open, and no newer verdict comes for it.
@@ -320,7 +321,7 @@ def _asks(one: Happening) -> bool:
     return one.kind in NEWS or one.kind in ("feedback", "remediation_expired") or _ends_checks(one)
 
 
-def _ends_checks(one: Happening) -> bool:
+def _ends_checks(one: TimelineEntry) -> bool:
     return one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
 
 
@@ -329,8 +330,8 @@ def _people(session: Session, events: Iterable[RemediationEvent]) -> list[tuple[
     found = []
     for one in events:
         if isinstance(one, Proposed) and one.person and (incident := session.get(Incident, one.incident)) is not None:
-            calls = select(Happening).where(Happening.incident == incident.id, Happening.kind == PERSON)
-            newest = session.scalars(calls.order_by(Happening.sequence.desc()).limit(1)).first()
+            calls = select(TimelineEntry).where(TimelineEntry.incident == incident.id, TimelineEntry.kind == PERSON)
+            newest = session.scalars(calls.order_by(TimelineEntry.sequence.desc()).limit(1)).first()
             if newest is None or newest.details.get("why") != one.why:
                 found.append((incident.id, incident.job, one.why))
     return found
@@ -347,7 +348,7 @@ def _lock_incidents(session: Session, people: Iterable[tuple[str, str | None, st
 def _call_people(session: Session, people: Iterable[tuple[str, str | None, str]], now: float) -> None:
     """Write the entries that call a person, at the end of the transaction."""
     for incident, job, why in people:
-        happenings.add(session, now, PERSON, incident, job, {"why": why})
+        timeline.add(session, now, PERSON, incident, job, {"why": why})
 
 
 def _is_past(session: Session, incident: Incident) -> bool:

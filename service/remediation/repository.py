@@ -29,7 +29,7 @@ from analyzers.remediation.policy import is_by_rule
 from analyzers.remediation.step import step
 from analyzers.remediation.types import UNBEGUN, Policy, Remediation, RemediationState
 from service.remediation import fleet_facts, rows
-from service.store import events, happenings
+from service.store import audit_log, timeline
 from service.store.database import Database
 from service.store.models import Incident
 
@@ -172,7 +172,7 @@ def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
     """Write the audit log, and the timeline and stream as the transaction's last thing."""
     for one, _ in told:
         subject = one.remediation or str(one.details.get("hold") or "")
-        events.record(session, now, one.kind, one.by, subject, one.details)
+        audit_log.record(session, now, one.kind, one.by, subject, one.details)
     # Locked before the stream is: whoever adds to it holds the rows of the incidents that it tells of.
     incidents = sorted({about.incident for _, about in told if about is not None})
     there = select(Incident.id).where(Incident.id.in_(incidents)).order_by(Incident.id)
@@ -180,7 +180,7 @@ def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
     for one, about in told:
         details: dict[str, Any] = one.details | {"by": one.by}
         if about is None:
-            happenings.add(session, now, one.kind, None, details.get("job"), details)
+            timeline.add(session, now, one.kind, None, details.get("job"), details)
             continue
         incident = about.incident if about.incident in known else None
-        happenings.add(session, now, one.kind, incident, about.job, details | {"remediation": about.id})
+        timeline.add(session, now, one.kind, incident, about.job, details | {"remediation": about.id})

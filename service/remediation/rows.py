@@ -28,8 +28,8 @@ from service.store.models import Execution as ExecutionRow
 from service.store.models import Hold as HoldRow
 from service.store.models import Remediation as Row
 from service.store.models import ShadowCase, Switch
+from service.store.schema import clean
 from service.store.upserts import upsert
-from service.store.words import clean
 
 FREEZE, BREAKER = "freeze", "breaker"  # rows of the switches
 UNSETTLED_SECONDS = 7 * 86_400.0  # so long nodes of which nobody knows more may be out, and count in the job's minimum

@@ -16,10 +16,10 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.database import Database
 from service.store.models import Command
-from service.store.words import clean
+from service.store.schema import clean
 
 VERBS = ("stacks", "recorders", "read", "rate")
 RESULT_SECONDS = (
@@ -103,7 +103,7 @@ def add(
     session.add_all(commands)
     for command in commands:
         details = {"verb": verb, "arguments": command.arguments, "command": command.id}
-        events.record(session, at, "command_asked", asked_by, command.node, details)
+        audit_log.record(session, at, "command_asked", asked_by, command.node, details)
     return commands
 
 

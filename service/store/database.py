@@ -29,6 +29,9 @@ POOL_CONNECTIONS = 64  # beyond the threads of the API (40), the appender, the f
 PAGE_BYTES = 8_192  # of a new SQLite file: of the usual 4 kB a batch of 3 kB would waste a quarter
 MIGRATION_LOCK = 0x46484D  # "FHM": the number of PostgreSQL's advisory lock
 
+# Errors of the database and of the moment, not of what was written: the caller tries again.
+TRANSIENT_ERRORS = (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.ProgrammingError, exc.TimeoutError)
+
 _SQLITE = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # said aloud, for a build may default to less: then power loss takes what was promised

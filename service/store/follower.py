@@ -19,13 +19,12 @@ from sqlalchemy.orm import Session
 from collectors.records import CommandResult, Record, block
 from collectors.records.record import Damaged
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.commands import Commands
-from service.store.database import Database
-from service.store.failures import PASSING
+from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.log import Log, Stored
 from service.store.models import Cursor
-from service.store.sightings import FORGOTTEN_SECONDS, Sightings
+from service.store.observations import FORGOTTEN_SECONDS, Observations
 from service.store.upserts import upsert
 
 READER = "follower"
@@ -82,7 +81,7 @@ class Follower:
     ) -> None:
         """``window_seconds``: how far back consumers resume."""
         self.counts = Counts()
-        self.sightings = Sightings()
+        self.observations = Observations()
         self.sequence = 0  # up to here everything is derived
         self.resumed = False
         self._database, self._log, self._consumers, self._clock = database, log, consumers, clock
@@ -146,14 +145,14 @@ class Follower:
                         self._closing.wait(TURN_SECONDS)
                 self._forget()
                 self._awake.wait(IDLE_SECONDS)
-            except PASSING as error:
+            except TRANSIENT_ERRORS as error:
                 self._oldest_waiting_at = self._oldest_waiting_at or self._clock()
                 _log.warning("follower_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
                 self._closing.wait(AGAIN_SECONDS)
 
     def _forget(self) -> None:
         if (at := self._clock()) >= self._forgot_at + FORGOTTEN_SECONDS / 10:
-            self.sightings.forget(at - FORGOTTEN_SECONDS)
+            self.observations.forget(at - FORGOTTEN_SECONDS)
             self._forgot_at = at
 
     def _resume(self) -> None:
@@ -164,7 +163,7 @@ class Follower:
         for consumer in self._consumers:
             try:
                 consumer.resume(self._log, self.sequence, at - self._window_seconds, at)
-            except PASSING:
+            except TRANSIENT_ERRORS:
                 raise
             except Exception:  # noqa: BLE001 - what comes is worth more than what was
                 _log.exception("consumer_not_resumed")
@@ -194,11 +193,11 @@ class Follower:
         try:
             with self._database.transaction() as session:
                 self._write(session, read)
-        except PASSING:
-            self.sightings.forget()
+        except TRANSIENT_ERRORS:
+            self.observations.forget()
             raise
         except Exception as error:  # noqa: BLE001 - a batch that was acknowledged must not stop those behind it
-            self.sightings.forget()
+            self.observations.forget()
             if not again:
                 for one in read:
                     self._derive([one], again=True)
@@ -211,22 +210,22 @@ class Follower:
         self._done(read)
 
     def _write(self, session: Session, read: Sequence[_Read]) -> None:
-        self.sightings.load(session, [one.stored.node for one in read])
+        self.observations.load(session, [one.stored.node for one in read])
         for one in read:
             if one.damage is not None:
                 self._skip(session, one.stored, "batch_undecodable", one.damage)
-            self.sightings.note(one.stored, one.records)
+            self.observations.note(one.stored, one.records)
             results = (record for record in one.records if isinstance(record, CommandResult))
             for result in islice(results, MOST_RESULTS):
                 self._commands.finish(
                     session, one.stored.node, result.command, result.outcome, result.text, one.stored.received_at
                 )
-        self.sightings.write(session)
+        self.observations.write(session)
         self._move(session, read[-1].stored.sequence)
 
     def _skip(self, session: Session, stored: Stored, kind: str, reason: str) -> None:
         details = {"sequence": stored.sequence, "batch": stored.batch_id, "bytes": len(stored.block), "reason": reason}
-        events.record(session, self._clock(), kind, f"agent@{stored.node}", stored.node, details)
+        audit_log.record(session, self._clock(), kind, f"agent@{stored.node}", stored.node, details)
 
     def _move(self, session: Session, sequence: int) -> None:
         row = {"reader": READER, "sequence": sequence}
@@ -249,7 +248,7 @@ class Follower:
             for place in range(self._given, len(self._consumers)):
                 try:
                     self._consumers[place].add(one.stored, one.records)
-                except PASSING:
+                except TRANSIENT_ERRORS:
                     raise
                 except Exception:  # noqa: BLE001 - the other consumers, and the batches behind it, come all the same
                     _log.exception("consumer_failed sequence=%d", one.stored.sequence)

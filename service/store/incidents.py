@@ -20,7 +20,7 @@ from collectors.records.record import Damaged
 from service.store.models import Batch, Cursor, Downtime, Feedback, Pin, UnfitNode
 from service.store.models import Incident as Row
 from service.store.models import Verdict as VerdictRow
-from service.store.words import clean
+from service.store.schema import clean
 
 READER = "engine"  # of the log: its row in the table of cursors
 ENGINE = "engine"  # who made a pin, asked for a command

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sqlalchemy import delete, select
 
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.database import Database
 from service.store.models import PageSession, Token
 from service.store.tokens import Bearer
@@ -34,7 +34,7 @@ class PageSessions:
             session.execute(delete(PageSession).where(PageSession.expires_at <= at))
             row = PageSession(hash=_hash(secret), token=bearer.id, made_at=at, expires_at=at + SESSION_SECONDS)
             session.add(row)
-            events.record(session, at, "signed_in", bearer.actor, bearer.id, {"until": row.expires_at})
+            audit_log.record(session, at, "signed_in", bearer.actor, bearer.id, {"until": row.expires_at})
         return secret
 
     def find(self, secret: str) -> Bearer | None:
@@ -54,7 +54,7 @@ class PageSessions:
         """End a session."""
         with self._database.transaction() as session:
             session.execute(delete(PageSession).where(PageSession.hash == _hash(secret)))
-            events.record(session, self._clock(), "signed_out", by)
+            audit_log.record(session, self._clock(), "signed_out", by)
 
 
 def form_key(secret: str) -> str:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.settings import Settings
-from service.store import registry
+from service.store import placements
 from service.store.database import Database
 from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, Job, Node, Pin, Placement
 from service.store.upserts import upsert
@@ -193,7 +193,7 @@ def _kept(session: Session) -> list[_Kept]:
     for pin in session.scalars(select(Pin)):
         nodes: frozenset[str] | None = None
         if pin.job is not None:
-            nodes = frozenset(registry.job_nodes(session, pin.job, pin.since, pin.until))
+            nodes = frozenset(placements.job_nodes(session, pin.job, pin.since, pin.until))
         kept.append(_Kept(pin.since, pin.until, nodes))
     return kept
 

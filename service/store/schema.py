@@ -1,7 +1,8 @@
-"""What every table is made of."""
+"""What every table is made of, and what makes a text fit for a column."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Integer, MetaData
@@ -23,3 +24,13 @@ class Base(DeclarativeBase):
         }
     )
     type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}
+
+
+def clean(text: str, longest: int) -> str:
+    """Return the text without NUL and lone surrogates, which PostgreSQL refuses, and cut to the column's width."""
+    return text[:longest].replace("\x00", "").encode("utf-8", "replace").decode()
+
+
+def clean_details(details: Mapping[str, Any] | None, longest: int) -> dict[str, Any]:
+    """Return details whose texts are clean."""
+    return {key: clean(value, longest) if isinstance(value, str) else value for key, value in (details or {}).items()}

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.database import Database
 from service.store.models import Token
 
@@ -76,7 +76,7 @@ class Tokens:
         with self._database.transaction() as session:
             session.add(token)
             details = {"name": name, "scopes": wanted, "node": node, "expires_at": expires_at}
-            events.record(session, token.made_at, "token_made", by, token.id, details)
+            audit_log.record(session, token.made_at, "token_made", by, token.id, details)
         self._forget()  # somebody may have tried it too early
         return token, secret
 
@@ -111,7 +111,7 @@ class Tokens:
                 .returning(Token.id)
             ).all()
             if ended:
-                events.record(session, at, "token_revoked", by, id)
+                audit_log.record(session, at, "token_revoked", by, id)
         self._forget()
         return bool(ended)
 

@@ -13,9 +13,9 @@ from sqlalchemy import select
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.remediation.messages import Approve, Begin, Complete, Take
 from analyzers.remediation.types import Remediation
-from service.store import happenings, incidents
+from service.store import incidents, timeline
 from service.store.database import Database
-from service.store.models import Attempt, Downtime, Happening, Incident
+from service.store.models import Attempt, Downtime, Incident, TimelineEntry
 from tests.support.incident_rows import AT, JOB, seed
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import declare, let, place
@@ -75,7 +75,7 @@ class Job:
             session.get_one(Attempt, (JOB, self.attempt)).last_seen_at = at
             assert incidents.close(session, self.incident, at, because, recovered=recovered)
             told = {"because": because, "recovered": recovered}
-            happenings.add(session, at, "closed", self.incident, JOB, told)
+            timeline.add(session, at, "closed", self.incident, JOB, told)
 
     def stands(self, seconds: float = 700.0) -> None:
         """Let it stand still for so long."""
@@ -104,7 +104,7 @@ class Job:
     def told(self) -> list[str]:
         """Return why persons were wanted, in order."""
         with self.database.session() as session:
-            asked = select(Happening).where(Happening.kind == "person_wanted").order_by(Happening.sequence)
+            asked = select(TimelineEntry).where(TimelineEntry.kind == "person_wanted").order_by(TimelineEntry.sequence)
             return [str(one.details["why"]) for one in session.scalars(asked)]
 
 

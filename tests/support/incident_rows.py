@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from analyzers.model.verdict import Action, Culprit, Verdict, to_json
-from service.store import happenings
+from service.store import timeline
 from service.store.database import Database
 from service.store.models import Downtime, Incident, UnfitNode
 from service.store.models import Verdict as VerdictRow
@@ -57,11 +57,11 @@ def seed(
             _publish(session, row, number, one, at + 5 * number, {"after": after, "through": through + number})
         if job is not None:
             session.add(Downtime(incident=id, job=job, attempt=1, onset_at=at - 12, detected_at=at, last_step=100))
-        happenings.add(session, at, "opened", id, job, {"kind": kind, "text": SYMPTOM["text"]})
+        timeline.add(session, at, "opened", id, job, {"kind": kind, "text": SYMPTOM["text"]})
         for number, _ in enumerate(verdicts, start=1):
-            happenings.add(session, at + 5 * number, "published", id, job, {"version": number})
+            timeline.add(session, at + 5 * number, "published", id, job, {"version": number})
         if closed_at is not None:
-            happenings.add(session, closed_at, "closed", id, job, {"because": row.closed_because})
+            timeline.add(session, closed_at, "closed", id, job, {"because": row.closed_because})
     return id
 
 

@@ -20,7 +20,7 @@ from analyzers.remediation.types import Policy, Remediation
 from service import packaged_knowledge
 from service.remediation.proposer import Proposer, ProposerCounts
 from service.remediation.repository import RemediationRepository
-from service.store import happenings, incidents
+from service.store import incidents, timeline
 from service.store.database import Database
 from service.store.leases import Lease
 from service.store.models import Feedback, Incident, ShadowCase
@@ -65,7 +65,7 @@ class Care:
     def tell(self, kind: str, **details: Any) -> None:
         """Add a line to the incident's timeline."""
         with self.database.transaction() as session:
-            happenings.add(session, self.now, kind, INCIDENT, JOB, details)
+            timeline.add(session, self.now, kind, INCIDENT, JOB, details)
 
     def publish(self, document: Verdict, incident: str = INCIDENT) -> None:
         """Publish the next version of an incident's verdict."""
@@ -75,14 +75,14 @@ class Care:
             assert incidents.publish(
                 session, Publish(incident=incident, version=version, cut=cut, verdict=document), self.now
             )
-            happenings.add(session, self.now, "published", incident, JOB, {"version": version})
+            timeline.add(session, self.now, "published", incident, JOB, {"version": version})
 
     def close(self, because: str, *, recovered: bool) -> None:
         """Close the incident as the engine does."""
         with self.database.transaction() as session:
             assert incidents.close(session, INCIDENT, self.now, because, recovered=recovered)
             told = {"because": because, "recovered": recovered}
-            happenings.add(session, self.now, "closed", INCIDENT, JOB, told)
+            timeline.add(session, self.now, "closed", INCIDENT, JOB, told)
 
     def say(self, judgement: str) -> None:
         """Let a person judge the newest version of the verdict."""
@@ -93,7 +93,7 @@ class Care:
             )
             session.add(row)
             session.flush()
-            happenings.add(session, self.now, "feedback", INCIDENT, JOB, {"feedback": row.id})
+            timeline.add(session, self.now, "feedback", INCIDENT, JOB, {"feedback": row.id})
 
     def ended(self, id: str) -> Remediation:
         """Return a remediation that may have left the book."""

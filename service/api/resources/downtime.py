@@ -18,8 +18,8 @@ from service.api.resources.jobs import found
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.store.ledger import Span, balance
 from service.store.models import Attempt, Downtime, Incident
+from service.store.training_time import Span, measure
 
 HOUR_SECONDS = 3_600.0
 STILL_SECONDS = 180.0  # an attempt seen so lately still runs: it is seen once a minute, and written within another
@@ -62,7 +62,7 @@ def get_downtime(
         found(session, job)
         rows, following = pages.cut(session.scalars(query).all(), limit, lambda row: (row.onset_at, row.incident))
         attempts, downtimes = _attempts(session, job, at), _downtimes(session, job)
-    whole, hour = (balance(attempts, downtimes, since, at) for since in (0.0, at - HOUR_SECONDS))
+    whole, hour = (measure(attempts, downtimes, since, at) for since in (0.0, at - HOUR_SECONDS))
     return DowntimePage(
         items=tuple(map(downtime_document, rows)), next=following, as_of=at,
         ettr=Ettr(cumulative=whole.ettr, sliding_hour=hour.ettr), wall_seconds=whole.wall_seconds,

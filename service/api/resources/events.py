@@ -11,7 +11,7 @@ from analyzers.model.doc import doc
 from service.api import auth, pages
 from service.api.routing import Router
 from service.api.state import service_of
-from service.store import events
+from service.store import audit_log
 
 router = Router("events")
 
@@ -37,5 +37,5 @@ def list_events(
     """List what was done and refused, the newest first."""
     before = pages.from_cursor(after, int)
     with service_of(request).database.session() as session:
-        found = events.newest(session, limit + 1, before, kind)
+        found = audit_log.newest(session, limit + 1, before, kind)
     return pages.page(found, limit, lambda event: event.sequence, lambda event: pages.from_row(event, EventDocument))

@@ -17,7 +17,7 @@ from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
 from service.store.models import Attempt, Job
-from service.store.registry import SIGHTING_SECONDS, job_nodes
+from service.store.placements import OBSERVED_SECONDS, job_nodes
 
 DEFAULT_SECONDS = 600.0
 
@@ -66,7 +66,7 @@ def _check_span(since: float, until: float, most_hours: float) -> None:
 
 
 def _newest_attempt(session: Session, job: str, since: float, until: float) -> int | None:
-    ran = (Attempt.job == job, Attempt.first_seen_at < until, Attempt.last_seen_at >= since - SIGHTING_SECONDS)
+    ran = (Attempt.job == job, Attempt.first_seen_at < until, Attempt.last_seen_at >= since - OBSERVED_SECONDS)
     return session.scalar(select(func.max(Attempt.number)).where(*ran))
 
 

@@ -19,9 +19,9 @@ from service.api.problems import Problem, documented
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.store import events, happenings, incidents
-from service.store.models import Feedback, Happening, Incident, Verdict
-from service.store.words import clean
+from service.store import audit_log, incidents, timeline
+from service.store.models import Feedback, Incident, TimelineEntry, Verdict
+from service.store.schema import clean
 
 KIND_PATTERN = r"^[a-z_]{1,32}$"
 PROSE_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # as other texts, and of several lines
@@ -154,15 +154,15 @@ def list_findings(request: Request, id: fields.IdPath, version: Version = None) 
 )  # fmt: skip
 def list_timeline(
     request: Request, id: fields.IdPath, limit: pages.Limit = 1_000, after: pages.After = None
-) -> pages.Page[shown.HappeningDocument]:
+) -> pages.Page[shown.TimelineEntryDocument]:
     """List what has happened with an incident, the oldest first."""
-    found = select(Happening).where(Happening.incident == id).order_by(Happening.sequence).limit(limit + 1)
+    found = select(TimelineEntry).where(TimelineEntry.incident == id).order_by(TimelineEntry.sequence).limit(limit + 1)
     if (last := pages.from_cursor(after, int)) is not None:
-        found = found.where(Happening.sequence > last)
+        found = found.where(TimelineEntry.sequence > last)
     with service_of(request).database.session() as session:
         shown.found(session, id)
         rows = session.scalars(found).all()
-        return pages.page(rows, limit, lambda row: row.sequence, shown.happening_document)
+        return pages.page(rows, limit, lambda row: row.sequence, shown.timeline_entry_document)
 
 
 @router.post(
@@ -194,8 +194,8 @@ def give_feedback(
             if asked.judgement == "wrong":
                 incidents.acquit(session, id)
             told = {"judgement": asked.judgement, "verdict_version": version, "feedback": row.id}
-            events.record(session, at, "feedback_given", caller.actor, id, told)
-            happenings.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})
+            audit_log.record(session, at, "feedback_given", caller.actor, id, told)
+            timeline.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})
             return shown.feedback_document(row)
 
     return service_of(request).answers.once(caller.actor, key, (f"{id}/feedback", asked), shown.FeedbackDocument, make)
@@ -221,9 +221,9 @@ def close_incident(
         if row.closed_at is not None:
             raise Problem("conflict", f"incident {id} was closed before: {row.closed_because}")
         incidents.close(session, id, at, f"{caller.actor}: {asked.reason}")
-        events.record(session, at, "incident_closed", caller.actor, id, {"reason": asked.reason})
+        audit_log.record(session, at, "incident_closed", caller.actor, id, {"reason": asked.reason})
         document = shown.document(session, row)
-        happenings.add(session, at, "closed", id, row.job, {"because": row.closed_because, "by": caller.actor})
+        timeline.add(session, at, "closed", id, row.job, {"because": row.closed_because, "by": caller.actor})
         response.headers["ETag"] = tags.etag(row.version)
     return document
 

@@ -18,9 +18,9 @@ from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.models import Attempt, Job, Placement
-from service.store.registry import is_newest
+from service.store.placements import is_newest
 
 MOST_ATTEMPTS = 100
 
@@ -147,7 +147,7 @@ def declare_job(
         row.declared, row.declared_at = declaration.model_dump(exclude_defaults=True), at
         row.version += 1
         details = {"version": row.version, "world_size": declaration.world_size}
-        events.record(session, at, "job_declared", caller.actor, job, details)
+        audit_log.record(session, at, "job_declared", caller.actor, job, details)
         session.flush()
         session.execute(
             update(Attempt)

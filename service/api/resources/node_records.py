@@ -21,7 +21,7 @@ from service.api.steps import DryRun
 from service.clock import now
 from service.remediation import node_records, node_standing
 from service.remediation.node_standing import Standing, State
-from service.store import events
+from service.store import audit_log
 from service.store.models import Node
 
 router = Router("nodes")
@@ -150,7 +150,7 @@ def _returned(
         if not dry_run:
             record = node_records.write_record(session, record, at)
             details = {"reason": asked.reason, "checked": asked.checked}
-            events.record(session, at, "node_returned", caller.actor, node, details)
+            audit_log.record(session, at, "node_returned", caller.actor, node, details)
         return document(node_standing.read_standing(session, record, at, weights), weights)
 
 

@@ -18,7 +18,7 @@ from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
 from service.store import incidents
-from service.store.models import Alarm, Attempt, Happening, Incident, Job, Node
+from service.store.models import Alarm, Attempt, Incident, Job, Node, TimelineEntry
 
 MOST_OPEN = 100
 MOST_CLOSED = 10
@@ -100,7 +100,7 @@ def document(service: Service) -> NowDocument:
         )
         return NowDocument(
             at=at,
-            stream_after=session.scalar(select(func.max(Happening.sequence))) or 0,
+            stream_after=session.scalar(select(func.max(TimelineEntry.sequence))) or 0,
             engine=EngineDocument(standing=standing, lag_batches=lag.batches, lag_seconds=lag.seconds),
             open=session.scalar(select(func.count()).select_from(Incident).where(going_on)) or 0,
             incidents=tuple(shown.summary(*row) for row in open_now),

@@ -16,7 +16,7 @@ from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.store import events
+from service.store import audit_log
 from service.store.incidents import ENGINE
 from service.store.models import Pin
 
@@ -66,7 +66,7 @@ def create_pin(
             session.add(pin)
             session.flush()
             details = {"job": asked.job, "since": asked.since, "until": asked.until, "reason": asked.reason}
-            events.record(session, at, "pin_made", caller.actor, str(pin.id), details)
+            audit_log.record(session, at, "pin_made", caller.actor, str(pin.id), details)
         return pages.from_row(pin, PinDocument)
 
     return service.answers.once(caller.actor, key, ("pins", asked), PinDocument, make)
@@ -95,4 +95,4 @@ def remove_pin(
         if pin is None:
             raise not_found("pin", str(id), "/v1/pins lists them")
         session.delete(pin)
-        events.record(session, now(), "pin_removed", caller.actor, str(id), {"reason": pin.reason})
+        audit_log.record(session, now(), "pin_removed", caller.actor, str(id), {"reason": pin.reason})

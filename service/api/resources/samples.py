@@ -15,7 +15,7 @@ from service.api.resources.jobs import found
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.store.registry import job_nodes
+from service.store.placements import job_nodes
 from service.store.window.assembly import assemble
 from service.store.window.tail import Cube, TooMany
 

@@ -15,7 +15,7 @@ from service.api.problems import documented
 from service.api.routing import Router
 from service.api.state import service_of
 from service.api.streams import StreamRoute, Subscription, events
-from service.store.models import Happening
+from service.store.models import TimelineEntry
 
 LONGEST_SECONDS = 3_600.0
 
@@ -33,7 +33,7 @@ async def _newest(request: Request) -> AsyncIterator[int]:
     "/v1/stream", dependencies=[auth.READ], response_class=EventSourceResponse,
     responses={
         200: {
-            "description": "Server-sent events: `event` is the kind, `id` the place, `data` a HappeningDocument.",
+            "description": "Server-sent events: `event` is the kind, `id` the place, `data` a TimelineEntryDocument.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **documented("too-many-requests"),
@@ -68,7 +68,7 @@ async def stream_happenings(
     asked = after if last_event_id is None else int(last_event_id)
     # A place after the newest is of another database: new entries would be skipped.
     place = newest if asked is None else min(asked, newest)
-    equal = {Happening.job: job, Happening.incident: incident}
+    equal = {TimelineEntry.job: job, TimelineEntry.incident: incident}
     where = [column == value for column, value in equal.items() if value is not None]
     async for event in events(
         streams, Subscription(place, where, wait_seconds, partial(auth.still_may, request, "read"))

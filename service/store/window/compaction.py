@@ -8,22 +8,23 @@ gathered, so that the log waits for none of it, and the place with the last; a c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import msgspec
+import numpy as np
 from sqlalchemy import select
 
 from collectors.records import Record, Samples, block
 from collectors.records.record import Damaged
 from service.store.database import Database
 from service.store.models import Block, Cursor
+from service.store.schema import clean
 from service.store.upserts import upsert
 from service.store.window.grid import check
-from service.store.window.merging import merged
-from service.store.words import clean
 
 PLACE, MINUTE = "compaction", "compaction_minute"  # rows of the cursors: the log's sequence, the last whole minute
 ROWS_AT_ONCE = 64  # of one transaction
@@ -114,7 +115,7 @@ class Compaction:
 
 
 def _row(node: str, minute: int, scope: str, samples: list[Samples]) -> dict[str, Any]:
-    data = block.encode(merged(samples), pack=True)
+    data = block.encode(_merged(samples), pack=True)
     return {"node": node, "minute": minute, "scope": scope, "block": data}
 
 
@@ -130,3 +131,31 @@ def blocks(
         for node, minute, data in session.execute(statement.execution_options(yield_per=BLOCKS_AT_ONCE)):
             with suppress(Damaged):  # of a disk that failed; the log has it too
                 yield node, 60.0 * (minute + 1), block.decode(data)
+
+
+def _merged(samples: Iterable[Samples]) -> list[Samples]:
+    """Join the records that have the same devices and metrics; ticks stay in the order in which they came.
+
+    Those since one boot, and all with or all without monotonic ticks: these are joined as well.
+    """
+    alike: dict[tuple[Any, ...], list[Samples]] = defaultdict(list)
+    for one in samples:
+        monotonic = len(one.monotonic_ticks) == len(one.ticks)
+        alike[one.type, one.devices, one.metrics, one.boot_id, monotonic].append(one)
+    return [_joined(parts) for parts in alike.values()]
+
+
+def _joined(parts: Sequence[Samples]) -> Samples:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    names = len(first.devices), len(first.metrics)  # either may be none: how many ticks there are the values do not say
+    cubes = [np.frombuffer(part.values, part.type).reshape(*names, len(part.ticks) // 8) for part in parts]
+    return msgspec.structs.replace(
+        first,
+        ticks=b"".join(part.ticks for part in parts),
+        monotonic_ticks=b"".join(
+            part.monotonic_ticks for part in parts if len(part.monotonic_ticks) == len(part.ticks)
+        ),
+        values=np.concatenate(cubes, axis=2).tobytes(),
+    )

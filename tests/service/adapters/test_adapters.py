@@ -25,7 +25,7 @@ from service.cli.speech import Speech
 from service.client import Connection, UserError, connected
 from service.clock import now
 from service.reports.instants import rfc3339
-from service.store import happenings, incidents
+from service.store import incidents, timeline
 from service.store.database import Database
 from service.store.models import Alarm, Incident
 from tests.service.cli.test_incident_commands import database_of
@@ -66,7 +66,7 @@ def happen(database: Database, *numbers: int) -> None:
     """Have something happen for each number."""
     for number in numbers:
         with database.transaction() as session:
-            happenings.add(session, AT, "alarm", None, JOB, {"number": number})
+            timeline.add(session, AT, "alarm", None, JOB, {"number": number})
 
 
 def numbers(events: list[Any]) -> list[int]:
@@ -134,7 +134,7 @@ def test_no_letter_ends_an_event(client: Client, sink: Receiver, tmp_path: Path)
     odd = "a\u2028b\u2029c\u0085d\x0be"
     from_here(client, tmp_path)
     with client.service.database.transaction() as session:
-        happenings.add(session, AT, "alarm", None, JOB, {"deep": [odd]})
+        timeline.add(session, AT, "alarm", None, JOB, {"deep": [odd]})
     with adapter("cloudevents", client.url, sink.url, tmp_path):
         [event] = sink.until(bool)
 
@@ -300,7 +300,7 @@ def close(database: Database, at: float, id: str = ID) -> None:
     """Close an incident."""
     with database.transaction() as session:
         incidents.close(session, id, at, "it moves again at step 101")
-        happenings.add(session, at, "closed", id, JOB, {"because": "it moves again at step 101"})
+        timeline.add(session, at, "closed", id, JOB, {"because": "it moves again at step 101"})
 
 
 def test_an_incident_is_an_alert(client: Client, pager: Pager) -> None:
@@ -379,12 +379,12 @@ def test_the_fleets_incidents_and_alarms_are_told(client: Client, pager: Pager) 
         row.merged_into = "inc-00000000000f"
         raised = Alarm(kind="coverage", job=JOB, text="3 of 8 ranks are seen", nodes=[], raised_at=AT, over_at=None)
         session.add(raised)
-        happenings.add(session, AT, "alarm", None, JOB, {})
+        timeline.add(session, AT, "alarm", None, JOB, {})
 
     told = {alert["labels"].get("incident", "alarm"): alert for alert in pager.round()}
     with database.transaction() as session:
         session.execute(update(Alarm).values(over_at=AT + 50))
-        happenings.add(session, AT + 50, "alarm_over", None, JOB, {})
+        timeline.add(session, AT + 50, "alarm_over", None, JOB, {})
     over = [alert for alert in pager.round() if "endsAt" in alert]
 
     assert told["inc-00000000000f"]["labels"]["severity"] == "critical"

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from service.api import streams
-from service.store import happenings
+from service.store import timeline
 from service.store.database import Database
 from tests.support.bounds import in_time
 from tests.support.incident_rows import AT, JOB, seed
@@ -35,7 +35,7 @@ def happen(database: Database, count: int = 1, **details: Any) -> None:
     """Have so many things happen, each in a transaction of its own."""
     for number in range(count):
         with database.transaction() as session:
-            happenings.add(session, AT, "alarm", None, None, {"number": number, **details})
+            timeline.add(session, AT, "alarm", None, None, {"number": number, **details})
 
 
 class Reader:
@@ -277,7 +277,7 @@ def test_no_commit_is_overtaken_on_postgresql(tmp_path: Path, postgres: Server) 
         def write(writer: int) -> None:
             for number in range(15):
                 with database.transaction() as session:
-                    happenings.add(session, AT, "alarm", None, None, {"number": writer * 15 + number})
+                    timeline.add(session, AT, "alarm", None, None, {"number": writer * 15 + number})
                     time.sleep(0.002 * (writer % 3))
 
         threads = [threading.Thread(target=write, args=(writer,)) for writer in range(8)]

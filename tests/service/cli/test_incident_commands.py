@@ -25,7 +25,7 @@ from service.cli.watch import follow, line_of
 from service.client import Event, Unreachable, connected
 from service.reports import history
 from service.reports.timeline_entries import entry_text
-from service.store import happenings
+from service.store import timeline
 from service.store.database import Database
 from service.store.models import Incident, Verdict
 from tests.support import command_line, incident_rows
@@ -170,7 +170,7 @@ def seed_recorded(database: Database, first: int) -> None:
 def happened(database: Database, kind: str, **details: Any) -> None:
     """Let something happen with the open incident."""
     with database.transaction() as session:
-        happenings.add(session, AT + 30, kind, ID, JOB, details)
+        timeline.add(session, AT + 30, kind, ID, JOB, details)
 
 
 def test_watch_prints_what_happens(url: str, database: Database) -> None:
@@ -198,7 +198,7 @@ def first_line(process: subprocess.Popen[str], database: Database) -> dict[str, 
     deadline = time.monotonic() + SECONDS
     while lines.empty() and time.monotonic() < deadline:
         with database.transaction() as session:
-            happenings.add(session, AT, "opened", None, "mixtral", {})
+            timeline.add(session, AT, "opened", None, "mixtral", {})
         happened(database, "closed", because="it moves again at step 102")
         time.sleep(0.2)
     told: dict[str, Any] = json.loads(lines.get(timeout=1))

@@ -24,8 +24,8 @@ from sqlalchemy import select
 
 from service.clock import now
 from service.store.database import Database
-from service.store.models import Happening, Lease
 from service.store.models import Incident as IncidentRow
+from service.store.models import Lease, TimelineEntry
 from service.store.models import Verdict as VerdictRow
 from tests.support.bounds import in_time
 from tests.support.postgres import Server, database, postgres, url
@@ -87,7 +87,7 @@ def check_once(database: Database, jobs: list[str]) -> None:
     with database.session() as session:
         incidents = session.scalars(select(IncidentRow)).all()
         verdicts = session.scalars(select(VerdictRow)).all()
-        told = session.execute(select(Happening.incident, Happening.kind)).all()
+        told = session.execute(select(TimelineEntry.incident, TimelineEntry.kind)).all()
     assert sorted(one.job or "" for one in incidents) == sorted(jobs)
     assert {one.incident: one.version for one in verdicts} == {one.id: 1 for one in incidents}
     for one in incidents:

@@ -35,8 +35,8 @@ from service.store.models import (
     Cursor,
     Downtime,
     Feedback,
-    Happening,
     Pin,
+    TimelineEntry,
     UnfitNode,
 )
 from service.store.models import Incident as IncidentRow
@@ -147,7 +147,7 @@ class Bench:
 
     def told(self, *kinds: str) -> list[str]:
         """Return the kinds of what happened, in order; only these, if any are given."""
-        return [row.kind for row in self.all(Happening) if not kinds or row.kind in kinds]
+        return [row.kind for row in self.all(TimelineEntry) if not kinds or row.kind in kinds]
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_judgement_is_published_with_all_that_readers_ask_for(bench: Bench) ->
     bench.hang()
 
     row, verdict = bench.one(IncidentRow), bench.one(VerdictRow)
-    (judged,) = [row for row in bench.all(Happening) if row.kind == "published"]
+    (judged,) = [row for row in bench.all(TimelineEntry) if row.kind == "published"]
     assert verdict.document == to_json(conclude(_judge_of(bench, verdict), KNOWLEDGE).verdict)
     assert (row.verdict_version, row.symptom, row.cause, row.action, row.abstained) == (
         1,
@@ -211,7 +211,7 @@ def test_answers_that_did_not_come_are_told(bench: Bench) -> None:
     bench.fleet.answer(NODES)
     bench.turns(3)
 
-    looks = [row.details for row in bench.all(Happening) if row.kind == "answered"]
+    looks = [row.details for row in bench.all(TimelineEntry) if row.kind == "answered"]
     assert looks == [{"look": 1, "waits_for": len(deciding.AWAITED)}, {"look": 2, "waits_for": 0}]
 
 
@@ -486,7 +486,7 @@ def test_a_failed_analyzer_is_told_of(bench: Bench) -> None:
     bench.judges.failing.append(JudgeFailure(bench.one(IncidentRow).id, "stacks", "its process ended with SIGSEGV"))
     bench.turns(1)
 
-    (told,) = [row for row in bench.all(Happening) if row.kind == "judge_failed"]
+    (told,) = [row for row in bench.all(TimelineEntry) if row.kind == "judge_failed"]
     assert told.details == {"analyzer": "stacks", "why": "its process ended with SIGSEGV"}
     assert bench.numbers.judge_failures == 1
 

@@ -13,7 +13,7 @@ import pytest
 
 from service.clock import now
 from service.reports import html
-from service.store import happenings
+from service.store import timeline
 from service.store.models import Alarm, Incident
 from tests.support import incident_rows
 from tests.support.incident_rows import AT, JOB
@@ -73,7 +73,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
             assert row is not None
             row.merged_into = FLEET
             row.state = {"symptoms": [{**incident_rows.SYMPTOM, "text": HOSTILE}]}
-            happenings.add(session, AT, "judge_failed", ID, JOB, {"analyzer": "hang", "why": HOSTILE})
+            timeline.add(session, AT, "judge_failed", ID, JOB, {"analyzer": "hang", "why": HOSTILE})
         wish = {"judgement": "wrong", "culprit": {"kind": "node", "id": "gpu-0007"}, "text": "<b>its HBM</b>"}
         client.post(f"/v1/incidents/{ID}/feedback", json=wish)
         client.ship("gpu-0001", minute("gpu-0001", [0, 1], now()))

@@ -23,7 +23,7 @@ from analyzers.remediation.messages import (
 )
 from analyzers.remediation.types import Freeze, Hold
 from service.clock import now
-from service.store.models import Attempt, Execution, Happening, Incident, Job, PageSession, Placement, Switch
+from service.store.models import Attempt, Execution, Incident, Job, PageSession, Placement, Switch, TimelineEntry
 from service.store.models import Hold as HoldRow
 from service.store.models import Remediation as Row
 from service.store.page_sessions import PageSessions
@@ -38,7 +38,7 @@ DEED = "Drain gpu-0002 and restart llama-405b (attempt 1) on the other 3 nodes"
 HOME = f"/incidents/{INCIDENT}"
 URL = f"/remediations/{PLAN_ID}"
 PATHS = ("/", HOME, "/remediations", "/holds")
-TABLES = (Attempt, Execution, Happening, HoldRow, Incident, Job, Placement, Row, Switch)
+TABLES = (Attempt, Execution, TimelineEntry, HoldRow, Incident, Job, Placement, Row, Switch)
 
 
 @pytest.fixture(scope="module")

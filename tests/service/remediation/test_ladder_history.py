@@ -15,7 +15,7 @@ from analyzers.remediation.ladder import JobHistory, JobLayout
 from analyzers.remediation.ladder.standstill import died_by_itself
 from service.packaged_knowledge import load
 from service.remediation import job_history, rows
-from service.store import happenings, incidents
+from service.store import incidents, timeline
 from service.store.database import Database
 from service.store.models import Attempt, Downtime, Incident
 from service.store.models import Remediation as Row
@@ -66,7 +66,7 @@ def closed(database: Database, id: str, at: float, **details: Any) -> None:
     """Close an incident as its happening tells it."""
     with database.transaction() as session:
         assert incidents.close(session, id, at, "it is over", recovered=bool(details.get("recovered")))
-        happenings.add(session, at, "closed", id, JOB, {"because": "it is over", **details})
+        timeline.add(session, at, "closed", id, JOB, {"because": "it is over", **details})
 
 
 def did(database: Database, **more: Any) -> None:

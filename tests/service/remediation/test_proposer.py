@@ -18,10 +18,10 @@ from analyzers.remediation.types import Policy, Rule
 from service.remediation import node_records, proposals
 from service.remediation import proposer as proposer_module
 from service.remediation.policy_file import PolicyFile
-from service.store import happenings
+from service.store import timeline
 from service.store.database import Database
 from service.store.leases import LeaseLost
-from service.store.models import Cursor, Happening, Incident, Job
+from service.store.models import Cursor, Incident, Job, TimelineEntry
 from service.store.models import Lease as LeaseRow
 from tests.support.incident_rows import AT, JOB, seed, verdict
 from tests.support.postgres import database, postgres, url
@@ -251,7 +251,7 @@ def test_a_node_that_the_job_is_still_on_is_neither_convicted_nor_acquitted(care
     care.steps(care.now + 1.0, 12, attempt=1)
     seed(care.database, "inc-000000000002", at=care.now + 30.0)
     with care.database.transaction() as session:
-        happenings.add(session, care.now, "published", "inc-000000000002", JOB, {"version": 2})
+        timeline.add(session, care.now, "published", "inc-000000000002", JOB, {"version": 2})
     care.turn(120.0)
     care.turn()
 
@@ -335,7 +335,7 @@ def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
         for _ in range(3):
             care.tell("noted")
     with care.database.session() as session:
-        newest = session.scalar(select(func.max(Happening.sequence))) or 0
+        newest = session.scalar(select(func.max(TimelineEntry.sequence))) or 0
         behind = newest - session.get_one(Cursor, proposer_module.READER).sequence
 
     assert care.counts.failures >= 2
@@ -358,7 +358,7 @@ def test_a_kill_before_the_commit_loses_nothing(care: Care, monkeypatch: pytest.
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr(happenings, "add", killed)
+        patch.setattr(timeline, "add", killed)
         with pytest.raises(SystemExit):
             care.turn()
     assert care.all() == []

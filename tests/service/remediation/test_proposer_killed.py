@@ -16,7 +16,7 @@ from sqlalchemy import select
 from service.clock import now
 from service.remediation.proposer import READER
 from service.store.database import Database
-from service.store.models import Cursor, Event, Happening, Remediation
+from service.store.models import Cursor, Event, Remediation, TimelineEntry
 from tests.service.engine.test_engine_process import engine, until, works
 from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import place
@@ -59,7 +59,7 @@ def test_kills_neither_lose_nor_double_a_proposal(url: str, database: Database, 
         time.sleep(1.0)  # for a second proposal, if there is one to come
 
     with database.session() as session:
-        stream = session.scalars(select(Happening.job).where(Happening.kind == "remediation_proposed")).all()
+        stream = session.scalars(select(TimelineEntry.job).where(TimelineEntry.kind == "remediation_proposed")).all()
         audit = session.scalars(select(Event.subject).where(Event.kind == "remediation_proposed")).all()
     assert proposed(database) == dict.fromkeys(jobs, "proposed")
     assert Counter(stream) == Counter(jobs)

@@ -46,9 +46,9 @@ from analyzers.remediation.types import (
 )
 from service.remediation import fleet_facts, fleet_history, rows
 from service.remediation.repository import RemediationRepository
-from service.store import happenings, incidents
+from service.store import incidents, timeline
 from service.store.database import Database
-from service.store.models import Attempt, Event, Execution, Happening, Job, Placement, ShadowCase
+from service.store.models import Attempt, Event, Execution, Job, Placement, ShadowCase, TimelineEntry
 from service.store.models import Remediation as Row
 from tests.support.incident_rows import AT, JOB, verdict
 from tests.support.postgres import database, postgres, url
@@ -74,7 +74,9 @@ def told(database: Database) -> tuple[list[str], list[tuple[str | None, str]]]:
     """Return the kinds of the audit log, and of the stream with the incident of each."""
     with database.session() as session:
         audit = session.scalars(select(Event.kind).order_by(Event.sequence)).all()
-        stream = session.execute(select(Happening.incident, Happening.kind).order_by(Happening.sequence)).all()
+        stream = session.execute(
+            select(TimelineEntry.incident, TimelineEntry.kind).order_by(TimelineEntry.sequence)
+        ).all()
     seeded = ("opened", "published")
     return list(audit), [(row.incident, row.kind) for row in stream if row.kind not in seeded]
 
@@ -143,7 +145,7 @@ def test_what_cannot_be_told_is_not_done(remedies: RemediationRepository, monkey
     def broken(*_arguments: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(happenings, "add", broken)
+    monkeypatch.setattr(timeline, "add", broken)
     with pytest.raises(OSError, match="full"):
         remedies.handle(Approve(id=ID, by="ann"), NOW)
     assert remedies.state(NOW).remediations[ID].status == "proposed"
@@ -303,7 +305,7 @@ def test_steps_and_verdicts_do_not_wait_in_a_circle(database: Database, remedies
                     incident=INCIDENT, version=version, cut=Cut(after=0, through=1, at=AT), verdict=verdict()
                 )
                 assert incidents.publish(session, published, AT)
-                happenings.add(session, AT, "published", INCIDENT, JOB, {"version": version})
+                timeline.add(session, AT, "published", INCIDENT, JOB, {"version": version})
 
     def propose() -> None:
         for number in range(12):

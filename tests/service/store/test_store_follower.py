@@ -20,7 +20,7 @@ from service.store.follower import Follower
 from service.store.log import Incoming, Log, Stored
 from service.store.models import Attempt, Cursor, Event, Job, Node
 from service.store.models import Placement as PlacementRow
-from service.store.registry import is_newest, job_nodes
+from service.store.placements import is_newest, job_nodes
 from tests.support.postgres import database, postgres, url
 from tests.support.store_writer import follow_until_killed
 
@@ -271,7 +271,7 @@ def test_a_device_without_measure_is_left_out(database: Database) -> None:
 
     with database.session() as session:
         assert list(session.scalars(select(Node)).one().devices) == ["fits"]
-    assert follower.sightings.left_out == 1
+    assert follower.observations.left_out == 1
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_memory_forgets_what_is_long_gone(database: Database) -> None:
     log, follower = Log(database), Follower(database, Log(database))
     send(log, 1, [Device(type="gpu", id="GPU-1")], at=1_000.0)
     drain(follower)
-    follower.sightings.forget(9_000.0)
+    follower.observations.forget(9_000.0)
     send(log, 2, [Device(type="gpu", id="GPU-2")], at=9_000.0)
     drain(follower)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import select, text
 
-from service.store import events, tokens
+from service.store import audit_log, tokens
 from service.store.commands import RESULT_SECONDS, Commands
 from service.store.database import Database
 from service.store.models import Command, Event
@@ -159,18 +159,18 @@ def test_events_tell_the_newest_first(database: Database) -> None:
     """The audit log is read back newest first, a page at a time, and by kind; hostile texts are cut to fit."""
     with database.transaction() as session:
         for number in range(10):
-            events.record(
+            audit_log.record(
                 session, float(number), f"kind_{number % 2}", "a\x00b" * 200, "s" * 900, {"text": "t" * 9_000}
             )
 
     with database.session() as session:
-        first = events.newest(session, 4)
-        second = events.newest(session, 4, before=first[-1].sequence)
-        odd = events.newest(session, 100, kind="kind_1")
+        first = audit_log.newest(session, 4)
+        second = audit_log.newest(session, 4, before=first[-1].sequence)
+        odd = audit_log.newest(session, 100, kind="kind_1")
 
     assert [event.at for event in (*first, *second)] == [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0]
     assert len(odd) == 5
-    assert len(first[0].details["text"]) == events.LONGEST_DETAIL
+    assert len(first[0].details["text"]) == audit_log.LONGEST_DETAIL
 
 
 def test_a_command_is_handed_out_once(database: Database) -> None:

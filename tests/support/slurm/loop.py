@@ -24,7 +24,7 @@ import msgspec
 
 from analyzers.remediation.types import Remediation
 from service.store.database import Database
-from service.store.remediation_models import ShadowCase
+from service.store.models import ShadowCase
 from tests.support.jobs import faults, live
 from tests.support.jobs.farm import Farm
 from tests.support.slurm.cluster import SlurmCluster, SlurmFailed, slurm

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.store.ledger import Span, balance
+from service.store.training_time import Span, measure
 
 NOW = 300
 
@@ -43,7 +43,7 @@ def counted(attempts: list[Span], downtimes: list[Span], since: int) -> tuple[in
 @given(spans(), spans(), instants)
 def test_the_arithmetic_is_that_of_seconds(attempts: list[Span], downtimes: list[Span], since: int) -> None:
     """For any attempts and downtimes, overlapping, nested, open or empty, it is what counting the seconds gives."""
-    ledger = balance(attempts, downtimes, since, NOW)
+    ledger = measure(attempts, downtimes, since, NOW)
 
     assert (ledger.wall_seconds, ledger.training_seconds) == counted(attempts, downtimes, since)
 
@@ -51,7 +51,7 @@ def test_the_arithmetic_is_that_of_seconds(attempts: list[Span], downtimes: list
 @given(spans(), spans(), instants)
 def test_a_ratio_is_a_ratio(attempts: list[Span], downtimes: list[Span], since: int) -> None:
     """ETTR lies in 0 to 1, and there is none exactly where the job has no time in the window."""
-    ledger = balance(attempts, downtimes, since, NOW)
+    ledger = measure(attempts, downtimes, since, NOW)
 
     assert (ledger.ettr is None) == (ledger.wall_seconds == 0)
     assert ledger.ettr is None or 0 <= ledger.ettr <= 1
@@ -75,4 +75,4 @@ def test_cases_worked_out_by_hand(
     attempts: list[Span], downtimes: list[Span], since: float, expected: float | None
 ) -> None:
     """What a person would say of simple histories."""
-    assert balance(attempts, downtimes, since, NOW).ettr == (None if expected is None else pytest.approx(expected))
+    assert measure(attempts, downtimes, since, NOW).ettr == (None if expected is None else pytest.approx(expected))

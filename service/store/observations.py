@@ -17,12 +17,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from collectors.records import Coverage, Device, Placement, Record
-from service.store import registry
+from service.store import placements
 from service.store.log import Stored
 from service.store.models import Attempt, Base, Job, Node
 from service.store.models import Placement as PlacementRow
+from service.store.schema import clean
 from service.store.upserts import touch, upsert
-from service.store.words import clean
 
 SEEN_SECONDS = 30.0
 PLACED_SECONDS = 300.0
@@ -45,7 +45,7 @@ class _Seen:
     written_at: float = -math.inf
 
 
-class _Sightings:
+class _ObservedTable:
     """The rows of one table that were seen of late, by their keys."""
 
     def __init__(self, model: type[Base], seconds: float, kept: Iterable[str] = ()) -> None:
@@ -105,15 +105,15 @@ class _Sightings:
         self._seen = {key: seen for key, seen in self._seen.items() if seen.row["last_seen_at"] >= before_at}
 
 
-class Sightings:
+class Observations:
     """What the records that were noted say, until ``write``; and a memory of what the tables have."""
 
     def __init__(self) -> None:
         self.left_out = 0  # placements and devices past the bounds of one batch
-        self._nodes = _Sightings(Node, SEEN_SECONDS)
-        self._jobs = _Sightings(Job, SEEN_SECONDS, kept=("declared", "version"))
-        self._attempts = _Sightings(Attempt, SEEN_SECONDS, kept=("code_version",))
-        self._placements = _Sightings(PlacementRow, PLACED_SECONDS)
+        self._nodes = _ObservedTable(Node, SEEN_SECONDS)
+        self._jobs = _ObservedTable(Job, SEEN_SECONDS, kept=("declared", "version"))
+        self._attempts = _ObservedTable(Attempt, SEEN_SECONDS, kept=("code_version",))
+        self._placements = _ObservedTable(PlacementRow, PLACED_SECONDS)
 
     def load(self, session: Session, names: Iterable[str]) -> None:
         """Remember the nodes of these batches as the table has them: a batch tells of one device, the row has all."""
@@ -145,7 +145,7 @@ class Sightings:
         self._nodes.write(session, ("last_seen_at", "clock_offset_seconds"))
         self._jobs.write(session)  # before the attempts, which refer to them
         for row in self._attempts.unwritten():
-            row["code_version"] = registry.code_version_of(session, row["job"], row["number"])
+            row["code_version"] = placements.code_version_of(session, row["job"], row["number"])
         self._attempts.write(session)
         self._placements.write(session)
 

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session, aliased
 
 from service.store.models import Attempt, Job, Placement
 
-SIGHTING_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after its last sighting
+OBSERVED_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after its last sighting
 
 
 def is_newest() -> ColumnElement[bool]:
@@ -23,7 +23,7 @@ def job_nodes(session: Session, job: str, since: float, until: float) -> list[st
     ran = (
         Placement.job == job,
         Placement.first_seen_at <= until,
-        Placement.last_seen_at >= since - SIGHTING_SECONDS,
+        Placement.last_seen_at >= since - OBSERVED_SECONDS,
     )
     return list(session.scalars(select(Placement.node).where(*ran).distinct().order_by(Placement.node)))
 

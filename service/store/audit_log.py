@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from service.store.models import Event
-from service.store.words import clean
+from service.store.schema import clean, clean_details
 
 LONGEST_DETAIL = 1_000
 
@@ -17,11 +17,11 @@ LONGEST_DETAIL = 1_000
 def record(
     session: Session, at: float, kind: str, actor: str, subject: str = "", details: dict[str, Any] | None = None
 ) -> None:
-    """Add an event to the transaction of what it tells of: neither is there without the other."""
-    told = {
-        key: clean(value, LONGEST_DETAIL) if isinstance(value, str) else value for key, value in (details or {}).items()
-    }
-    row = {"at": at, "kind": kind, "actor": clean(actor, 255), "subject": clean(subject, 255), "details": told}
+    """Add an event to the transaction of the change that it reports: both are stored, or neither."""
+    row = {
+        "at": at, "kind": kind, "actor": clean(actor, 255), "subject": clean(subject, 255),
+        "details": clean_details(details, LONGEST_DETAIL),
+    }  # fmt: skip
     session.execute(insert(Event), [row])
 
 

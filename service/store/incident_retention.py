@@ -18,17 +18,17 @@ from service.store.models import (
     Alarm,
     Base,
     Execution,
-    Happening,
     Incident,
     Pin,
     Remediation,
     ShadowCase,
+    TimelineEntry,
     UnfitNode,
 )
 from service.store.retention import AUDIT_DAYS, DAY_SECONDS
 
 
-class Shelf:
+class IncidentRetention:
     """The rules, and the sweep that carries them out."""
 
     def __init__(self, database: Database, days: float, clock: Callable[[], float] = now) -> None:
@@ -42,7 +42,7 @@ class Shelf:
         rules: tuple[tuple[type[Base], tuple[ColumnElement[bool], ...]], ...] = (
             (Pin, (Pin.by == ENGINE, Pin.until < at - self._days * DAY_SECONDS)),
             (Incident, (Incident.closed_at < told_before_at,)),  # with its verdicts, timeline, feedback and downtime
-            (Happening, (Happening.incident.is_(None), Happening.at < told_before_at)),
+            (TimelineEntry, (TimelineEntry.incident.is_(None), TimelineEntry.at < told_before_at)),
             (UnfitNode, (UnfitNode.until < at,)),
             (Alarm, (Alarm.over_at < told_before_at,)),
             (Remediation, (Remediation.changed_at < told_before_at, Remediation.status.in_(ENDED))),

@@ -7,9 +7,9 @@ import time
 
 from sqlalchemy import select
 
-from service.store import happenings
+from service.store import timeline
 from service.store.database import Database
-from service.store.models import Happening
+from service.store.models import TimelineEntry
 from tests.support.postgres import database, postgres, url
 
 __all__ = ["database", "postgres", "url"]  # fixtures
@@ -18,7 +18,7 @@ __all__ = ["database", "postgres", "url"]  # fixtures
 def seen(database: Database, after: int = 0) -> list[int]:
     """Return the numbers that a reader of the stream finds."""
     with database.session() as session:
-        return list(session.scalars(select(Happening.sequence).where(Happening.sequence > after)))
+        return list(session.scalars(select(TimelineEntry.sequence).where(TimelineEntry.sequence > after)))
 
 
 def test_numbers_are_in_commit_order(database: Database) -> None:
@@ -27,7 +27,7 @@ def test_numbers_are_in_commit_order(database: Database) -> None:
 
     def slowly() -> None:
         with database.transaction() as session:
-            happenings.add(session, 1.0, "opened", None, "slow", {})
+            timeline.add(session, 1.0, "opened", None, "slow", {})
             added.set()
             time.sleep(0.4)
 
@@ -35,7 +35,7 @@ def test_numbers_are_in_commit_order(database: Database) -> None:
     thread.start()
     added.wait()
     with database.transaction() as session:
-        happenings.add(session, 2.0, "opened", None, "quick", {})
+        timeline.add(session, 2.0, "opened", None, "quick", {})
     newest = max(seen(database))
     before = seen(database)
     thread.join()
@@ -48,10 +48,10 @@ def test_numbers_are_in_commit_order(database: Database) -> None:
 def test_a_text_that_no_column_takes_is_made_fit(database: Database) -> None:
     """NUL, lone surrogates and a megabyte of text are stored as what a column holds."""
     with database.transaction() as session:
-        happenings.add(session, 1.0, "asked" * 20, None, None, {"text": "a\x00b\ud800" + "c" * 2_000})
+        timeline.add(session, 1.0, "asked" * 20, None, None, {"text": "a\x00b\ud800" + "c" * 2_000})
 
     with database.session() as session:
-        (row,) = session.scalars(select(Happening)).all()
+        (row,) = session.scalars(select(TimelineEntry)).all()
     assert row.kind == ("asked" * 20)[:32]
     assert row.details["text"].startswith("ab?c")
-    assert len(row.details["text"]) <= happenings.LONGEST_DETAIL
+    assert len(row.details["text"]) <= timeline.LONGEST_DETAIL

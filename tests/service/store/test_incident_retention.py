@@ -8,11 +8,11 @@ from sqlalchemy import select
 
 from analyzers.incidents.messages import Open
 from analyzers.model.incident import Incident, Symptom
-from service.store import happenings, incidents
+from service.store import incidents, timeline
 from service.store.database import Database
-from service.store.models import Happening, Pin
+from service.store.incident_retention import IncidentRetention
 from service.store.models import Incident as IncidentRow
-from service.store.shelf import Shelf
+from service.store.models import Pin, TimelineEntry
 from tests.support.postgres import database, postgres, url
 
 __all__ = ["database", "postgres", "url"]  # fixtures
@@ -32,7 +32,7 @@ def put(database: Database, id: str, age_days: float, *, closed: bool = True) ->
         incidents.insert(session, Open(incident=opened))
         if closed:
             session.get_one(IncidentRow, id).closed_at = at
-        happenings.add(session, at, "opened", id, "j", {})
+        timeline.add(session, at, "opened", id, "j", {})
 
 
 def left(database: Database, column: Any) -> set[Any]:
@@ -47,11 +47,11 @@ def test_records_go_before_what_is_known_of_them(database: Database) -> None:
         put(database, id, age_days)
     put(database, "open", 400.0, closed=False)
 
-    Shelf(database, 90.0, lambda: NOW).sweep()
+    IncidentRetention(database, 90.0, lambda: NOW).sweep()
 
     assert left(database, Pin.reason) == {"incident young"}
     assert left(database, IncidentRow.id) == {"young", "middle", "open"}
-    assert left(database, Happening.incident) == {"young", "middle", "open"}
+    assert left(database, TimelineEntry.incident) == {"young", "middle", "open"}
 
 
 def test_pins_of_people_stay(database: Database) -> None:
@@ -60,6 +60,6 @@ def test_pins_of_people_stay(database: Database) -> None:
     with database.transaction() as session:
         session.add(pin)
 
-    Shelf(database, 90.0, lambda: NOW).sweep()
+    IncidentRetention(database, 90.0, lambda: NOW).sweep()
 
     assert left(database, Pin.by) == {"ops"}

@@ -20,7 +20,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class TrainingTime:
     """The seconds of a job's life in a window, and those of them that it has trained."""
 
     wall_seconds: float
@@ -32,15 +32,15 @@ class Ledger:
         return self.training_seconds / self.wall_seconds if self.wall_seconds > 0 else None
 
 
-def balance(attempts: Sequence[Span], downtimes: Sequence[Span], since: float, now: float) -> Ledger:
+def measure(attempts: Sequence[Span], downtimes: Sequence[Span], since: float, now: float) -> TrainingTime:
     """Return the ledger of the window from ``since`` to ``now``."""
     if not attempts:
-        return Ledger(0.0, 0.0)
+        return TrainingTime(0.0, 0.0)
     begin = max(since, min(attempt.since for attempt in attempts))
     end = min(now, max(_end(span, now) for span in (*attempts, *downtimes)))
     ran = list(_joined(attempts, begin, end))
     stood = [Span(max(a[0], b[0]), min(a[1], b[1])) for a in ran for b in _joined(downtimes, *a)]
-    return Ledger(max(0.0, end - begin), _length(ran) - _length(_joined(stood, begin, end)))
+    return TrainingTime(max(0.0, end - begin), _length(ran) - _length(_joined(stood, begin, end)))
 
 
 def _end(span: Span, now: float) -> float:

@@ -1,0 +1,42 @@
+"""The tables. Instants are UTC seconds as float, sizes bytes; a change of a table is a migration in migrations/versions."""
+
+from __future__ import annotations
+
+from service.store.models.access_tables import Answer, Event, Lease, PageSession, Token
+from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement
+from service.store.models.incident_tables import Alarm, Downtime, Feedback, Incident, TimelineEntry, UnfitNode, Verdict
+from service.store.models.log_tables import Batch, Block, Cursor, Pin
+from service.store.models.remediation_tables import Execution, Hold, NodeRecord, Remediation, ShadowCase, Switch
+from service.store.schema import Base, Sequence
+
+__all__ = [
+    "Alarm",
+    "Answer",
+    "Attempt",
+    "Base",
+    "Batch",
+    "Block",
+    "Command",
+    "Cursor",
+    "Downtime",
+    "Event",
+    "Execution",
+    "Feedback",
+    "Hold",
+    "Incident",
+    "Job",
+    "Lease",
+    "Node",
+    "NodeRecord",
+    "PageSession",
+    "Pin",
+    "Placement",
+    "Remediation",
+    "Sequence",
+    "ShadowCase",
+    "Switch",
+    "TimelineEntry",
+    "Token",
+    "UnfitNode",
+    "Verdict",
+]

@@ -1,0 +1,85 @@
+"""The tables of the fleet: nodes, jobs and their runs, commands to agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.store.schema import Base
+
+
+class Node(Base):
+    """A machine that has reported."""
+
+    __tablename__ = "nodes"
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    first_seen_at: Mapped[float]
+    last_seen_at: Mapped[float]
+    agent_version: Mapped[str] = mapped_column(String(64), default="")
+    boot_id: Mapped[str | None] = mapped_column(String(64))
+    clock_offset_seconds: Mapped[float | None]  # the node's clock less ours, at its newest batch
+    coverage: Mapped[dict[str, Any]] = mapped_column(default=dict)  # the newest Coverage record
+    devices: Mapped[dict[str, Any]] = mapped_column(default=dict)  # id → the newest Device record
+
+
+class Job(Base):
+    """A training job. ``declared`` is what its owner registered; the rest is seen."""
+
+    __tablename__ = "jobs"
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    first_seen_at: Mapped[float]
+    last_seen_at: Mapped[float]
+    declared: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    declared_at: Mapped[float | None]
+    version: Mapped[int] = mapped_column(default=1)  # of the declaration: its ETag
+    saving_since: Mapped[float | None]  # a checkpoint is being saved, as the engine sees it
+    save_seconds: Mapped[float | None]  # how long that usually takes
+    last_checkpoint_at: Mapped[float | None]
+
+
+class Attempt(Base):
+    """One run of a job between restarts."""
+
+    __tablename__ = "attempts"
+    job: Mapped[str] = mapped_column(ForeignKey("jobs.name", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    first_seen_at: Mapped[float]
+    last_seen_at: Mapped[float]
+    world_size: Mapped[int | None]
+    code_version: Mapped[str | None] = mapped_column(String(255))
+
+
+class Placement(Base):
+    """Which process of a node a rank of an attempt was. Where a rank has moved, its newest sighting is where it is."""
+
+    __tablename__ = "placements"
+    job: Mapped[str] = mapped_column(String(255), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    # A part of the key: an export of yesterday needs the node that the rank had then.
+    node: Mapped[str] = mapped_column(String(255), primary_key=True, index=True)
+    pid: Mapped[int | None]
+    local_rank: Mapped[int | None]
+    role: Mapped[str | None] = mapped_column(String(64))
+    device: Mapped[str | None] = mapped_column(String(128))
+    first_seen_at: Mapped[float]
+    last_seen_at: Mapped[float]
+
+
+class Command(Base):
+    """Something an agent was asked to do: a closed set of verbs, each with an expiry."""
+
+    __tablename__ = "commands"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    node: Mapped[str] = mapped_column(String(255), index=True)
+    verb: Mapped[str] = mapped_column(String(32))
+    arguments: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    asked_at: Mapped[float]
+    expires_at: Mapped[float] = mapped_column(index=True)
+    asked_by: Mapped[str] = mapped_column(String(255))
+    taken_at: Mapped[float | None]
+    outcome: Mapped[str | None] = mapped_column(String(32))
+    text: Mapped[str] = mapped_column(String(2000), default="")
+    ended_at: Mapped[float | None]
