@@ -54,16 +54,16 @@ exit codes: 0 an agent runs, 1 none runs, 2 a setting cannot be used""",
 exit codes: 0 copied, 2 the folder cannot be written""",
 }
 HELP = {
-    "service": "address of the service, https://HOST:PORT",
-    "token_file": "file with the token, one line; read again when the service does not accept the token",
-    "ca_file": "PEM file with the authority that signed the service's certificate",
-    "node": "name of this node (default: its host name)",
-    "state": "folder of the spool and the cursors (default: /var/lib/faulthound)",
-    "collectors": "run only these collectors, separated by commas",
-    "skip": "leave these collectors out, separated by commas",
-    "spool_bytes": "bound of the spool in bytes; beyond it the oldest batches are dropped and counted (default: 256 MiB)",
-    "ship_seconds": "interval between batches in seconds, 0.1 to 300 (default: 10)",
-    "deny_file": "verbs of commands that this node refuses, one a line (default: /etc/faulthound/deny)",
+    "service": ("https://HOST:PORT", "address of the service"),
+    "token_file": ("FILE", "file with the token, one line; read again when the service does not accept the token"),
+    "ca_file": ("FILE", "PEM file with the authority that signed the service's certificate"),
+    "node": ("NAME", "name of this node (default: its host name)"),
+    "state": ("DIR", "folder of the spool and the cursors (default: /var/lib/faulthound)"),
+    "collectors": ("A,B", "run only these collectors"),
+    "skip": ("A,B", "leave these collectors out"),
+    "spool_bytes": ("N", "bound of the spool; beyond it the oldest batches are dropped and counted (default: 256 MiB)"),
+    "ship_seconds": ("N", "interval between batches, 0.1 to 300 (default: 10)"),
+    "deny_file": ("FILE", "verbs of commands that this node refuses, one a line (default: /etc/faulthound/deny)"),
 }
 
 
@@ -190,7 +190,10 @@ def _parser() -> argparse.ArgumentParser:
 
     def verb(name: str, function: Callable[..., int], about: str, json: str = "") -> argparse.ArgumentParser:
         epilog = f"examples:\n{EXAMPLES[name]}"
-        one = verbs.add_parser(name, help=about, description=f"{about}.", epilog=epilog, formatter_class=form)
+        usage = f"faulthound-agent {name} [options]"
+        one = verbs.add_parser(
+            name, usage=usage, help=about, description=f"{about}.", epilog=epilog, formatter_class=form
+        )
         one.set_defaults(verb=function, log_level="info")
         if json:
             one.add_argument("--json", action="store_true", help=json)
@@ -214,7 +217,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("settings")
     group.add_argument("--config", type=Path, metavar="FILE", help="TOML file (default: /etc/faulthound/agent.toml)")
     for key in KEYS:
-        group.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar="…", help=HELP[key])
+        metavar, about = HELP[key]
+        group.add_argument(f"--{key.replace('_', '-')}", dest=key, metavar=metavar, help=about)
     help = "where a root of the node is: proc, sys, dev, run or files; may be repeated"
     group.add_argument("--path", action="append", metavar="ROOT=DIR", help=help)
     levels = ("debug", "info", "warning", "error")
