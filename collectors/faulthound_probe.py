@@ -3,14 +3,14 @@
     import faulthound_probe                                          # in the script, or without touching it:
     PYTHONPATH=/opt/faulthound python -m faulthound_probe train.py
 
-It writes what the job enters and leaves (collectives, sends and receives, steps, phases) into a file of fixed size under
-/dev/shm, which outlives SIGSTOP and SIGKILL, and opens torch's worker server beside it. It wraps methods of torch's
-``ProcessGroup`` and ``Work`` and not the functions of torch.distributed: functions that the job imported before keep
-working, and torch.compile, which knows those functions by identity, sees no difference. What fails in here is swallowed
-and counted. ``FAULTHOUND_PROBE=0`` turns it off; docs/probe.md has the other variables.
+It writes each entry and exit (collectives, sends and receives, steps, phases) into a file of fixed size under /dev/shm, which
+outlives SIGSTOP and SIGKILL, and opens torch's worker server beside it. It wraps methods of torch's ``ProcessGroup`` and
+``Work``, not the functions of torch.distributed: functions that the job imported before keep working, and torch.compile,
+which identifies those functions, sees no difference. The probe's own failures are caught and counted. ``FAULTHOUND_PROBE=0``
+turns it off; docs/probe.md has the other variables.
 
-The file, little-endian: header | groups | names | steps | timings | entries. A slot begins and ends with its number
-counted from 1; one whose two numbers differ was being written when it was read. Python's ``struct`` writes in order.
+The file, little-endian: header | groups | names | steps | timings | entries. A slot begins and ends with its number, counted
+from 1; where the two differ, the slot was read during a write. Python's ``struct`` writes in order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ bytes of groups and of names in use; boot id."""
 BASE_AT, WRITTEN_AT, SWALLOWED_AT, STEP_AT, STEPS_AT, TIMINGS_AT, PHASE_AT, ROLE_AT, GROUPS_AT, NAMES_AT = (
     48, 64, 72, 80, 88, 96, 112, 116, 120, 124,
 )  # fmt: skip
-UNSEEN_AT, MOST_GROUPS = 1024, 2048  # a byte a group: 1, collectives went by that Python does not see
+UNSEEN_AT, MOST_GROUPS = 1024, 2048  # a byte a group: 1, it had collectives that Python does not see
 HEADER_BYTES, GROUPS_BYTES, NAMES_BYTES = 4096, 1 << 16, 1 << 16
 STEPS, TIMINGS, ENTRIES = 512, 512, 4096
 STEP = struct.Struct("<QqqQ")  # number, step, monotonic ns, number
@@ -68,15 +68,15 @@ OPERATIONS = {
     "barrier": ("barrier", -1), "monitored_barrier": ("barrier", -1),
     "send": ("send", 0), "recv": ("recv", 0), "recv_anysource": ("recv", 0),
 }  # fmt: skip
-"""Methods of ProcessGroup: what the flight recorder calls them, and which argument holds this rank's tensors."""
-MOST_FAILURES = 100  # after which the probe leaves the job alone
+"""Methods of ProcessGroup: the flight recorder's name, and the argument with this rank's tensors."""
+MOST_FAILURES = 100  # after which the probe is off
 MOST_DEVICE_PAIRS = 256
-MOST_DEAD = 64  # rings of dead processes that stay in a folder: a job that crashes in a loop must not fill the memory
+MOST_DEAD = 64  # rings of ended processes kept in a folder: a job that crashes in a loop must not fill the memory
 
 
 def _folder() -> str:
-    """Return this user's folder of rings, made if need be; one that another user could write into is refused."""
-    root = os.environ.get("FAULTHOUND_PROBE_DIR", "/dev/shm")  # noqa: S108 the folder below is checked
+    """Return this user's folder of rings, created if missing; refuse one that another user could write into."""
+    root = os.environ.get("FAULTHOUND_PROBE_DIR", "/dev/shm")  # noqa: S108 (the folder below is checked)
     path = f"{root}/faulthound-{os.geteuid()}"
     Path(path).mkdir(0o700, exist_ok=True)
     found = os.lstat(path)
@@ -86,7 +86,7 @@ def _folder() -> str:
 
 
 def _dead(path: str) -> bool:
-    """Say whether no process holds a ring any more. Its number would not tell: it may be of another container."""
+    """Return whether no process holds a ring any more; its pid does not show that, it may be of another container."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,7 +98,7 @@ def _dead(path: str) -> bool:
 
 
 def _sweep(folder: str) -> None:
-    """Remove the oldest rings of dead processes beyond ``MOST_DEAD``, and their sockets: there may be no agent that does."""
+    """Remove the oldest rings of ended processes beyond ``MOST_DEAD``, and their sockets: the node may have no agent."""
     with os.scandir(folder) as entries:
         rings = sorted(
             (each.stat(follow_symlinks=False).st_mtime_ns, each.path) for each in entries if each.name.endswith(".ring")
@@ -126,7 +126,7 @@ def spans(ranks: Sequence[int]) -> str:
 
 
 class Ring:
-    """The file in shared memory. It is reserved in full when it is made: a full /dev/shm must not end a job by SIGBUS."""
+    """The file in shared memory, reserved in full when it is created: a full /dev/shm must not end a job by SIGBUS."""
 
     def __init__(self, path: str, rank: int, world_size: int, entries: int = ENTRIES) -> None:
         self.path, self.entries = path, entries
@@ -135,11 +135,11 @@ class Ring:
         self.entries_offset = self.timings_offset + TIMINGS * TIMING.size
         size = self.entries_offset + entries * ENTRY.size
         new = f"{path}.new"
-        Path(new).unlink(missing_ok=True)  # of a dead process that had our number
+        Path(new).unlink(missing_ok=True)  # of an ended process that had our pid
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(file, 0, size)
-            self.memory = mmap.mmap(file, size)  # which keeps a descriptor of its own, and with it the lock
+            self.memory = mmap.mmap(file, size)  # keeps a descriptor of its own, and with it the lock
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             Path(new).replace(path)
         except OSError:
@@ -151,7 +151,7 @@ class Ring:
         self.names: dict[str, int] = {}
         self.groups: dict[str, int] = {}
         self.names_used = self.groups_used = 0
-        self.tables = threading.RLock()  # a checkpoint's thread may meet a new name at the same moment
+        self.tables = threading.RLock()  # a checkpoint's thread may add a name at the same moment
         self.step, self.phase, self.failed = -1, -1, False
         ticks = int(
             Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
@@ -177,14 +177,14 @@ class Ring:
         with self.tables:
             if text not in self.names:
                 if not self._append(HEADER_BYTES + GROUPS_BYTES, NAMES_BYTES, self.names_used, body):
-                    return -1  # and not remembered: a job may name a phase anew at every step
+                    return -1  # not kept: a job may name a new phase at every step
                 self.names_used += LENGTH.size + len(body)
                 self.put(NAMES_AT, self.names_used, "<I")
                 self.names[text] = len(self.names)
             return self.names[text]
 
     def group(self, name: str, description: str, backend: str, members: Sequence[int]) -> int:
-        """Return a group's number, -1 where the table is full. A name that comes back with other members is new."""
+        """Return a group's number, -1 where the table is full. A name with other members is another group."""
         body = json.dumps([name, description, backend, spans(members)]).encode()
         key = body.decode()
         with self.tables:
@@ -204,9 +204,9 @@ class Ring:
         return True
 
     def enter(self, group: int, operation: int, collective: int, p2p: int, size: int) -> int:
-        """Write an entry that is still inside and return its index."""
+        """Write an entry that has not been left and return its index."""
         index = next(self.numbers)
-        if not index & 63:  # wall clocks are set now and then: the newest pair dates the entries
+        if not index & 63:  # wall clocks are adjusted: the newest pair dates the entries
             struct.pack_into("<qq", self.memory, BASE_AT, time.time_ns(), time.monotonic_ns())
         ENTRY.pack_into(
             self.memory, self.entries_offset + index % self.entries * ENTRY.size,
@@ -216,7 +216,7 @@ class Ring:
         return index
 
     def leave(self, index: int, *, failed: bool = False) -> None:
-        """Note that an entry's operation was left, unless its slot has been taken since."""
+        """Note that an entry's operation was left, unless its slot has been reused."""
         offset = self.entries_offset + index % self.entries * ENTRY.size
         if struct.unpack_from("<Q", self.memory, offset)[0] == index + 1:
             if failed:
@@ -234,7 +234,7 @@ class Ring:
         self.put(STEPS_AT, number + 1)
 
     def timing(self, name: int, step: int, nanoseconds: int) -> None:
-        """Note what the device took for a phase."""
+        """Note the device's time for a phase."""
         number = next(self.timing_numbers)
         where = self.timings_offset + number % TIMINGS * TIMING.size
         TIMING.pack_into(self.memory, where, number + 1, name, 0, step, nanoseconds, number + 1)
@@ -242,7 +242,7 @@ class Ring:
 
 
 class _Group:
-    """What is counted of one process group. ``offset``: by how much its sequence number runs ahead of the recorder's."""
+    """The counters of one process group. ``offset``: its sequence number less the recorder's."""
 
     __slots__ = ("expected", "lanes", "number", "offset", "rank")
 
@@ -252,7 +252,7 @@ class _Group:
 
 
 class _Device:
-    """Event pairs on the current CUDA stream; they are read once the device has passed them, so nothing ever waits."""
+    """Event pairs on the current CUDA stream, read once the device has passed them: the probe never waits."""
 
     def __init__(self, cuda: Any, ring: Ring) -> None:
         self.cuda, self.ring = cuda, ring
@@ -261,7 +261,7 @@ class _Device:
         self.free: list[Any] = []
 
     def event(self) -> Any:
-        """Record an event, None while a graph is being captured: what is recorded then would become part of it."""
+        """Record an event; None while a graph is captured: the event would become part of it."""
         if self.cuda.is_current_stream_capturing():
             return None
         event = self.free.pop() if self.free else self.cuda.Event(enable_timing=True)
@@ -281,7 +281,7 @@ class _Device:
             self.passed.append((name, self.ring.step, start, end))
 
     def read(self) -> None:
-        """Note the pairs that the device has passed. One event may end a pair and begin the next: those are not reused."""
+        """Note the pairs that the device has passed. An event that ends a pair and begins the next is not reused."""
         while self.passed and self.passed[0][3].query():
             name, step, start, end = self.passed.popleft()
             self.ring.timing(self.ring.name(name), step, int(start.elapsed_time(end) * 1e6))
@@ -290,7 +290,7 @@ class _Device:
 
 
 class _Probe:
-    """What the probe holds in this process. A child that is forked off begins anew, with a ring of its own."""
+    """The probe's state in this process. A forked child starts anew, with a ring of its own."""
 
     def __init__(self) -> None:
         self.ring: Ring | None = None
@@ -305,15 +305,15 @@ class _Probe:
         self.server_path = self.phase = ""
 
     def swallow(self) -> None:
-        """Count a failure of ours; after too many the job is left alone."""
+        """Count a failure of the probe; after too many it is off."""
         self.failures += 1
         self.off = self.off or self.failures >= MOST_FAILURES
         if self.ring is not None:
             self.ring.put(SWALLOWED_AT, self.failures)
 
     def open(self) -> Ring:
-        """Make this process's ring, once its rank is known, and what comes with it."""
-        torch = sys.modules.get("torch")  # never imported here: without it there is nothing to wrap
+        """Create this process's ring, once its rank is known, with the server and the hooks."""
+        torch = sys.modules.get("torch")  # never imported here: without it no method is wrapped
         world = sys.modules.get("torch.distributed.distributed_c10d")
         ready = world is not None and world.is_initialized()
         rank = world.get_rank() if world and ready else int(os.environ.get("RANK", "-1"))
@@ -323,7 +323,7 @@ class _Probe:
             folder = _folder()
             ring = self.ring = Ring(f"{folder}/{os.getpid()}.ring", rank, size, entries)
         except Exception:
-            self.off = True  # there is no room or no right: it would fail at every operation
+            self.off = True  # no room or no permission: it would fail at every operation
             raise
         if os.environ.get("FAULTHOUND_ROLE"):
             ring.put(ROLE_AT, ring.name(os.environ["FAULTHOUND_ROLE"]), "<i")
@@ -345,7 +345,7 @@ class _Probe:
         path = self.ring.path.removesuffix("ring") + "sock"
         Path(path).unlink(missing_ok=True)
         server = c10d._WorkerServer(path)  # type: ignore[union-attr]
-        # Never destroyed: in a forked child, which has no such thread, its destructor would wait for one for ever.
+        # Never destroyed: in a forked child, which does not have its thread, the destructor would wait for ever.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
         self.server_path = path
 
@@ -364,7 +364,7 @@ class _Probe:
         return self.groups[name]
 
     def enter(self, pg: Any, method: str, arguments: tuple[Any, ...]) -> tuple[_Group, int, int, bool]:
-        """Write the entry of one call. Its sequence number is the group's own, so that C++'s collectives count too."""
+        """Write the entry of one call, with the group's own sequence number, which counts C++'s collectives too."""
         ring = self.ring or self.open()
         group = self.groups.get(pg.group_name) or self.group_of(pg, pg.group_name)
         before = pg._get_sequence_number_for_group()
@@ -390,12 +390,12 @@ class _Probe:
         return group, index, before, p2p
 
     def entered(self, pg: Any, work: Any, token: tuple[_Group, int, int, bool], event: Any) -> None:
-        """Keep the call's Work, weakly, to see it left. Gloo's number counts sends and receives, its recorder does not."""
+        """Keep the call's Work, weakly, until it is left. Gloo's number counts sends and receives, its recorder does not."""
         group, index, before, p2p = token
         group.expected = pg._get_sequence_number_for_group()
         if p2p:
             group.offset += group.expected - before
-        if self.batch is not None and len(self.batch) < ENTRIES:  # one whose end never came must not grow for ever
+        if self.batch is not None and len(self.batch) < ENTRIES:  # a batch without an end must not grow for ever
             self.batch.append(index)
         elif work is None:
             self.leave((index,), event)
@@ -403,7 +403,7 @@ class _Probe:
             self.watch(work, (index,), event)
 
     def watch(self, work: Any, entries: tuple[int, ...], event: Any) -> None:
-        """See a Work left when it is waited for, found complete, or dropped: then nobody will ever wait for it."""
+        """Note a Work as left when it is waited for, found complete, or dropped."""
         key = id(work)
         self.pending[key] = weakref.ref(work, lambda _: _attempt(self.left, key)), entries, event
 
@@ -423,7 +423,7 @@ class _Probe:
             device.pair("communication", event, device.event())
 
     def end_step(self, step: int) -> None:
-        """Note a step, and do what is cheap once a step."""
+        """Note a step, and do the work of once a step."""
         ring = self.ring or self.open()
         ring.end_step(step)
         world = sys.modules.get("torch.distributed.distributed_c10d")
@@ -453,7 +453,7 @@ class _Probe:
         return before
 
     def close(self) -> None:
-        """Remove the file of a process that ends as it should; what a crash leaves is for the agent to read."""
+        """Remove the file of a process that ends normally; the agent reads that of a crash."""
         if self.ring is not None:
             if self.server_path:
                 Path(self.server_path).unlink(missing_ok=True)
@@ -466,15 +466,15 @@ _hooked: list[bool] = []
 
 
 def _attempt(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call, and swallow what fails: whatever is wrong in here, the job goes on, and once the probe is off, alone."""
+    """Call, and catch every failure: whatever is wrong in the probe, the job goes on."""
     if _probe.off:
         return None
     try:
         return act(*arguments, **named)
-    except Exception:  # noqa: BLE001 the probe's one rule
+    except Exception:  # noqa: BLE001 (the job must go on)
         try:
             _probe.swallow()
-        except Exception:  # noqa: BLE001 not even counting may hurt
+        except Exception:  # noqa: BLE001 (nor may the counting fail)
             _probe.off = True
         return None
 
@@ -486,7 +486,7 @@ def _bytes(tensors: Any) -> int:
 
 
 def _wrapped(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of ProcessGroup that writes its entry and then is what it was."""
+    """Return a method of ProcessGroup that writes its entry and then calls the original."""
 
     @wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -535,7 +535,7 @@ def _wrapped_is_completed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrapped_batch(original: Callable[..., Any], *, begins: bool) -> Callable[..., Any]:
-    """Wrap the calls around a coalesced batch: its operations are left with the one Work that the end gives."""
+    """Wrap the calls around a coalesced batch: its operations are left with the one Work that its end returns."""
 
     @wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -549,7 +549,7 @@ def _wrapped_batch(original: Callable[..., Any], *, begins: bool) -> Callable[..
 
 
 def _hook_optimizers() -> None:
-    """Take optimizer steps for the phase "optimizer", and those of the first optimizer for steps."""
+    """Count optimizer steps as the phase "optimizer", and those of the first optimizer as steps."""
     optimizer = sys.modules["torch.optim.optimizer"]
     before: list[str] = []
 
@@ -567,7 +567,7 @@ def _hook_optimizers() -> None:
 
 
 def _hook_backward() -> None:
-    """Take ``torch.autograd.backward`` for the phase "backward"."""
+    """Count ``torch.autograd.backward`` as the phase "backward"."""
     autograd = sys.modules["torch.autograd"]
     original = autograd.backward
 
@@ -583,7 +583,7 @@ def _hook_backward() -> None:
 
 
 def _patch() -> None:
-    """Wrap the methods of torch's classes, each that this version has."""
+    """Wrap the methods of torch's classes that this version has."""
     c10d = sys.modules["torch._C._distributed_c10d"]
     group, work = c10d.ProcessGroup, c10d.Work
     for method in OPERATIONS:
@@ -606,8 +606,8 @@ def _patch() -> None:
 
 
 def _begin_anew() -> None:
-    """In a forked child: the ring is its parent's, which must not be written to."""
-    global _probe  # noqa: PLW0603 one process, one probe
+    """Start anew in a forked child: the ring is its parent's and must not be written."""
+    global _probe  # noqa: PLW0603 (one probe a process)
     _probe.ring, _probe.pending, _probe.device = None, {}, None
     _probe = _Probe()
 
@@ -618,10 +618,10 @@ def _close() -> None:
 
 
 class _Waiting:
-    """Wraps torch.distributed as soon as the job has imported it."""
+    """Wraps torch.distributed as soon as the job imports it."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """Find the module as Python does, and have it wrapped once it has run."""
+        """Find the module as Python does, and wrap it after its execution."""
         del target
         if name != "torch.distributed.distributed_c10d":
             return None
@@ -649,8 +649,8 @@ def install() -> None:
         sys.meta_path.insert(0, _Waiting())
 
 
-class phase:  # noqa: N801 it is used like a function: phase("forward"), or with phase("forward"): …
-    """Say what the rank is doing from here on; as a context manager, until its end."""
+class phase:  # noqa: N801 (used like a function: phase("forward"), or with phase("forward"): …)
+    """Set the rank's phase from here on; as a context manager, until its end."""
 
     def __init__(self, name: str) -> None:
         self.before = _attempt(_probe.set_phase, name) or ""
@@ -662,13 +662,13 @@ class phase:  # noqa: N801 it is used like a function: phase("forward"), or with
 
 
 def step(number: int) -> None:
-    """Say that a step ended; without it the steps of the first optimizer are counted."""
+    """Note the end of a step; without it the steps of the first optimizer are counted."""
     _probe.counted_by_hand = True
     _attempt(_probe.end_step, number)
 
 
 def role(name: str) -> None:
-    """Say what this rank is for, in a job that has roles: trainer, rollout, reward and so on."""
+    """Set the rank's role, in a job that has roles: trainer, rollout, reward and so on."""
     _attempt(lambda: (_probe.ring or _probe.open()).put(ROLE_AT, (_probe.ring or _probe.open()).name(name), "<i"))
 
 

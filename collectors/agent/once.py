@@ -25,20 +25,9 @@ GRACE_SECONDS = 1.0  # beyond a collector's own bound
 _NOT_SHOWN = frozenset({"kind", "node", "boot_id", "monotonic_at", "at", "columns", "strings", "threads", "groups"})
 
 
-class _Entries:
-    """Keeps what the collectors yield, in memory."""
-
-    def __init__(self) -> None:
-        self._entries: list[Entry] = []
-        self._lock = threading.Lock()
-
+class _Entries(list[Entry]):
     def add(self, entry: Entry, *, urgent: bool = False) -> None:  # noqa: ARG002 (an EntrySink's)
-        with self._lock:
-            self._entries.append(entry)
-
-    def copy(self) -> list[Entry]:
-        with self._lock:
-            return list(self._entries)
+        self.append(entry)
 
 
 def run_once(settings: Settings) -> tuple[list[Record], list[Outcome]]:
@@ -63,7 +52,7 @@ def run_once(settings: Settings) -> tuple[list[Record], list[Outcome]]:
         thread.join(max(0.0, started_at + limit_seconds + GRACE_SECONDS - time.monotonic()))
         if thread.is_alive():
             outcomes.setdefault(name, Outcome(name, "overran", f"still going after its bound of {limit_seconds:g} s"))
-    sealed = seal(entries.copy(), settings.node)
+    sealed = seal(list(entries), settings.node)
     records = block.decode(sealed.data) if sealed.data else []
     return records, [outcomes[runner.collector.name] for runner in runners]
 

@@ -42,7 +42,7 @@ LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
 READ_BYTES = 1 << 16
 DYING_SECONDS = 1.0
-NOTHING_SECONDS = 300.0  # for so long a device that is absent is not looked for again
+NOTHING_SECONDS = 300.0  # for so long an absent device is not searched again
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 

@@ -10,8 +10,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -31,15 +30,7 @@ ALL_BYTES = 64 << 20  # of all ranks' dumps at one time
 MOST_RANKS = 256  # of a node
 REMEMBERED_SECONDS = 600.0  # a rank that has ended left its dump file behind
 
-
-@dataclass(slots=True)
-class _Question:
-    """The question to one rank: its deadline, and how each endpoint that was tried failed."""
-
-    process: TrainingProcess
-    user: int | None
-    deadline: float
-    tried: list[str] = field(default_factory=list)
+_Answers = queue.SimpleQueue[tuple[int, list[Record]]]
 
 
 @collector("recorder", gives="flight-recorder dumps", every_seconds=60, limit_seconds=10, answers=("recorders",))
@@ -85,15 +76,16 @@ class Recorders:
 
     def _ask(self, processes: list[TrainingProcess]) -> Iterator[Record]:
         deadline = time.monotonic() + ASKING_SECONDS
-        answers: queue.SimpleQueue[tuple[int, list[Record]]] = queue.SimpleQueue()
+        answers: _Answers = queue.SimpleQueue()
         waiting = {process.pid: process for process in processes}
         self.busy = {pid: thread for pid, thread in self.busy.items() if thread.is_alive()}
         for process in processes:
             if process.pid in self.busy:
                 answers.put((process.pid, [_unread(process, "the last question to it is still without an answer")]))
                 continue
-            question = _Question(process, self.seen[process.pid][2], deadline - READING_SECONDS)
-            thread = threading.Thread(target=self._answer, args=(question, answers.put), daemon=True)
+            thread = threading.Thread(
+                target=self._answer, args=(process, deadline - READING_SECONDS, answers), daemon=True
+            )
             thread.start()
             self.busy[process.pid] = thread
         while waiting:
@@ -106,30 +98,29 @@ class Recorders:
         for process in waiting.values():
             yield _unread(process, f"no answer within {ASKING_SECONDS:.0f} s", "limit")
 
-    def _answer(self, question: _Question, put: Callable[[tuple[int, list[Record]]], None]) -> None:
-        process = question.process
+    def _answer(self, process: TrainingProcess, deadline: float, answers: _Answers) -> None:
         try:
-            found = list(self._through(question))
-        except Exception as error:  # noqa: BLE001 - a thread's failure is its rank's answer
+            found = list(self._request(process, deadline))
+        except Exception as error:  # noqa: BLE001 (a thread's failure is its rank's answer)
             found = [_unread(process, f"asking it failed: {type(error).__name__}: {error}", "damaged")]
-        put((process.pid, found))
+        answers.put((process.pid, found))
 
-    def _through(self, question: _Question) -> Iterator[Record]:
+    def _request(self, process: TrainingProcess, deadline: float) -> Iterator[Record]:
         """Try the endpoints until one gives a dump; report how each failed otherwise."""
-        process, timed_out = question.process, False
-        for endpoint in endpoints_of(self.host, process, question.user):
+        tried, timed_out = list[str](), False
+        for endpoint in endpoints_of(self.host, process, self.seen[process.pid][2]):
             if timed_out and endpoint.kind != "dump file":
                 continue  # a process that does not answer does not write either
             try:
                 with self.budget.reserve() as spend:
-                    dumps = fetch_dump(endpoint, process, question.deadline, self.host.clock.now, spend)
+                    dumps = fetch_dump(endpoint, process, deadline, self.host.clock.now, spend)
             except RequestFailed as error:
                 timed_out |= isinstance(error, RequestTimedOut)
-                question.tried.append(f"{endpoint}: {error}")
+                tried.append(f"{endpoint}: {error}")
             else:
                 yield from (_placed(record, process) for record in dumps)
                 return
-        reason = "; ".join(question.tried) or "it has neither a worker server nor a debug pipe nor a dump file"
+        reason = "; ".join(tried) or "it has neither a worker server nor a debug pipe nor a dump file"
         yield _unread(process, reason, "limit" if timed_out else "refused")
 
 

@@ -164,7 +164,7 @@ class RingCollector:
         return path if _is_at(path, known.file) else known.path
 
     def _image(self, known: _Known, most: int | None) -> Image:
-        image = parse(_content(known.file), most)
+        image = parse(os.pread(known.file.fileno(), LARGEST_RING_BYTES + 1, 0), most)
         if (image.pid, image.start_ticks) != (known.pid, known.process.start_ticks):
             raise RingRefused(f"it names another process than {known.pid}, or an earlier one of that number")
         if image.swallowed >= MOST_FAILURES:  # it has no later entries: the rank would look like one that hangs
@@ -219,10 +219,6 @@ def opened(path: Path, user: int | None) -> BinaryIO:
         file.close()
         raise
     return file
-
-
-def _content(file: BinaryIO) -> bytes:
-    return os.pread(file.fileno(), LARGEST_RING_BYTES + 1, 0)
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:

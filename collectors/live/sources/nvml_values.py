@@ -19,10 +19,6 @@ def _members(*names: str) -> Callable[[Any], Numbers]:
     return lambda value: tuple(number(getattr(value, name, None)) for name in names)
 
 
-def _tuple(value: Any) -> Numbers:
-    return tuple(number(int(each)) for each in value)
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call and the metrics in its value. ``functions``: its names in later and earlier drivers."""
@@ -33,12 +29,9 @@ class Call:
     take: Callable[[Any], Numbers] = _one
 
 
+_UTILIZATION = ("gpu_utilization_percent", "memory_utilization_percent")
 GAUGES: tuple[Call, ...] = (
-    Call(
-        ("gpu_utilization_percent", "memory_utilization_percent"),
-        ("nvmlDeviceGetUtilizationRates",),
-        take=_members("gpu", "memory"),
-    ),
+    Call(_UTILIZATION, ("nvmlDeviceGetUtilizationRates",), take=_members("gpu", "memory")),
     Call(("power_milliwatts",), ("nvmlDeviceGetPowerUsage",)),
     Call(("power_limit_milliwatts",), ("nvmlDeviceGetEnforcedPowerLimit",)),
     Call(("gpu_temperature_celsius",), ("nvmlDeviceGetTemperature",), ("NVML_TEMPERATURE_GPU",)),
@@ -54,8 +47,7 @@ COUNTERS: tuple[Call, ...] = (
     Call(("memory_used_bytes",), ("nvmlDeviceGetMemoryInfo",), take=_members("used")),
     # A bit mask, NVML's nvmlClocksEventReason*: a float cannot hold it.
     Call(
-        ("throttle_reasons_mask",),
-        ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+        ("throttle_reasons_mask",), tuple(f"nvmlDeviceGetCurrentClocks{word}Reasons" for word in ("Event", "Throttle"))
     ),
     *(
         Call(
@@ -67,14 +59,9 @@ COUNTERS: tuple[Call, ...] = (
         for since in ("volatile", "aggregate")
     ),
     Call(
-        (
-            "remapped_rows_correctable_total",
-            "remapped_rows_uncorrectable_total",
-            "remapped_rows_pending",
-            "remapped_rows_failed",
-        ),
+        tuple(f"remapped_rows_{what}" for what in ("correctable_total", "uncorrectable_total", "pending", "failed")),
         ("nvmlDeviceGetRemappedRows",),
-        take=_tuple,
+        take=lambda value: tuple(number(int(each)) for each in value),
     ),
     Call(("pcie_replays_total",), ("nvmlDeviceGetPcieReplayCounter",)),
     Call(("energy_millijoules_total",), ("nvmlDeviceGetTotalEnergyConsumption",)),

@@ -23,7 +23,7 @@ from collectors.live.sources.socket_requests import RequestFailed, RequestTimedO
 from collectors.records import FlightRecorderDump, Record, Unread
 
 SERVER_SECONDS = 2.5  # one worker server; a healthy one answers in milliseconds
-PIPE_SECONDS = 3.0  # NCCL's monitor looks into its pipe once a second
+PIPE_SECONDS = 3.0  # NCCL's monitor reads its pipe once a second
 SETTLED_SECONDS = 0.1  # a dump that has its end and has not grown for so long is whole
 POLL_SECONDS = 0.05
 READING_SECONDS = 5.0  # a pickle; more than the time to ask, so that a busy machine loses no dump

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from collectors.live.sources.host import Host
-from collectors.live.sources.job_files import inner_pid, open_files, owner, seen_by
+from collectors.live.sources.job_files import inner_pid, owner, seen_by
 from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.sockets import socket_inodes
 from collectors.live.sources.system_files import read
 
 SERVER_LABELS = ("FAULTHOUND_WORKER_SERVER", "TORCH_WORKER_SERVER_SOCKET")
@@ -105,24 +106,19 @@ def _probe(host: Host, process: TrainingProcess) -> Iterator[str]:
 
 
 def _listening_unix(host: Host, process: TrainingProcess) -> Iterator[str]:
-    own = _socket_inodes(host, process.pid)
+    own = socket_inodes(host.roots.proc / str(process.pid))
     rows = _LISTENING_UNIX.findall(_net(host, process.pid, "unix")) if own else []
-    for _, path in [row for row in rows if row[0] in own][:MOST_LISTENING]:
+    for _, path in [row for row in rows if int(row[0]) in own][:MOST_LISTENING]:
         if not _NO_SERVER.search(name := os.fsdecode(path)):
             yield from _socket(str(seen_by(host, process, name)))
 
 
 def _listening_tcp(host: Host, process: TrainingProcess) -> Iterator[str]:
-    own = _socket_inodes(host, process.pid)
+    own = socket_inodes(host.roots.proc / str(process.pid))
     for name, loopback in (("tcp", "127.0.0.1"), ("tcp6", "::1")):
         rows = _LISTENING_TCP.findall(_net(host, process.pid, name)) if own else []
-        for bound, port, _ in [row for row in rows if row[2] in own][:MOST_LISTENING]:
+        for bound, port, _ in [row for row in rows if int(row[2]) in own][:MOST_LISTENING]:
             yield f"{'127.0.0.1' if not bound.strip(b'0') else loopback}:{int(port, 16)}"
-
-
-def _socket_inodes(host: Host, pid: int) -> set[bytes]:
-    names = open_files(host, pid, lambda name: name.startswith("socket:["))
-    return {name[8:-1].encode() for name in names}
 
 
 def _net(host: Host, pid: int, name: str) -> bytes:
