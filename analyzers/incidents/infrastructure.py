@@ -16,7 +16,7 @@ from analyzers.incidents.memory import drop_incident, remember_incident
 from analyzers.incidents.messages import Close, EngineInstruction, Open, Publish
 from analyzers.incidents.state import LOOKBACK_SECONDS, EngineState
 from analyzers.model.incident import Cut, Incident
-from analyzers.verdict.digest import digest
+from analyzers.model.verdict import digest
 
 
 def watch_fleet(state: EngineState, now: float) -> Iterator[EngineInstruction]:

@@ -17,7 +17,8 @@ from analyzers.model.topology import infer
 from analyzers.model.verdict import Missing, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import VERSION
-from analyzers.verdict.judge import decide, findings, told
+from analyzers.verdict.explain import claim_to_json
+from analyzers.verdict.judge import decide, findings
 
 
 def judge_cut(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda _name: None) -> Judged:
@@ -30,7 +31,9 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: Callable[[str], None]
     cut = asked.cut
     found = list(findings(window, topology, knowledge, cut.unfinished, running))
     verdict = decide(found, window, topology, knowledge, looks=cut.looks)
-    return Judged(incident=asked.incident, cut=cut, verdict=verdict, claims=tuple(told(finding) for finding in found))
+    return Judged(
+        incident=asked.incident, cut=cut, verdict=verdict, claims=tuple(claim_to_json(finding) for finding in found)
+    )
 
 
 def left_out(already: Iterable[str], running: str, *, everything: bool) -> tuple[str, ...]:

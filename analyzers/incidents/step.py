@@ -50,8 +50,7 @@ from analyzers.incidents.messages import (
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
 from analyzers.model.incident import Cut, Incident, Symptom
-from analyzers.model.verdict import Verdict
-from analyzers.verdict.digest import digest
+from analyzers.model.verdict import Verdict, digest
 from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
 from collectors.records import CommandResult
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -134,3 +136,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def to_json(verdict: Verdict, *, indent: int = 2) -> bytes:
     """Render with sorted keys and every field present, so that equal verdicts are equal bytes."""
     return msgspec.json.format(msgspec.json.encode(verdict, order="sorted"), indent=indent)
+
+
+def digest(verdict: Verdict) -> str:
+    """Return a hash of what a reader would act on: a verdict that says the same in other words is not a new version."""
+    culprits = sorted((one.kind, one.id, one.ranks) for one in verdict.culprits)
+    action = (verdict.action.kind, sorted(verdict.action.nodes), sorted(verdict.action.ranks), verdict.action.role)
+    said = (
+        verdict.symptom,
+        verdict.cause,
+        verdict.abstained,
+        [root.fault_class for root in verdict.roots],
+        culprits,
+        action,
+    )
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+
+
+def instant(at: float | None) -> str | None:
+    """Write UTC seconds as RFC 3339 with milliseconds; None where the value is no possible time."""
+    if at is None or not 0 <= at < 253402300800:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

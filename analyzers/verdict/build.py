@@ -3,67 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
+
+import msgspec
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
-from analyzers.model.finding import Evidence, Suspect
+from analyzers.model.finding import Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
-from analyzers.model.verdict import (
-    Action,
-    Coverage,
-    Culprit,
-    EvidenceItem,
-    FirstSymptom,
-    Missing,
-    Rejected,
-    Verdict,
-    Victims,
-)
+from analyzers.model.verdict import Action, Coverage, Culprit, Verdict, instant
 from analyzers.model.verdict import Root as RootEntry
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held, fitting, nothing_held
 from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Decision, Root
-from collectors.records import FlightRecorderDump, Unread
+from analyzers.verdict.explain import (
+    NumberedEvidence,
+    first_symptom_of,
+    missing_from,
+    rejected_by,
+    victims_of,
+    why_of_set,
+)
+from collectors.records import Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, names nobody in particular: better to abstain and say what would split it.
 MOST_SET_RANKS = 8
 MOST_SURE_OF_A_SET = 0.9
-MOST_REJECTED, MOST_UNREAD, MOST_SUSPECTS = 8, 20, 64
-
-
-class _Evidence:
-    """Numbers evidence in order of first use."""
-
-    def __init__(self) -> None:
-        self.items: dict[tuple[str, Evidence], str] = {}
-
-    def ids(self, analyzer: str, evidence: Iterable[Evidence]) -> tuple[str, ...]:
-        return tuple(self.items.setdefault((analyzer, item), f"e{len(self.items) + 1}") for item in evidence)
-
-    def entries(self) -> tuple[EvidenceItem, ...]:
-        return tuple(
-            EvidenceItem(id=number, text=item.text, source=item.source, analyzer=analyzer, at=instant(item.at))
-            for (analyzer, item), number in self.items.items()
-        )
-
-
-def instant(at: float | None) -> str | None:
-    """Write UTC seconds as RFC 3339 with milliseconds; None where the value is no possible time."""
-    if at is None or not 0 <= at < 253402300800:
-        return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+MOST_UNREAD, MOST_SUSPECTS = 20, 64
 
 
 def compose(
     decision: Decision, window: Window, topology: Topology, knowledge: Knowledge, held: Held = nothing_held
 ) -> Verdict:
     """Write the verdict that a decision amounts to. ``held``: why a root may not be evicted yet, None where it may."""
-    evidence = _Evidence()
+    evidence = NumberedEvidence()
     roots = _by_node(decision.roots, topology)
     named = [(f"r{number}", root) for number, root in enumerate(roots, 1) if _nameable(root, topology)]
     considered = [(f"r{number}", root) for number, root in enumerate(roots, 1)]
@@ -89,11 +64,11 @@ def compose(
         roots=tuple(_root_entry(label, root) for label, root in considered) + _excused_entries(decision),
         culprits=culprits,
         suspects=suspects[:MOST_SUSPECTS],
-        first_symptom=_first_symptom(decision),
-        victims=_victims(decision, named, culprits),
-        rejected=_rejected(decision, culprits),
+        first_symptom=first_symptom_of(decision),
+        victims=victims_of(decision, named, culprits),
+        rejected=rejected_by(decision, culprits),
         evidence=evidence.entries(),
-        missing=_missing(decision, window, topology, culprits),
+        missing=missing_from(decision, window, topology, culprits),
         action=fitting(culprits, [root for _, root in named], topology, knowledge, symptom, held)
         if not explained
         else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4]))),
@@ -135,7 +110,7 @@ def _nameable(root: Root, topology: Topology) -> bool:
     return len(root.ranks) <= limit
 
 
-def _culprits(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
+def _culprits(label: str, root: Root, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
     if root.certain:
         return _one_entry_a_place(label, root, topology, evidence)
     ranks = tuple(sorted(root.ranks))
@@ -162,19 +137,13 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: _Evidence) -
             id=name,
             ranks=ranks,
             probability=probability,
-            why=_why_set(root, ranks),
+            why=why_of_set(root, ranks),
             evidence=tuple(dict.fromkeys(ids)),
         )
     ]
 
 
-def _why_set(root: Root, ranks: tuple[int, ...]) -> str:
-    if len(ranks) == 1:
-        return f"{root.suspects[0].why}; it cannot be excluded"
-    return f"for example, {root.suspects[0].why}"
-
-
-def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
+def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
     """One entry for a machine with all its guilty ranks; else one a suspect."""
     places: dict[tuple[str, str], list[Suspect]] = {}
     for suspect in root.suspects:
@@ -196,7 +165,9 @@ def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
     return (suspect.kind, "/".join(part for part in (node, suspect.device) if part) or suspect.kind)
 
 
-def _entry(label: str, root: Root, place: tuple[str, str], suspects: list[Suspect], evidence: _Evidence) -> Culprit:
+def _entry(
+    label: str, root: Root, place: tuple[str, str], suspects: list[Suspect], evidence: NumberedEvidence
+) -> Culprit:
     kind, name = place
     ids = [number for s in suspects for number in evidence.ids(root.finding.analyzer, s.evidence)]
     ids += [number for analyzer, item in root.support for number in evidence.ids(analyzer, (item,))]
@@ -215,7 +186,7 @@ def _entry(label: str, root: Root, place: tuple[str, str], suspects: list[Suspec
     )
 
 
-def _suspects(label: str, root: Root, topology: Topology, evidence: _Evidence) -> list[Culprit]:
+def _suspects(label: str, root: Root, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
     """All that were considered, most probable first, with "unknown" making each root's sum 1."""
     if root.certain:
         entries = _one_entry_a_place(label, root, topology, evidence)
@@ -233,17 +204,7 @@ def _suspects(label: str, root: Root, topology: Topology, evidence: _Evidence) -
 
 
 def _scaled(entry: Culprit, total: float) -> Culprit:
-    return Culprit(
-        root=entry.root,
-        kind=entry.kind,
-        id=entry.id,
-        ranks=entry.ranks,
-        devices=entry.devices,
-        role=entry.role,
-        probability=round(entry.probability / total, 4),
-        why=entry.why,
-        evidence=entry.evidence,
-    )
+    return msgspec.structs.replace(entry, probability=round(entry.probability / total, 4))
 
 
 def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
@@ -288,68 +249,8 @@ def _skew(window: Window) -> float | None:
     return round(max(times) - min(times), 3) if len(times) > 1 else None
 
 
-def _first_symptom(decision: Decision) -> FirstSymptom | None:
-    told = [(f, f.first_symptom) for f in decision.findings if f.first_symptom is not None]
-    told.sort(key=lambda pair: pair[1].at if pair[1].at is not None else float("inf"))
-    return FirstSymptom(text=told[0][1].text, rank=told[0][1].rank, at=instant(told[0][1].at)) if told else None
-
-
-def _victims(decision: Decision, named: list[tuple[str, Root]], culprits: tuple[Culprit, ...]) -> Victims:
-    """All that wait: for the culprits, or where nobody is named for anybody; a suspect that others acquit waits too."""
-    guilty = {rank for culprit in culprits for rank in culprit.ranks}
-    acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
-    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
-    ends = [(finding, chain) for finding in decision.findings for chain in finding.chains]
-    chains = [" → ".join(map(str, chain)) for _, chain in ends if not guilty or chain[-1] in guilty]
-    return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
-
-
-def _rejected(decision: Decision, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
-    guilty = {(culprit.kind, culprit.id) for culprit in culprits}
-    entries = [
-        Rejected(kind=suspect.kind, id=_name(suspect), why=suspect.why)
-        for suspect in decision.rejected
-        if (suspect.kind, _name(suspect)) not in guilty
-    ]
-    return tuple(dict.fromkeys(entries))[:MOST_REJECTED]
-
-
-def _name(suspect: Suspect) -> str:
-    return suspect.device or suspect.node or ranges(suspect.ranks) or suspect.kind
-
-
-def _missing(
-    decision: Decision, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
-) -> tuple[Missing, ...]:
-    answered = [
-        root.finding
-        for root in decision.roots
-        if root.certain
-        and (not root.finding.together or (len(root.families) > 1 and has(root.finding.fault_class, "no_dump")))
-    ]
-    entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
-    dumped = {dump.rank for dump in window.dumps}
-    absent = [rank for rank in topology.ranks if rank not in dumped]
-    told = any("left no dump" in entry.what for entry in entries)
-    if absent and window.dumps and not told:
-        guilty = {rank for culprit in culprits for rank in culprit.ranks}
-        named = f"rank{'s' if len(absent) > 1 else ''} {ranges(absent)}"
-        open_still = not culprits or any(not root.certain for root in decision.roots)
-        matters = open_still or bool(guilty & set(absent))
-        entries.append(Missing(what=f"no flight-recorder dump from {named}", matters=matters))
-    if not decision.findings:
-        entries.append(Missing(what=_nothing_to_go_by(window)))
-    return tuple(dict.fromkeys(entries))
-
-
-def _nothing_to_go_by(window: Window) -> str:
-    have = Counter(_source_word(record) for record in window.records)
-    told = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
-    return f"no symptom in what was read ({told}): flight-recorder dumps, stacks and logs of every rank would tell"
-
-
 def _coverage(window: Window, topology: Topology) -> Coverage:
-    kinds = Counter(_source_word(record) for record in window.records if not isinstance(record, Unread))
+    kinds = Counter(str(record.__struct_config__.tag) for record in window.records if not isinstance(record, Unread))
     if window.earlier_dumps:
         kinds["flight_recorder"] -= len(window.earlier_dumps)
         kinds["flight_recorder_earlier"] = len(window.earlier_dumps)
@@ -363,9 +264,3 @@ def _coverage(window: Window, topology: Topology) -> Coverage:
         unread=tuple(unread[:MOST_UNREAD])
         + ((f"{len(unread) - MOST_UNREAD} more",) if len(unread) > MOST_UNREAD else ()),
     )
-
-
-def _source_word(record: object) -> str:
-    if isinstance(record, FlightRecorderDump):
-        return "flight_recorder"
-    return str(getattr(getattr(record, "__struct_config__", None), "tag", type(record).__name__))

@@ -13,7 +13,7 @@ from analyzers.model.fault_classes import has
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING
-from analyzers.verdict.build import instant
+from analyzers.model.verdict import instant
 from analyzers.verdict.correlate import Decision, Excused, Root
 from analyzers.verdict.gate import next_look
 from analyzers.verdict.pauses import Pause, Pauses

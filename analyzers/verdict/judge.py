@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from analyzers import diagnosis
 from analyzers.knowledge import Knowledge
@@ -21,7 +20,6 @@ from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
 
 ENDED = "it had not ended at the deadline"
-MOST_TOLD = 64  # suspects and sentences of one finding
 
 
 def findings(
@@ -91,30 +89,6 @@ def _weighed(
 
 def _held_by_failure(_root: Root) -> str:
     return "whether it is in a pause, or moves, could not be judged: look at it"
-
-
-def told(finding: Finding) -> dict[str, Any]:
-    """Write a finding as plain JSON-able values: what an analyzer claimed, for those who ask how a verdict came about."""
-    return {
-        "analyzer": finding.analyzer,
-        "family": finding.family,
-        "symptom": finding.symptom,
-        "cause": finding.cause,
-        "fault_class": finding.fault_class,
-        "suspects": [
-            {
-                "kind": suspect.kind,
-                "ranks": list(suspect.ranks),
-                "node": suspect.node,
-                "device": suspect.device,
-                "strength": suspect.strength,
-                "why": suspect.why,
-            }
-            for suspect in finding.suspects[:MOST_TOLD]
-        ],
-        "evidence": [item.text for item in finding.evidence[:MOST_TOLD]],
-        "missing": list(finding.missing[:MOST_TOLD]),
-    }
 
 
 def failed(name: str, why: str) -> Finding:

@@ -20,8 +20,9 @@ from analyzers.model.verdict import (
     Rejected,
     Root,
     Verdict,
+    instant,
 )
-from analyzers.verdict.build import VERSION, instant
+from analyzers.verdict.build import VERSION
 
 MOST_EVIDENCE, MOST_REJECTED, MOST_SUSPECTS = 16, 8, 8
 _SHOWS = {

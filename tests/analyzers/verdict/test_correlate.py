@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Family, Finding, Suspect
 from analyzers.model.topology import ProcessGroup, Topology
-from analyzers.model.verdict import Verdict, to_json
+from analyzers.model.verdict import Verdict, instant, to_json
 from analyzers.model.window import Window
-from analyzers.verdict.build import MOST_SET_RANKS, compose, instant
+from analyzers.verdict.build import MOST_SET_RANKS, compose
 from analyzers.verdict.correlate import combine
 from service.packaged_knowledge import load
 

@@ -1,0 +1,130 @@
+"""What a verdict says beside its names: numbered evidence, reasons, victims, what was rejected, and what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from analyzers.model.fault_classes import has
+from analyzers.model.finding import Evidence, Finding, Suspect
+from analyzers.model.ranges import ranges
+from analyzers.model.topology import Topology
+from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
+from analyzers.model.window import Window
+from analyzers.verdict.correlate import Decision, Root
+
+MOST_REJECTED = 8
+MOST_CLAIMED = 64  # suspects and sentences of one finding
+
+
+class NumberedEvidence:
+    """Numbers evidence in order of first use."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, Evidence], str] = {}
+
+    def ids(self, analyzer: str, evidence: Iterable[Evidence]) -> tuple[str, ...]:
+        """Return the number of each sentence, new ones for those that have none."""
+        return tuple(self.items.setdefault((analyzer, item), f"e{len(self.items) + 1}") for item in evidence)
+
+    def entries(self) -> tuple[EvidenceItem, ...]:
+        """Return all numbered sentences in order."""
+        return tuple(
+            EvidenceItem(id=number, text=item.text, source=item.source, analyzer=analyzer, at=instant(item.at))
+            for (analyzer, item), number in self.items.items()
+        )
+
+
+def why_of_set(root: Root, ranks: tuple[int, ...]) -> str:
+    """Say why a set is named, by its first member."""
+    if len(ranks) == 1:
+        return f"{root.suspects[0].why}; it cannot be excluded"
+    return f"for example, {root.suspects[0].why}"
+
+
+def first_symptom_of(decision: Decision) -> FirstSymptom | None:
+    """Return the earliest first symptom of all findings."""
+    told = [(f, f.first_symptom) for f in decision.findings if f.first_symptom is not None]
+    told.sort(key=lambda pair: pair[1].at if pair[1].at is not None else float("inf"))
+    return FirstSymptom(text=told[0][1].text, rank=told[0][1].rank, at=instant(told[0][1].at)) if told else None
+
+
+def victims_of(decision: Decision, named: list[tuple[str, Root]], culprits: tuple[Culprit, ...]) -> Victims:
+    """All that wait: for the culprits, or where nobody is named for anybody; a suspect that others acquit waits too."""
+    guilty = {rank for culprit in culprits for rank in culprit.ranks}
+    acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
+    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
+    ends = [(finding, chain) for finding in decision.findings for chain in finding.chains]
+    chains = [" → ".join(map(str, chain)) for _, chain in ends if not guilty or chain[-1] in guilty]
+    return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
+
+
+def rejected_by(decision: Decision, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
+    """Return the suspects that lost, each with the reason."""
+    guilty = {(culprit.kind, culprit.id) for culprit in culprits}
+    entries = [
+        Rejected(kind=suspect.kind, id=_name(suspect), why=suspect.why)
+        for suspect in decision.rejected
+        if (suspect.kind, _name(suspect)) not in guilty
+    ]
+    return tuple(dict.fromkeys(entries))[:MOST_REJECTED]
+
+
+def _name(suspect: Suspect) -> str:
+    return suspect.device or suspect.node or ranges(suspect.ranks) or suspect.kind
+
+
+def missing_from(
+    decision: Decision, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
+) -> tuple[Missing, ...]:
+    """Return the evidence that was not there: what open findings ask for, and dumps of ranks that left none."""
+    answered = [
+        root.finding
+        for root in decision.roots
+        if root.certain
+        and (not root.finding.together or (len(root.families) > 1 and has(root.finding.fault_class, "no_dump")))
+    ]
+    entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
+    dumped = {dump.rank for dump in window.dumps}
+    absent = [rank for rank in topology.ranks if rank not in dumped]
+    told = any("left no dump" in entry.what for entry in entries)
+    if absent and window.dumps and not told:
+        guilty = {rank for culprit in culprits for rank in culprit.ranks}
+        named = f"rank{'s' if len(absent) > 1 else ''} {ranges(absent)}"
+        open_still = not culprits or any(not root.certain for root in decision.roots)
+        matters = open_still or bool(guilty & set(absent))
+        entries.append(Missing(what=f"no flight-recorder dump from {named}", matters=matters))
+    if not decision.findings:
+        entries.append(Missing(what=_nothing_to_go_by(window)))
+    return tuple(dict.fromkeys(entries))
+
+
+def _nothing_to_go_by(window: Window) -> str:
+    have = Counter(str(record.__struct_config__.tag) for record in window.records)
+    told = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
+    return f"no symptom in what was read ({told}): flight-recorder dumps, stacks and logs of every rank would tell"
+
+
+def claim_to_json(finding: Finding) -> dict[str, Any]:
+    """Write a finding as plain JSON-able values: what an analyzer claimed, for those who ask how a verdict came about."""
+    return {
+        "analyzer": finding.analyzer,
+        "family": finding.family,
+        "symptom": finding.symptom,
+        "cause": finding.cause,
+        "fault_class": finding.fault_class,
+        "suspects": [
+            {
+                "kind": suspect.kind,
+                "ranks": list(suspect.ranks),
+                "node": suspect.node,
+                "device": suspect.device,
+                "strength": suspect.strength,
+                "why": suspect.why,
+            }
+            for suspect in finding.suspects[:MOST_CLAIMED]
+        ],
+        "evidence": [item.text for item in finding.evidence[:MOST_CLAIMED]],
+        "missing": list(finding.missing[:MOST_CLAIMED]),
+    }
