@@ -30,7 +30,7 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: Callable[[str], None]
     topology = infer(window)
     cut = asked.cut
     found = list(findings(window, topology, knowledge, cut.unfinished, running))
-    verdict = decide(found, window, topology, knowledge, looks=cut.looks)
+    verdict = decide(found, window, topology, knowledge, rounds=cut.looks)
     return Judged(
         incident=asked.incident, cut=cut, verdict=verdict, claims=tuple(claim_to_json(finding) for finding in found)
     )

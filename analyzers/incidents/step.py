@@ -51,7 +51,7 @@ from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, Engin
 from analyzers.model.fault_classes import with_trait
 from analyzers.model.incident import Cut, Incident, Symptom
 from analyzers.model.verdict import Verdict, digest
-from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
+from analyzers.verdict.gate import ROUNDS_AFTER_SECONDS
 from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
@@ -210,7 +210,7 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
     died_at = max((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
     if died_at is not None and (now < died_at + CRASH_HELD_SECONDS or incident.cut is not None):
         return None
-    if _crashed(incident) and not incident.published and now < incident.opened_at + LOOKS_AFTER_SECONDS[2]:
+    if _crashed(incident) and not incident.published and now < incident.opened_at + ROUNDS_AFTER_SECONDS[2]:
         return None
     running = [one for one in later if one.newest_step is not None]
     if running:
@@ -264,13 +264,13 @@ def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineI
     view = state.jobs.get((incident.job, incident.attempt))
     joined = tuple(sorted(set(view.nodes) - set(incident.nodes))) if view is not None else ()
     nodes = (*incident.nodes, *joined)
-    later = LOOKS_AFTER_SECONDS[min(incident.looks + 1, len(LOOKS_AFTER_SECONDS) - 1)]
-    next_at = incident.opened_at + later if incident.looks + 1 < len(LOOKS_AFTER_SECONDS) else now + later
+    later = ROUNDS_AFTER_SECONDS[min(incident.looks + 1, len(ROUNDS_AFTER_SECONDS) - 1)]
+    next_at = incident.opened_at + later if incident.looks + 1 < len(ROUNDS_AFTER_SECONDS) else now + later
     # Older records of nodes outside an incident are forgotten. A replay, which has them, must leave them out too.
     kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
     changed = replace(
         incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
-        offsets=incident.offsets | state.offsets(joined), asked_at=now, next_look_at=max(next_at, now + LOOKS_AFTER_SECONDS[1]),
+        offsets=incident.offsets | state.offsets(joined), asked_at=now, next_look_at=max(next_at, now + ROUNDS_AFTER_SECONDS[1]),
     )  # fmt: skip
     if _crashed(incident) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)

@@ -63,7 +63,7 @@ class Rules:
     _known: dict[tuple[str, str], tuple[_Rule | None, _Rule | None, bool, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, knowledge: Knowledge) -> Rules:
+    def from_knowledge(cls, knowledge: Knowledge) -> Rules:
         """Compile the rules of the ``stacks`` table."""
         table = knowledge.table("stacks")
         return cls(tuple(_compiled(row) for row in table.get("rule", ())), table.get("limits", {}))

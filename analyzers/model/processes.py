@@ -28,7 +28,7 @@ class Owners:
     by_rank: Mapping[int, frozenset[int]]
 
     @classmethod
-    def of(cls, window: Window, topology: Topology) -> Owners:
+    def from_records(cls, window: Window, topology: Topology) -> Owners:
         """Collect the pids of stack dumps, flight recorders, logs and placements."""
         by_node: dict[tuple[str, int], int] = {}
         by_pid: dict[int, set[int]] = defaultdict(set)

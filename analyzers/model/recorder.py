@@ -89,7 +89,7 @@ class Pairs:
     group: Ints  # each pair's group, -1 for none
 
     @classmethod
-    def of(cls, table: RecorderTable) -> Pairs:
+    def from_table(cls, table: RecorderTable) -> Pairs:
         """Find the pairs of a table."""
         span = len(table.groups) + 2
         keys, of_row = np.unique(table["rank"] * span + table["group"] + 1, return_inverse=True)

@@ -61,22 +61,24 @@ def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Sta
     return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
 
 
-def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int], tuple[Look, ...]]:
+def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int], tuple[Observation, ...]]:
     """Return how to get a rank's looks at its training process, oldest first; none where there is none."""
     by_rank = _by_rank(window, topology)
 
     @cache
-    def of(rank: int) -> tuple[Look, ...]:
-        return tuple(_split([Look.of(dump, rules) for dump in by_rank[rank]])[0]) if rank in by_rank else ()
+    def of(rank: int) -> tuple[Observation, ...]:
+        return (
+            tuple(_split([Observation.from_dump(dump, rules) for dump in by_rank[rank]])[0]) if rank in by_rank else ()
+        )
 
     return of
 
 
 def _by_rank(window: Window, topology: Topology) -> dict[int, list[StackDump]]:
     """Return each rank's stacks that are of the moment that the window ends with."""
-    owners = Owners.of(window, topology)
+    owners = Owners.from_records(window, topology)
     by_rank: dict[int, list[StackDump]] = defaultdict(list)
-    for dump in window.of(StackDump):
+    for dump in window.records_of(StackDump):
         rank = dump.rank if dump.rank is not None else owners.rank(dump.pid, dump.node)
         if rank is None and dump.parent_pid is not None:
             rank = owners.rank(dump.parent_pid, dump.node)
@@ -95,7 +97,9 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
     newest = {rank: max(dump.at or 0.0 for dump in dumps) for rank, dumps in by_rank.items() if all(map(_live, dumps))}
     if not newest:
         return by_rank
-    alive = (row.at for row in window.of(ProcessState) if row.rank is not None and row.boot_id and row.at is not None)
+    alive = (
+        row.at for row in window.records_of(ProcessState) if row.rank is not None and row.boot_id and row.at is not None
+    )
     last = max(newest.values())
     since = max((last, *alive)) - OUT_OF_DATE_SECONDS
     if 2 * sum(at >= last - ROUND_SECONDS for at in newest.values()) > len(newest):
@@ -104,7 +108,7 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """One dump, its training thread and what that does."""
 
     dump: StackDump
@@ -112,7 +116,7 @@ class Look:
     duty: Duty
 
     @classmethod
-    def of(cls, dump: StackDump, rules: Rules) -> Look:
+    def from_dump(cls, dump: StackDump, rules: Rules) -> Observation:
         """Find the training thread of a dump."""
         thread = training_thread(dump, rules)
         return cls(dump, thread, rules.duty(thread.frames) if thread else Duty())
@@ -123,7 +127,7 @@ class Look:
         return self.thread.frames if self.thread else ()
 
 
-def _order(look: Look) -> tuple[float, str, int]:
+def _order(look: Observation) -> tuple[float, str, int]:
     """Order dumps by time, then by file, then by their place in it."""
     at, source = look.dump.at or 0.0, look.dump.source
     path, _, place = source.rpartition(":")
@@ -131,7 +135,7 @@ def _order(look: Look) -> tuple[float, str, int]:
 
 
 def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: Rules) -> Standing:
-    trainers, helpers = _split([Look.of(dump, rules) for dump in dumps])
+    trainers, helpers = _split([Observation.from_dump(dump, rules) for dump in dumps])
     newest = trainers[-1]
     frames, duty = newest.frames, newest.duty
     gil = next((one for one in newest.dump.threads if one.owns_gil and one.active is False), None)
@@ -157,14 +161,14 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
     )
 
 
-def _split(looks: Sequence[Look]) -> tuple[list[Look], list[Look]]:
+def _split(looks: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
     """Return the training process's dumps, oldest first, and the newest of each helper.
 
     The trainer is no child of another process here and loops in no worker; one tool's dumps are compared, not two's.
     """
     pids = {look.dump.pid for look in looks if look.dump.pid is not None}
 
-    def helper(look: Look) -> bool:
+    def helper(look: Observation) -> bool:
         return look.dump.parent_pid in pids or look.duty.name == "idle_worker"
 
     candidates = [look for look in looks if not helper(look)] or list(looks)
@@ -174,7 +178,7 @@ def _split(looks: Sequence[Look]) -> tuple[list[Look], list[Look]]:
     candidates = [look for look in candidates if look.dump.tool == tool]
     main_pid = _main_pid(candidates)
     trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
-    newest: dict[int, Look] = {}
+    newest: dict[int, Observation] = {}
     since = (trainers[-1].dump.at or 0.0) - OUT_OF_DATE_SECONDS
     for look in sorted(looks, key=_order):
         # An agent looks at children every ten minutes, and what has no parent in its looks was the rank's process before.
@@ -184,7 +188,7 @@ def _split(looks: Sequence[Look]) -> tuple[list[Look], list[Look]]:
     return trainers, list(newest.values())
 
 
-def _main_pid(candidates: Sequence[Look]) -> int | None:
+def _main_pid(candidates: Sequence[Observation]) -> int | None:
     """Return the trainer's pid: an agent's looks say who is whose child, so that the newest is the one that runs now."""
     known = [look.dump for look in candidates if look.dump.pid is not None]
     if known and all(map(_live, known)):
@@ -228,7 +232,7 @@ class StackGroup:
 
 def stack_groups(window: Window, topology: Topology, knowledge: Knowledge) -> tuple[StackGroup, ...]:
     """Group all ranks by their normalised stack, largest first: what a report shows."""
-    return grouped(standings(window, topology, Rules.of(knowledge)).values())
+    return grouped(standings(window, topology, Rules.from_knowledge(knowledge)).values())
 
 
 def grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:

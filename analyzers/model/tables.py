@@ -20,7 +20,7 @@ def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
     ordered = sorted((dump for dump in dumps if dump.rank is not None), key=lambda dump: dump.rank or 0)
     counts = np.array([dump.count for dump in ordered], np.int64)
     number = np.repeat(np.arange(len(ordered)), counts)
-    strings = _Strings.of(ordered)
+    strings = _Strings.from_dumps(ordered)
     columns = {name: _column(ordered, name) for name in _PLAIN}
     columns |= {name: strings.coded(number, _column(ordered, name)) for name in _CODED}
     columns["group"], groups = _grouped(ordered, number, _column(ordered, "group"))
@@ -57,7 +57,7 @@ class _Strings:
     starts: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
 
     @classmethod
-    def of(cls, dumps: Sequence[FlightRecorderDump]) -> _Strings:
+    def from_dumps(cls, dumps: Sequence[FlightRecorderDump]) -> _Strings:
         """Number the strings of all dumps."""
         texts: dict[str, int] = {}
         codes = [texts.setdefault(text, len(texts)) for dump in dumps for text in dump.strings]

@@ -95,13 +95,13 @@ def infer(window: Window) -> Topology:
     named = _named_groups(window)
     ranks = _expected_ranks(window, nodes, named)
     groups = _with_inferred_members(window, named, ranks)
-    sized = any(group.members is not None for group in named) or any(p.world_size for p in window.of(Placement))
+    sized = any(group.members is not None for group in named) or any(p.world_size for p in window.records_of(Placement))
     return Topology(ranks, nodes, groups, _coordinates(groups), sized)
 
 
 def _nodes(window: Window) -> dict[int, str]:
     nodes = {record.rank: record.node for record in window.records if record.rank is not None and record.node}
-    for placement in window.of(Placement):
+    for placement in window.records_of(Placement):
         if placement.ranks is not None:
             nodes.update(zip(placement.ranks.ranks(), placement.nodes, strict=False))
     return nodes
@@ -125,7 +125,7 @@ def _expected_ranks(window: Window, nodes: Mapping[int, str], named: list[GroupN
     for group in named:
         if group.members is not None:
             ranks.update(group.members.ranks())
-    for placement in window.of(Placement):
+    for placement in window.records_of(Placement):
         ranks.update(range(min(placement.world_size or 0, MOST_RANKS)))
     if not ranks or max(ranks) >= MOST_RANKS:
         return tuple(sorted(ranks))  # no job is so large: a wild number in one dump makes no expectation of the others

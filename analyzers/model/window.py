@@ -48,7 +48,7 @@ class Window:
     offsets: Mapping[str, float] = field(default_factory=dict)  # node → seconds that were taken from its instants
     live: bool = False
 
-    def of(self, kind: type[R]) -> tuple[R, ...]:
+    def records_of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
         return tuple(record for record in self.records if isinstance(record, kind))
 

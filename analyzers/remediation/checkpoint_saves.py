@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.frames import Rules
-from analyzers.model.standings import Look
+from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
 from collectors.records import RING_COLUMNS, Record, Ring, StackDump
 
@@ -27,7 +27,7 @@ class SaveDetector:
     """The rules by which a save is recognised."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._rules, self._pauses = Rules.of(knowledge), Pauses.of(knowledge)
+        self._rules, self._pauses = Rules.from_knowledge(knowledge), Pauses.from_knowledge(knowledge)
 
     def since(self, records: Iterable[Record], now: float) -> float | None:
         """Return since when the last rank that saves is known to; None: none does.
@@ -50,7 +50,7 @@ class SaveDetector:
 
     def _by_stack(self, dumps: list[StackDump]) -> float | None:
         ordered = sorted(dumps, key=lambda dump: dump.at or 0.0)
-        pause = self._pauses.seen([Look.of(dump, self._rules) for dump in ordered], (), ())
+        pause = self._pauses.seen([Observation.from_dump(dump, self._rules) for dump in ordered], (), ())
         return pause.since if pause is not None and pause.kind == PAUSE else None
 
 

@@ -255,7 +255,7 @@ def _coverage(window: Window, topology: Topology) -> Coverage:
         kinds["flight_recorder"] -= len(window.earlier_dumps)
         kinds["flight_recorder_earlier"] = len(window.earlier_dumps)
     seen = {record.rank for record in window.records if record.rank is not None}
-    unread = [f"{record.source}: {record.reason}" for record in window.of(Unread)]
+    unread = [f"{record.source}: {record.reason}" for record in window.records_of(Unread)]
     return Coverage(
         ranks_expected=len(topology.ranks) or None,
         ranks_seen=len(seen),

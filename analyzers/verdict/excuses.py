@@ -1,7 +1,7 @@
-"""What keeps a rank that holds the others up from being a culprit: a pause, a file system, the end of its data.
+"""What excuses a rank that the others wait for: a pause, a slow file system, the end of its data.
 
-The claims say who is waited for. That is the machine's fault only where nothing else explains it: a rank that compiles, one
-of several that wait for the same file server, and one whose data ended before the others' do nothing wrong.
+The findings show which rank is waited for. That is its machine's fault only where nothing else explains it: a rank that
+compiles, one of several that wait for the same file server, and one whose data ended first do nothing wrong.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING
 from analyzers.model.verdict import instant
 from analyzers.verdict.correlate import Decision, Excused, Root
-from analyzers.verdict.gate import next_look
+from analyzers.verdict.gate import next_round
 from analyzers.verdict.pauses import Pause, Pauses
 from analyzers.verdict.witness import Witness
 
 STORAGE_SECONDS = 600.0
-"""Several ranks that stand in a checkpoint for so long: it is not the checkpoint that takes it, it is the file system."""
+"""Several ranks in a checkpoint for longer than this are held up by the file system."""
 LEFT = 0.9
 MOST_SHOWN = 4
 
 
 def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Finding]:
-    """Take from claims against machines the ranks that only wait for a file system, or have left in good order."""
+    """Remove from findings against machines the ranks that only wait for a file system, or left in good order."""
     found = list(findings)
     in_files = frozenset(rank for finding in found if finding.cause == "storage" for rank in _in_files(finding))
     kept: list[Finding] = []
     left: dict[int, str] = {}
-    told: Finding | None = None  # the first claim that names somebody who has left
+    first: Finding | None = None  # the first finding that names a rank that has left
     for finding in found:
         gone = _left(finding, witness)
         kept.append(_without(finding, in_files | gone.keys()) if _doubtful(finding) else finding)
-        told = told or (finding if gone else None)
+        first = first or (finding if gone else None)
         left |= gone
-    return kept if told is None else [*kept, _uneven(told, left)]
+    return kept if first is None else [*kept, _uneven(first, left)]
 
 
 def _in_files(finding: Finding) -> frozenset[int]:
-    """Return who waits for files by a claim that the storage is the cause, where these are several."""
+    """Return the ranks that wait for files by a finding that blames the storage, where they are several."""
     ranks = frozenset(rank for suspect in finding.suspects for rank in suspect.ranks) or finding.scope
     return ranks if finding.suspects and len(ranks) > 1 else frozenset()
 
 
 def _doubtful(finding: Finding) -> bool:
-    """Whether a claim says no more than that others wait for a rank, or lost it."""
+    """Whether a finding shows no more than that others wait for a rank, or lost it."""
     of_waits = finding.symptom in ("hang", "crash") and finding.family not in ("log", "hardware")
     return finding.cause == "machine" and of_waits and not has(finding.fault_class, "own_state")
 
 
 def _left(finding: Finding, witness: Witness) -> dict[int, str]:
-    """Return how those of a claim's suspects who have left the training in good order did so."""
+    """Return how each suspect that left the training in good order did so."""
     suspects = finding.suspects if _doubtful(finding) else ()
     return {rank: how for suspect in suspects for rank in suspect.ranks if (how := witness.left(rank))}
 
 
 def _without(finding: Finding, innocent: frozenset[int]) -> Finding:
-    """Return a claim without these; one of a set explains the hang, and then nobody else of it need be at fault."""
+    """Return a finding without these ranks; of a set one explains the hang, and then none of the others need be at fault."""
     kept = tuple(suspect for suspect in finding.suspects if not innocent.intersection(suspect.ranks))
     if len(kept) == len(finding.suspects):
         return finding
@@ -67,11 +67,11 @@ def _without(finding: Finding, innocent: frozenset[int]) -> Finding:
 
 
 def _uneven(finding: Finding, left: dict[int, str]) -> Finding:
-    """Blame the code where ranks left the training while others still wait for them in it."""
+    """Blame the code where ranks left the training while others wait for them."""
     ranks = tuple(sorted(left))
     how = left[ranks[0]]
-    who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
-    why = f"{who} left the training while others wait there ({how}): the ranks had not the same number of steps to do"
+    named = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+    why = f"{named} left the training while others wait there ({how}): the ranks had different numbers of steps to do"
     evidence = tuple(Evidence(text=f"rank {rank}: {left[rank]}", rank=rank) for rank in ranks[:MOST_SHOWN])
     suspect = Suspect(kind="code", strength=LEFT, why=why, ranks=ranks, evidence=evidence)
     return replace(
@@ -80,33 +80,33 @@ def _uneven(finding: Finding, left: dict[int, str]) -> Finding:
 
 
 def unclaimed(findings: Sequence[Finding], witness: Witness, pauses: Pauses, *, live: bool) -> Finding | None:
-    """Return what explains a standstill in which nobody is waited for by any record; None where nothing does.
+    """Return what explains a standstill of which no record shows a wait; None where nothing does.
 
-    Where nothing is recorded (CUDA graphs, no recorder) the stacks and the ends of processes are all there is.
+    Without recorded collectives (CUDA graphs, no recorder) the stacks and the ends of processes are the only evidence.
     """
     symptoms = {finding.symptom for finding in findings}
     if "healthy" in symptoms or "crash" in symptoms or not (live or "hang" in symptoms):
         return None
-    looks = {rank: found for rank in witness.topology.ranks if (found := witness.looks(rank))}
-    waiting = [rank for rank, found in looks.items() if found[-1].duty.name in WAITING]
+    observed = {rank: found for rank in witness.topology.ranks if (found := witness.observations(rank))}
+    waiting = [rank for rank, found in observed.items() if found[-1].duty.name in WAITING]
     left = {rank: how for rank in witness.topology.ranks if (how := witness.left(rank))}
     made = Finding(analyzer="pauses", family="stacks", symptom="hang", cause="unknown", fault_class="outside")
     if left and waiting:
         return _uneven(made, left)
-    apart = [rank for rank in looks if rank not in waiting]
-    busy = {rank: pause for rank in apart if (pause := pauses.seen(looks[rank], witness.rows(rank), ()))}
-    if not busy or len(busy) < len(apart) or 2 * len(looks) < len(witness.topology.ranks):
+    apart = [rank for rank in observed if rank not in waiting]
+    busy = {rank: pause for rank in apart if (pause := pauses.seen(observed[rank], witness.rows(rank), ()))}
+    if not busy or len(busy) < len(apart) or 2 * len(observed) < len(witness.topology.ranks):
         return None
     share = round(LEFT / len(busy), 4)
     suspects = tuple(Suspect(kind="rank", strength=share, why=busy[rank].words, ranks=(rank,)) for rank in busy)
-    return replace(made, suspects=suspects, scope=frozenset(looks))
+    return replace(made, suspects=suspects, scope=frozenset(observed))
 
 
-def excused(decision: Decision, witness: Witness, pauses: Pauses, looks: int | None) -> Decision:
-    """Take out the roots that are in a pause, and say so."""
+def excused(decision: Decision, witness: Witness, pauses: Pauses, rounds: int | None) -> Decision:
+    """Move the roots that are in a pause from ``roots`` to ``excused``."""
     kept: list[Root] = []
     for root in decision.roots:
-        excuse = _excuse(root, witness, pauses, looks)
+        excuse = _excuse(root, witness, pauses, rounds)
         if excuse is None:
             kept.append(root)
         else:
@@ -119,7 +119,7 @@ def excused(decision: Decision, witness: Witness, pauses: Pauses, looks: int | N
     return decision
 
 
-def _excuse(root: Root, witness: Witness, pauses: Pauses, looks: int | None) -> Excused | None:
+def _excuse(root: Root, witness: Witness, pauses: Pauses, rounds: int | None) -> Excused | None:
     if root.finding.symptom not in ("hang", "unknown") or "hardware" in root.families:
         return None
     ranks = concerned(root)
@@ -129,38 +129,38 @@ def _excuse(root: Root, witness: Witness, pauses: Pauses, looks: int | None) -> 
     age = witness.until - witness.onset if witness.onset is not None else None
     if not all(pause.excuses(age) for pause in found.values()) or _stuck_in_files(found, age):
         return None
-    return _written(root, found, witness, looks)
+    return _written(root, found, witness, rounds)
 
 
 def concerned(root: Root) -> tuple[int, ...]:
-    """Return whom a root is about: its suspects' ranks, or all that stand alike where it names no rank."""
+    """Return the ranks that a root is about: its suspects', or all that stand alike where it names none."""
     return tuple(sorted(root.ranks or (root.finding.scope if has(root.finding.fault_class, "alike") else ())))
 
 
 def pause_of(rank: int, root: Root, witness: Witness, pauses: Pauses) -> Pause | None:
-    """Return the pause that a rank is in, None where it is in none; one that is stopped or dead is in none."""
+    """Return the pause that a rank is in, None where it is in none, is stopped or has ended."""
     if witness.stopped(rank):
         return None
-    pause = pauses.seen(witness.looks(rank), witness.rows(rank), witness.helpers(rank))
-    looks = witness.looks(rank)
-    on_device = bool(looks) and looks[-1].duty.name == "waiting_device"
+    pause = pauses.seen(witness.observations(rank), witness.rows(rank), witness.helpers(rank))
+    observed = witness.observations(rank)
+    on_device = bool(observed) and observed[-1].duty.name == "waiting_device"
     return None if on_device and has(root.finding.fault_class, "on_device") else pause
 
 
 def _stuck_in_files(found: dict[int, Pause], age: float | None) -> bool:
-    """Whether several ranks have stood in a checkpoint for too long: then the files are it."""
+    """Whether several ranks have stood in a checkpoint for too long: then the file system is the cause."""
     saving = [rank for rank, pause in found.items() if pause.kind == "checkpoint"]
     return len(saving) > 1 and age is not None and age > STORAGE_SECONDS
 
 
-def _written(root: Root, found: dict[int, Pause], witness: Witness, looks: int | None) -> Excused:
+def _written(root: Root, found: dict[int, Pause], witness: Witness, rounds: int | None) -> Excused:
     ranks = sorted(found)
     first = found[ranks[0]]
     began = instant(first.since if first.since is not None else witness.onset)
-    who = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {ranges(ranks)} are"
+    named = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {ranges(ranks)} are"
     since = f", since {began} at the latest" if began else ""
     bound = f"; after {first.longest_seconds:g} s it is named" if first.longest_seconds else ""
-    why = f"{who} {first.words}{since} ({first.where}): a pause, and nobody's fault; {next_look(looks)}{bound}"
+    why = f"{named} {first.words}{since} ({first.where}): a pause, and no rank's fault; {next_round(rounds)}{bound}"
     evidence = tuple(
         Evidence(text=f"rank {rank} is {pause.words}: {pause.where}", source=pause.source, at=pause.at, rank=rank)
         for rank, pause in list(found.items())[:MOST_SHOWN]

@@ -1,7 +1,7 @@
-"""Whether a rank that holds the others up may be evicted by now: it was looked at twice and has not moved.
+"""Whether a rank that holds the others up may be evicted now: two evidence rounds must have found it in the same place.
 
-One look cannot tell a rank that is stuck from one that is slow. Nobody can look twice at a job that is gone: what its files
-prove is all the proof there will be, and nothing here holds it back but a pause.
+One round cannot tell a rank that is stuck from one that is slow. For files there is no second round: what they prove is all
+the proof there will be, and only a pause holds an eviction back.
 """
 
 from __future__ import annotations
@@ -11,42 +11,43 @@ from dataclasses import dataclass
 from analyzers.model.fault_classes import has
 from analyzers.model.frames import normal
 from analyzers.model.processes import in_files
-from analyzers.model.standings import WAITING, Look
+from analyzers.model.standings import WAITING, Observation
 from analyzers.model.window import last_activity_ns
 from analyzers.verdict.correlate import Root
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
 
-LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0, 120.0, 180.0, 300.0)
-"""When the agents are asked, after the opening of an incident; then every five minutes."""
-APART_SECONDS = 5.0  # two looks: an answer holds two stacks of its own, three seconds apart
-ROUND_SECONDS = 8.0  # dumps of one look: a recorder may take five to answer
-TWICE_SECONDS = 2.0  # two states of a process that are no one moment's
+ROUNDS_AFTER_SECONDS = (0.0, 10.0, 60.0, 120.0, 180.0, 300.0)
+"""When the agents are asked, counted from the opening of an incident; afterwards every five minutes."""
+APART_SECONDS = 5.0  # between two rounds; one answer already holds two stacks, three seconds apart
+ROUND_SECONDS = 8.0  # dumps of one round: a recorder may take five seconds to answer
+TWICE_SECONDS = 2.0  # two states of a process that are not of one moment
 FROZEN, MOVING, UNSEEN = "frozen", "moving", "unseen"
 
 
-def next_look(looks: int | None) -> str:
-    """Say when somebody looks again."""
-    if looks is None:
-        return "look again if it lasts"
-    if looks + 1 >= len(LOOKS_AFTER_SECONDS):
-        return f"it is looked at again every {LOOKS_AFTER_SECONDS[-1]:g} s"
-    return f"it is looked at again {LOOKS_AFTER_SECONDS[max(looks, 1)]:g} s after the first look"
+def next_round(rounds: int | None) -> str:
+    """Say when the next evidence round is."""
+    if rounds is None:
+        return "collect the evidence again if it lasts"
+    if rounds + 1 >= len(ROUNDS_AFTER_SECONDS):
+        return f"there is an evidence round every {ROUNDS_AFTER_SECONDS[-1]:g} s"
+    return f"the next evidence round is {ROUNDS_AFTER_SECONDS[max(rounds, 1)]:g} s after the first"
 
 
 @dataclass
-class Restraint:
-    """Says of a root why its machine may not be evicted yet."""
+class EvictionGate:
+    """Gives the reason why a root's machine may not be evicted yet. ``rounds``: None for files."""
 
     witness: Witness
     pauses: Pauses
-    looks: int | None
+    rounds: int | None
 
     def __call__(self, root: Root) -> str | None:
-        """Return the reason, None where there is none; a machine goes by the surest of its ranks."""
+        """Return the reason, None where there is none. One rank that may be evicted is enough for its machine."""
         for rank in sorted(root.ranks) if root.families != {"hardware"} else ():
             if len(nodes := self.witness.placed.get(rank, ())) > 1:
-                return f"{' and '.join(sorted(nodes)[:4])} each say that rank {rank} is theirs: one of them tells of another's"
+                named = " and ".join(sorted(nodes)[:4])
+                return f"{named} each report rank {rank} as theirs: one of them reports a process of another node"
         if root.finding.symptom != "hang" or "hardware" in root.families:
             return None
         reasons = [self._against(rank, root) for rank in sorted(root.ranks)]
@@ -56,48 +57,43 @@ class Restraint:
         state = self._by_state(rank)
         if state is not None:
             return state or None
-        pause = self.pauses.seen(self.witness.looks(rank), self.witness.rows(rank), self.witness.helpers(rank))
+        witness = self.witness
+        pause = self.pauses.seen(witness.observations(rank), witness.rows(rank), witness.helpers(rank))
         if pause is not None:
             return (
                 f"rank {rank} is {pause.words} ({pause.where}): a pause, however long, proves nothing against a machine"
             )
-        return None if self.looks is None else self._by_looks(rank, root)
+        return None if self.rounds is None else self._by_rounds(rank, root)
 
     def _by_state(self, rank: int) -> str | None:
-        """Judge by the state of the process: "" if it settles that it may be evicted, None if it settles nothing."""
+        """Judge by the state of the process: "" if the rank may be evicted for it, None if it settles nothing."""
         rows = self.witness.rows(rank)
         if not rows or rows[-1].state not in {"T", "X", "Z"}:
             return None
-        if self.looks is not None and rows[-1].state == "X" and rows[-1].exit_code is None and rows[-1].signal is None:
-            return f"nobody saw how the process of rank {rank} ended: it may have done its work"
+        if self.rounds is not None and rows[-1].state == "X" and rows[-1].exit_code is None and rows[-1].signal is None:
+            return f"no record shows how the process of rank {rank} ended: it may have finished its work"
         first = next(row.at or 0.0 for row in rows if row.state == rows[-1].state)
         twice = rows[-1].state != "T" or (rows[-1].at or 0.0) - first >= TWICE_SECONDS
-        if self.looks is None or twice or self.looks > 1:
+        if self.rounds is None or twice or self.rounds > 1:
             return ""
-        return f"the process of rank {rank} was seen stopped once: {next_look(self.looks)}"
+        return f"the process of rank {rank} was seen stopped once: {next_round(self.rounds)}"
 
-    def _by_looks(self, rank: int, root: Root) -> str | None:
-        since = self.witness.silent_since(rank)
-        if since is not None:
-            return (
-                f"nothing came from the node of rank {rank} of late: an agent that is silent proves nothing against it"
-            )
-        if (self.looks or 0) < 2:
-            return f"rank {rank} was seen once: {next_look(self.looks)}, and that decides whether it moves"
+    def _by_rounds(self, rank: int, root: Root) -> str | None:
+        observed = self.witness.observations(rank)
+        if self.witness.silent_since(rank) is not None:
+            return f"the node of rank {rank} has sent nothing of late: a silent agent proves nothing against it"
+        if (self.rounds or 0) < 2:
+            return f"rank {rank} was seen once: {next_round(self.rounds)}, and that decides whether it moves"
         if has(root.finding.fault_class, "while_absent"):
             return None if self.witness.absent(rank) else f"the process of rank {rank} ended within seconds of others"
         if self._record_is_old(rank):
             return f"the flight recorder of rank {rank} is older than the others': what it lacks may have come since"
         if has(root.finding.fault_class, "may_start") and "process" not in root.families:
-            return f"rank {rank} has never launched anything: it may still be starting, look at what it does"
-        if (
-            root.finding.analyzer == "ras"
-            and self.witness.looks(rank)
-            and self.witness.looks(rank)[-1].duty.name in WAITING
-        ):
-            return f"only NCCL RAS says that rank {rank} is behind: by its own stack it waits as the others do"
+            return f"rank {rank} has never launched anything: it may still be starting, check what it does"
+        if root.finding.analyzer == "ras" and observed and observed[-1].duty.name in WAITING:
+            return f"only NCCL RAS reports rank {rank} as behind: by its own stack it waits as the others do"
         if self._waits_for_files(rank):
-            return f"rank {rank} waits for files: its file system may be slow for all who ask it"
+            return f"rank {rank} waits for files: its file system may be slow for every client"
         motion, why = self.motion(rank)
         return None if motion == FROZEN else why
 
@@ -107,51 +103,49 @@ class Restraint:
         return rank in at and (at[rank] or 0.0) < max(filter(None, at.values()), default=0.0) - ROUND_SECONDS
 
     def _waits_for_files(self, rank: int) -> bool:
-        rows, looks = self.witness.rows(rank), self.witness.looks(rank)
+        rows, observed = self.witness.rows(rank), self.witness.observations(rank)
         own = (bool(rows) and in_files(rows[-1])) or any(in_files(row) for row in self.witness.helpers(rank))
-        return own or (bool(looks) and looks[-1].duty.name == "storage")
+        return own or (bool(observed) and observed[-1].duty.name == "storage")
 
     def motion(self, rank: int) -> tuple[str, str]:
-        """Compare a rank's newest look with the one of a round before: (frozen, moving or unseen, a sentence)."""
+        """Compare a rank's newest stack with one of an earlier round: (frozen, moving or unseen, a sentence)."""
         rows = self.witness.rows(rank)
         if len(rows) > 1 and rows[-1].state == rows[-2].state == "D":
             return FROZEN, f"the process of rank {rank} is uninterruptible in two tables"
-        looks = self.witness.looks(rank)
-        if not looks or looks[-1].dump.at is None:
-            return UNSEEN, f"there is no stack of rank {rank}: a compile looks the same from outside, look at it"
-        newest_at = looks[-1].dump.at
-        pairs = [
-            look for look in looks if self._of_the_hang(look) and (look.dump.at or 0.0) <= newest_at - APART_SECONDS
+        observed = self.witness.observations(rank)
+        if not observed or observed[-1].dump.at is None:
+            return UNSEEN, f"there is no stack of rank {rank}: without one a compile looks like a hang"
+        newest_at = observed[-1].dump.at
+        earlier = [
+            one for one in observed if self._of_the_hang(one) and (one.dump.at or 0.0) <= newest_at - APART_SECONDS
         ]
-        if not pairs:
-            return UNSEEN, f"there is one look only at rank {rank}: {next_look(self.looks)}"
-        before = pairs[-1]
+        if not earlier:
+            return UNSEEN, f"there is one stack only of rank {rank}: {next_round(self.rounds)}"
+        before = earlier[-1]
         if (launched := self._launched_after(rank, before)) is not None:
-            return MOVING, f"rank {rank} moves: it has launched something {launched:.0f} s after its first look"
-        if self._same_place(before, looks[-1], rank):
-            return FROZEN, f"rank {rank} stands in the same place in two looks"
-        return MOVING, f"rank {rank} moves: in two looks it was in different places, so it is slow and not stuck"
+            return MOVING, f"rank {rank} moves: it launched something {launched:.0f} s after its first stack"
+        if self._same_place(before, observed[-1], rank):
+            return FROZEN, f"rank {rank} stands in the same place in two rounds"
+        return MOVING, f"rank {rank} moves: two rounds found it in different places, so it is slow and not stuck"
 
-    def _of_the_hang(self, look: Look) -> bool:
+    def _of_the_hang(self, one: Observation) -> bool:
         onset = self.witness.onset
-        return onset is None or (look.dump.at or 0.0) >= onset - 1.0
+        return onset is None or (one.dump.at or 0.0) >= onset - 1.0
 
-    def _launched_after(self, rank: int, look: Look) -> float | None:
-        """Return how long after a look a rank is known to have launched something, None where it has not."""
+    def _launched_after(self, rank: int, one: Observation) -> float | None:
+        """Return how long after a stack a rank is known to have launched something, None where it has not."""
         newest = max((last_activity_ns(dump) for dump in self.witness.window.dumps if dump.rank == rank), default=-1)
-        later = newest / 1e9 - (look.dump.at or 0.0)
+        later = newest / 1e9 - (one.dump.at or 0.0)
         return later if later > 0.5 else None
 
-    def _same_place(self, before: Look, now: Look, rank: int) -> bool:
-        """Whether two looks found a thread in one function: the same calls, or one look met it in what that calls.
+    def _same_place(self, before: Observation, now: Observation, rank: int) -> bool:
+        """Whether two stacks show a thread in one function: the same calls, or one stack is further down in them.
 
-        Lines do not count: a loop that never ends goes through its own. The function in which the others wait is the
-        training loop itself, and to be met in that twice is no standstill.
+        Lines do not count: an endless loop goes through its own. The function in which the others wait is the training
+        loop itself, and to be found in it twice is no standstill.
         """
-        one, other = ([normal(frame) for frame in reversed(look.frames)] for look in (before, now))
-        if one == other:
-            return True
-        if before.duty.name in WAITING and now.duty.name in WAITING:
+        one, other = ([normal(frame) for frame in reversed(seen.frames)] for seen in (before, now))
+        if one == other or (before.duty.name in WAITING and now.duty.name in WAITING):
             return True
         shared = min(len(one), len(other))
         return (

@@ -1,4 +1,4 @@
-"""From a window to a verdict: run every analyzer, combine what they claim. A crashing analyzer is a recorded failure."""
+"""From a window to a verdict: run the analyzers, combine their findings, apply pauses and excuses, build the document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzers.model.window import Window
 from analyzers.verdict.build import compose
 from analyzers.verdict.correlate import Root, combine
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
-from analyzers.verdict.gate import Restraint
+from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
 
@@ -29,9 +29,10 @@ def findings(
     unfinished: Sequence[str] = (),
     running: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Finding]:
-    """Yield what every analyzer claims; one that crashes costs its own claims only, and says so.
+    """Yield the findings of every analyzer that reads a kind of record in the window, in order of their names.
 
-    Those in ``unfinished`` are left out, and that is said too. ``running`` is told each one's name before it runs.
+    An analyzer that crashes loses its own findings only, and the verdict reports it. Those in ``unfinished`` are not run,
+    which is reported too. ``running`` is called with each name before that analyzer runs.
     """
     for name, registered in sorted(diagnosis.registry().items()):
         if name in unfinished:
@@ -42,17 +43,17 @@ def findings(
         running(name)
         try:
             yield from list(registered.load()(window, topology, knowledge))
-        except Exception as failure:  # noqa: BLE001 the one catch-all of the engine: the others' claims must stand
+        except Exception as failure:  # noqa: BLE001 the other analyzers' findings must stand
             yield failed(name, f"{type(failure).__name__}: {failure}")
 
 
-def judge(window: Window, topology: Topology, knowledge: Knowledge, *, looks: int | None = None) -> Verdict:
-    """Return the one answer for this window.
+def judge(window: Window, topology: Topology, knowledge: Knowledge, *, rounds: int | None = None) -> Verdict:
+    """Return the verdict on this window.
 
-    ``looks``: rounds of evidence that the agents were asked for, in a live window; None where nobody can be asked again
-    (``diagnose``).
+    ``rounds``: how many evidence rounds the agents have answered, in a live window; None for files, where no agent can be
+    asked again.
     """
-    return decide(findings(window, topology, knowledge), window, topology, knowledge, looks=looks)
+    return decide(findings(window, topology, knowledge), window, topology, knowledge, rounds=rounds)
 
 
 def decide(
@@ -61,38 +62,37 @@ def decide(
     topology: Topology,
     knowledge: Knowledge,
     *,
-    looks: int | None = None,
+    rounds: int | None = None,
 ) -> Verdict:
-    """Return what these findings of this window come to, where the analyzers were run by somebody else."""
+    """Return the verdict for findings that were made before."""
     claims = list(found)
     try:
-        return _weighed(claims, window, topology, knowledge, looks)
-    except Exception as failure:  # noqa: BLE001 records that no analyzer can make sense of must not cost the verdict
+        return _weighed(claims, window, topology, knowledge, rounds)
+    except Exception as failure:  # noqa: BLE001 records that the weighing cannot read must not cost the verdict
         claims.append(failed("pauses", f"{type(failure).__name__}: {failure}"))
         return compose(combine(claims, topology), window, topology, knowledge, _held_by_failure)
 
 
 def _weighed(
-    claims: Sequence[Finding], window: Window, topology: Topology, knowledge: Knowledge, looks: int | None
+    claims: Sequence[Finding], window: Window, topology: Topology, knowledge: Knowledge, rounds: int | None
 ) -> Verdict:
-    """Combine the claims, less what has an excuse, and hold back what is not sure yet."""
-    pauses = Pauses.of(knowledge)
-    witness = Witness(window, topology, Rules.of(knowledge), claims)
+    pauses = Pauses.from_knowledge(knowledge)
+    witness = Witness(window, topology, Rules.from_knowledge(knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
     weighed = [*without_echoes(claims, witness), *wrong]
     decision = combine(weighed, topology)
-    if not decision.roots and (claim := unclaimed(weighed, witness, pauses, live=looks is not None)) is not None:
+    if not decision.roots and (claim := unclaimed(weighed, witness, pauses, live=rounds is not None)) is not None:
         decision = combine([*weighed, claim], topology)
-    excused(decision, witness, pauses, looks)
-    return compose(decision, window, topology, knowledge, Restraint(witness, pauses, looks))
+    excused(decision, witness, pauses, rounds)
+    return compose(decision, window, topology, knowledge, EvictionGate(witness, pauses, rounds))
 
 
 def _held_by_failure(_root: Root) -> str:
-    return "whether it is in a pause, or moves, could not be judged: look at it"
+    return "whether it is in a pause, or moves, could not be judged: check the node by hand"
 
 
 def failed(name: str, why: str) -> Finding:
-    """Make the finding that stands in the place of an analyzer that crashed or was ended."""
+    """Return the finding that replaces those of an analyzer that crashed or was ended."""
     return Finding(
         analyzer=name,
         family="log",

@@ -1,7 +1,7 @@
-"""Pauses: what one rank may do for a long time while the others wait for it, and nobody is at fault (docs/pauses.md).
+"""Pauses: what one rank may do for long while the others wait for it, with no rank at fault (docs/pauses.md).
 
-A rank that compiles, writes a checkpoint or is held by a debugger stands still in the middle of its own code, as one that
-is stuck does; only the names on its stack tell the two apart. Which names those are is knowledge (``pauses.toml``).
+A rank that compiles, writes a checkpoint or is held by a debugger stands still in its own code, as a stuck rank does. The
+names on its stack distinguish the two; which names mean which pause is knowledge (``pauses.toml``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause
 from analyzers.model.frames import normal
-from analyzers.model.standings import WAITING, Look
+from analyzers.model.standings import WAITING, Observation
 from collectors.records import Frame, ProcessState
 
 TRACED_SECONDS = 5.0
-"""py-spy and gdb stop a process for the moment that they look at it; one that is traced for so long is being debugged."""
+"""py-spy and gdb stop a process for a moment; one that is traced for longer is being debugged."""
 _ELSEWHERE = (WAITING - {"waiting_device"}) | {"store"}
 
 
@@ -32,11 +32,11 @@ class Pause:
     longest_seconds: float  # 0: no bound
     where: str
     source: str
-    at: float | None  # of the newest look
-    since: float | None  # of the first look that found it so
+    at: float | None  # of the newest stack
+    since: float | None  # of the first stack that shows it
 
     def excuses(self, age_seconds: float | None) -> bool:
-        """Whether it is not too long by now."""
+        """Whether it has not lasted too long."""
         return not self.longest_seconds or age_seconds is None or age_seconds <= self.longest_seconds
 
 
@@ -55,7 +55,7 @@ class _Rule:
 
 @dataclass
 class Pauses:
-    """The rules of a knowledge value. ``unusable``: rows that say nothing that can be used."""
+    """The rules of a knowledge value. ``unusable``: what is wrong with rows that cannot be used."""
 
     kinds: Mapping[str, Mapping[str, Any]]
     frames: tuple[_Rule, ...]
@@ -65,12 +65,12 @@ class Pauses:
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, knowledge: Knowledge) -> Pauses:
-        """Compile the rules of the ``pauses`` table; a site's row that is wrong costs itself only."""
+    def from_knowledge(cls, knowledge: Knowledge) -> Pauses:
+        """Compile the rules of the ``pauses`` table; a wrong row of a site is left out."""
         table = knowledge.table("pauses")
-        told = table.get("kind")
+        named = table.get("kind")
         kinds = (
-            {name: row for name, row in told.items() if isinstance(row, Mapping)} if isinstance(told, Mapping) else {}
+            {name: row for name, row in named.items() if isinstance(row, Mapping)} if isinstance(named, Mapping) else {}
         )
         wrong: list[str] = []
 
@@ -81,17 +81,17 @@ class Pauses:
         return cls(kinds, frames, commands, rules("channels", "channel"), tuple(wrong))
 
     def seen(
-        self, looks: Sequence[Look], rows: Sequence[ProcessState], helpers: Iterable[ProcessState]
+        self, observed: Sequence[Observation], rows: Sequence[ProcessState], helpers: Iterable[ProcessState]
     ) -> Pause | None:
-        """Return what a rank is busy with, by its looks and its process's states, oldest first; None: nothing known.
+        """Return what a rank is busy with, by its stacks and its process's states, oldest first; None: nothing known.
 
-        Who waits in communication is busy with nothing, wherever it was called from.
+        A rank that waits in communication is busy with nothing, wherever that was called from.
         """
-        if looks and looks[-1].duty.name in _ELSEWHERE:
+        if observed and observed[-1].duty.name in _ELSEWHERE:
             return None
-        if looks and (found := self._kind_of(looks[-1])) is not None:
-            newest = looks[-1].dump
-            return self._pause(found[0], normal(found[1]), newest.source, newest.at, self._since(looks, found[0]))
+        if observed and (found := self._kind_of(observed[-1])) is not None:
+            newest = observed[-1].dump
+            return self._pause(found[0], normal(found[1]), newest.source, newest.at, self._since(observed, found[0]))
         if rows and rows[-1].state == "t" and (traced := _traced_since(rows)) is not None:
             return self._pause("debugger", "its process is traced (state t)", rows[-1].source, rows[-1].at, traced)
         if rows and (kind := _first(self.channels, rows[-1].wait_channel or "")):
@@ -103,9 +103,9 @@ class Pauses:
                 return self._pause(started, f"it has started {row.command[:60]!r}", row.source, row.at, row.started_at)
         return None
 
-    def _kind_of(self, look: Look) -> tuple[str, Frame] | None:
-        """Return the innermost pause of a look, with its frame."""
-        for frame in look.frames:
+    def _kind_of(self, one: Observation) -> tuple[str, Frame] | None:
+        """Return the innermost pause of a stack, with its frame."""
+        for frame in one.frames:
             key = (frame.function, frame.file)
             if key not in self._known:
                 self._known[key] = next((rule.kind for rule in self.frames if rule.fits(frame)), "")
@@ -113,14 +113,14 @@ class Pauses:
                 return kind, frame
         return None
 
-    def _since(self, looks: Sequence[Look], kind: str) -> float | None:
-        """Return the time of the first of the looks, up to the newest, that all show this pause."""
+    def _since(self, observed: Sequence[Observation], kind: str) -> float | None:
+        """Return the time of the first of the newest stacks that all show this pause."""
         since = None
-        for look in reversed(looks):
-            found = self._kind_of(look)
+        for one in reversed(observed):
+            found = self._kind_of(one)
             if found is None or found[0] != kind:
                 break
-            since = look.dump.at
+            since = one.dump.at
         return since
 
     def _pause(self, kind: str, where: str, source: str, at: float | None, since: float | None) -> Pause | None:
@@ -132,19 +132,8 @@ class Pauses:
         return Pause(kind, words, cause, longest, where, source, at, since)
 
 
-def _since(looks: Sequence[Look], kind: str, pauses: Pauses) -> float | None:
-    """Return the time of the first of the looks, up to the newest, that all show this pause."""
-    since = None
-    for look in reversed(looks):
-        found = pauses._kind_of(look)
-        if found is None or found[0] != kind:
-            break
-        since = look.dump.at
-    return since
-
-
 def _traced_since(rows: Sequence[ProcessState]) -> float | None:
-    """Return since when a process is known to be traced, None where it may have been for a moment only."""
+    """Return since when a process is traced, None where it may be for a moment only."""
     traced: list[float] = []
     for row in reversed(rows):
         if row.state != "t":

@@ -1,4 +1,4 @@
-"""What is known of one rank beyond the claims about it: how it stood at each look, its process, whether its node speaks."""
+"""What the window shows of one rank beyond the findings: its stacks, its process, and whether its node still reports."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from itertools import islice
 from analyzers.model.finding import Finding
 from analyzers.model.frames import Rules, normal
 from analyzers.model.processes import Owners, ranked_rows
-from analyzers.model.standings import WAITING, Look, histories
+from analyzers.model.standings import WAITING, Observation, histories
 from analyzers.model.topology import Topology
 from analyzers.model.window import WILD_SECONDS, Window, placed, silent_nodes
 from collectors.records import ProcessState
 
-HELPER_SECONDS = 60.0  # a child's state that is older than this is not of now
-END_SECONDS = 5.0  # deaths within this are one event: who went first does not tell why
+HELPER_SECONDS = 60.0  # a child's state that is older than this is out of date
+END_SECONDS = 5.0  # deaths within this are one event: their order shows no cause
 MOST_PEERS = 64
 _DEAD = frozenset({"X", "Z"})
 
 
 @dataclass
 class Witness:
-    """The window, asked about single ranks. What it takes to answer is made when it is first asked for."""
+    """Answers about single ranks of a window. What an answer takes is computed when it is first asked for."""
 
     window: Window
     topology: Topology
     rules: Rules
     findings: Sequence[Finding] = field(default=())
 
-    def looks(self, rank: int) -> tuple[Look, ...]:
-        """Return the looks at a rank's training process, oldest first."""
+    def observations(self, rank: int) -> tuple[Observation, ...]:
+        """Return the stacks of a rank's training process, oldest first."""
         return self._histories(rank)
 
     def rows(self, rank: int) -> Sequence[ProcessState]:
-        """Return the states of a rank's newest process, oldest first; up to its end, where that came with others' ends."""
+        """Return the states of a rank's newest process, oldest first, without its end if it ended together with others."""
         found = self._rows.get(rank, [])
         alive = rank in self._ends and not self.ended_alone(rank)
         return [row for row in found if row.pid == found[-1].pid and not (alive and row.state in _DEAD)]
 
     def ended_alone(self, rank: int) -> bool:
-        """Whether a rank's process ended, and none ended before it or soon after: of a whole job's end it tells nothing."""
+        """Whether a rank's process ended, and no other ended before it or soon after."""
         if rank not in self._ends:
             return False
         at = self._ends[rank].at or 0.0
         return not any((row.at or 0.0) < at + END_SECONDS for other, row in self._ends.items() if other != rank)
 
     def helpers(self, rank: int) -> list[ProcessState]:
-        """Return the newest state of each process that the rank has started and that lives."""
+        """Return the newest state of each living process that the rank has started."""
         newest = {row.pid: row for row in self._helpers.get(rank, ())}
         since = self.until - HELPER_SECONDS
         return [row for row in newest.values() if row.state not in _DEAD and (row.at or 0.0) >= since]
@@ -60,45 +60,46 @@ class Witness:
         return bool(rows) and rows[-1].state in {"T", *_DEAD}
 
     def absent(self, rank: int) -> bool:
-        """Whether nobody tells of a process of this rank at all."""
+        """Whether no record shows a process of this rank."""
         return rank not in self._rows
 
     def left(self, rank: int) -> str:
-        """Say how a rank has left the training by itself; empty where it has not, or not by itself."""
-        end, looks = self._ends.get(rank), self.looks(rank)
+        """Say how a rank has left the training in good order; empty where it has not."""
+        end, observed = self._ends.get(rank), self.observations(rank)
         if end is not None and end.exit_code == 0 and not end.signal:
             return "its process ended with exit code 0" if (end.at or 0.0) <= self._first_bad_end else ""
-        return "its process is shutting down" if looks and looks[-1].duty.name == "exiting" else ""
+        return "its process is shutting down" if observed and observed[-1].duty.name == "exiting" else ""
 
     def silent_since(self, rank: int) -> float | None:
-        """Return when a rank's node was last heard of, if that is long before the others were; else None."""
+        """Return when a rank's node last reported, if that is long before the others did; else None."""
         return self._silent.get(self.topology.nodes.get(rank, ""))
 
     def peers_frames(self, ranks: Iterable[int]) -> frozenset[str]:
-        """Return all functions on the stacks of ranks that wait in communication, these left out."""
+        """Return all functions on the stacks of the other ranks that wait in communication."""
         left_out = frozenset(ranks)
-        others = (self.looks(rank) for rank in self.topology.ranks if rank not in left_out)
-        newest = [looks[-1] for looks in others if looks]
-        # Without native frames a wait for the device looks like the training loop's own line: then all of them tell.
-        waiting = [look for look in newest if look.duty.name in WAITING] or newest
-        return frozenset(normal(frame) for look in islice(waiting, MOST_PEERS) for frame in look.frames)
+        others = (self.observations(rank) for rank in self.topology.ranks if rank not in left_out)
+        newest = [observed[-1] for observed in others if observed]
+        # Without native frames a wait for the device looks like the training loop's own line: then all others count.
+        waiting = [one for one in newest if one.duty.name in WAITING] or newest
+        return frozenset(normal(frame) for one in islice(waiting, MOST_PEERS) for frame in one.frames)
 
     @cached_property
     def onset(self) -> float | None:
-        """Return when the hang began, as the waits tell."""
+        """Return when the hang began, by the findings."""
         return min(
             (one.onset for one in self.findings if one.symptom == "hang" and one.onset is not None), default=None
         )
 
     @cached_property
     def until(self) -> float:
-        """Return the newest instant that a node told of, but for wild clocks."""
-        told = sorted(record.at for record in self.window.records if record.at is not None and record.node is not None)
-        return max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
+        """Return the newest instant that a node reported, wild clocks left out."""
+        instants = sorted(one.at for one in self.window.records if one.at is not None and one.node is not None)
+        middle = instants[len(instants) // 2] if instants else 0.0
+        return max((at for at in instants if at <= middle + WILD_SECONDS), default=0.0)
 
     @cached_property
     def placed(self) -> dict[int, set[str]]:
-        """Return the nodes that say of each rank that it runs there."""
+        """Return the nodes that report each rank as theirs."""
         return placed(self.window.records, self._silent)
 
     @cached_property
@@ -106,12 +107,13 @@ class Witness:
         return silent_nodes(self.window.records)
 
     @cached_property
-    def _histories(self) -> Callable[[int], tuple[Look, ...]]:
+    def _histories(self) -> Callable[[int], tuple[Observation, ...]]:
         return histories(self.window, self.topology, self.rules)
 
     @cached_property
     def _rows(self) -> dict[int, list[ProcessState]]:
-        return ranked_rows(self.window.of(ProcessState), Owners.of(self.window, self.topology), self.topology)
+        owners = Owners.from_records(self.window, self.topology)
+        return ranked_rows(self.window.records_of(ProcessState), owners, self.topology)
 
     @cached_property
     def _ends(self) -> dict[int, ProcessState]:
@@ -125,7 +127,7 @@ class Witness:
     @cached_property
     def _helpers(self) -> dict[int, list[ProcessState]]:
         found: dict[int, list[ProcessState]] = defaultdict(list)
-        for row in self.window.of(ProcessState):
+        for row in self.window.records_of(ProcessState):
             if row.rank is not None and row.parent_pid is not None:
                 found[row.rank].append(row)
         return found

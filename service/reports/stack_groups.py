@@ -27,7 +27,7 @@ class StackGroup:
 def stack_groups(window: Window) -> tuple[StackGroup, ...]:
     """Group the newest stacks of every training process; helpers such as data-loader workers follow their parent."""
     groups: dict[tuple[str, ...], list[StackDump]] = defaultdict(list)
-    for dump in _newest(window.of(StackDump)):
+    for dump in _newest(window.records_of(StackDump)):
         thread = main_thread(dump)
         if thread is not None:
             groups[tuple(_place(frame) for frame in thread.frames[:MOST_FRAMES])].append(dump)

@@ -94,7 +94,7 @@ class Hang:
 def verdict(records: Iterable[Record], looks: int | None = 2, offsets: Mapping[str, float] | None = None) -> Verdict:
     """Judge as the engine does, at its n-th look; None as a reader of files does."""
     window = Window.build(records, offsets=offsets or {}, live=looks is not None)
-    return judge(window, infer(window), KNOWLEDGE, looks=looks)
+    return judge(window, infer(window), KNOWLEDGE, rounds=looks)
 
 
 def named(found: Verdict) -> list[int]:

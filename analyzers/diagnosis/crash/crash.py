@@ -55,11 +55,11 @@ class Scene:
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")
-    ordered = sorted((*window.of(LogEvent), *exit_events(window, topology)), key=_order)
+    ordered = sorted((*window.records_of(LogEvent), *exit_events(window, topology)), key=_order)
     told = tuple((kind_of(event, table), event) for event in ordered)
     if not table or not any(kind for kind, _ in told):
         return
-    failures = tuple(failures_of(told, window.of(KernelEvent), topology.nodes))
+    failures = tuple(failures_of(told, window.records_of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
     found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))

@@ -86,7 +86,7 @@ def left_before(window: Window) -> dict[int, ProcessState]:
 
 def _of_ranks(window: Window) -> list[ProcessState]:
     """Return what is told of ranks; what a rank started has an end of its own, which the rank outlives or tells of."""
-    return [row for row in window.of(ProcessState) if row.rank is not None and row.parent_pid is None]
+    return [row for row in window.records_of(ProcessState) if row.rank is not None and row.parent_pid is None]
 
 
 def _signal(row: ProcessState) -> int | None:

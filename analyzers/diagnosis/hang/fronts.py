@@ -75,7 +75,7 @@ def peers_of(operation: str) -> tuple[str, int, int] | None:
 
 def progress(table: RecorderTable) -> Progress:
     """Separate what is truly outstanding from what lingers: earlier attempts, passed entries, lost completions."""
-    pairs = Pairs.of(table)
+    pairs = Pairs.from_table(table)
     current = of_this_attempt(table, pairs)
     unfinished = ~table.finished & current & ~is_whole(table)
     left = unfinished & lingering(table, pairs, current)

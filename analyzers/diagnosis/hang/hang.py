@@ -66,7 +66,7 @@ def _nothing_outstanding(window: Window, beat: Rhythm) -> Finding:
     """Nobody waits in a recorded collective: the wait is somewhere that the recorder does not see."""
     empty = not len(window.recorder) and not window.launched_before
     dumped = {dump.rank for dump in window.dumps}
-    shown = bool(dumped) and dumped <= {stack.rank for stack in window.of(StackDump)}
+    shown = bool(dumped) and dumped <= {stack.rank for stack in window.records_of(StackDump)}
     return Finding(
         analyzer="hang",
         family="waits",

@@ -49,7 +49,7 @@ def _timely(event: KernelEvent, last_sign_at: float | None) -> bool:
 
 def _last_sign_at(window: Window) -> float | None:
     """Return the newest instant that the job's own logs and dumps mention; file times are not trusted for this."""
-    logged = [event.at for event in window.of(LogEvent) if event.at is not None]
+    logged = [event.at for event in window.records_of(LogEvent) if event.at is not None]
     dumped = [last_activity_ns(dump) / 1e9 for dump in window.dumps]
     return max([*logged, *(at for at in dumped if at > 0)], default=None)
 

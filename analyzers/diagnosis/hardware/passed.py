@@ -34,7 +34,7 @@ def _went_on(window: Window) -> tuple[float, dict[str, float]]:
     """Return when most of the ranks last launched a collective or told of a step, and when those of each node did."""
     launched = {(dump.node, dump.rank): last_activity_ns(dump) / 1e9 for dump in window.dumps}
     stepped = {
-        (steps.node, steps.rank): steps.at for steps in window.of(Steps) if steps.at is not None and steps.count
+        (steps.node, steps.rank): steps.at for steps in window.records_of(Steps) if steps.at is not None and steps.count
     }  # in order of time
     of_node: dict[str, float] = {}
     for (node, _), at in (*launched.items(), *stepped.items()):

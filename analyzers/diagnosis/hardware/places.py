@@ -95,7 +95,7 @@ class Places:
     def _addresses(self) -> dict[str | None, set[str]]:
         """Return the GPUs of each node; they count only where the driver listed them itself."""
         seen: dict[str | None, set[str]] = defaultdict(set)
-        for event in self._window.of(KernelEvent):
+        for event in self._window.records_of(KernelEvent):
             if event.event == "gpu_identity" and event.pci is not None:
                 seen[self.node(event.node)].add(event.pci)
         for device in self._gpus:
@@ -105,7 +105,7 @@ class Places:
 
     @cached_property
     def _gpus(self) -> list[Device]:
-        return [device for device in self._window.of(Device) if device.type == "gpu"]
+        return [device for device in self._window.records_of(Device) if device.type == "gpu"]
 
     @cached_property
     def _by_gpu(self) -> dict[tuple[str | None, str | None], set[int]]:
@@ -121,7 +121,7 @@ class Places:
         return dict(found)
 
     def _placed_devices(self) -> Iterator[tuple[str | None, str, int]]:
-        for placement in self._window.of(Placement):
+        for placement in self._window.records_of(Placement):
             if placement.ranks is not None:
                 for rank, node, device in zip(
                     placement.ranks.ranks(), placement.nodes, placement.devices, strict=False
@@ -130,7 +130,7 @@ class Places:
 
     def _gpu_processes(self) -> Iterator[tuple[str | None, str, int]]:
         """Yield the ranks among the processes that NVML saw on each GPU; the device is "UUID/PID" there."""
-        for sample in self._window.of(Samples):
+        for sample in self._window.records_of(Samples):
             for device in sample.devices if sample.scope == "gpu_process" else ():
                 gpu, _, pid = device.rpartition("/")
                 node = self.node(sample.node)

@@ -17,7 +17,7 @@ Xid = tuple[str | None, str | None, int | None]  # node, PCI address, code
 
 def events(window: Window) -> tuple[KernelEvent, ...]:
     """Return the kernel's events and, where the library alone saw them, its Xids and lost GPUs."""
-    logged = window.of(KernelEvent)
+    logged = window.records_of(KernelEvent)
     told = _instants(logged)
     seen = (*(event for event in logged if event.source == LIBRARY), *_lost(window))
     return (
@@ -28,9 +28,9 @@ def events(window: Window) -> tuple[KernelEvent, ...]:
 
 def _lost(window: Window) -> Iterator[KernelEvent]:
     """Yield an event per GPU that became lost; while it stays so, an agent that starts again says nothing new."""
-    pci = {(device.node, device.id): device.pci for device in window.of(Device)}
+    pci = {(device.node, device.id): device.pci for device in window.records_of(Device)}
     before: dict[tuple[str | None, str], str] = {}
-    for state in window.of(DeviceState):
+    for state in window.records_of(DeviceState):
         key = (state.node, state.device)
         if state.state == "lost" != before.get(key):
             yield KernelEvent(

@@ -37,7 +37,7 @@ Rows = NDArray[np.void]
 
 def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
     """Report since which step the job's numbers are wrong, unless they came back: what passed is history."""
-    records = window.of(Steps)[:MOST_RECORDS]
+    records = window.records_of(Steps)[:MOST_RECORDS]
     every = [rows for number, record in enumerate(records) if len(rows := _rows(record, number))]
     if not every:
         yield from (_finding("not_a_number", line) for line in _lines(window))
@@ -140,7 +140,7 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
 
 def _lines(window: Window) -> Iterator[Evidence]:
     """Yield the first line that prints a loss that is not a number."""
-    lines = [event for event in window.of(LogEvent) if event.event == "nan"]
+    lines = [event for event in window.records_of(LogEvent) if event.event == "nan"]
     if lines:
         first = min(lines, key=lambda event: (event.at is None, event.at or 0.0))
         text = f"the loss is not a number: {first.text}"

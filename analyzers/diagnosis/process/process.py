@@ -37,10 +37,10 @@ _DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Find ranks that are stopped, uninterruptible or without a process."""
     del knowledge
-    table = window.of(ProcessState)
+    table = window.records_of(ProcessState)
     if not table:
         return
-    rows = ranked_rows(table, Owners.of(window, topology), topology)
+    rows = ranked_rows(table, Owners.from_records(window, topology), topology)
     newest = {rank: found[-1] for rank, found in rows.items()}
     dead = {rank: row for rank, row in newest.items() if row.state in _DEAD}
     if len(dead) < len(newest):
@@ -144,7 +144,7 @@ def _absent(
     table: Sequence[ProcessState], newest: Mapping[int, ProcessState], window: Window, topology: Topology
 ) -> Iterator[Finding]:
     """Yield ranks that have no process in a table that shows their node-mates'."""
-    owners = Owners.of(window, topology)
+    owners = Owners.from_records(window, topology)
     alive = frozenset(rank for rank, row in newest.items() if row.state not in {"Z", "X"})
     # A rank whose pid nobody knows would show only by its command line, so its neighbours must show by theirs.
     stated = frozenset(rank for rank in alive if newest[rank].rank == rank and not owners.pids_of(rank))

@@ -28,10 +28,10 @@ MAX_LAGGARDS_SHARE = 0.25
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Find processes that RAS lost, and ranks behind their communicator."""
     del knowledge
-    communicators, dead = window.of(RasCommunicator), window.of(RasPeerDead)
+    communicators, dead = window.records_of(RasCommunicator), window.records_of(RasPeerDead)
     if not communicators and not dead:
         return
-    owners = Owners.of(window, topology)
+    owners = Owners.from_records(window, topology)
     yield from _lost(_newest(communicators), dead, owners, topology)
     yield from _lagging(communicators, owners, topology)
 

@@ -46,9 +46,9 @@ _WORDS = {
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
-    if not window.of(StackDump):
+    if not window.records_of(StackDump):
         return
-    rules = Rules.of(knowledge)
+    rules = Rules.from_knowledge(knowledge)
     if not rules.rules:
         return
     found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from analyzers.knowledge.convictions import Ladder
 from analyzers.remediation.ladder.job_history import Rung
 from analyzers.remediation.ladder.trouble import Trouble
-from analyzers.verdict.gate import LOOKS_AFTER_SECONDS
+from analyzers.verdict.gate import ROUNDS_AFTER_SECONDS
 
-SECOND_ROUND_SECONDS = LOOKS_AFTER_SECONDS[1] + 10.0  # after the opening; the second evidence round is judged by then
+SECOND_ROUND_SECONDS = ROUNDS_AFTER_SECONDS[1] + 10.0  # after the opening; the second evidence round is judged by then
 STOPS = frozenset({"reattempt", "rollback", "replay"})  # rungs that stop or restart the job
 STANDS = frozenset({"hang", "crash"})
 USELESS = frozenset({"nan"})  # the job still takes steps, and learns nothing by them

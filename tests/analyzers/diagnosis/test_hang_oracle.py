@@ -119,7 +119,7 @@ def test_keys_are_equal_and_ordered_as_the_columns_are(rows: list[tuple[int, ...
 def test_pairs_hold_each_ranks_highest_in_each_group(found: list[FlightRecorderDump]) -> None:
     """The columns of pairs say what a dictionary would, for pairs that occur and for those that do not."""
     table = tabulate(found)
-    pairs = Pairs.of(table)
+    pairs = Pairs.from_table(table)
     chosen = np.asarray(table["state"] == COMPLETED)
     values = pairs.highest(table["collective_seq"], chosen)
     expected = naive.highest(table, "collective_seq", np.flatnonzero(chosen).tolist())

@@ -142,7 +142,7 @@ def test_a_local_rank_is_resolved_on_its_node() -> None:
 def test_pids_come_from_placements_and_stacks_too() -> None:
     """Any record that ties a pid to a rank will do; the same pid on two nodes is told apart by the node."""
     placement = Placement(ranks=Members.of((0, 4)), nodes=("gpu-0", "gpu-1"), pids=(77, 77))
-    owners = Owners.of(Window(records=(placement, StackDump(rank=3, pid=88))), SHAPE)
+    owners = Owners.from_records(Window(records=(placement, StackDump(rank=3, pid=88))), SHAPE)
     assert (owners.rank(77, "gpu-1.cluster.local"), owners.rank(77, "gpu-0"), owners.rank(77, None)) == (4, 0, None)
     assert owners.rank(88, None) == 3
 

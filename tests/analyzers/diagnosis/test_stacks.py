@@ -19,7 +19,7 @@ from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, StackDump, Thread
 
 KNOWLEDGE = parse({"stacks": Path(analyzers.knowledge.__file__).with_name("stacks.toml").read_text()})
-RULES = Rules.of(KNOWLEDGE)
+RULES = Rules.from_knowledge(KNOWLEDGE)
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 TRAIN = Frame("train", "/srv/train.py", 50)

@@ -44,7 +44,7 @@ def judged(*records: Record, dumb: bool = False) -> Verdict:
     )  # fmt: skip
     seen = [lived(rank, 90.0, None if dumb else 3) for rank in range(4)]
     window = Window.build([placement, *seen, *records], live=True)
-    return judge(window, infer(window), KNOWLEDGE, looks=1)
+    return judge(window, infer(window), KNOWLEDGE, rounds=1)
 
 
 def planned(verdict: Verdict, nodes: int = 4, **more: object) -> Plan:

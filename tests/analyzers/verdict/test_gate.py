@@ -21,7 +21,7 @@ def test_one_look_evicts_nobody(looks: int) -> None:
     found = verdict(Hang().records(), looks)
     assert (named(found), action(found)) == ([2], ("probe", ("gpu-2",)))
     assert found.action.why == (
-        "rank 2 was seen once: it is looked at again 10 s after the first look, and that decides whether it moves"
+        "rank 2 was seen once: the next evidence round is 10 s after the first, and that decides whether it moves"
     )
 
 
@@ -72,14 +72,14 @@ def test_an_answer_holds_two_stacks_that_are_one_look() -> None:
     """Three seconds apart they may be one slow call: the look before the answer is what they are compared with."""
     found = verdict(Hang(looks_at=(60.0,)).records())
     assert action(found)[0] == "probe"
-    assert "one look only" in found.action.why
+    assert "one stack only" in found.action.why
 
 
 def test_a_look_from_before_the_hang_says_nothing() -> None:
     """The routine look of a minute ago met it elsewhere, as it would, for the job ran then: that is no movement."""
     found = verdict(Hang(stands=(inside("forward"), (), SPIN), looks_at=(20.0, 50.0, 60.0)).records())
     assert action(found)[0] == "probe"
-    assert "one look only" in found.action.why
+    assert "one stack only" in found.action.why
 
 
 def test_a_stopped_process_need_not_wait_if_it_was_seen_twice() -> None:
@@ -98,7 +98,7 @@ def test_an_end_that_nobody_saw_proves_nothing() -> None:
     """An agent that was started anew finds the process gone: it may have ended well, so it is named and not evicted."""
     gone = verdict(Hang(state="X", states_at=(50.0,)).records())
     assert (named(gone), action(gone)[0]) == ([2], "probe")
-    assert "nobody saw" in gone.action.why
+    assert "no record shows how" in gone.action.why
     assert action(verdict(Hang(state="X", states_at=(50.0,)).records(), None)) == ("evict", ("gpu-2",))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.knowledge import Knowledge, parse
 from analyzers.model.frames import Rules
-from analyzers.model.standings import Look
+from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
 from collectors.records import Frame, LogEvent, ProcessState, StackDump, Thread
 from service import packaged_knowledge
@@ -54,13 +54,13 @@ STUCK = {
 
 def pauses() -> Pauses:
     """The packaged rules."""
-    return Pauses.of(KNOWLEDGE)
+    return Pauses.from_knowledge(KNOWLEDGE)
 
 
 def seen(frames: tuple[Frame, ...]) -> str:
     """The kind of pause that a stack shows."""
     dump = StackDump(rank=0, pid=1, tool="py-spy", threads=(Thread(frames=frames, main=True),))
-    found = pauses().seen([Look.of(dump, Rules.of(KNOWLEDGE))], [], [])
+    found = pauses().seen([Observation.from_dump(dump, Rules.from_knowledge(KNOWLEDGE))], [], [])
     return found.kind if found else ""
 
 
@@ -75,7 +75,7 @@ def test_each_rule_is_met_by_a_real_stack(row: str) -> None:
     assert (found.culprits, found.abstained, found.action.kind) == ((), False, "none")
     assert found.cause == ("code" if kind in ("debugger", "input") else "none")
     assert [root.fault_class for root in found.roots] == [f"pause_{kind}"]
-    assert re.search(r"rank 2 is .*, since 20\S+Z at the latest \(.*looked at again 60 s after", found.action.why)
+    assert re.search(r"rank 2 is .*, since 20\S+Z at the latest \(.*next evidence round is 60 s after", found.action.why)
 
 
 def test_there_is_an_example_of_each_rule() -> None:
@@ -121,7 +121,7 @@ def test_a_pause_in_files_of_a_dead_job_excuses_too() -> None:
     """Nobody looks again: the sentence says so, and the bound."""
     found = verdict(Hang(stands=(MET["frames.compile"],)).records(), None)
     assert (found.cause, found.action.kind, found.abstained) == ("none", "none", False)
-    assert "look again if it lasts; after 3600 s it is named" in found.action.why
+    assert "collect the evidence again if it lasts; after 3600 s it is named" in found.action.why
 
 
 def test_a_pause_that_the_watchdog_ended_excuses_the_dead() -> None:
@@ -250,9 +250,10 @@ def test_a_sites_rows_are_added_and_a_wrong_one_costs_itself_only() -> None:
     """An override names a function of its own; one that is no pattern is told in the verdict."""
     own = '[frames.ours]\nkind = "evaluation"\nfunction = "^score_on_holdout$"\n[frames.bad]\nkind = "compile"\nfunction = "("\n'
     packaged = packaged_knowledge._packaged()
-    found = Pauses.of(parse(packaged, {"pauses": own}))
-    look = Look.of(
-        StackDump(pid=1, threads=(Thread(frames=inside("score_on_holdout"), main=True),)), Rules.of(KNOWLEDGE)
+    found = Pauses.from_knowledge(parse(packaged, {"pauses": own}))
+    look = Observation.from_dump(
+        StackDump(pid=1, threads=(Thread(frames=inside("score_on_holdout"), main=True),)),
+        Rules.from_knowledge(KNOWLEDGE),
     )
     seen_now = found.seen([look], [], [])
     assert seen_now is not None
@@ -263,8 +264,8 @@ def test_a_sites_rows_are_added_and_a_wrong_one_costs_itself_only() -> None:
 
 def test_without_the_table_nobody_is_excused() -> None:
     """Knowledge without pauses judges as ever."""
-    assert Pauses.of(Knowledge()).seen([], [], []) is None
-    assert Pauses.of(parse({"pauses": 'kind = 3\nframes = "x"'})).frames == ()
+    assert Pauses.from_knowledge(Knowledge()).seen([], [], []) is None
+    assert Pauses.from_knowledge(parse({"pauses": 'kind = 3\nframes = "x"'})).frames == ()
 
 
 def test_a_word_of_a_crash_is_not_held_against_a_pause() -> None:

@@ -224,7 +224,7 @@ def test_options_reach_the_reading_and_the_window(judged: dict[str, object], fol
     assert judged["workers"] == 3
     given = judged["window"]
     assert given.attempt == 1  # type: ignore[attr-defined]
-    (placement,) = given.of(Placement)  # type: ignore[attr-defined]
+    (placement,) = given.records_of(Placement)  # type: ignore[attr-defined]
     assert placement.nodes == ("gpu-01",) * 4 + ("gpu-02",) * 4
     assert placement.ranks.ranks() == tuple(range(8))
 
