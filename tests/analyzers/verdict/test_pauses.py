@@ -75,7 +75,9 @@ def test_each_rule_is_met_by_a_real_stack(row: str) -> None:
     assert (found.culprits, found.abstained, found.action.kind) == ((), False, "none")
     assert found.cause == ("code" if kind in ("debugger", "input") else "none")
     assert [root.fault_class for root in found.roots] == [f"pause_{kind}"]
-    assert re.search(r"rank 2 is .*, since 20\S+Z at the latest \(.*next evidence round is 60 s after", found.action.why)
+    assert re.search(
+        r"rank 2 is .*, since 20\S+Z at the latest \(.*next evidence round is 60 s after", found.action.why
+    )
 
 
 def test_there_is_an_example_of_each_rule() -> None:
