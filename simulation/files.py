@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from collectors.records import FLIGHT_RECORDER_COLUMNS, STATES, FlightRecorderDump
+from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, STATES, FlightRecorderDump
 
 Format = Literal["pickle", "json"]
 NAMES = ("_dump_{rank}", "nccl_trace_rank_{rank}", "comm_lib_trace_rank_{rank}", "nccl_trace_rank_{host}_{rank}")
-_CODES = {"<i8": "q", "<i4": "i", "<i1": "b"}
 
 
 def write_files(
@@ -63,7 +62,7 @@ def _status(dump: FlightRecorderDump, *, as_text: bool) -> dict[str, dict[str, A
 
 
 def _entries(dump: FlightRecorderDump, *, as_json: bool) -> list[dict[str, Any]]:
-    columns = {name: array(_CODES[code], dump.columns[name]) for name, code in FLIGHT_RECORDER_COLUMNS.items()}
+    columns = {name: array(ARRAY_CODES[code], dump.columns[name]) for name, code in FLIGHT_RECORDER_COLUMNS.items()}
     descriptions = {group.name: (place, group.description) for place, group in enumerate(dump.groups)}
     text, unset = dump.strings, 0 if as_json else None
     entries = []

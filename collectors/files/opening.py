@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from collectors.files import archives
 from collectors.files.path_owner import trailing_number, whose
 from collectors.files.streams import Bounded, Budget, Exceeded, Limits, Opened, Take, gunzip, unzstd
 from collectors.formats import Input
-from collectors.records import Unread
+from collectors.records import Outcome, Unread
 
 __all__ = ["Found", "Limits", "find", "open_found", "open_paths", "trouble"]
 
@@ -44,9 +44,6 @@ def printable(name: str) -> str:
     """Return the name without what a terminal would obey or UTF-8 cannot write."""
     text = os.fsencode(name).decode(errors="replace")
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
-
-
-Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
 
 
 def unread(name: str, reason: str, outcome: Outcome = "unrecognised", offset: int | None = None) -> Unread:

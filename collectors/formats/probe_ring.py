@@ -26,13 +26,12 @@ from collectors.faulthound_probe import (
     UNSEEN_AT,
 )
 from collectors.formats import Damaged
-from collectors.records import RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Steps
+from collectors.records import ARRAY_CODES, RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Steps
 
 LARGEST_RING_BYTES = 8 << 20
 MOST_MEMBERS = 1 << 20
 MOST_MEMBERS_IN_ALL = 1 << 22  # of all groups of one ring
 LARGEST_VALUE = 1 << 62  # two of them still fit a column
-_TYPES = {"<i1": "b", "<i4": "i", "<i8": "q", "<f8": "d"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Image:
         numbers: dict[str, int] = {}
         rows = [self._row(entry, numbers) for entry in self.entries]
         columns = {
-            name: array(_TYPES[kind], [row[index] for row in rows]).tobytes()
+            name: array(ARRAY_CODES[kind], [row[index] for row in rows]).tobytes()
             for index, (name, kind) in enumerate(RING_COLUMNS.items())
         }
         return Ring(
@@ -127,7 +126,7 @@ class Image:
         before = {step[0]: step[2] for step in self.steps}
         seconds = [(end - before[number - 1]) / 1e9 if number - 1 in before else math.nan for number, _, end in new]
         columns = {
-            name: array(_TYPES[kind], [0 if kind == "<i1" else math.nan] * len(new)).tobytes()
+            name: array(ARRAY_CODES[kind], [0 if kind == "<i1" else math.nan] * len(new)).tobytes()
             for name, kind in STEP_COLUMNS.items()
             if name != "step"
         }

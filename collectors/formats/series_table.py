@@ -1,4 +1,4 @@
-"""One node's values as a table of devices by metrics: for a tick, or for one record of one instant."""
+"""Prometheus text as tables of devices by metrics, one a node: for a tick, or for one record of one instant."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from sys import byteorder
 from typing import Any, Literal
 
 from collectors.formats import Input
-from collectors.records import NOT_READ, Samples
+from collectors.records import ARRAY_CODES, NOT_READ, Samples, Unread, column_bytes
 
-CELLS_LIMIT = (
-    4_000_000  # of all tables of a text together: devices times metrics, far more than the series that fill them
-)
+CELLS_LIMIT = 4_000_000  # of all tables of a text: devices times metrics, far more than the series that fill them
+SERIES_LIMIT = 200_000  # of one text
+LINE_CHARACTERS = 8192  # a series of an exporter has some hundred; a longer line is none
 
 Type = Literal["<f4", "<i8"]
 
@@ -47,11 +46,9 @@ class Table:
     def samples(self, scope: str, input: Input) -> Samples:
         """Return the table as it stood when the file was written."""
         absent = NOT_READ if self.type == "<i8" else math.nan
-        values: array[Any] = array("q" if self.type == "<i8" else "f")
+        values: array[Any] = array(ARRAY_CODES[self.type])
         for row in self.rows():
             values.extend(absent if value is None else value for value in row)
-        if byteorder == "big":
-            values.byteswap()
         return Samples(
             source=input.source,
             at=input.at,
@@ -61,5 +58,27 @@ class Table:
             devices=tuple(self.cells),
             metrics=tuple(self.metrics),
             ticks=struct.pack("<d", math.nan if input.at is None else input.at),
-            values=values.tobytes(),
+            values=column_bytes(values),
         )
+
+
+def sample_of(line: str) -> Any:
+    """Return the one sample of a series' line; raise ValueError where it is none."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    # One line at a time: what the parser refuses would otherwise cost all that follows.
+    try:
+        (family,) = text_string_to_metric_families(line[: LINE_CHARACTERS + 1])
+        (sample,) = family.samples
+    except IndexError as error:
+        raise ValueError(str(error)) from error
+    return sample
+
+
+def not_read(input: Input, over: int, damaged: int) -> Iterator[Unread]:
+    """Yield what of a text gave no value: series beyond the limits, and lines that are none."""
+    if over:
+        reason = f"{over:,} series are not read: {SERIES_LIMIT:,} series or {CELLS_LIMIT:,} values are the most"
+        yield Unread(source=input.source, reason=reason, outcome="limit")
+    if damaged:
+        yield Unread(source=input.source, reason=f"{damaged:,} lines are no series", outcome="damaged")

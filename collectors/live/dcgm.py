@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from collectors.formats.dcgm.dcgm_series import gather
+from collectors.formats.dcgm.dcgm_text import gather
 from collectors.formats.series_table import Table
 from collectors.live import NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host

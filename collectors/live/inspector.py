@@ -15,8 +15,8 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from collectors.formats.nccl.inspector_series import gather as gather_series
-from collectors.formats.nccl.inspector_timings import gather, thinned
+from collectors.formats.nccl.inspector_jsonl import gather, thinned
+from collectors.formats.nccl.inspector_prometheus import gather as gather_series
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import open_files, seen_by

@@ -20,7 +20,7 @@ from collectors.records.flight_recorder import (
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
-from collectors.records.record import Damaged, Members, Record, Unread
+from collectors.records.record import ARRAY_CODES, Damaged, Members, Outcome, Record, Unread, column_bytes
 
 AnyRecord = (
     FlightRecorderDump
@@ -44,6 +44,7 @@ AnyRecord = (
 """Every kind of record; the block codec and ``faulthound read`` know exactly these."""
 
 __all__ = [
+    "ARRAY_CODES",
     "FLIGHT_RECORDER_COLUMNS",
     "NOT_READ",
     "PG_STATUS_COLUMNS",
@@ -65,6 +66,7 @@ __all__ = [
     "KernelEvent",
     "LogEvent",
     "Members",
+    "Outcome",
     "Placement",
     "ProcessState",
     "RasCommunicator",
@@ -77,5 +79,6 @@ __all__ = [
     "Steps",
     "Thread",
     "Unread",
+    "column_bytes",
     "pci_address",
 ]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
-from typing import Literal
+from sys import byteorder
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
+
+ARRAY_CODES = {"<i1": "b", "<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d"}
+"""Type of a column → the code of ``array.array``."""
+
+
+def column_bytes(column: array[Any]) -> bytes:
+    """Return a column's bytes, the least significant first."""
+    if byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
 
 
 class Members:
@@ -26,8 +39,6 @@ class Members:
     @classmethod
     def of(cls, ranks: Iterable[int]) -> Members:
         """Intern the members given as integers."""
-        from array import array
-
         return cls.intern(array("i", ranks).tobytes())
 
     @classmethod
@@ -76,9 +87,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_d
     step: int | None = None
 
 
+Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
+
+
 class Unread(Record, frozen=True, kw_only=True, tag="unread"):
     """A file, or a part of one, that gave no record: never silently dropped, never guessed."""
 
     reason: str
-    outcome: Literal["unrecognised", "damaged", "refused", "empty", "limit"] = "unrecognised"
+    outcome: Outcome = "unrecognised"
     offset: int | None = None

@@ -6,13 +6,12 @@ from array import array
 from collections.abc import Sequence
 from math import nan
 
-from collectors.records import RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Samples, Steps
+from collectors.records import ARRAY_CODES, RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Samples, Steps
 from simulation.live.job import Attempt, LiveJob
 
 NS = 1e9
 STEP_BYTES = 4096
 WORDS_A_STEP = 50_000_000
-_CODES = {"<i8": "q", "<f8": "d", "<i4": "i", "<i1": "b"}
 
 
 def steps(rows: Sequence[tuple[int, float, float]], told_by: str, ahead_seconds: float) -> Steps:
@@ -54,7 +53,7 @@ def ring(job: LiveJob, attempt: Attempt, rank: int, at: float, most: int, ahead_
         "phase": [-1] * count,
     }
     columns = {
-        name: array(_CODES[code], values.get(name, [blank[code]] * count)).tobytes()
+        name: array(ARRAY_CODES[code], values.get(name, [blank[code]] * count)).tobytes()
         for name, code in RING_COLUMNS.items()
     }
     world = Group("0", "default_pg", Members.of(range(job.world)))

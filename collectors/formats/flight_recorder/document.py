@@ -10,7 +10,7 @@ import marshal
 from array import array
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 from collectors.formats import Input
 from collectors.formats.flight_recorder.groups import (
@@ -19,12 +19,11 @@ from collectors.formats.flight_recorder.groups import (
     P2P,
     Entry,
     groups_of,
-    little_endian,
     process_group,
     rank_of,
     text_of,
 )
-from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Unread
+from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Outcome, Unread, column_bytes
 
 Values = Sequence[Any]
 
@@ -83,7 +82,7 @@ def record(document: object, input: Input, *, truncated: bool = False) -> Iterat
         groups=groups,
         strings=tuple(texts.index),
         count=len(entries),
-        columns={name: little_endian(columns[name]) for name in FLIGHT_RECORDER_COLUMNS},
+        columns={name: column_bytes(columns[name]) for name in FLIGHT_RECORDER_COLUMNS},
         pg_status=_pg_status(document.get("pg_status")),
         truncated=truncated,
     )
@@ -93,9 +92,6 @@ def _is_dump(document: dict[Any, Any]) -> bool:
     return any(key in document for key in ("entries", "pg_config", "pg_status")) or (
         "version" in document and any(key in document for key in LIBRARY_VERSIONS)
     )
-
-
-Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
 
 
 def whole(input: Input) -> bytes | Unread:
@@ -279,7 +275,7 @@ def _pg_status(status: object) -> dict[str, bytes]:
     columns = {"pg_id": array("q", [integer(key) for key, _ in rows])}
     for name in ("enqueued", "started", "completed"):
         columns[name] = array("q", [integer(value.get(f"last_{name}_collective")) for _, value in rows])
-    return {name: little_endian(column) for name, column in columns.items()}
+    return {name: column_bytes(column) for name, column in columns.items()}
 
 
 def _written_at(at: float | None, created_ns: array[int]) -> float | None:

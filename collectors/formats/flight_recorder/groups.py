@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from array import array
 from typing import Any
 
 from collectors.formats import Input
-from collectors.records import Group, Members
+from collectors.records import Group, Members, column_bytes
 
 Entry = dict[str, Any]
 
@@ -78,7 +77,7 @@ def _parse_ranks(text: str) -> Members | None:
         ranks = array("i", map(int, inner.split(",")))
     except (ValueError, OverflowError):
         return None
-    return Members.intern(little_endian(ranks)) if min(ranks) >= 0 else None
+    return Members.intern(column_bytes(ranks)) if min(ranks) >= 0 else None
 
 
 def groups_of(document: dict[Any, Any], entries: list[Entry], group_column: array[int]) -> tuple[Group, ...]:
@@ -130,11 +129,3 @@ def _ranks_of_sends(groups: tuple[Group, ...], entries: list[Entry]) -> set[int]
         if found and int(found[1]) < len(ranks):
             ranks_found.add(ranks[int(found[1])])
     return ranks_found
-
-
-def little_endian(column: array[int]) -> bytes:
-    """Return a column's bytes, the least significant first."""
-    if sys.byteorder == "big":
-        column = array(column.typecode, column)
-        column.byteswap()
-    return column.tobytes()

@@ -7,15 +7,13 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from sys import byteorder
 
 from collectors.formats.job_log.step_lines import Step
-from collectors.records import STEP_COLUMNS, Steps
+from collectors.records import ARRAY_CODES, STEP_COLUMNS, Steps, column_bytes
 
 MAX_STEPS_OF_SERIES = 4096  # of a file; the newest, and the step at which a NaN began that they do not reach back to
 MAX_SERIES = 20_000
 MAX_STEPS = 200_000  # of one file, all series together
-TYPE_CODES = {"<i8": "q", "<f8": "d", "<i1": "b"}
 
 Key = tuple[str, int | None, int | None]  # layout, rank, srun's task where the line names no rank
 
@@ -82,15 +80,8 @@ class StepSeries:
                 step=rows[-1].step if rows[-1].step >= 0 else None,
                 told_by=layout,
                 count=len(rows),
-                columns=_columns(rows),
+                columns={
+                    name: column_bytes(array(ARRAY_CODES[kind], [getattr(row, name) for row in rows]))
+                    for name, kind in STEP_COLUMNS.items()
+                },
             )
-
-
-def _columns(rows: list[Step]) -> dict[str, bytes]:
-    built = {}
-    for name, kind in STEP_COLUMNS.items():
-        column = array(TYPE_CODES[kind], [getattr(row, name) for row in rows])
-        if byteorder == "big":
-            column.byteswap()
-        built[name] = column.tobytes()
-    return built

@@ -1,13 +1,187 @@
-"""NCCL Inspector's log: one JSON object an operation, written by the profiler plugin of each process."""
+"""NCCL Inspector's JSON lines, one an operation: a record with columns for each communicator of each process.
+
+The profiler plugin of each process writes them; versions 4.0 to 5.1 of its format are read. Only sequence numbers join an
+operation across ranks. Where there are too many operations to send, all ranks must keep the same ones: those whose sequence
+a power of two divides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.nccl.inspector_timings import MOST_COMMUNICATORS, MOST_ROWS, gather
-from collectors.formats.text_lines import lines
-from collectors.records import Record, Unread
+from collectors.formats.text_lines import lines as text_lines
+from collectors.records import ARRAY_CODES, TIMING_COLUMNS, CollectiveTimings, Record, Unread, column_bytes
+
+MOST_COMMUNICATORS = 10_000  # of one file
+MOST_ROWS = 2_000_000  # of one file
+ROWS_A_RECORD = 100_000
+NAME_CHARACTERS = 200
+
+Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS)]
+Microseconds = Annotated[float, msgspec.Meta(ge=0, le=9e15)]
+
+
+class _Header(msgspec.Struct):
+    id: Name = ""
+    rank: Whole | None = None
+    n_ranks: Whole | None = None
+
+
+class _Metadata(msgspec.Struct):
+    dump_timestamp_us: Microseconds | None = None
+    hostname: Name = ""
+    pid: Whole | None = None
+
+
+class _Trace(msgspec.Struct):
+    coll_start_ts: Microseconds = 0
+    p2p_start_ts: Microseconds = 0
+
+
+class _Collective(msgspec.Struct):
+    coll: Name
+    coll_sn: Whole
+    coll_msg_size_bytes: Whole = -1
+    coll_exec_time_us: float = -1.0
+    coll_busbw_gbs: float = 0.0
+    event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
+
+
+class _PointToPoint(msgspec.Struct):
+    p2p: Name
+    p2p_sn: Whole
+    p2p_peer: Whole = -1
+    p2p_msg_size_bytes: Whole = -1
+    p2p_exec_time_us: float = -1.0
+    p2p_busbw_gbs: float = 0.0
+    event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
+
+
+class _Line(msgspec.Struct):
+    header: _Header
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    coll_perf: _Collective | None = None
+    p2p_perf: _PointToPoint | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+@dataclass(slots=True)
+class Communicator:
+    """One process's operations in one communicator, in the order of the file."""
+
+    id: str
+    rank: int | None
+    size: int | None
+    pid: int | None
+    host: str
+    strings: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, array[Any]] = field(
+        default_factory=lambda: {name: array(ARRAY_CODES[code]) for name, code in TIMING_COLUMNS.items()}
+    )
+
+    def add(self, line: _Line) -> None:
+        """Add an operation."""
+        written_us = line.metadata.dump_timestamp_us
+        row: tuple[Any, ...]
+        if line.coll_perf is not None:
+            perf = line.coll_perf
+            row = (perf.coll, perf.coll_sn, perf.coll_msg_size_bytes, perf.coll_exec_time_us, perf.coll_busbw_gbs,
+                   perf.event_trace_ts.coll_start_ts)  # fmt: skip
+        elif line.p2p_perf is not None:
+            pair = line.p2p_perf
+            row = (_named(pair, self.rank), pair.p2p_sn, pair.p2p_msg_size_bytes, pair.p2p_exec_time_us,
+                   pair.p2p_busbw_gbs, pair.event_trace_ts.p2p_start_ts)  # fmt: skip
+        else:
+            return
+        operation, sequence, size, microseconds, gigabytes, start_us = row
+        values = (
+            self.strings.setdefault(operation, len(self.strings)), sequence, size, microseconds / 1e6, gigabytes * 1e9,
+            int(start_us) * 1000 if start_us else -1, float("nan") if written_us is None else written_us / 1e6,
+        )  # fmt: skip
+        for column, value in zip(self.columns.values(), values, strict=True):
+            column.append(value)
+
+    def kept(self, every: int) -> list[int]:
+        """Return the places of the operations whose sequence ``every`` divides."""
+        return [place for place, sequence in enumerate(self.columns["sequence"]) if sequence % every == 0]
+
+    def records(self, every: int = 1, **whose: Any) -> Iterator[CollectiveTimings]:
+        """Yield the operations as records, those kept alone."""
+        places = self.kept(every)
+        for begin in range(0, len(places), ROWS_A_RECORD):
+            part = places[begin : begin + ROWS_A_RECORD]
+            written_at = self.columns["at"][part[-1]]
+            at = written_at if written_at == written_at else None  # noqa: PLR0124 - NaN is not itself
+            yield CollectiveTimings(
+                **{"at": at, **whose}, communicator=self.id, size=self.size, communicator_rank=self.rank, pid=self.pid,
+                strings=tuple(self.strings), count=len(part), every=every,
+                told=len(self.columns["sequence"]) if every > 1 else 0,
+                columns={name: _little_endian(column, part) for name, column in self.columns.items()},
+            )  # fmt: skip
+
+
+def _named(pair: _PointToPoint, rank: int | None) -> str:
+    """Name a send or receive as the flight recorder does, with ranks of the communicator: ``Send 0->3``."""
+    arrow = "<-" if pair.p2p.lower().startswith("recv") else "->"
+    return f"{pair.p2p} {'?' if rank is None else rank}{arrow}{pair.p2p_peer}"
+
+
+def _little_endian(column: array[Any], places: list[int]) -> bytes:
+    part = column if len(places) == len(column) else array(column.typecode, map(column.__getitem__, places))
+    return column_bytes(part)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What lines gave; ``damaged``: those that were no operation, ``over``: those beyond the bounds."""
+
+    communicators: list[Communicator] = field(default_factory=list)
+    damaged: int = 0
+    over: int = 0
+
+
+def gather(lines: Iterable[str | bytes]) -> Gathered:
+    """Read lines; a line that is damaged costs itself."""
+    found: dict[tuple[str, int | None, int | None, str], Communicator] = {}
+    gathered, rows = Gathered(), 0
+    for text in lines:
+        if not text.strip():
+            continue
+        try:
+            line = _decode(text)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            gathered.damaged += 1
+            continue
+        if line.coll_perf is None and line.p2p_perf is None:
+            continue  # the plugin's own counts, or a kind of a later version
+        key = (line.header.id, line.header.rank, line.metadata.pid, line.metadata.hostname)
+        if rows >= MOST_ROWS or (key not in found and len(found) >= MOST_COMMUNICATORS):
+            gathered.over += 1
+            continue
+        if key not in found:
+            found[key] = Communicator(key[0], key[1], line.header.n_ranks, key[2], key[3])
+        found[key].add(line)
+        rows += 1
+    gathered.communicators = list(found.values())
+    return gathered
+
+
+def thinned(communicators: Iterable[Communicator], most: int) -> int:
+    """Return the smallest power of two that leaves at most so many operations of all communicators."""
+    sequences = [sequence for each in communicators for sequence in each.columns["sequence"]]
+    every = 1
+    while sum(1 for sequence in sequences if sequence % every == 0) > most and every < 1 << 62:
+        every *= 2
+    return every
 
 
 def _sniff(head: bytes, source: str) -> int:
@@ -24,7 +198,7 @@ def _sniff(head: bytes, source: str) -> int:
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield the operations of each communicator of each process in the file."""
-    gathered = gather(text for _, text in lines(input.stream))
+    gathered = gather(text for _, text in text_lines(input.stream))
     for each in gathered.communicators:
         yield from each.records(source=input.source, node=each.host or input.node, rank=input.rank)
     if gathered.over:

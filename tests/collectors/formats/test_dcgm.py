@@ -17,7 +17,7 @@ import pytest
 
 from collectors.files.reading import read_paths
 from collectors.formats import Input, recognise
-from collectors.formats.dcgm import dcgm_series
+from collectors.formats.dcgm import dcgm_text
 from collectors.formats.dcgm.dcgm_text import read
 from collectors.live import NothingToCollect, Readings, registry
 from collectors.live import dcgm as live
@@ -161,7 +161,7 @@ def test_values_that_are_none_leave_a_hole() -> None:
 
 def test_series_and_cells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text whose every line is a new device and a new metric is cut at the bound, and that is told."""
-    monkeypatch.setattr(dcgm_series, "CELLS_LIMIT", 10_000)
+    monkeypatch.setattr(dcgm_text, "CELLS_LIMIT", 10_000)
     text = "".join(f'DCGM_FI_DEV_{number}{{UUID="GPU-{number}"}} 1\n' for number in range(300))
 
     *_, sample, told = records(text)

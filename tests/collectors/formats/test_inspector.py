@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collectors.files.reading import read_paths
-from collectors.formats.nccl.inspector_series import gather
+from collectors.formats.nccl.inspector_prometheus import gather
 from collectors.live import NothingToCollect, Readings
 from collectors.live.inspector import BEHIND_BYTES, MOST_OPERATIONS, Inspector
 from collectors.records import TIMING_COLUMNS, CollectiveTimings, Record, Samples, Unread
