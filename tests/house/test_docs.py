@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.test_language import found as banned
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")) if path.parent.name != "decisions"
@@ -19,6 +21,7 @@ PAGES = sorted(
 CLAIMING_PAGES = [page for page in PAGES if page.parent in (REPOSITORY, REPOSITORY / "docs" / "measured")]
 FIRST_SCREEN_LINES = 25
 ARCHITECTURE_LINES = 60
+OF_THE_PRODUCT = "| its process is gone |"  # a row that repeats the words of a fault class
 ROOMED = ("collectors", "analyzers", "service")  # packages whose folders are rooms; elsewhere the top folder is one
 INSTALLING = """\
 Installing faulthound into .venv (once; a minute or two) …
@@ -173,6 +176,19 @@ def test_a_page_begins_with_its_purpose_and_an_example(page: Path) -> None:
     assert re.match(r"[\w`\[]", lines[2]), "a paragraph stands below the heading"
     assert re.search(r"\.(\s|$)", "\n".join(lines[2:]).partition("\n\n")[0]), "with a whole sentence"
     assert any(line.startswith("```") for line in lines), "and an example stands on the first screen"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name != "measured"],
+    ids=lambda page: str(page.relative_to(REPOSITORY)),
+)
+def test_pages_use_plain_words(page: Path) -> None:
+    """Outside of what commands print and of the glossary no page holds a phrase that test_language bans."""
+    prose = re.sub(r"^```.*?^```|^## Words.*", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = "\n".join(line for line in prose.splitlines() if not line.endswith(OF_THE_PRODUCT))
+
+    assert banned(prose) == []
 
 
 def test_architecture_shows_every_room() -> None:
