@@ -37,8 +37,8 @@ class DcgmCollector:
     def __init__(self, host: Host) -> None:
         """Take the options."""
         self._clock = host.clock
-        self._url = str(host.option("dcgm", "url", URL))
-        self._timeout_seconds = float(host.option("dcgm", "timeout_seconds", TIMEOUT_SECONDS))
+        self._url = host.option("dcgm", "url", URL)
+        self._timeout_seconds = host.option("dcgm", "timeout_seconds", TIMEOUT_SECONDS)
         self._reported: tuple[Device, ...] = ()
         self._reported_at = float("-inf")
 

@@ -56,7 +56,7 @@ class Fabric:
             yield from self._bounds.left_out(scope, left_out, f"ports are not read (bound {PORTS_LIMIT})")
 
     def _edges(self, training: tuple[TrainingProcess, ...]) -> Iterator[Yielded]:
-        most = int(self._host.option("fabric", "edges", EDGES_LIMIT))
+        most = self._host.option("fabric", "edges", EDGES_LIMIT)
         owners: dict[int, TrainingProcess] = {}
         for process in training:
             for inode in socket_inodes(self._process(process)):

@@ -33,7 +33,7 @@ class HostLoad:
         self._host = host
         self._devices = ChangedDevices(host.clock)
         self._bounds = LimitReports(host.clock)
-        self._remote = RemoteMounts(float(host.option("host", "mount_seconds", ANSWER_SECONDS)))
+        self._remote = RemoteMounts(host.option("host", "mount_seconds", ANSWER_SECONDS))
         self._mount_states: dict[str, str] = {}
         self._slow_at = 0.0  # seconds since boot
 

@@ -125,7 +125,6 @@ class Processes:
             monotonic_at=clock.monotonic() - end.ago_seconds,
             exit_code=end.exit_code,
             signal=end.signal,
-            oom_kills_total=None if one.child else self._oom_kills(),
         )
 
     def _follow(self) -> None:
@@ -172,10 +171,7 @@ class Processes:
         one.stat = stat
         if due or (stat.state == "T") != one.stopped:
             one.stopped = stat.state == "T"
-            killed = None if one.child else self._oom_kills()
-            yield self._row(
-                one, state=stat.state, wait_channel=wait_channel(self._proc, stat.pid), oom_kills_total=killed
-            )
+            yield self._row(one, state=stat.state, wait_channel=wait_channel(self._proc, stat.pid))
 
     def _row(self, one: _Followed, **more: Any) -> ProcessState:
         stat = one.stat
@@ -186,6 +182,7 @@ class Processes:
             command=stat.name,  # the command line may hold a key, and reading it may wait for a stuck process
             started_at=self._started_at(stat.start_ticks),
             cpu_seconds=stat.cpu_ticks / TICKS_A_SECOND,
+            oom_kills_total=None if one.child else self._oom_kills(),
             **one.owner.of_records,
             **more,
         )

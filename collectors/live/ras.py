@@ -83,7 +83,7 @@ class Ras:
         for process in processes:
             address = option or _local(process.labels.get(LABEL, "")) or DEFAULT_ADDRESS
             found.setdefault(address, _Job(address, [])).processes.append(process)
-        everywhere = everywhere or bool(self.host.option("ras", "everywhere", False))
+        everywhere = everywhere or self.host.option("ras", "everywhere", False)
         asking = [job for job in found.values() if everywhere or any(each.rank == 0 for each in job.processes)]
         if not asking:
             raise NothingToCollect("rank 0 trains on another node, whose agent asks: RAS answers for the whole job")

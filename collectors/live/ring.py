@@ -159,7 +159,7 @@ class RingCollector:
 
     def _lasting(self, known: _Known) -> Path:
         """Return the ring's path on the node, where it has one: the path behind /proc/PID ends with the process."""
-        folder = str(self.host.option("ring", "folder", SHM)).lstrip("/")
+        folder = self.host.option("ring", "folder", SHM).lstrip("/")
         path = self.host.roots.files / folder / known.path.parent.name / known.path.name
         return path if _is_at(path, known.file) else known.path
 
@@ -232,7 +232,7 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
 def _beside(host: Host, process: TrainingProcess) -> tuple[int, list[Path], int | None]:
     """Return a process's own pid, the paths that its ring may have, and its user."""
     pid, user = inner_pid(host, process.pid), owner(host, process.pid)
-    shm = seen_by(host, process, str(host.option("ring", "folder", SHM)))
+    shm = seen_by(host, process, host.option("ring", "folder", SHM))
     folders = [shm / name for name in names(shm) if name.startswith(FOLDERS)][:MOST_FOLDERS]
     return pid, [folder / f"{pid}.ring" for folder in folders], user
 

@@ -89,7 +89,7 @@ class Stacks:
         self._host = host
         self._boot_id = host.boot_id  # marks a live dump: one from a file has none
         self._program: str = host.option("stacks", "program", "") or program() or ""
-        self._share = float(host.option("stacks", "share_of_a_core", SHARE_OF_A_CORE))
+        self._share = host.option("stacks", "share_of_a_core", SHARE_OF_A_CORE)
         self._dumped_at: dict[tuple[int, int], float] = {}  # (pid, start) → monotonic instant
         self._earned_at: float | None = None
         self._earned_seconds = 0.0

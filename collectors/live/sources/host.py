@@ -12,6 +12,13 @@ from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.system_files import text
 
+_OPTION_TYPES: tuple[tuple[type, tuple[type, ...], str], ...] = (
+    (bool, (bool,), "true or false"),
+    (int, (int,), "a whole number"),
+    (float, (int, float), "a number"),
+    (str, (str, Path), "a text"),
+    (tuple, (list, tuple), "a list"),
+)
 TRAINING_SECONDS = 5.0  # for so long one scan of the processes serves all collectors
 
 
@@ -46,8 +53,14 @@ class Host:
         return text(self.roots.proc / "sys/kernel/random/boot_id")
 
     def option(self, collector: str, name: str, default: Any) -> Any:
-        """Return one option of one collector."""
-        return self.options.get(collector, {}).get(name, default)
+        """Return one option of one collector, of the default's type; raise ValueError where it is of another."""
+        value = self.options.get(collector, {}).get(name, default)
+        for type_, accepted, words in _OPTION_TYPES:
+            if isinstance(default, type_):
+                if isinstance(value, bool) is (type_ is bool) and isinstance(value, accepted):
+                    return type_(value)
+                raise ValueError(f"option {name} of {collector} is {value!r} and must be {words}")
+        return value
 
     def cursor(self, collector: str) -> Any:
         """Return the newest ``Cursor`` value of a collector, None at its first run on this node."""

@@ -476,3 +476,17 @@ def test_this_machine_is_read() -> None:
     asked = os.statvfs("/")
     assert rows(found, "filesystem")["/"]["total_bytes"] == asked.f_blocks * asked.f_frsize
     assert {"cpu", "files", "clock"} <= {one.scope for one in found if isinstance(one, Readings)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("mount_seconds", "soon", "a number"), ("mount_seconds", True, "a number"), ("chronyc", 3, "a text")],
+)
+def test_an_option_of_another_type_is_named(name: str, value: object, words: str) -> None:
+    """An option that cannot be used is an error with its name, its value and the type that it must have."""
+    host = Host("gpu-0001", options={"host": {name: value}})
+
+    with pytest.raises(ValueError, match=f"option {name} of host is {value!r} and must be {words}"):
+        host.option("host", name, 3.0 if name == "mount_seconds" else "chronyc")
+
+    assert Host("gpu-0001", options={"host": {"mount_seconds": 2}}).option("host", "mount_seconds", 3.0) == 2.0
