@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from array import array
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, STATES, FlightRecorderDump
 
 Format = Literal["pickle", "json"]
 NAMES = ("_dump_{rank}", "nccl_trace_rank_{rank}", "comm_lib_trace_rank_{rank}", "nccl_trace_rank_{host}_{rank}")
-
-
-def write_files(
-    dumps: Iterable[FlightRecorderDump], folder: Path, format: Format = "pickle", name: str = NAMES[0]
-) -> list[Path]:
-    """Write each dump into the folder; a file's modification time is the instant of its dump."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for dump in dumps:
-        assert dump.rank is not None
-        path = folder / name.format(rank=dump.rank, host=f"node-{dump.rank // 8:04d}")
-        path.write_bytes(encode(dump, format))
-        if dump.at is not None:
-            os.utime(path, (dump.at, dump.at))
-        paths.append(path)
-    return paths
 
 
 def encode(dump: FlightRecorderDump, format: Format) -> bytes:

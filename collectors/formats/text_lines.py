@@ -1,8 +1,9 @@
-"""Lines of a text file, whatever their length: what every reader of text begins with."""
+"""Lines of a text file, whatever their length, and the stamps on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import BinaryIO
 
 CHUNK_BYTES = 1 << 16
@@ -23,3 +24,27 @@ def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int
                 held, skipping = held[:limit_bytes], True
     if held:
         yield number, held[:limit_bytes].decode(errors="replace").rstrip("\r")
+
+
+def utc_seconds(
+    date: tuple[int, int, int], clock: tuple[str, str, str], fraction: str = "", zone: str = ""
+) -> float | None:
+    """Turn the parts of a stamp into UTC seconds; None where they are no date, as in a garbled line."""
+    hour, minute, second = (int(part) for part in clock)
+    try:
+        stamp = datetime(*date, hour, minute, min(second, 59), tzinfo=UTC).timestamp()  # 60: a leap second
+    except (ValueError, OverflowError):
+        return None
+    if fraction:
+        stamp += int(fraction) / 10 ** len(fraction)
+    if zone.startswith(("+", "-")):
+        digits = zone[1:].replace(":", "")
+        ahead = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+        stamp += -ahead if zone[0] == "+" else ahead
+    return stamp
+
+
+def iso_seconds(parts: tuple[str | None, ...]) -> float | None:
+    """Turn the groups year to second, fraction and zone of a match into UTC seconds; without a zone they are UTC."""
+    year, month, day, hour, minute, second, fraction, zone = (part or "" for part in parts[:8])
+    return utc_seconds((int(year), int(month), int(day)), (hour, minute, second), fraction, zone)

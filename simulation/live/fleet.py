@@ -7,7 +7,7 @@ when the connection is back.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -136,10 +136,3 @@ class Fleet:
     def _delivery(self, agent: Agent, at: float, records: tuple[Record, ...]) -> Delivery:
         took_seconds = self._random.uniform(0.01, 0.15)
         return Delivery(at + took_seconds, next(self._sequence), agent.node, at + agent.ahead_seconds, records)
-
-
-def deliveries(fleet: Fleet, until: float) -> Iterator[Delivery]:
-    """Yield what is received up to an instant, with no command sent."""
-    while fleet.next_at < until:
-        if (found := fleet.receive()) is not None:
-            yield found

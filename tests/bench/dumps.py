@@ -8,9 +8,9 @@ from typing import Literal
 
 from simulation.execution import Job, execute
 from simulation.faults import Fault
-from simulation.files import write_files
 from simulation.programs import Kind, Program, Shape
 from simulation.recorder import Recording, dumps
+from tests.support.dump_files import write_files
 
 STEPS = 8  # enough to fill the recorder's ring
 SILENCE_NS = 600_000_000_000  # the watchdog's default timeout: the ranks dump ten minutes after the job stood still

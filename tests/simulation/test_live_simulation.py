@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
@@ -15,10 +16,17 @@ from analyzers.verdict.judge import judge
 from collectors.records import CommandResult, Placement, ProcessState, Record, StackDump, Steps
 from collectors.records.block import decode, encode
 from service.packaged_knowledge import load
-from simulation.live.fleet import Cut, Delivery, Fleet, deliveries
+from simulation.live.fleet import Cut, Delivery, Fleet
 from simulation.live.scene_list import BEGAN_AT, FAULTS, PAUSES, Scene, healthy_day, play
 
 KINDS = (*PAUSES, *FAULTS)
+
+
+def deliveries(fleet: Fleet, until: float) -> Iterator[Delivery]:
+    """Yield what is received up to an instant."""
+    while fleet.next_at < until:
+        if (found := fleet.receive()) is not None:
+            yield found
 
 
 def batches(scene: Scene, until: float | None = None, **options: object) -> list[Delivery]:

@@ -14,10 +14,11 @@ from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump
 from simulation import oracle
 from simulation.execution import NEVER, Job, execute
 from simulation.faults import Fault
-from simulation.files import NAMES, Format, encode, write_files
+from simulation.files import NAMES, Format, encode
 from simulation.programs import Kind, Shape
 from simulation.recorder import Recording, dumps
 from simulation.scenarios import HEALTHY, KINDS, draw, play
+from tests.support.dump_files import write_files
 from tests.support.simulated_hangs import interval
 
 SHAPES = (

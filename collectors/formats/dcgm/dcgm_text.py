@@ -137,8 +137,7 @@ def _pci(text: str) -> str | None:
         return None
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     whole = b"\n" + head
     return 95 if any(mark in whole for mark in MARKS) else 0
 

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from collectors.formats.text_lines import iso_seconds, utc_seconds
+
 MAX_LINE_CHARACTERS = 8192
 MAX_PREFIXES = 6
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
@@ -113,13 +115,9 @@ def written_at(text: str, seen_at: float | None) -> float | None:
 def instant(text: str) -> float | None:
     """The first full date and time in the text; local times are read as UTC, because no log names its zone."""
     if found := _ISO.search(text):
-        year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
-        fraction = float(f"0.{found[7]}") if found[7] else 0.0
-        at = _utc(year, month, day, hour, minute, second)
-        return at if at is None else at + fraction - _offset_seconds(found[8])
+        return iso_seconds(found.groups())
     if found := _US.search(text):
-        month, day, year, hour, minute, second = (int(found[index]) for index in range(1, 7))
-        return _utc(year, month, day, hour, minute, second)
+        return utc_seconds((int(found[3]), int(found[1]), int(found[2])), (found[4], found[5], found[6]))
     return None
 
 
@@ -129,27 +127,12 @@ def _glog(text: str, seen_at: float | None) -> float | None:
     if found is None or seen_at is None:
         return None
     year = datetime.fromtimestamp(seen_at, UTC).year
-    month, day, hour, minute, second = (int(found[index]) for index in range(1, 6))
-    fraction = float(found[6]) if found[6] else 0.0
+    fraction = (found[6] or "").lstrip(".")
     for candidate in (year + 1, year, year - 1):
-        at = _utc(candidate, month, day, hour, minute, second)
+        at = utc_seconds((candidate, int(found[1]), int(found[2])), (found[3], found[4], found[5]), fraction)
         if at is not None and at <= seen_at + 86_400:  # a day: the log may be written in another zone
-            return at + fraction
+            return at
     return None
-
-
-def _utc(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float | None:
-    try:
-        return datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _offset_seconds(zone: str | None) -> int:
-    if not zone or zone in {"Z", "UTC"}:
-        return 0
-    hours, minutes = int(zone[1:3]), int(zone[-2:])
-    return (hours * 3600 + minutes * 60) * (-1 if zone[0] == "-" else 1)
 
 
 def _whole(found: dict[str, str], name: str) -> int | None:

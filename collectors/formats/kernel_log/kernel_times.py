@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from collectors.formats.text_lines import iso_seconds, utc_seconds
+
 _MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
 YEARLESS_REFERENCE_YEAR = 2000  # a leap year, so that 29 February is a day
@@ -100,29 +102,6 @@ def dated(yearless_at: float, written_at: float | None) -> float | None:
     return None
 
 
-def _instant(
-    date: tuple[int, int, int], clock: tuple[str, str, str], fraction: str = "", zone: str = ""
-) -> float | None:
-    """Turn the parts of a stamp into UTC seconds; None where they are no date, as in a garbled line."""
-    hour, minute, second = (int(part) for part in clock)
-    try:
-        stamp = datetime(*date, hour, minute, min(second, 59), tzinfo=UTC).timestamp()  # 60: a leap second
-    except ValueError:
-        return None
-    if fraction:
-        stamp += int(fraction) / 10 ** len(fraction)
-    if zone.startswith(("+", "-")):
-        digits = zone[1:].replace(":", "")
-        ahead = int(digits[:2]) * 3600 + int(digits[2:]) * 60
-        stamp += -ahead if zone[0] == "+" else ahead
-    return stamp
-
-
-def _iso(parts: tuple[str | None, ...]) -> float | None:
-    year, month, day, hour, minute, second, fraction, zone = (part or "" for part in parts[:8])
-    return _instant((int(year), int(month), int(day)), (hour, minute, second), fraction, zone)
-
-
 def _kmsg(line: str) -> Line | None:
     if not (found := KMSG.match(line)):
         return None
@@ -139,7 +118,7 @@ def _dmesg(line: str) -> Line | None:
             return Line(text[tagged.end() :], "dmesg", host=tagged["host"], monotonic_at=seconds)
         return Line(text, "dmesg", monotonic_at=seconds)
     if found := DMESG_WALL.match(line, start):
-        at = _instant((int(found[6]), MONTHS[found[1]], int(found[2])), (found[3], found[4], found[5]))
+        at = utc_seconds((int(found[6]), MONTHS[found[1]], int(found[2])), (found[3], found[4], found[5]))
         return Line(line[found.end() :], "dmesg -T", at=at)
     if found := DMESG_HUMAN.match(line, start):
         return Line(line[found.end() :], "dmesg -H")
@@ -150,16 +129,16 @@ def _syslog(line: str) -> Line | None:
     if not (found := SYSLOG.match(line)):
         return None
     date = (YEARLESS_REFERENCE_YEAR, MONTHS[found[1]], int(found[2]))
-    stamp = _instant(date, (found[3], found[4], found[5]), found[6] or "")
+    stamp = utc_seconds(date, (found[3], found[4], found[5]), found[6] or "")
     origin = datetime(YEARLESS_REFERENCE_YEAR, 1, 1, tzinfo=UTC).timestamp()
     return _tagged(line, found, "syslog", None, None if stamp is None else stamp - origin)
 
 
 def _dated_syslog(line: str) -> Line | None:
     if found := ISO_SYSLOG.match(line):
-        return _tagged(line, found, "syslog", _iso(found.groups()))
+        return _tagged(line, found, "syslog", iso_seconds(found.groups()))
     if found := RFC_5424.match(line):
-        return _tagged(line, found, "syslog", _iso(found.groups()))
+        return _tagged(line, found, "syslog", iso_seconds(found.groups()))
     if found := UNIX_SYSLOG.match(line):
         return _tagged(line, found, "syslog", float(found[1]))
     return None
@@ -174,7 +153,7 @@ def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearle
 
 def _dated_dmesg(line: str) -> Line | None:
     found = ISO_DMESG.match(line) or BRACKET_ISO.match(line)
-    return Line(line[found.end() :], "dmesg iso", at=_iso(found.groups())) if found else None
+    return Line(line[found.end() :], "dmesg iso", at=iso_seconds(found.groups())) if found else None
 
 
 def _bare_tag(line: str) -> Line | None:

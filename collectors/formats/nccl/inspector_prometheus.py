@@ -64,8 +64,7 @@ def _device(labels: Mapping[str, str]) -> str:
     return "/".join(filter(None, given))[:NAME_CHARACTERS]
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     whole = b"\n" + head
     # Below dcgm-exporter's claim: a scrape of both is that one's.
     return 90 if any(b"\n" + prefix.encode() in whole for prefix in PREFIXES) and b"{" in head else 0

@@ -36,8 +36,7 @@ _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|([{}\[\]])|(-?\d+(?:\.\d+)?)|(t
 _DECODER = json.JSONDecoder()
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     if b'"communicators"' in head and (b'"communicators_count"' in head or b'"secondary_hash"' in head):
         return 98
     if b'"secondary_hash"' in head and b'"collective_counts"' in head:

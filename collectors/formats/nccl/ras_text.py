@@ -38,8 +38,7 @@ _SNIFF = re.compile(
 )
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     if not _SNIFF.search(head):
         return 0
     return 92 if re.search(rb"(?m)^(?:Job summary|Errors|RAS Monitor Mode)|PEER_DEAD", head) else 60

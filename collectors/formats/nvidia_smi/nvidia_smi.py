@@ -29,8 +29,7 @@ XML_MARK, TEXT_MARK, NO_HANDLE = b"<nvidia_smi_log", b"NVSMI LOG==", b"Unable to
 UNREAD = frozenset({"", "N/A", "[N/A]", "Not Found"})
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     if XML_MARK in head and head.lstrip().startswith(b"<"):
         return 95
     return 95 if TEXT_MARK in head or head.lstrip().startswith(NO_HANDLE) else 0

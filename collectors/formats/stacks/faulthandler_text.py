@@ -31,8 +31,7 @@ _SNIFF = re.compile(
 )
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     found = _SNIFF.search(head)
     if not found:
         return 0

@@ -26,8 +26,7 @@ _PY_BT = re.compile(r'  File "(.*)", line (\d+), in (.+)$')
 _SNIFF = re.compile(rb"(?m)^Thread (?:\d+\.)?\d+ \((?:Thread 0x[0-9a-fA-F]+ )?\(?(?:LWP|process) \d+")
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     if not _SNIFF.search(head):
         return 0
     return 93 if re.search(rb"(?m)^#0 ", head) else 60

@@ -73,8 +73,7 @@ class Layout:
 BARE = Layout(("pid", "state", "wait_channel", "elapsed", "command"))
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     text = head.decode("utf-8", "replace").splitlines()
     text = text[:-1] if len(head) >= 65_536 else text
     filled = [line for line in text if line.strip()]

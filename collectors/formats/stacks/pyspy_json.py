@@ -22,8 +22,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder()
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     if not _HEAD.match(head[:4096]):
         return 0
     return 95 if b'"frames"' in head else 60

@@ -22,8 +22,7 @@ _HEAD = re.compile(rb"(?m)^(?:Process \d+: |Thread (?:0x[0-9a-fA-F]+|\d+) \((?:i
 _VERSION = re.compile(rb"(?m)^Python v\d+\.\d+")
 
 
-def _sniff(head: bytes, source: str) -> int:
-    del source
+def _sniff(head: bytes, _source: str) -> int:
     found = _HEAD.search(head)
     if not found:
         return 0
