@@ -48,3 +48,11 @@ def iso_seconds(parts: tuple[str | None, ...]) -> float | None:
     """Turn the groups year to second, fraction and zone of a match into UTC seconds; without a zone they are UTC."""
     year, month, day, hour, minute, second, fraction, zone = (part or "" for part in parts[:8])
     return utc_seconds((int(year), int(month), int(day)), (hour, minute, second), fraction, zone)
+
+
+def local_seconds(text: str, form: str = "%Y-%m-%d %H:%M:%S") -> float | None:
+    """Read a tool's local time as UTC, for it names no zone; None where it is none."""
+    try:
+        return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None

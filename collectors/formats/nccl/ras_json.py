@@ -11,11 +11,11 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from collectors.formats import Input, reader
+from collectors.formats.text_lines import local_seconds
 from collectors.records import RasCommunicator, RasPeerDead, RasRank, Record, Unread
 
 MAX_BYTES = 256 << 20
@@ -65,7 +65,7 @@ def _communicators(input: Input, text: str) -> Iterator[Record]:
     starts = [found.start() for found in islice(_START.finditer(text), MAX_COMMUNICATORS)]
     reports = [found.start() for found in islice(_REPORT.finditer(text), MAX_COMMUNICATORS)]
     stamps = [
-        (found.start(), _instant(found.group(1))) for found in islice(_TIMESTAMP.finditer(text), MAX_COMMUNICATORS)
+        (found.start(), local_seconds(found.group(1))) for found in islice(_TIMESTAMP.finditer(text), MAX_COMMUNICATORS)
     ]
     broken = 0
     if not starts and '"communicators"' in text and not re.search(r'"communicators"\s*:\s*\[\s*\]', text):
@@ -98,7 +98,7 @@ def _events(input: Input, text: str) -> Iterator[Record]:
         devices = peer.get("cuda_devs")
         yield RasPeerDead(
             source=f"{input.source}:{number}",
-            at=_instant(_text(raw.get("timestamp"))),
+            at=local_seconds(_text(raw.get("timestamp"))),
             host=_text(peer.get("host")),
             pid=_integer(peer.get("pid")),
             gpus=tuple(one for one in devices if isinstance(one, int)) if isinstance(devices, list) else (),
@@ -217,11 +217,3 @@ def _integer(value: object) -> int | None:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _instant(text: str) -> float | None:
-    """Read RAS's local time as UTC: it names no zone, and only the order matters."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None

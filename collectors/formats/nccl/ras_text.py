@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+
+import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.text_lines import lines
+from collectors.formats.text_lines import lines, local_seconds
 from collectors.records import RasCommunicator, RasPeerDead, RasRank, Record
 
 MAX_RANKS = 1 << 20
@@ -55,7 +56,7 @@ def read(input: Input) -> Iterator[Record]:
     report = _Report(input, 1)
     for number, text in lines(input.stream):
         if found := _EVENT.search(text):
-            yield _dead(input, number, found.group(3), found.group(2), found.group(4), _instant(found.group(1)))
+            yield _dead(input, number, found.group(3), found.group(2), found.group(4), local_seconds(found.group(1)))
         elif _BANNER.match(text) and (report.rows or report.blocks):
             yield from report.finish()
             report = _Report(input, number)
@@ -86,9 +87,8 @@ class _Block:
     kinds: list[str] = field(default_factory=list)
     operation: str = ""
     count: int | None = None
-    unlisted: dict[str, list[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # operation → (ranks, count) without a list
+    # Operation → (ranks, count) without a list.
+    unlisted: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     listed: dict[str, set[int]] = field(default_factory=dict)
 
     def take(self, kind: str, text: str) -> None:
@@ -118,14 +118,9 @@ class _Block:
                 groups = self.unlisted.get(self.operation)
                 if not one and groups and groups[-1][1] == count:
                     groups.pop()
-        self.ranks[rank] = RasRank(
-            rank=rank,
-            host=where.group(3) if where else before.host,
-            pid=int(where.group(2)[:9]) if where else before.pid,
-            gpu=int(where.group(1)[:4]) if where else before.gpu,
-            counts=counts,
-            missing=before.missing or kind == "INCOMPLETE",
-        )
+        place = {"host": where[3], "pid": int(where[2][:9]), "gpu": int(where[1][:4])} if where else {}
+        missing = before.missing or kind == "INCOMPLETE"
+        self.ranks[rank] = msgspec.structs.replace(before, counts=counts, missing=missing, **place)
 
     def filled(self) -> tuple[RasRank, ...]:
         """Return the ranks, the unlisted ones with the one count that no list belongs to."""
@@ -136,13 +131,9 @@ class _Block:
             if len(silent) == 1 and len(unnamed - absent) == silent[0][0]:
                 for rank in unnamed - absent:
                     before = self.ranks.get(rank, RasRank(rank=rank))
-                    self.ranks[rank] = _with_count(before, operation, silent[0][1])
+                    counts = {**before.counts, operation: silent[0][1]}
+                    self.ranks[rank] = msgspec.structs.replace(before, counts=counts)
         return tuple(self.ranks[rank] for rank in sorted(self.ranks))
-
-
-def _with_count(rank: RasRank, operation: str, count: int) -> RasRank:
-    counts = {**rank.counts, operation: count}
-    return RasRank(rank=rank.rank, host=rank.host, pid=rank.pid, gpu=rank.gpu, counts=counts, missing=rank.missing)
 
 
 class _Report:
@@ -214,11 +205,3 @@ def _dead(input: Input, number: int, host: str, pid: str, gpus: str, at: float |
     devices = tuple(int(part[:4]) for part in gpus.split(",") if part.isdigit())
     source = f"{input.source}:{number}"
     return RasPeerDead(source=source, at=at, host=host, pid=int(pid[:9]), gpus=devices)
-
-
-def _instant(text: str) -> float | None:
-    """Read RAS's local time as UTC: it names no zone, and only the order matters."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None

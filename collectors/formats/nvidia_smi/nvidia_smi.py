@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -21,7 +19,7 @@ from collectors.formats.nvidia_smi.smi_values import (
     throttling,
 )
 from collectors.formats.series_table import Table
-from collectors.formats.text_lines import lines
+from collectors.formats.text_lines import lines, local_seconds
 from collectors.records import Device, DeviceState, Record, pci_address
 
 ZONES_SECONDS = 15 * 3600.0  # the stamp has no zone: so far may it lie from the file's own time and be the same instant
@@ -58,11 +56,7 @@ def read(input: Input) -> Iterator[Record]:
 
 
 def _stamp(log: SmiLog) -> float | None:
-    """Return the log's own time as if it were UTC; it has no zone."""
-    try:
-        return float(calendar.timegm(time.strptime(log.head.get("timestamp", ""), "%a %b %d %H:%M:%S %Y")))
-    except (ValueError, OverflowError):
-        return None
+    return local_seconds(log.head.get("timestamp", ""), "%a %b %d %H:%M:%S %Y")
 
 
 def _at(log: SmiLog, input: Input) -> float | None:
