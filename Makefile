@@ -24,7 +24,6 @@ help: ## this list
 run: .venv/installed ## diagnose the recorded incident in examples/hung_job
 	@mkdir -p out
 	.venv/bin/faulthound diagnose examples/hung_job --html out/report.html
-	@printf '\n%s\n' "The same as a page: $$PWD/out/report.html"
 
 serve: .venv/installed-service ## run the service for this machine, on http://127.0.0.1:4747, with its data in out/service
 	FAULTHOUND_DATA=out/service .venv/bin/faulthound serve

@@ -27,7 +27,7 @@ INSTALLING = """\
 Installing faulthound into .venv (once; a minute or two) …
 .venv/bin/faulthound diagnose examples/hung_job --html out/report.html
 """
-REPORTED = "\nThe same as a page: …/out/report.html\n"
+REPORTED = "report: out/report.html\n"
 A_MEASUREMENT = re.compile(r"\b\d[\d.,]*\s?(ms|s|seconds|MB|GB|%|×)(?![\w/]| p99)")
 A_SOURCE = re.compile(r"measured/|make bench|make acceptance|python -m tests\.")
 
@@ -138,6 +138,25 @@ def test_every_command_is_described() -> None:
     assert {"0", "1", "2", "3", "4", "5"} <= set(re.findall(r"^\| *`(\d)` *\|", text("README.md"), re.MULTILINE))
 
 
+def test_shown_commands_exist() -> None:
+    """Each `faulthound …` that a page shows, in a block or in backticks, is a verb with these options in docs/cli.md."""
+    helps = dict(
+        re.findall(r"^## faulthound ?([^\n]*)\n(.*?)(?=^## |\Z)", text("docs/cli.md"), re.MULTILINE | re.DOTALL)
+    )
+    everywhere = set(re.findall(r"--[a-z-]+", helps[""]))
+    wrong = []
+    for page in PAGES:
+        shown = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for command in re.findall(r"(?:^|bin/|`|\$ )faulthound ([a-z][^\n`|#]*)", shown, re.MULTILINE):
+            words = command.split()
+            verb = next((verb for n in (2, 1) if (verb := " ".join(words[:n])) in helps), None)
+            options = {word.split("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z-]+(=.*)?", word)}
+            if verb is None or not options <= everywhere | set(re.findall(r"--[a-z-]+", helps[verb])):
+                wrong.append(f"{page.relative_to(REPOSITORY)}: faulthound {command}")
+
+    assert wrong == []
+
+
 def anchors(page: Path) -> set[str]:
     """Return what a link to a heading of the page may end in, as GitHub makes it of the heading."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -155,6 +174,21 @@ def test_links_lead_somewhere() -> None:
                 broken.append(f"{page.relative_to(REPOSITORY)}: {path}#{anchor}")
 
     assert broken == []
+
+
+def test_named_files_exist() -> None:
+    """A path of the repository that a page, a decision included, names in backticks is there."""
+    tops = "|".join(path.name for path in REPOSITORY.iterdir() if path.is_dir() and not path.name.startswith("."))
+    named = re.compile(rf"`((?:{tops})/[\w./-]*)`")
+    pages = [*PAGES, *(REPOSITORY / "docs" / "decisions").glob("*.md")]
+    missing = [
+        f"{page.relative_to(REPOSITORY)}: {path}"
+        for page in pages
+        for path in named.findall(page.read_text(encoding="utf-8"))
+        if "NAME" not in path and not (REPOSITORY / path).exists()
+    ]
+
+    assert missing == []
 
 
 def test_every_page_can_be_found() -> None:
