@@ -32,11 +32,11 @@ agent: .venv/installed ## run an agent on this machine that reports to it, with 
 	.venv/bin/faulthound-agent run --service http://127.0.0.1:4747 --state out/agent
 
 check: .venv/installed-check ## the quick tests, on every core: no PyTorch, no servers, no jobs
-	$(call pytest,-n auto --dist loadfile -m 'not system and not slow and not alone')
+	$(call pytest,-n auto --dist loadfile -m 'not system and not slow and not alone and not acceptance')
 
 test: .venv/installed-test ## run the test suite, what can on every core, real jobs one at a time; prints what each part took
-	$(call pytest,-n auto --dist loadfile -m 'not alone')
-	$(call pytest,-m alone)
+	$(call pytest,-n auto --dist loadfile -m 'not alone and not acceptance')
+	$(call pytest,-m 'alone and not acceptance')
 
 lint: .venv/installed-lint ## ruff, its formatter, mypy --strict, the import contracts
 	.venv/bin/python -m ruff check .

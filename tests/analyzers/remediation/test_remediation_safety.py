@@ -30,6 +30,7 @@ MUTANTS_LEAST = 3_000  # within so many interleavings each broken step is caught
 actions = st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 11), st.integers(0, 59)), max_size=40)
 
 
+@pytest.mark.acceptance
 @settings(max_examples=150)
 @given(limits=st.integers(0, 2), done=actions)
 def test_no_interleaving_breaks_a_rule(limits: int, done: list[tuple[str, int, int]]) -> None:
@@ -296,6 +297,7 @@ def caught(of: Step) -> tuple[int, str] | None:
     return None
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("guard", sorted(guards.GUARDS))
 def test_without_a_guard_a_rule_is_broken(
     guard: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -310,6 +312,7 @@ def test_without_a_guard_a_rule_is_broken(
         print(f"\nwithout {guard!r}, after {found[0]} interleavings: {found[1]}")
 
 
+@pytest.mark.acceptance
 def test_acting_twice_on_an_attempt_is_caught(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -324,6 +327,7 @@ def test_acting_twice_on_an_attempt_is_caught(
         print(f"\nacting twice, after {found[0]} interleavings: {found[1]}")
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))
 def test_a_broken_step_is_caught(mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each way in which a step is broken here breaks a rule that the witness states."""

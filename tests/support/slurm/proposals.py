@@ -21,8 +21,8 @@ from service.adapters.slurm.slurm_commands import Slurm
 from service.cli.speech import Speech
 from service.client import Connection, connected
 from service.clock import now
-from service.store import remediation_models as rows
 from service.store.models import Attempt, Incident, Job, Node, Placement
+from service.store.models import remediation_tables as rows
 from tests.support.served import Client
 from tests.support.slurm.cluster import SlurmCluster
 

@@ -1,0 +1,26 @@
+"""What a stronger test in `make test` proves already, proved once more: by hypothesis, and by breaking what it guards.
+
+python -m tests.acceptance.second_proofs [--smallest]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from tests.bench.measure import REPOSITORY
+
+
+def main() -> int:
+    """Run the tests that are marked ``acceptance``; 0 only if all of them pass."""
+    parser = argparse.ArgumentParser(description="Run the tests that are marked acceptance.")
+    parser.add_argument("--smallest", action="store_true", help="the same: they take a minute")
+    parser.parse_args()
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "acceptance", "tests"], cwd=REPOSITORY, check=False
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
