@@ -1,7 +1,7 @@
 """The Xid tables as typed answers: what a code means, how an NVLink line is decided, which action a fault class asks for.
 
 Pure views of two documents, ``xid`` and ``nvlink5`` (see docs/xid.md). A code or class that the tables do not know is
-answered with "unknown" and no action: nobody is evicted on a number alone.
+answered with "unknown" and no action: no node is evicted for a number alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Records on one clock: what a node told by a clock that is ahead or behind is moved to the service's.
+"""Records on one clock: the instants of a node whose clock is ahead or behind are moved to the service's.
 
-Crashes are ordered, stacks are called out of date and waits get their age by instants of several nodes. Seconds between two
-clocks turn such an order round, so they are taken out before anything is judged.
+Crashes are ordered, stacks go out of date and waits get their age by instants of several nodes. Seconds between two clocks
+would reverse such an order, so they are removed first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collectors.records import (
     Steps,
 )
 
-MOST_SECONDS = 10 * 366 * 86_400.0  # a clock further off was never set: what it says is left as it is
+MOST_SECONDS = 10 * 366 * 86_400.0  # a clock further off was never set: its instants stay as they are
 LATEST_NS = 1 << 62  # a later instant is noise, and what is taken from it would not fit
 
 _INSTANTS: dict[type[Record], tuple[str, ...]] = {

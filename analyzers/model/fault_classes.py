@@ -20,7 +20,7 @@ Trait = Literal[
     "supports",  # it supports other claims, and stands by itself only where there is none
     "no_dump",  # it rests on a missing dump alone
     "no_stack",  # it rests on a missing stack alone
-    "own_state",  # the process's own state says it: that the rank waits for files or has left is no excuse
+    "own_state",  # the process's own state shows it: that the rank waits for files or has left is no excuse
     "on_device",  # the rank waits for its device: what its host does meanwhile is no excuse
     "alike",  # without named ranks it is about all ranks that stand alike
     "any_size",  # the set of suspects is named, however large
@@ -102,11 +102,11 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         proof="its process is stopped", traits=("own_state",),
     )  # fmt: skip
     yield FaultClass(
-        "gone", ("process",), ("machine",), "evict", "its process is gone",
-        proof="its process is gone", traits=("while_absent",),
+        "gone", ("process",), ("machine",), "evict", "its process has ended",
+        proof="its process has ended", traits=("while_absent",),
     )  # fmt: skip
     yield FaultClass(
-        "process_gone", ("ras", "crash"), ("machine",), "evict", "its process is gone", proof="its process is gone"
+        "process_gone", ("ras", "crash"), ("machine",), "evict", "its process has ended", proof="its process has ended"
     )
     yield FaultClass(
         "uninterruptible", ("process",), ("machine", "storage"), "probe",
@@ -161,9 +161,9 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
     yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
     yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
-    yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log says why")
+    yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why")
     yield FaultClass("transport_failed", by, ("network",), "probe", "its network card gave up on a peer")
-    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log says why")
+    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("unknown", "code"), "rollback", "a value that is not a number"
     )

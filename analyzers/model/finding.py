@@ -37,7 +37,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """Somebody a finding points at. ``ranks`` are the guilty ranks only, never all of the node's.
+    """What a finding points at. ``ranks`` are the guilty ranks only, never all of the node's.
 
     ``strength`` in (0, 1]: how sure this analyzer is of *this* suspect, were its own evidence all there is.
     """
@@ -56,7 +56,7 @@ class Finding:
     """One claim. ``together``: all suspects are culprits; otherwise at least one of them is (a set to narrow).
 
     ``fault_class``: a row of ``fault_classes.py``.
-    ``narrows``: the finding names nobody by itself but picks among another finding's set (a minority stack).
+    ``narrows``: the finding names no suspect by itself but picks among another finding's set (a minority stack).
     ``scope``: ranks that the claim is about, suspects and victims alike; claims on disjoint scopes are separate roots.
     """
 

@@ -1,4 +1,4 @@
-"""What a stack says, told alike for every tool: frames normalised, and the duty that a thread is in.
+"""Stacks, written alike for every tool: frames normalised, and the duty that a thread is in.
 
 Normalised frames carry no line, address, argument or installation path, so that equal work gives equal text on every
 machine. Which functions mean which duty is dated data (``knowledge/stacks.toml``).
@@ -73,7 +73,7 @@ class Rules:
         return float(self.limits.get(name, default))
 
     def duty(self, frames: Sequence[Frame]) -> Duty:
-        """Say what these frames, innermost first, are doing; the innermost rule that fits decides."""
+        """Return the duty of these frames, innermost first; the innermost rule that fits decides."""
         user_inside = False
         found: list[tuple[_Rule, Frame]] = []
         for frame in frames:
@@ -125,7 +125,7 @@ def _last_part(function: str) -> str:
 
 
 def normal(frame: Frame) -> str:
-    """Write a frame without line, address, argument, template or installation path; empty where it says nothing."""
+    """Write a frame without line, address, argument, template or installation path; empty where nothing is left."""
     function = frame.function
     if _HEXADECIMAL.match(function) or (_INTERPRETER.match(function) and not frame.file.endswith(".py")):
         return ""

@@ -1,4 +1,4 @@
-"""The probe's rings as flight-recorder dumps, for what no recorder tells: gloo's transfers, and ranks without a dump.
+"""The probe's rings as flight-recorder dumps, for what no recorder holds: gloo's transfers, and ranks without a dump.
 
     the rank's dump    what its ring adds
     of gloo            its sends and receives, which gloo does not record, and the members of its groups
@@ -7,7 +7,7 @@
 
 A ring is taken as of one instant, its dump's or, where there is none, that of the job's newest dump or ring: what was
 entered later is left out, what was left later is still inside. Without dumps the instant is never after the first
-operation that failed, for with that the job's end began. A ring that was read long before the instant tells nothing of
+operation that failed, for with that the job's end began. A ring that was read long before the instant shows nothing of
 it. One whose rank was still moving then, or of which collectives are known to be missing (DDP's buckets are C++'s),
 proves nothing by what it lacks: it adds nothing to a dump, and what stands for one is marked as truncated.
 """
@@ -24,7 +24,7 @@ import numpy as np
 from analyzers.model.recorder import Ints, Mask
 from collectors.records import FLIGHT_RECORDER_COLUMNS, RING_COLUMNS, FlightRecorderDump, Group, Members, Ring
 
-FRESH_SECONDS = 30.0  # three ordinary looks of the agent; the clocks of nodes differ too
+FRESH_SECONDS = 30.0  # three ordinary rounds of the agent; the clocks of nodes differ too
 STILL_SECONDS = 5.0  # a ring that had not moved for so long was not read in the middle of things
 MOST_COMPARED = 8  # dumps of a group that are asked what they call a collective
 BYTES = "Byte"  # the type that a ring's sizes are in
@@ -134,7 +134,7 @@ def _as_of(rings: Sequence[Ring], instant: float, went_on_ns: int = -1) -> _Rows
     columns = {name: column[rows] for name, column in columns.items()}
     left = columns["left_ns"]
     columns["left_ns"] = np.where(left > until_ns, -1, left)
-    # A light look holds the newest entries and older ones that are still inside: one that was left before the instant
+    # A light read holds the newest entries and older ones that are still inside: one that was left before the instant
     # shows that the newest begin before it, so that none is missing between.
     whole = bool((columns["left_ns"] >= 0).any()) or (not ring.overwritten and len(rows) == ring.count)
     if not after:

@@ -17,11 +17,11 @@ from collectors.records import Frame, ProcessState, StackDump, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
 SOFT = frozenset({"store", "idle_worker"})
-"""Duties that wait for others without being communication, or say nothing: neither waiting nor suspect."""
+"""Duties that wait for others outside communication, or show nothing: neither waiting nor suspect."""
 ROUND_SECONDS = 15.0
-"""Looks of one round: an agent that is asked looks at all its ranks at once, twice, and nodes are asked together."""
+"""Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""
 OUT_OF_DATE_SECONDS = 180.0
-"""A rank is looked at every minute unasked: what is so much older than the newest evidence is not of this hang."""
+"""Agents take stacks every minute unasked: one so much older than the newest evidence is not of this hang."""
 _TOOLS = ("py-spy", "faulthandler", "gdb")
 
 
@@ -62,7 +62,7 @@ def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Sta
 
 
 def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int], tuple[Observation, ...]]:
-    """Return how to get a rank's looks at its training process, oldest first; none where there is none."""
+    """Return a function from a rank to the stacks of its training process, oldest first."""
     by_rank = _by_rank(window, topology)
 
     @cache
@@ -88,12 +88,12 @@ def _by_rank(window: Window, topology: Topology) -> dict[int, list[StackDump]]:
 
 
 def _live(dump: StackDump) -> bool:
-    """Whether an agent took it: then its instant is that of the look, and a file's may be that of a copy."""
+    """Whether an agent took it: then its instant is exact; a file's may be that of a copy."""
     return dump.boot_id is not None and dump.at is not None
 
 
 def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int, list[StackDump]]:
-    """Leave out ranks whose newest look, by an agent, is not of the moment that the window ends with."""
+    """Leave out ranks whose newest stack, by an agent, is older than the moment that the window ends with."""
     newest = {rank: max(dump.at or 0.0 for dump in dumps) for rank, dumps in by_rank.items() if all(map(_live, dumps))}
     if not newest:
         return by_rank
@@ -127,9 +127,9 @@ class Observation:
         return self.thread.frames if self.thread else ()
 
 
-def _order(look: Observation) -> tuple[float, str, int]:
+def _order(one: Observation) -> tuple[float, str, int]:
     """Order dumps by time, then by file, then by their place in it."""
-    at, source = look.dump.at or 0.0, look.dump.source
+    at, source = one.dump.at or 0.0, one.dump.source
     path, _, place = source.rpartition(":")
     return (at, path, int(place)) if place.isdigit() else (at, source, 0)
 
@@ -157,40 +157,40 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
         active=newest.thread.active if newest.thread else None,
         moved=None if before is None else before != newest.frames,
         frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
-        helpers=tuple(sorted(look.duty.name or "compute" for look in helpers)),
+        helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
     )
 
 
-def _split(looks: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
+def _split(observed: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
     """Return the training process's dumps, oldest first, and the newest of each helper.
 
     The trainer is no child of another process here and loops in no worker; one tool's dumps are compared, not two's.
     """
-    pids = {look.dump.pid for look in looks if look.dump.pid is not None}
+    pids = {one.dump.pid for one in observed if one.dump.pid is not None}
 
-    def helper(look: Observation) -> bool:
-        return look.dump.parent_pid in pids or look.duty.name == "idle_worker"
+    def helper(one: Observation) -> bool:
+        return one.dump.parent_pid in pids or one.duty.name == "idle_worker"
 
-    candidates = [look for look in looks if not helper(look)] or list(looks)
+    candidates = [one for one in observed if not helper(one)] or list(observed)
     tool = min(
-        (look.dump.tool for look in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name)
+        (one.dump.tool for one in candidates), key=lambda name: (_TOOLS.index(name) if name in _TOOLS else 9, name)
     )
-    candidates = [look for look in candidates if look.dump.tool == tool]
+    candidates = [one for one in candidates if one.dump.tool == tool]
     main_pid = _main_pid(candidates)
-    trainers = sorted((look for look in candidates if look.dump.pid in {main_pid, None}), key=_order)
+    trainers = sorted((one for one in candidates if one.dump.pid in {main_pid, None}), key=_order)
     newest: dict[int, Observation] = {}
     since = (trainers[-1].dump.at or 0.0) - OUT_OF_DATE_SECONDS
-    for look in sorted(looks, key=_order):
-        # An agent looks at children every ten minutes, and what has no parent in its looks was the rank's process before.
-        past = _live(look.dump) and ((look.dump.at or 0.0) < since or look.dump.parent_pid is None)
-        if look.dump.pid is not None and look.dump.pid != main_pid and not past:
-            newest[look.dump.pid] = look
+    for one in sorted(observed, key=_order):
+        # An agent takes children's stacks every ten minutes; one without a parent was the rank's process before.
+        past = _live(one.dump) and ((one.dump.at or 0.0) < since or one.dump.parent_pid is None)
+        if one.dump.pid is not None and one.dump.pid != main_pid and not past:
+            newest[one.dump.pid] = one
     return trainers, list(newest.values())
 
 
 def _main_pid(candidates: Sequence[Observation]) -> int | None:
-    """Return the trainer's pid: an agent's looks say who is whose child, so that the newest is the one that runs now."""
-    known = [look.dump for look in candidates if look.dump.pid is not None]
+    """Return the trainer's pid: an agent's stacks name the parent, so that the newest is the one that runs now."""
+    known = [one.dump for one in candidates if one.dump.pid is not None]
     if known and all(map(_live, known)):
         return max(known, key=lambda dump: (dump.at or 0.0, -(dump.pid or 0))).pid
     return min((dump.pid for dump in known if dump.pid is not None), default=None)

@@ -1,4 +1,4 @@
-"""Who is where and who talks to whom: nodes, process groups, parallel coordinates. Inferred here and nowhere else."""
+"""Where each rank is and with which it communicates: nodes, process groups, coordinates. Inferred here and nowhere else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIMENSIONS: tuple[tuple[str, str], ...] = (
 )
 _MESH_WORDS = {"tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "ep": "ep", "fsdp": "dp", "ddp": "dp", "pipeline": "pp"}
 
-MOST_RANKS = 1 << 20  # ten times the largest job that anybody has told of
+MOST_RANKS = 1 << 20  # ten times the largest job reported anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ProcessGroup:
     description: str
     dimension: str
     members: tuple[int, ...]  # global ranks in group order: group-local rank i is members[i]
-    inferred: bool = False  # the members were seen using it, nobody listed them: there may be more
+    inferred: bool = False  # the members were seen using it and no dump lists them: there may be more
 
     def __str__(self) -> str:
         return f"{self.name} ({self.description})" if self.description else self.name
@@ -120,7 +120,7 @@ def _named_groups(window: Window) -> list[GroupName]:
 
 
 def _expected_ranks(window: Window, nodes: Mapping[int, str], named: list[GroupName]) -> tuple[int, ...]:
-    """A rank is expected when somebody lists it, or when a higher one exists: ranks are numbered from 0."""
+    """A rank is expected when a record lists it, or when a higher one exists: ranks are numbered from 0."""
     ranks = set(nodes) | {record.rank for record in window.records if record.rank is not None}
     for group in named:
         if group.members is not None:
@@ -150,13 +150,13 @@ def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[
 
 
 def _is_everybody(members: tuple[int, ...], window: Window, ranks: tuple[int, ...]) -> bool:
-    """Say whether a group that every dumped rank uses is the whole world's: who left no dump is the one to look for."""
+    """Return whether a group that every dumped rank uses is the world's: a rank without a dump may be the culprit."""
     dumped = {dump.rank for dump in window.dumps}
     return len(dumped) > len(ranks) / 2 and dumped <= set(members)
 
 
 def dimension_of(description: str, name: str) -> str:
-    """Read the parallel dimension from Megatron's, DeviceMesh's or DTensor's words; "other" where they say none."""
+    """Read the parallel dimension from Megatron's, DeviceMesh's or DTensor's words; "other" where they name none."""
     lowered = description.lower()
     for words, dimension in _DIMENSIONS:
         if lowered == words:
@@ -199,7 +199,7 @@ def _completed_family(family: list[ProcessGroup], ranks: tuple[int, ...]) -> dic
 
 
 def _dimensioned_by_shape(group: ProcessGroup, strides: list[int], world: int) -> ProcessGroup:
-    """Without words the shape must do: everybody is the world; neighbours are tensor-parallel if another kind exists."""
+    """Without words the shape decides: all ranks are the world; neighbours are tensor-parallel if another kind exists."""
     if group.dimension != "other" or group.description:
         return group
     if len(group.members) == world:

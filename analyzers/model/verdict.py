@@ -139,7 +139,7 @@ def to_json(verdict: Verdict, *, indent: int = 2) -> bytes:
 
 
 def digest(verdict: Verdict) -> str:
-    """Return a hash of what a reader would act on: a verdict that says the same in other words is not a new version."""
+    """Return a hash of what a reader would act on: the same verdict in other words is not a new version."""
     culprits = sorted((one.kind, one.id, one.ranks) for one in verdict.culprits)
     action = (verdict.action.kind, sorted(verdict.action.nodes), sorted(verdict.action.ranks), verdict.action.role)
     said = (

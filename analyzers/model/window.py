@@ -88,7 +88,7 @@ class Window:
         """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump.
 
         ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
-        ``live``: agents tell of a job that goes on: the dump of a node that has fallen silent is of the past.
+        ``live``: agents report a job that goes on: the dump of a node that has fallen silent is out of date.
         """
         everything = tuple(aligned(records, offsets) if offsets else records)
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
@@ -108,27 +108,27 @@ class Window:
         return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets, live)
 
 
-SILENT_SECONDS = 45.0  # agents send every ten: so much less than the others tell, one tells nothing
+SILENT_SECONDS = 45.0  # agents send every ten seconds
 WILD_SECONDS = 3_600.0
 
 
 def silent_nodes(records: Iterable[Record]) -> dict[str, float]:
-    """Return the nodes that have told nothing of late, with the instant of their last word.
+    """Return the nodes that have stopped reporting, with the instant of their last report.
 
-    The newest instant of all is not that of one wild clock, which would make all others silent. Nor is it a line's own
-    stamp: logs are written in other time zones.
+    One wild clock does not count: it would make all other nodes silent. Nor does a line's own stamp: logs are written in
+    other time zones.
     """
     newest: dict[str, float] = {}
     for record in records:
         if record.node is not None and not isinstance(record, LogEvent | KernelEvent):
             newest[record.node] = max(newest.get(record.node, 0.0), record.at or 0.0)
-    told = sorted(newest.values())
-    until = max((at for at in told if at <= told[len(told) // 2] + WILD_SECONDS), default=0.0)
+    ordered = sorted(newest.values())
+    until = max((at for at in ordered if at <= ordered[len(ordered) // 2] + WILD_SECONDS), default=0.0)
     return {node: at for node, at in newest.items() if until - at > SILENT_SECONDS}
 
 
 def placed(records: Iterable[Record], silent: Collection[str]) -> dict[int, set[str]]:
-    """Return on which nodes each rank is placed by their own newest word: one each, as a rule.
+    """Return on which nodes each rank is placed by their own newest report: one each, as a rule.
 
     A rank that runs elsewhere by now was left behind by a node that has fallen silent.
     """
@@ -148,7 +148,7 @@ def placed(records: Iterable[Record], silent: Collection[str]) -> dict[int, set[
 
 
 def _of_their_own(records: list[Record], on: Mapping[int, set[str]]) -> list[Record]:
-    """Leave out what a node tells of the process of a rank that others place and it does not: it cannot know."""
+    """Leave out what a node reports of a rank that others place and it does not: it cannot know."""
     return [
         record
         for record in records
@@ -160,7 +160,7 @@ def _of_their_own(records: list[Record], on: Mapping[int, set[str]]) -> list[Rec
 
 
 def _ordered(records: list[Record]) -> list[Record]:
-    """Sort canonically; records of one place and instant, as the parts of one line may be, by what they say."""
+    """Sort canonically; records of one place and instant, as the parts of one line may be, by their content."""
     records.sort(key=_canonical)
     ordered: list[Record] = []
     for _, alike in groupby(records, key=_canonical):
@@ -187,7 +187,7 @@ def last_activity_ns(dump: FlightRecorderDump) -> int:
 def _newest_a_rank(
     dumps: list[FlightRecorderDump],
 ) -> tuple[list[FlightRecorderDump], list[FlightRecorderDump]]:
-    """Split into each rank's newest dump and the rest; a dump whose rank is unknown can serve nobody and is left out."""
+    """Split into each rank's newest dump and the rest; a dump whose rank is unknown is of no use and is left out."""
     by_rank: dict[int, list[FlightRecorderDump]] = defaultdict(list)
     for dump in dumps:
         if dump.rank is not None:

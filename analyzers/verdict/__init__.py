@@ -1,1 +1,1 @@
-"""From findings to the one verdict: who is judged, what excuses a suspect, what is held back, and what to do."""
+"""From findings to the one verdict: what is a root, what excuses a suspect, what holds an eviction back, and what to do."""

@@ -14,8 +14,8 @@ from analyzers.model.verdict import Action, Culprit
 from analyzers.verdict.correlate import Root
 
 _ENOUGH = 0.85
-NOT_PROVEN = "the proof is not enough to evict: look at these first"
-"""Of a probe: nothing but its doubt holds it back, which the plan weighs. Any other reason is one that must be heard first."""
+NOT_PROVEN = "the proof is not enough to evict: probe these first"
+"""The reason of a probe that only doubt holds back, which the plan weighs. Any other reason comes before the plan."""
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
 Held = Callable[[Root], str | None]
@@ -31,7 +31,7 @@ _BY_CAUSE = {
 
 
 def nothing_held(_root: Root) -> str | None:
-    """Hold nobody back: there is no second look to wait for."""
+    """Hold no root back: there is no second evidence round to wait for."""
     return None
 
 
@@ -99,14 +99,14 @@ def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
 
 
 def _of(guilty: list[str], reason: str, *, alone: bool) -> str:
-    """Say whose reason it is, where "it" would not tell."""
+    """Name the guilty before a reason, where there are several."""
     if len(guilty) == 1 and alone:
         return reason
     return f"{' and '.join(guilty)}: {reason}" if not alone else f"for each of them, {reason}"
 
 
 def _reason(root: Root) -> str:
-    """Say what makes this machine's guilt proof enough."""
+    """Return why the evidence is enough to evict this machine."""
     if root.narrowed:
         return "the dumps leave a few ranks open, and other evidence picks it from them"
     proof = fault_class(root.finding.fault_class).proof
@@ -114,7 +114,7 @@ def _reason(root: Root) -> str:
 
 
 def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
-    """A device's own event says what it needs, by the vendor's table or the site's."""
+    """Return what a device's own event asks for, by the vendor's table or the site's."""
     kind = action_for(root.finding.fault_class, knowledge)
     event = root.finding.fault_class.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ")
     why = f"that is what the table of hardware events asks for after {event}"
@@ -122,7 +122,7 @@ def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
 
 
 def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:
-    """Name who is to be looked at, and what keeps them from being evicted."""
+    """Probe these, and state what keeps them from being evicted."""
     why = "; ".join(dict.fromkeys(why for _, why in waiting))
     return msgspec.structs.replace(_look_first([entry for entry, _ in waiting]), why=why)
 
@@ -137,5 +137,5 @@ def _nodes(entries: list[Culprit]) -> tuple[str, ...]:
 
 
 def _homeless(entries: list[Culprit]) -> tuple[int, ...]:
-    """Return the guilty ranks whose node nobody knows."""
+    """Return the guilty ranks whose node is unknown."""
     return tuple(sorted({rank for entry in entries if entry.kind != "node" for rank in entry.ranks}))

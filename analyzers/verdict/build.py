@@ -28,7 +28,7 @@ from analyzers.verdict.explain import (
 from collectors.records import Unread
 
 VERSION = "0.1.0"
-# A set larger than this, and than half the job, names nobody in particular: better to abstain and say what would split it.
+# A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
 MOST_SET_RANKS = 8
 MOST_SURE_OF_A_SET = 0.9
 MOST_UNREAD, MOST_SUSPECTS = 20, 64
@@ -100,7 +100,7 @@ def _joined(old: Root, new: Root) -> Root:
 
 
 def _nameable(root: Root, topology: Topology) -> bool:
-    """A certain root is named; a set only while it still excludes somebody, and is small enough to probe."""
+    """A certain root is named; a set only while it still excludes some rank, and is small enough to probe."""
     if root.certain:
         return True
     beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and has(root.finding.fault_class, "no_dump")
@@ -152,7 +152,7 @@ def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: Num
 
 
 def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
-    """Return (kind, id) of who is named: the node where one is known and a machine is to blame, else what the analyzer said."""
+    """Return (kind, id) of what is named: the node where one is known and a machine is to blame, else the suspect's own."""
     nodes: set[str | None] = {topology.nodes[rank] for rank in suspect.ranks if rank in topology.nodes}
     nodes = nodes or {suspect.node}
     node = next(iter(nodes)) if len(nodes) == 1 else None
@@ -172,7 +172,7 @@ def _entry(
     ids = [number for s in suspects for number in evidence.ids(root.finding.analyzer, s.evidence)]
     ids += [number for analyzer, item in root.support for number in evidence.ids(analyzer, (item,))]
     own = [suspect.why for suspect in suspects]
-    # What picked somebody from a set says more than that they were in it.
+    # What picked a suspect from a set explains more than that it was in the set.
     reasons = list(dict.fromkeys([*root.reasons, *own] if root.narrowed else [*own, *root.reasons]))
     return Culprit(
         root=label,
@@ -208,7 +208,7 @@ def _scaled(entry: Culprit, total: float) -> Culprit:
 
 
 def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
-    """Return the symptom and the cause of the leading root; without one, what the findings say of the job."""
+    """Return the symptom and the cause of the leading root; without one, what the findings show of the job."""
     crash = next((f for f in decision.findings if f.symptom == "crash" and f.suspects), None)
     if lead is not None:
         symptom = lead.finding.symptom
@@ -231,7 +231,7 @@ def _root_entry(label: str, root: Root) -> RootEntry:
 
 
 def _excused_entries(decision: Decision) -> tuple[RootEntry, ...]:
-    """A pause is a root of its own kind, with nobody at fault."""
+    """A pause is a root of its own kind, with no culprit."""
     first = len(decision.roots) + 1
     return tuple(
         RootEntry(root=f"r{number}", cause=excuse.cause, fault_class=excuse.fault_class)

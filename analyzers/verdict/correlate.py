@@ -1,9 +1,9 @@
-"""Findings argue, this decides: which claims are about the same root, which narrow it, which are echoes of another.
+"""From findings to roots: which are about the same root, which narrow it, and which are echoes of another.
 
 Evidence comes in families (waits, stacks, process, hardware, log). Waits, stacks and logs of one event count once, however
 many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them.
-Order of precedence where families disagree on the kind of root: a failure that a log spells out, then who waits for whom,
-then process states, then hardware events, then stacks alone.
+Order of precedence where families disagree on the kind of root: a failure that a log spells out, then waits, then process
+states, then hardware events, then stacks alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
 from analyzers.model.topology import Topology
 
-# Dumps, stacks and logs watch one event: what two of them say of it is no more certain than the surer one. A process
+# Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
 # table and a hardware event are independent of it.
 _SAME_EVENT: frozenset[Family] = frozenset({"waits", "stacks", "log"})
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "process", "hardware", "stacks")
@@ -43,7 +43,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Excused:
-    """What would have been a root, and is nobody's fault: who it points at is in a pause."""
+    """What would have been a root, had its suspects not been in a pause."""
 
     root: Root
     cause: Cause
@@ -113,7 +113,7 @@ def _support_or_stand(decision: Decision, finding: Finding, topology: Topology) 
 
 
 def _confirms(decision: Decision, new: Root, topology: Topology) -> bool:
-    """Merge a root into the one that it speaks of; False where there is none."""
+    """Merge a root into the one that it is about; False where there is none."""
     for index, old in enumerate(decision.roots):
         if _same_root(old, new, topology):
             decision.roots[index] = _merged(old, new, topology)
@@ -122,7 +122,7 @@ def _confirms(decision: Decision, new: Root, topology: Topology) -> bool:
 
 
 def _same_root(old: Root, new: Root, topology: Topology) -> bool:
-    """Two families speak of the same root when they share a rank, or a machine and a device on it."""
+    """Two families are about the same root when they share a rank, or a machine and a device on it."""
     if new.finding.family in old.families:
         return False
     if old.ranks & new.ranks:
@@ -160,7 +160,7 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
 
 
 def _explained(old: Root, new: Root) -> Finding:
-    """Return what a root is about: where waits tell who is waited for and not why, a stopped or dead process is why."""
+    """Return the finding of a merged root: waits show which rank is waited for, a stopped or dead process shows why."""
     sure = new.certain and max(suspect.strength for suspect in new.suspects) > EVEN_ODDS
     if old.finding.cause != "unknown" or new.finding.family != "process" or new.finding.cause != "machine" or not sure:
         return old.finding
@@ -209,7 +209,7 @@ def _echo(decision: Decision, new: Root, topology: Topology) -> str | None:
 
 
 def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
-    """Let a finding that names nobody by itself pick among a set, or give the reason of a root that is certain."""
+    """Let a finding that names no suspect by itself pick among a set, or give the reason of a root that is certain."""
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
     absence = has(finding.fault_class, "no_stack") and not has(root.finding.fault_class, "stacks_add")
@@ -230,7 +230,7 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
         return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
     strength = max(suspect.strength for suspect in finding.suspects)
     if strength < EVEN_ODDS:
-        return replace(root, support=support, reasons=root.reasons + tuple(reasons))  # a hint picks nobody
+        return replace(root, support=support, reasons=root.reasons + tuple(reasons))  # a hint picks no suspect
     raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
     certain = finding.together or len(agreed) == 1
     decision.rejected.extend(

@@ -59,7 +59,7 @@ def _left(finding: Finding, witness: Witness) -> dict[int, str]:
 
 
 def _without(finding: Finding, innocent: frozenset[int]) -> Finding:
-    """Return a finding without these ranks; of a set one explains the hang, and then none of the others need be at fault."""
+    """Return a finding without these ranks; of a set one explains the hang, and then the others may be innocent."""
     kept = tuple(suspect for suspect in finding.suspects if not innocent.intersection(suspect.ranks))
     if len(kept) == len(finding.suspects):
         return finding

@@ -1,4 +1,4 @@
-"""What a verdict says beside its names: numbered evidence, reasons, victims, what was rejected, and what is missing."""
+"""What a verdict states beside its names: numbered evidence, reasons, victims, what was rejected, and what is missing."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def why_of_set(root: Root, ranks: tuple[int, ...]) -> str:
 
 def first_symptom_of(decision: Decision) -> FirstSymptom | None:
     """Return the earliest first symptom of all findings."""
-    told = [(f, f.first_symptom) for f in decision.findings if f.first_symptom is not None]
-    told.sort(key=lambda pair: pair[1].at if pair[1].at is not None else float("inf"))
-    return FirstSymptom(text=told[0][1].text, rank=told[0][1].rank, at=instant(told[0][1].at)) if told else None
+    known = [finding.first_symptom for finding in decision.findings if finding.first_symptom is not None]
+    first = min(known, key=lambda one: one.at if one.at is not None else float("inf"), default=None)
+    return None if first is None else FirstSymptom(text=first.text, rank=first.rank, at=instant(first.at))
 
 
 def victims_of(decision: Decision, named: list[tuple[str, Root]], culprits: tuple[Culprit, ...]) -> Victims:
-    """All that wait: for the culprits, or where nobody is named for anybody; a suspect that others acquit waits too."""
+    """Return the ranks that wait: for the culprits, or where none is named for any rank; an acquitted suspect waits too."""
     guilty = {rank for culprit in culprits for rank in culprit.ranks}
     acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
     ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
@@ -88,8 +88,7 @@ def missing_from(
     entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]
-    told = any("left no dump" in entry.what for entry in entries)
-    if absent and window.dumps and not told:
+    if absent and window.dumps and not any("left no dump" in entry.what for entry in entries):
         guilty = {rank for culprit in culprits for rank in culprit.ranks}
         named = f"rank{'s' if len(absent) > 1 else ''} {ranges(absent)}"
         open_still = not culprits or any(not root.certain for root in decision.roots)
@@ -102,12 +101,12 @@ def missing_from(
 
 def _nothing_to_go_by(window: Window) -> str:
     have = Counter(str(record.__struct_config__.tag) for record in window.records)
-    told = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
-    return f"no symptom in what was read ({told}): flight-recorder dumps, stacks and logs of every rank would tell"
+    read = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
+    return f"no symptom in what was read ({read}): flight-recorder dumps, stacks and logs of every rank would decide"
 
 
 def claim_to_json(finding: Finding) -> dict[str, Any]:
-    """Write a finding as plain JSON-able values: what an analyzer claimed, for those who ask how a verdict came about."""
+    """Return a finding as JSON values, for the record of how a verdict came about."""
     return {
         "analyzer": finding.analyzer,
         "family": finding.family,

@@ -1,6 +1,6 @@
 """Whether a rank that holds the others up may be evicted now: two evidence rounds must have found it in the same place.
 
-One round cannot tell a rank that is stuck from one that is slow. For files there is no second round: what they prove is all
+One round cannot distinguish a stuck rank from a slow one. For files there is no second round: what they prove is all
 the proof there will be, and only a pause holds an eviction back.
 """
 
@@ -81,7 +81,7 @@ class EvictionGate:
     def _by_rounds(self, rank: int, root: Root) -> str | None:
         observed = self.witness.observations(rank)
         if self.witness.silent_since(rank) is not None:
-            return f"the node of rank {rank} has sent nothing of late: a silent agent proves nothing against it"
+            return f"the node of rank {rank} has stopped sending: a silent agent proves nothing against it"
         if (self.rounds or 0) < 2:
             return f"rank {rank} was seen once: {next_round(self.rounds)}, and that decides whether it moves"
         if has(root.finding.fault_class, "while_absent"):

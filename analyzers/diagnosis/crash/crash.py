@@ -1,7 +1,7 @@
-"""The culprit of a crash is whoever failed for a reason of its own; who only lost a peer, or was ended, is a victim.
+"""The culprit of a crash is the process that failed for a reason of its own; one that lost a peer or was ended is a victim.
 
 Order of thought: the platform's own word (preempted, time limit, node lost); then each kind of own failure, spread over
-one rank, some, or all that spoke; then, with echoes only, who is missing among those who complain.
+one rank, some, or all that logged one; then, with echoes only, the ranks that report no error.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
 HANDLED = 0.6  # of the strength is left where the process went on after the exception
 UNEVEN = 0.8
-DISPUTED = 0.75  # of the strength is left where the launcher calls somebody else first
+DISPUTED = 0.75  # of the strength is left where the launcher names another rank first
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all rules look at: the told events, each process's failure, and who should be there."""
+    """What the rules use: the events with their kinds, each process's failure, and the expected ranks."""
 
     told: tuple[tuple[str, LogEvent], ...]
     failures: tuple[Failure, ...]
@@ -92,7 +92,7 @@ def _platform(scene: Scene) -> Iterator[Finding]:
 
 
 def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
-    """Ranks that ended well before the others did badly, who then had nobody to talk to: uneven numbers of steps.
+    """Ranks that ended well before the others failed for want of a peer: they had fewer steps to do.
 
     A process that a signal ends at the end of a job that half of its ranks have left in good order dies of leaving, too.
     """
@@ -115,7 +115,7 @@ def _all_terminated(scene: Scene) -> bool:
 
 
 def _older_than(own: Sequence[Failure], events: Sequence[LogEvent], seconds: float) -> bool:
-    """Tell whether some rank failed by itself well before the first of the events; unknown times prove nothing."""
+    """Return whether a rank failed by itself well before the first of the events; unknown times prove nothing."""
     first = min((event.at for event in events if event.at is not None), default=None)
     mine = [failure.event.at for failure in own if failure.event is not None and failure.event.at is not None]
     return first is not None and any(at < first - seconds for at in mine)
@@ -169,7 +169,7 @@ def _transport(events: Sequence[LogEvent]) -> Failure:
 
 def _first_exits(scene: Scene) -> list[Failure]:
     """Of bare exit codes the launcher's first, for want of better; all where it names none or its first is an echo."""
-    # An accounting table's row is of the job, not of a process: with no rank it names nobody.
+    # An accounting table's row is of the job, not of a process: without a rank it names none.
     exits = [failure for failure in scene.of("exit") if failure.rank is not None or failure.first]
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
         return []
@@ -197,7 +197,7 @@ def _on_one_node(group: Sequence[Failure]) -> bool:
 
 
 def _spread(scene: Scene, group: Sequence[Failure]) -> str:
-    """one, some or all: all is three quarters of the job, or everyone who had a word of his own before he was ended."""
+    """Return one, some or all: all is three quarters of the job, or every rank that logged a failure before it was ended."""
     elsewhere = set(scene.topology.nodes.values()) - {failure.node for failure in group}
     if group[0].kind in LOCAL and _on_one_node(group) and elsewhere:
         return "some"  # a whole node died and others did not: that is no decision about the job
@@ -233,7 +233,7 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
 
 
 def _peers(scene: Scene, group: Sequence[Failure]) -> tuple[Evidence, ...]:
-    """How many complain of a lost connection, and to whom; it supports a suspect on that host and decides nothing."""
+    """Count the ranks that lost a connection, by host; it supports a suspect on that host and decides nothing."""
     lost = [event for event in scene.events("echo") if event.peer]
     counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
     nodes = {failure.node for failure in group}
@@ -267,9 +267,9 @@ def _finding(
 
 
 def _rejected(victims: Sequence[Failure]) -> tuple[Suspect, ...]:
-    """Victims that spoke, with why their words accuse nobody; the launcher's first among them before the others."""
+    """Return victims that logged an error, with why it accuses no rank; the launcher's first comes first."""
     spoke = sorted((failure for failure in victims if failure.event is not None), key=lambda each: not each.first)
-    whys = {"echo": "an echo: its error only says that a peer or the network stopped answering",
+    whys = {"echo": "an echo: its error only shows that a peer or the network stopped answering",
             "terminated": "its launcher ended it after another had failed"}  # fmt: skip
     return tuple(
         Suspect(

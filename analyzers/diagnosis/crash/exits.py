@@ -1,7 +1,7 @@
 """How processes ended, as an agent saw it: code or signal, and an instant by the kernel's clock.
 
-A launcher's word on an exit comes late and in any order; these come in the order of the deaths. Who died first is a hint
-where codes say nothing, and never more: a killed process can take longer to go than its peers take to notice.
+A launcher reports an exit late and in any order; these come in the order of the deaths. The first death is a hint where
+codes show nothing, and never more: a killed process can take longer to go than its peers take to notice.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from collectors.records import LogEvent, ProcessState
 KILL, TERMINATE = 9, 15
 CLEANUP_SECONDS = 15.0
 """So long after the first failure a SIGKILL is its launcher's: torchrun and srun ask for 30 s before they kill."""
-TOGETHER_SECONDS = 2.0  # ended within this, all of them, all by SIGTERM or all by SIGKILL: somebody ended the job
-ASKED_SECONDS = (
-    1.5  # a SIGKILL so long after the first SIGTERM ends who did not go when all were asked (Slurm: KillWait)
-)
-DYING_SECONDS = (
-    5.0  # that a process of much memory takes to go after it was killed: looks in between hold that kill already
-)
+TOGETHER_SECONDS = 2.0  # all ended within this, all by SIGTERM or all by SIGKILL: the job was ended from outside
+ASKED_SECONDS = 1.5  # a SIGKILL so long after the first SIGTERM ends what did not end when asked (Slurm: KillWait)
+DYING_SECONDS = 5.0  # that a large process takes to end after it was killed: rounds in between hold that kill already
 LOOKED_SECONDS = 60.0  # before its end: what the kernel killed then was this one
 LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been this one, and earlier another
 FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
@@ -44,7 +40,7 @@ class _Exit:
 
 
 def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
-    """Return an event for each rank's process that did not end well; none where somebody ended the whole job."""
+    """Return an event for each rank's process that did not end well; none where the whole job was ended from outside."""
     rows = _of_ranks(window)
     runs = _running_last(rows)
     newest: dict[int | None, _Exit] = {}
@@ -85,7 +81,7 @@ def left_before(window: Window) -> dict[int, ProcessState]:
 
 
 def _of_ranks(window: Window) -> list[ProcessState]:
-    """Return what is told of ranks; what a rank started has an end of its own, which the rank outlives or tells of."""
+    """Return the rows of ranks; a process that a rank started has an end of its own, which the rank outlives or reports."""
     return [row for row in window.records_of(ProcessState) if row.rank is not None and row.parent_pid is None]
 
 
@@ -98,7 +94,7 @@ def _signal(row: ProcessState) -> int | None:
 def _for_memory(end: ProcessState, rows: Sequence[ProcessState]) -> bool | None:
     """Whether its node's kernel killed for memory in the minute before this SIGKILL took its process.
 
-    None where nobody counted then, and where the kernel killed some minutes earlier in the life of the process: one of much
+    None where no agent counted then, and where the kernel killed some minutes earlier in the life of the process: one of much
     memory, or that a driver holds, may take as long to go.
     """
     if end.state not in {"X", "Z"} or _signal(end) != KILL or end.oom_kills_total is None:
@@ -120,7 +116,7 @@ def _for_memory(end: ProcessState, rows: Sequence[ProcessState]) -> bool | None:
 
 
 def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None, int | None]]:
-    """Return node and pid of each rank's youngest process: who started a rank anew has put up with the end before."""
+    """Return node and pid of each rank's youngest process: a rank that was started anew has an end that did not matter."""
     began: dict[_Place, tuple[float, float]] = {}
     found: dict[_Place, tuple[str | None, int | None]] = {}
     for row in rows:
@@ -131,12 +127,12 @@ def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None
 
 
 def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
-    """Whether somebody ended them all; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
+    """Whether all were ended from outside; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
     signals = {one.signal for one in exits}
     all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
     killed = [one for one in exits if one.signal == KILL]
     if all_of_them and signals == {KILL, TERMINATE} and killed[0].at >= exits[0].at + ASKED_SECONDS:
-        return True  # who is asked to go because another was killed goes after that one
+        return True  # a process that is asked to end because another was killed ends after that one
     by_one = signals in ({KILL}, {TERMINATE}) or (signals == {KILL, TERMINATE} and _abroad(killed))
     return all_of_them and by_one and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
 

@@ -1,6 +1,6 @@
-"""Log events → one failure a rank: what each rank says of its own end, apart from what it says of others.
+"""Log events → one failure a rank: what each rank logs of its own end, apart from what it logs of others.
 
-A process that dies by itself says why, or is killed; every other one then loses a connection, times out, or is ended by
+A process that dies by itself logs why, or is killed; every other one then loses a connection, times out, or is ended by
 its launcher. Those are *echoes*. Which is which is decided by what the words mean (``knowledge/crash.toml``), never by
 which line is the oldest: the launcher notices victims first as often as not.
 """
@@ -20,7 +20,7 @@ OWN = (
     "device_lost", "device_fault", "device_assert", "device_memory", "host_memory", "user", "storage", "data", "numeric",
     "crashed", "killed", "aborted", "exit",
 )  # fmt: skip
-"""Kinds that can be a rank's own failure, by how much they say; what stands further left explains what stands right."""
+"""Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
 SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
@@ -31,14 +31,14 @@ TEXT_CHARACTERS = 240
 
 @dataclass(slots=True)
 class Failure:
-    """All that the logs say of one process. ``kind``: its own failure, "echo", "terminated", or "" for nothing."""
+    """What the logs hold of one process. ``kind``: its own failure, "echo", "terminated", or "" for nothing."""
 
     rank: int | None
     node: str | None
     kind: str = ""
     told: list[tuple[str, LogEvent]] = field(default_factory=list)
     event: LogEvent | None = None  # the one that decided the kind
-    first: bool = False  # its launcher says that it failed first
+    first: bool = False  # its launcher reports that it failed first
     closed: bool = False  # its launcher ended it
     handled: bool = False  # it went on after the exception, until a communication error ended it
 
@@ -135,7 +135,7 @@ def _unless_unwound(kind: str, event: LogEvent, table: Mapping[str, Any]) -> str
 def failures_of(
     told: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEvent], nodes: Mapping[int, str]
 ) -> list[Failure]:
-    """One failure for each process that the logs speak of, ranks in order; a process without a rank stands for itself."""
+    """Return one failure for each process in the logs, ranks in order; a process without a rank stands for itself."""
     grouped: dict[tuple[int, str], Failure] = {}
     for kind, event in told:
         if kind in {"", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line"}:
@@ -179,7 +179,7 @@ def _choose(failure: Failure, kind: str, events: Sequence[LogEvent]) -> None:
 
 
 def _went_on(failure: Failure, echoes: Sequence[LogEvent]) -> bool:
-    """Tell whether a communication error came after the exception, in the same file or by the clock."""
+    """Return whether a communication error came after the exception, in the same file or by the clock."""
     mine = failure.event
     if mine is None:
         return False
@@ -207,7 +207,7 @@ def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> Non
 
 
 def missing_in_barrier(events: Sequence[LogEvent]) -> set[int]:
-    """The ranks that a monitored barrier says did not come: ``Ranks 1, 3 failed to pass monitoredBarrier``."""
+    """Return the ranks that a monitored barrier reports as missing: ``Ranks 1, 3 failed to pass monitoredBarrier``."""
     found: set[int] = set()
     for event in events:
         for match in re.finditer(

@@ -1,8 +1,8 @@
-"""With nothing but echoes, the one that does not complain is the one that the others wait for, or lost.
+"""With echoes only, the rank that reports no error is the one that the others wait for, or lost.
 
 A watchdog's timeout names a group, an operation's sequence number, and how far its rank had come: ``last enqueued``. A
-member that had not enqueued what the others wait for never entered it. A member that says nothing at all while the others
-do is a suspect only: its log may be what is missing. These findings narrow another's set; alone they evict nobody.
+member that had not enqueued what the others wait for never entered it. A member without any error while the others have
+one is a suspect only: its log may be missing. These findings narrow another's set; alone they evict no node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Told = Sequence[tuple[str, LogEvent]]
 def findings(
     told: Told, failures: Sequence[Failure], expected: frozenset[int], topology: Topology
 ) -> Iterator[Finding]:
-    """Yield one finding that narrows to the ranks that did not come, or a bare hang where the logs name nobody."""
+    """Yield one finding that narrows to the ranks that did not come, or a bare hang where the logs name no rank."""
     echoes = [event for kind, event in told if kind in {"echo", "watchdog", "stuck"}]
     if not echoes:
         return
@@ -53,7 +53,7 @@ def findings(
 
 
 def _behind(told: Told) -> dict[int, Evidence]:
-    """Ranks that had not enqueued what others of the same group timed out on, and wait for nobody themselves."""
+    """Ranks that had not enqueued what others of the same group timed out on, and that wait for no rank."""
     awaited: dict[str, dict[int, LogEvent]] = defaultdict(dict)
     enqueued: dict[str, dict[int, LogEvent]] = defaultdict(dict)
     for kind, event in told:
@@ -85,11 +85,11 @@ def _named(
     why = (
         "it had not entered the operation that the others wait in"
         if behind
-        else "a barrier's members say it never came"
+        else "a barrier's members report that it never came"
     )
     if stuck is not None:
         shown.append(evidence_of(stuck))
-        why = "its own monitor says that its interpreter or its watchdog made no progress"
+        why = "its own monitor reports that its interpreter or its watchdog made no progress"
     if not shown:
         shown = [evidence_of(event) for event in echoes if rank in missing_in_barrier([event])][:2]
     strength = STUCK if stuck is not None else NEVER_ENTERED
@@ -101,7 +101,7 @@ def _named(
 def _silent(
     failures: Sequence[Failure], expected: frozenset[int], topology: Topology, *, timed_out: bool
 ) -> list[Suspect]:
-    """Those who say nothing while most complain; a whole node that is silent may be our own collection."""
+    """Return the ranks without an error while most have one; a whole silent node may be our own collection."""
     complaining = {failure.rank for failure in failures if failure.kind == "echo" and failure.rank is not None}
     silent = expected - complaining
     if not silent or 2 * len(silent) >= len(expected) or not complaining:
@@ -110,9 +110,11 @@ def _silent(
     loud = {nodes[rank] for rank in complaining}
     if len({node for node in nodes.values() if node}) > 1 and len({nodes[rank] for rank in silent} - loud) > 1:
         return []
-    why = "it alone says nothing while the others " + ("wait for it" if timed_out else "lost their connection to it")
+    why = "it alone reports no error while the others " + (
+        "wait for it" if timed_out else "lost their connection to it"
+    )
     if len(silent) > 1:
-        why = f"one of {len(silent)} that say nothing while {len(complaining)} others complain"
+        why = f"one of {len(silent)} that report no error while {len(complaining)} others do"
     return [
         Suspect(
             kind="rank", strength=SILENT, why=why, ranks=(rank,), node=nodes[rank],

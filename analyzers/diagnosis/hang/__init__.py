@@ -1,3 +1,3 @@
-"""Hangs: who waits for whom in flight-recorder dumps and probe rings, and where the waits end."""
+"""Hangs: which ranks wait for which in flight-recorder dumps and probe rings, and where the waits end."""
 
 READS = ("flight_recorder", "ring")

@@ -1,4 +1,4 @@
-"""From the ends of the waits to findings: which class each end is, whom it names, and on what evidence."""
+"""From the ends of the waits to findings: which class each end is, which ranks it names, and on what evidence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STRENGTH = {
     "device_stuck": 0.9,
     "desync": 0.9,
 }
-# Gloo's sends go unrecorded, and nothing says how many ranks there are: one that waits for nobody may wait for one unseen.
+# Gloo records no sends, and no record states the number of ranks: an idle rank may wait for one that was not seen.
 UNSIZED = 0.8
 # More independent roots than this share a cause that is not any of them (a switch, a file system, the code).
 MOST_ROOT_RANKS, MOST_ROOT_NODES = 8, 4
@@ -65,7 +65,7 @@ class Claims:
         self.coverage = DumpCoverage(self.situation, self.topology)
 
     def desyncs(self, found: list[Mismatch]) -> Iterator[Finding]:
-        """A rank that calls something else than its group is the code's doing; never a machine's."""
+        """Blame the code where a rank calls something else than its group; never a machine."""
         for mismatch in found[:MOST_ROOT_RANKS]:
             members = self.situation.members[mismatch.group]
             if self.coverage.mostly_absent(members):  # the majority of those seen may be the minority of all
@@ -101,7 +101,7 @@ class Claims:
         yield from self._ranks(singles)
 
     def _ranks(self, singles: list[int]) -> Iterator[Finding]:
-        """Ranks that others wait for and that wait for nobody: shown by their own dump, or known by its absence."""
+        """Claim ranks that others wait for and that wait for none: shown by their own dump, or by its absence."""
         dumped = self.situation.progress.dumped
         shown = [rank for rank in singles if rank in dumped and rank not in self.waits.opaque]
         opaque = [rank for rank in singles if rank in self.waits.opaque]
@@ -159,7 +159,7 @@ class Claims:
             Suspect(
                 kind="rank",
                 strength=strength,
-                why=f"{self.words.undumped(rank)}, and {self.words.told(self.words.waited(rank))}",
+                why=f"{self.words.undumped(rank)}, and {self.words.waiters_of(self.words.waited(rank))}",
                 ranks=(rank,),
                 evidence=self.words.evidence_for(rank),
             )
@@ -243,7 +243,7 @@ class Claims:
         return ending.ranks
 
     def _set(self, ranks: list[int], fault_class: str, missing: str, *, network: bool = False) -> Finding:
-        """At least one of these, and the dumps cannot say which: a set to probe, never to evict."""
+        """Claim that at least one of these is at fault: a set to probe, never to evict."""
         suspects = tuple(
             Suspect(
                 kind="rank",
@@ -260,18 +260,18 @@ class Claims:
     def _undecided(self, rank: int, count: int) -> str:
         if count == 1:
             return f"rank {rank} alone is in it, and has not finished it"
-        told = self.words.waited(rank)
-        more = f": {self.words.told(told)}" if told else ""
-        return f"rank {rank} is one of {count} that the dumps cannot tell apart{more}"
+        waited = self.words.waited(rank)
+        more = f": {self.words.waiters_of(waited)}" if waited else ""
+        return f"rank {rank} is one of {count} that the dumps cannot distinguish{more}"
 
     def _suspect(self, rank: int, fault_class: str, most: float) -> Suspect:
         waited = self.words.waited(rank)
-        told = self.words.told(waited) if waited else "nobody else stands out"
+        others = self.words.waiters_of(waited) if waited else "no other rank stands out"
         if fault_class == "completion_lost":
             lost = self.situation.progress.lost_counts.get(rank, 0)
-            why = f"rank {rank} lost track of {lost} operations that its peers finished, and launched nothing since; {told}"
+            why = f"rank {rank} lost track of {lost} operations that its peers finished, and launched nothing since; {others}"
         else:
-            why = f"rank {rank} waits for nobody and never launched what its peers wait in; {told}"
+            why = f"rank {rank} waits for no rank and never launched what its peers wait in; {others}"
         return Suspect(
             kind="rank",
             strength=min(STRENGTH[fault_class], most),
@@ -296,8 +296,8 @@ class Claims:
         following = self.paths.towards(ends)
         victims = tuple(sorted(node for node in following if isinstance(node, int) and node not in ranks))
         onset = self.beat.onset_ns / 1e9 if self.beat.onset_ns else None
-        told = [e for suspect in suspects for e in suspect.evidence if e.at is not None]
-        first = first or min(told, key=lambda e: (e.at or 0.0, e.text), default=None)
+        dated = [e for suspect in suspects for e in suspect.evidence if e.at is not None]
+        first = first or min(dated, key=lambda e: (e.at or 0.0, e.text), default=None)
         return Finding(
             analyzer="hang",
             family="waits",

@@ -48,7 +48,7 @@ class DumpCoverage:
         return not self.topology.sized or bool(self.absent - elsewhere)
 
     def wanted(self, ranks: Collection[int]) -> str:
-        """Say whose dumps would decide."""
+        """Name the ranks whose dumps would decide."""
         named = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
         return (
             f"the flight-recorder dump{'s' if len(ranks) > 1 else ''} of {named} would decide: too few ranks left one"

@@ -23,13 +23,13 @@ Call = tuple[str, int, str]  # operation, elements (-1: may differ), dtypes ("":
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One collective on which the members disagree. ``odd``: the minority, or everybody where there is no majority."""
+    """One collective on which the members disagree. ``odd``: the minority, or all where there is no majority."""
 
     group: int
     sequence: int
     calls: dict[int, tuple[Call, ...]]  # rank → what it called
     odd: tuple[int, ...]
-    decided: bool  # a majority says who is odd
+    decided: bool  # a majority shows which are odd
     ahead: tuple[int, ...]  # odd ranks whose call is the majority's next one: they skipped this one
     row: int
     created_ns: int
@@ -52,7 +52,7 @@ def mismatches(progress: Progress) -> list[Mismatch]:
 
 
 def _compared(progress: Progress) -> tuple[Ints, Ints]:
-    """Return every row, finished or not, of the collectives that are outstanding on somebody, with a key each."""
+    """Return every row, finished or not, of the collectives that are outstanding on any rank, with a key each."""
     table = progress.table
     key = keyed(table["group"], table["collective_seq"])
     collective: Mask = progress.current & ~table.is_p2p & (table["group"] >= 0)

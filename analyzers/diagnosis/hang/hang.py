@@ -1,7 +1,7 @@
-"""Hangs: who waits for whom across groups and stages, and where the waits end.
+"""Hangs: which ranks wait for which across groups and stages, and where the waits end.
 
 Each rank's oldest outstanding operations are followed to the ranks that have not reached them, and from those on, until
-the waits end in ranks that wait for nobody (``roots.py``), in an operation that all reached and none finished, or in a
+the waits end in ranks that wait for none (``roots.py``), in an operation that all reached and none finished, or in a
 circle. What the members call at the same sequence number is compared first (``desync.py``), and whether it is a hang at
 all (``rhythm.py``). C4D's four syndromes and MegaScale's "the hung machine logs nothing" are cases of this.
 """
@@ -23,11 +23,11 @@ from analyzers.model.window import Window
 from collectors.records import StackDump
 
 STACKS_MISSING = "stacks of all ranks (py-spy dump --json --nonblocking) would show where they are"
-STACKS_ALONE = "the kernel log, and the state of processes and storage, would tell what stacks alone do not"
+STACKS_ALONE = "the kernel log, and the state of processes and storage, would show what stacks alone do not"
 
 
 def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
-    """Name whom the waits end in: DESIGN's hang classes, one finding a class."""
+    """Claim what the waits end in, one finding a class."""
     if not window.dumps:
         return
     made = progress(window.recorder)
@@ -47,7 +47,7 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
 
 
 def _no_hang(beat: Rhythm) -> Finding:
-    """A running job, or one of which a single dump cannot say that it is not: nobody is named either way."""
+    """Report a running job, or one that a single dump cannot judge: no rank is named either way."""
     running = beat.pulse == "running"
     return Finding(
         analyzer="hang",
@@ -63,7 +63,7 @@ def _no_hang(beat: Rhythm) -> Finding:
 
 
 def _nothing_outstanding(window: Window, beat: Rhythm) -> Finding:
-    """Nobody waits in a recorded collective: the wait is somewhere that the recorder does not see."""
+    """Report that no rank waits in a recorded collective: the recorder does not see the wait."""
     empty = not len(window.recorder) and not window.launched_before
     dumped = {dump.rank for dump in window.dumps}
     shown = bool(dumped) and dumped <= {stack.rank for stack in window.records_of(StackDump)}

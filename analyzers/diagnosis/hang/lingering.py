@@ -1,4 +1,4 @@
-"""Entries that look unfinished and are not: of an earlier attempt, overtaken, timed out, or parts of a batch that ended."""
+"""Entries that seem unfinished and are not: of an earlier attempt, overtaken, timed out, or parts of a batch that ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _passed_transfers(table: RecorderTable, current: Mask) -> Mask:
 
 
 def _timed_out(table: RecorderTable) -> Mask:
-    """Mark entries whose own timeout ran out while their rank still launched others: nobody watches them any more."""
+    """Mark entries whose own timeout ran out while their rank still launched others: no watchdog watches them any more."""
     newest = np.full(len(table.ranks) + 1, -1, np.int64)
     np.maximum.at(newest, table.rank_index, table["created_ns"])
     # One wild instant in a dump must not make its rank's other waits look forgotten: no rank lives an hour after most.
@@ -62,7 +62,7 @@ def _timed_out(table: RecorderTable) -> Mask:
 def _counted_as_ended(table: RecorderTable) -> Mask:
     """Mark collectives below what their rank's own status counter knows completed: captured in a graph, or forgotten.
 
-    Gloo's counter counts the sends and receives too that its recorder leaves out: it says nothing of collectives.
+    Gloo's counter counts the sends and receives too that its recorder leaves out: it shows nothing of collectives.
     """
     done, p2p, collective = table["status_completed"], table["p2p_seq"], table["collective_seq"]
     about = (np.abs(done - collective) < np.abs(done - p2p)) | (p2p <= 0)
@@ -76,7 +76,7 @@ def is_whole(table: RecorderTable) -> Mask:
 
 
 def _parts_ended(table: RecorderTable) -> Mask:
-    """Mark parts of a batch that ended: nobody watches a part, it stays ``scheduled`` for ever [ProcessGroupNCCL].
+    """Mark parts of a batch that ended: no watchdog watches a part, which stays ``scheduled`` for ever [ProcessGroupNCCL].
 
     The batch's own entry says so, or, where a dump of active entries leaves that out, the rank's status counter does:
     it holds the number of the last work that ended, p2p work being counted on its own since version 2.5.
@@ -98,8 +98,8 @@ def _ended_by_status(table: RecorderTable, whole: Mask) -> Mask:
     """Mark transfers without a batch's entry that ended, by the numbers that batches take.
 
     Up to version 2.4 a batch took a collective number: transfers so numbered are parts, and a dump that lacks their
-    batch lacks it because it ended. Later the rank's own status counter tells, unless it is nearer to the collective
-    numbers of its group than to the p2p ones: then it tells of the group's collectives, and nothing of its transfers.
+    batch lacks it because it ended. Later the rank's own status counter decides, unless it is nearer to the collective
+    numbers of its group than to the p2p ones: then it counts the group's collectives and not its transfers.
     """
     if (whole & ~table.is_p2p).any() or _numbered_by_collectives(table):
         return table.is_p2p

@@ -1,4 +1,4 @@
-"""Is it a hang at all? A healthy job always has somebody waiting: it takes two samples, or an age beyond its rhythm."""
+"""Whether it is a hang at all. In a healthy job some rank always waits: a hang takes two samples, or an age beyond the rhythm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyzers.model.window import Window, last_activity_ns
 
 Pulse = Literal["running", "hung", "undecided", "unknown"]
 
-# A pause this short is nobody's hang, whatever the rhythm: taking a dump with its stacks takes 1 to 2 s by itself.
+# A pause this short is no hang, whatever the rhythm: taking a dump with its stacks takes 1 to 2 s by itself.
 SHORTEST_HANG_SECONDS = 5.0
 ALWAYS_HEALTHY_SECONDS = 1.0
 # Up to 1.5 times the usual longest pause is the rhythm; beyond 3 times the longest ever seen is not.
@@ -27,7 +27,7 @@ FEWEST_GAPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """``pulse`` with the sentence that says why; ages and pauses in seconds, None where nothing tells them."""
+    """``pulse`` with the reason in a sentence; ages and pauses in seconds, None where they are unknown."""
 
     pulse: Pulse
     why: str
@@ -48,7 +48,7 @@ def rhythm(window: Window, progress: Progress) -> Rhythm:
     if age is None:
         if moved:
             return Rhythm("running", MOVED, age, usual, onset, skew)
-        return Rhythm("unknown", "nothing tells when the dumps were taken", age, usual, onset, skew)
+        return Rhythm("unknown", "no record shows when the dumps were taken", age, usual, onset, skew)
     waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
     if onset is None:  # between two launches: the silence since the last one is held against the rhythm all the same
         waits = f"nothing was outstanding, and the last launch was {age:.1f} s old when the dump was taken"

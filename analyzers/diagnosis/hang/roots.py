@@ -1,4 +1,4 @@
-"""Where the waits end: the ranks and operations that others wait for and that wait for nobody."""
+"""Where the waits end: the ranks and operations that others wait for and that wait for none."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _unstacked(stack: list[Node], on_stack: set[Node], root: Node) -> list[Node]
 
 
 class Paths:
-    """Who waits, directly or not, for a set of ranks; computed once per set, breadth first, so that chains are short."""
+    """The ranks that wait, directly or not, for a set of ranks. Searched breadth first, so that chains are short."""
 
     def __init__(self, waits: Waits) -> None:
         self._before: dict[Node, list[Node]] = defaultdict(list)

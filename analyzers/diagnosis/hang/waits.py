@@ -1,6 +1,6 @@
-"""The wait-for graph: who has launched what that others have not reached.
+"""The wait-for graph: what each rank has launched that others have not reached.
 
-An operation is a node of its own between those who wait in it and those they wait for, so that a world of 16,384 ranks
+An operation is a node of its own between the ranks that wait in it and those that they wait for, so that a world of 16,384 ranks
 waiting for one costs 16,384 edges and a world waiting for half of itself no more than twice that.
 """
 
@@ -34,11 +34,11 @@ class Waits:
 
     after: dict[Node, set[Node]] = field(default_factory=lambda: defaultdict(set))
     absent: dict[Operation, tuple[int, ...]] = field(default_factory=dict)  # members that have not reached it
-    row_of: dict[Operation, int] = field(default_factory=dict)  # one waiter's row, to tell it by
+    row_of: dict[Operation, int] = field(default_factory=dict)  # one waiter's row, to name it by
     waiting: dict[Operation, set[int]] = field(default_factory=lambda: defaultdict(set))  # at whose front it is
     operation_of: dict[int, Operation] = field(default_factory=dict)  # front row → operation
     stuck: set[Operation] = field(default_factory=set)
-    opaque: set[int] = field(default_factory=set)  # ranks that wait in something nobody can read
+    opaque: set[int] = field(default_factory=set)  # ranks whose wait has no readable peer
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def situate(progress: Progress, topology: Topology) -> Situation:
 
 
 def build(situation: Situation) -> Waits:
-    """Draw every edge of the fronts: to those who have not reached them, or else to those whom something older holds."""
+    """Draw every edge of the fronts: to the ranks that have not reached them, or else to those that something older holds up."""
     waits = Waits()
     fronts = _operations(situation, waits)
     blocking = _blocking(situation, fronts)
@@ -130,14 +130,14 @@ def _collective_edges(
     known = [member for member in absent if member in situation.progress.dumped]
     waits.after[operation].update(known or _held_up(situation, operation, blocking))
     if any(operation in blocking[rank] for rank in waits.waiting[operation]):
-        # Without a dump a member counts as absent only where it is the very thing that holds somebody up.
+        # Without a dump a member counts as absent only where it is what holds a rank up.
         waits.after[operation].update(absent)
     if not waits.after[operation] and not absent:
-        waits.stuck.add(operation)  # everybody reached it and nothing older holds anyone up: device or network
+        waits.stuck.add(operation)  # all reached it and nothing older holds a rank up: device or network
 
 
 def _absent(situation: Situation, operation: Operation) -> tuple[int, ...]:
-    """Return the members that have not launched a collective; one without a dump has not, as far as anyone knows."""
+    """Return the members that have not launched a collective; one without a dump counts as not having launched it."""
     members = situation.members[operation.group]
     entered = situation.progress.entered_by(np.asarray(members, np.int64), operation.group)
     return tuple(member for member, reached in zip(members, entered, strict=True) if reached < operation.sequence)

@@ -1,4 +1,4 @@
-"""What a finding about waits says: whose record, which operation, in sentences that name ranks, groups and numbers."""
+"""The sentences of findings about waits: they name ranks, groups, operations and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzers.model.window import Window
 
 MOST_EVIDENCE = 6
 
-UNRECORDED = "gloo records no send or receive: the stacks or process states of ranks {ranks} would tell who is stuck"
+UNRECORDED = "gloo records no send or receive: the stacks or process states of ranks {ranks} would show which is stuck"
 UNLISTED = "no dump lists the members of {operation}: the dumps of those that are not here would decide"
 UNTIMED = (
     "every member launched it: the devices' state would decide (TORCH_NCCL_ENABLE_TIMING=1, GPU metrics, link counters)"
@@ -20,15 +20,15 @@ UNTIMED = (
 ALL_STARTED = "every member's device is in it: link counters or a second communicator over the same link would decide"
 OPAQUE = "ranks {ranks} wait in an operation whose peers the dump does not name: their stacks would decide"
 SHARED = (
-    "{count} ranks stand still at once without waiting for anyone: what they share (storage, a switch, the code), "
+    "{count} ranks stand still at once without waiting for another: what they share (storage, a switch, the code), "
     "and their stacks, would decide"
 )
-CIRCLE = "ranks {ranks} wait for each other in {entered}: their stacks would tell which of them stands still"
+CIRCLE = "ranks {ranks} wait for each other in {entered}: their stacks would show which of them stands still"
 
 
 @dataclass(frozen=True)
 class Words:
-    """Tells one situation."""
+    """Describes one situation."""
 
     window: Window
     topology: Topology
@@ -41,8 +41,8 @@ class Words:
         found = [op for op, absent in self.waits.absent.items() if rank in absent and rank in self.waits.after[op]]
         return sorted(found, key=lambda op: (int(created[self.waits.row_of[op]]), op))
 
-    def told(self, operations: list[Operation]) -> str:
-        """Say who waits for a rank, by the oldest of these operations."""
+    def waiters_of(self, operations: list[Operation]) -> str:
+        """Name the ranks that wait in the oldest of these operations."""
         if not operations:
             return "others wait with it in the same operation"
         first, more = operations[0], len(operations) - 1
@@ -61,7 +61,7 @@ class Words:
         return f"{table.operation(row)} {operation.sequence} of {named}"
 
     def disagreement(self, mismatch: Mismatch) -> str:
-        """Say who called what where its group called something else."""
+        """State which ranks called what where their group called something else."""
         group = self.situation.progress.table.groups[mismatch.group]
         others = next((r for r in mismatch.calls if r not in mismatch.odd), None)
         odd = f"rank {listed(mismatch.odd)} called {_called(mismatch.calls[mismatch.odd[0]])}"
@@ -92,7 +92,7 @@ class Words:
         return Evidence(text=text, source=self.window.source_of.get(rank, ""), at=at, rank=rank)
 
     def undumped(self, rank: int) -> str:
-        """Say what is missing of a rank; a whole node without dumps may be our own collection."""
+        """State what is missing of a rank; a whole node without dumps may be our own collection."""
         if rank in self.situation.progress.table.partial:
             return f"rank {rank} left no whole flight-recorder dump"
         node = self.topology.nodes.get(rank)

@@ -37,12 +37,12 @@ def findings(
     roots = [fault for index, fault in enumerate(faults) if index not in echo_of]
     guilty = {fault.occurrence.key for fault in roots}
     followers = [occurrence for occurrence in _followers(occurrences, knowledge) if occurrence.key not in guilty]
-    teller = _Teller(places, knowledge, missing, _echoes_by_device(faults, echo_of), followers)
+    made = _Clusters(places, knowledge, missing, _echoes_by_device(faults, echo_of), followers)
     for cluster in _clusters(roots):
-        yield from teller.tell(cluster)
+        yield from made.findings(cluster)
     for fault in repeated(occurrences, knowledge):
         if fault.occurrence.key not in guilty:
-            yield teller.one([fault])
+            yield made.one([fault])
 
 
 def out_of_time(occurrences: Sequence[Occurrence], places: Places, knowledge: Knowledge) -> Iterator[Finding]:
@@ -123,7 +123,7 @@ def _followers(occurrences: Sequence[Occurrence], knowledge: Knowledge) -> Itera
             yield occurrence
 
 
-class _Teller:
+class _Clusters:
     """Turns clusters of faults into findings."""
 
     def __init__(
@@ -140,7 +140,7 @@ class _Teller:
         self._echoes = echoes
         self._followers = followers
 
-    def tell(self, cluster: Root) -> Iterator[Finding]:
+    def findings(self, cluster: Root) -> Iterator[Finding]:
         """Choose the form: one device, one node, two ends of a link, or a fabric whose origin is not seen."""
         keys = {fault.occurrence.key for fault in cluster}
         machines = {machine for machine, _ in keys}
@@ -166,7 +166,7 @@ class _Teller:
     def _either(self, cluster: Root) -> Finding:
         lead = max(cluster, key=_weight)
         suspects = tuple(self._suspect(faults, lead.strength * 0.6) for faults in _per_device(cluster))
-        missing = (f"a test of the link between {_names(suspects)}: both ends report it, neither says why",)
+        missing = (f"a test of the link between {_names(suspects)}: both ends report it, neither shows why",)
         return self._finding(cluster, lead.fault_class, suspects, missing=missing)
 
     def _node(self, cluster: Root, fault_class: str, what: str) -> Finding:
@@ -202,7 +202,7 @@ class _Teller:
         onsets = [fault.occurrence.event.at for fault in faults if fault.occurrence.event.at is not None]
         ranks = [rank for suspect in suspects for rank in suspect.ranks or self._places.ranks_on(suspect.node)]
         innocent = (*rejected, *self._rejected(faults))
-        # Logs that name no node share their PCI addresses: nobody is suspected and rejected under one name.
+        # Logs that name no node share their PCI addresses: no device is suspected and rejected under one name.
         suspected = {(suspect.node, suspect.device) for suspect in suspects if suspect.device is not None}
         return Finding(
             analyzer="hardware",
@@ -251,23 +251,23 @@ class _Teller:
     def _rejected(self, faults: Root) -> Iterator[Suspect]:
         """Reject what these faults explain: link errors of other devices, and teardown lines beside them."""
         own = {fault.occurrence.key for fault in faults}
-        told: set[tuple[str, str]] = set(own)
+        seen: set[tuple[str, str]] = set(own)
         if all(fault.precedence == 0 for fault in faults):
             return  # a program's own fault, returning: nothing follows from it
         for key in sorted(own):
             for echo in self._echoes.get(key, ()):
-                if echo.occurrence.key not in told:
-                    told.add(echo.occurrence.key)
+                if echo.occurrence.key not in seen:
+                    seen.add(echo.occurrence.key)
                     lead = next(fault for fault in faults if fault.occurrence.key == key)
                     yield self._echo(
                         echo.occurrence, echo.says, f"it follows {lead.says.split(',')[0]} on {_device(lead)}"
                     )
         at = min((fault.occurrence.at for fault in faults), key=lambda instant: instant.seconds or 0.0)
         for occurrence in self._followers:
-            if occurrence.key not in told and occurrence.at.within(at, SKEW_SECONDS, TOGETHER_SECONDS):
-                told.add(occurrence.key)
+            if occurrence.key not in seen and occurrence.at.within(at, SKEW_SECONDS, TOGETHER_SECONDS):
+                seen.add(occurrence.key)
                 says = f"Xid {occurrence.event.code}"
-                yield self._echo(occurrence, says, "such a line follows somebody else's fault")
+                yield self._echo(occurrence, says, "such a line follows the fault of another device")
 
     def _echo(self, occurrence: Occurrence, says: str, why: str) -> Suspect:
         return Suspect(
@@ -292,9 +292,9 @@ def _per_device(faults: Root) -> list[Root]:
 
 
 def _evidence(faults: Root) -> tuple[Evidence, ...]:
-    told = [fault.occurrence.evidence(fault.says) for fault in faults]
+    own = [fault.occurrence.evidence(fault.says) for fault in faults]
     beside = [other.evidence(f"Xid {other.event.code}") for fault in faults for other in fault.beside]
-    return tuple(dict.fromkeys([*told, *beside]))[:EVIDENCE_LIMIT]
+    return tuple(dict.fromkeys([*own, *beside]))[:EVIDENCE_LIMIT]
 
 
 def _device(fault: Fault) -> str:

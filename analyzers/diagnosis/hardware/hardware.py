@@ -1,4 +1,4 @@
-"""From kernel events to findings: which device is faulty, who only echoes it, and which ports and hosts are in trouble."""
+"""From kernel events to findings: which device is faulty, which only echo it, and which ports and hosts are in trouble."""
 
 from __future__ import annotations
 

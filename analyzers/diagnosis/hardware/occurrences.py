@@ -1,4 +1,4 @@
-"""Kernel events folded into occurrences, each with an instant that says on which clock it was read."""
+"""Kernel events folded into occurrences, each with an instant and the clock it was read on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UTC, YEAR = "utc", "year"
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Seconds on a named clock: UTC, within a year that nobody knows, since one machine's boot, or none at all."""
+    """Seconds on a named clock: UTC, within an unknown year, since one machine's boot, or none at all."""
 
     clock: str
     seconds: float | None
@@ -27,7 +27,7 @@ class Instant:
         return self.seconds - other.seconds
 
     def within(self, other: Instant, before: float, later: float) -> bool:
-        """Tell whether this lies from ``before`` seconds before another to ``later`` after it, or may well do so."""
+        """Return whether this lies from ``before`` seconds before another to ``later`` after it, or may well do so."""
         gap = self.after(other)
         return gap is None or -before <= gap <= later
 
@@ -54,7 +54,7 @@ class Occurrence:
         return (self.machine, self.device)
 
     def evidence(self, says: str) -> Evidence:
-        """Say what was seen, with the line it was seen on."""
+        """Return what was seen as evidence, with its line."""
         times = f" ({self.count} times)" if self.count > 1 else ""
         return Evidence(text=f"{says}{times}: {self.event.text[:200]}", source=self.event.source, at=self.event.at)
 

@@ -109,7 +109,7 @@ class Places:
 
     @cached_property
     def _by_gpu(self) -> dict[tuple[str | None, str | None], set[int]]:
-        """Return the ranks on each GPU, by node and PCI address, as placements and the GPUs' own processes tell."""
+        """Return the ranks on each GPU, by node and PCI address, as placements and the GPUs' own processes show."""
         pci: dict[tuple[str | None, str], str | None] = {}
         for gpu in self._gpus:
             names = (gpu.id,) if gpu.index is None else (gpu.id, str(gpu.index))

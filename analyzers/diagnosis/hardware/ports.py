@@ -52,13 +52,13 @@ def _flapping(events: Sequence[KernelEvent]) -> Iterator[_Flapping]:
     downs: dict[tuple[str, str, bool], list[KernelEvent]] = defaultdict(list)
     for event in of_kind(events, "link_down"):
         downs[machine_of(event), event.device or event.pci or "", "carrier" in event.text].append(event)
-    told: dict[tuple[str, str], _Flapping] = {}
+    worst: dict[tuple[str, str], _Flapping] = {}
     for (machine, port, _), lost in downs.items():
         burst = _burst(lost)
         flap = _Flapping(machine, port, tuple(burst), instant_of(burst[0])) if burst else None
-        if flap and ((machine, port) not in told or flap.count > told[machine, port].count):
-            told[machine, port] = flap
-    yield from told.values()
+        if flap and ((machine, port) not in worst or flap.count > worst[machine, port].count):
+            worst[machine, port] = flap
+    yield from worst.values()
 
 
 def _cables(events: Sequence[KernelEvent]) -> Iterator[_Flapping]:

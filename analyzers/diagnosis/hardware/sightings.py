@@ -1,4 +1,4 @@
-"""What the GPUs' own library saw, in the words of the kernel's log: a lost GPU is one fact, whoever tells it."""
+"""Xids and lost GPUs that the GPU library reported, as kernel events: one fact counts once, whichever source has it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from analyzers.model.window import Window
 from collectors.records import Device, DeviceState, KernelEvent
 
 OFF_BUS_XID = 79
-SAME_XID_SECONDS = 15.0  # the library is asked every ten seconds, so it tells of an Xid that much later than the log
+SAME_XID_SECONDS = 15.0  # the library is asked every ten seconds, so it reports an Xid that much later than the log
 LIBRARY = "nvml"  # the source of what a live agent read from the library
 
 Xid = tuple[str | None, str | None, int | None]  # node, PCI address, code
@@ -18,16 +18,16 @@ Xid = tuple[str | None, str | None, int | None]  # node, PCI address, code
 def events(window: Window) -> tuple[KernelEvent, ...]:
     """Return the kernel's events and, where the library alone saw them, its Xids and lost GPUs."""
     logged = window.records_of(KernelEvent)
-    told = _instants(logged)
+    in_log = _instants(logged)
     seen = (*(event for event in logged if event.source == LIBRARY), *_lost(window))
     return (
         *(event for event in logged if event.source != LIBRARY),
-        *(event for event in seen if not _told(event, told)),
+        *(event for event in seen if not _logged(event, in_log)),
     )
 
 
 def _lost(window: Window) -> Iterator[KernelEvent]:
-    """Yield an event per GPU that became lost; while it stays so, an agent that starts again says nothing new."""
+    """Yield an event per GPU that became lost; while it stays so, an agent that starts again reports nothing new."""
     pci = {(device.node, device.id): device.pci for device in window.records_of(Device)}
     before: dict[tuple[str | None, str], str] = {}
     for state in window.records_of(DeviceState):
@@ -38,8 +38,8 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
                 code=OFF_BUS_XID,
                 pci=state.pci or pci.get(key),
                 gpu_uuid=state.device,
-                device=state.device,  # what tells two of them apart that have no address
-                text=f"the driver's library says of GPU {state.device}: {state.text or 'lost'}",
+                device=state.device,  # it distinguishes two without an address
+                text=f"the driver's library reports GPU {state.device}: {state.text or 'lost'}",
                 source=state.source,
                 node=state.node,
                 at=state.at,
@@ -50,7 +50,7 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
 
 
 def _instants(logged: tuple[KernelEvent, ...]) -> dict[Xid, list[float]]:
-    """Return when the kernel's own log told of each Xid of each GPU."""
+    """Return when the kernel's own log has each Xid of each GPU."""
     found: dict[Xid, list[float]] = defaultdict(list)
     for event in logged:
         if event.event in ("xid", "off_bus") and event.source != LIBRARY and event.at is not None:
@@ -58,6 +58,6 @@ def _instants(logged: tuple[KernelEvent, ...]) -> dict[Xid, list[float]]:
     return found
 
 
-def _told(event: KernelEvent, told: dict[Xid, list[float]]) -> bool:
-    same = told.get((event.node, event.pci, event.code), ())
+def _logged(event: KernelEvent, in_log: dict[Xid, list[float]]) -> bool:
+    same = in_log.get((event.node, event.pci, event.code), ())
     return event.at is not None and any(abs(event.at - at) <= SAME_XID_SECONDS for at in same)

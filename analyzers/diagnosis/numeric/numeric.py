@@ -1,8 +1,8 @@
 """A loss or a gradient norm that is not a number, or many times its usual value: since which step, and on which ranks.
 
 It names no machine. A reduction hands one rank's value to all: where every rank reports the same, nothing shows where it
-came from. Ranks that disagree at the first such step show it; that is told as evidence, because a batch of bad data on
-one rank looks the same as a faulty device. What would decide is in ``missing``.
+came from. Ranks that disagree at the first such step show it, which is given as evidence, because a batch of bad data on
+one rank is no different from a faulty device. What would decide is in ``missing``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps 
 WITHIN = (
     3  # an odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step
 )
-TAIL = 64  # of one record, the rows that are looked at
-MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to look at"
+TAIL = 64  # of one record, the rows that are read
+MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 
 LOSS, NORM = 1, 2  # as in the column ``nan``
 _ROW = np.dtype([

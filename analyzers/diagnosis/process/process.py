@@ -1,7 +1,7 @@
-"""What the process table says of a rank: stopped, uninterruptible, gone. No dump shows any of these.
+"""What the process table shows of a rank: stopped, uninterruptible, gone. No dump shows any of these.
 
 A stopped process (SIGSTOP) keeps the stack and the flight recorder of its victims, so its state letter is often the only
-evidence there is. State D is ordinary for milliseconds; what it waits for in the kernel says whether it is storage.
+evidence there is. State D is ordinary for milliseconds; what it waits for in the kernel shows whether it is storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from analyzers.model.window import Window
 from collectors.records import ProcessState
 
 STOPPED = 0.95
-TRACED = 0.5  # py-spy and gdb stop a process for the moment that they look at it
+TRACED = 0.5  # py-spy and gdb stop a process for a moment
 UNINTERRUPTIBLE = 0.5
 UNINTERRUPTIBLE_TWICE = 0.8
 EXITED = 0.9
@@ -27,7 +27,7 @@ MAX_ABSENT_SHARE = 1 / 3
 """More ranks without a process than this share of those with one: the table does not cover the job, or the job is over."""
 
 OUT_OF_DATE_SECONDS = 90.0
-"""An agent tells states every 10 s: what is so much older than another rank's is of a node that no longer reports."""
+"""An agent reports states every 10 s: one so much older than another rank's is of a node that no longer reports."""
 SAME_LOOK_SECONDS = 0.5
 _DEAD = frozenset({"Z", "X"})
 
@@ -49,7 +49,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     known = _last_known(rows)
     stopped = {rank: row for rank, row in known.items() if row.state in {"T", "t"}}
     if stopped and len(stopped) < max(2, len(topology.ranks)):
-        why = "its process is stopped (state {0.state}): it takes part in nothing until somebody continues it"
+        why = "its process is stopped (state {0.state}): it takes part in nothing until it is continued"
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
     blocked = {rank: row for rank, row in known.items() if row.state == "D"}
     yield from _uninterruptible(blocked, rows, topology)
@@ -57,7 +57,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 
 def _without_a_word(row: ProcessState) -> bool:
-    """Whether nothing is known of its end but a SIGKILL; a program that left with a code had a reason, which its log tells."""
+    """Whether nothing is known of its end but a SIGKILL; a program that left with a code had a reason, which its log shows."""
     return row.exit_code is None and row.signal in {None, 9}
 
 
@@ -129,7 +129,7 @@ def _uninterruptible(
 
 
 def _blocked_before(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
-    """Whether the table before this row has it blocked, too; two collectors' looks at one moment are one."""
+    """Whether the table before this row has it blocked, too; two tables of one moment are one."""
     before = [other for other in rows if (other.at or 0.0) <= (row.at or 0.0) - SAME_LOOK_SECONDS]
     return bool(before) and before[-1].state == "D"
 
@@ -146,7 +146,7 @@ def _absent(
     """Yield ranks that have no process in a table that shows their node-mates'."""
     owners = Owners.from_records(window, topology)
     alive = frozenset(rank for rank, row in newest.items() if row.state not in {"Z", "X"})
-    # A rank whose pid nobody knows would show only by its command line, so its neighbours must show by theirs.
+    # A rank whose pid is unknown would show only by its command line, so its neighbours must show by theirs.
     stated = frozenset(rank for rank in alive if newest[rank].rank == rank and not owners.pids_of(rank))
     suspects = []
     for rank in topology.ranks:

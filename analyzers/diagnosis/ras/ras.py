@@ -1,7 +1,7 @@
 """NCCL's own view (RAS): dead, silent and missing processes, and ranks that launched fewer operations than their peers.
 
 RAS numbers ranks by communicator. Its counts are launches, sampled while the job runs: uneven counts in one poll are
-normal, and OK during a hang acquits nobody (NVIDIA/nccl#1730).
+normal, and OK during a hang acquits no rank (NVIDIA/nccl#1730).
 """
 
 from __future__ import annotations

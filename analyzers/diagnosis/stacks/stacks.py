@@ -1,8 +1,8 @@
-"""Groups ranks by where their stacks stand, and says who is outside communication while the others wait in it.
+"""Groups ranks by their stacks, and names those outside communication while the others wait in it.
 
 ByteRobust's aggregation (SOSP 2025, section 4.2), with the choices that it leaves open: a minority is a suspect and never
 a verdict, because the few may be the ones ahead; ranks that wait in communication are not accused by their stack alone;
-on a device hang all stacks agree, and then stacks say nothing.
+on a device hang all stacks agree, and then they show nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALONE = 0.85
 UNSEEN = 0.6  # a missing stack among ranks that hold the others up
 """Strength of the one rank outside communication while every other rank waits in it."""
 FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
-"""Strengths where all ranks stand alike: in two looks, in files or the like, in their own code in one look."""
+"""Strengths where all ranks stand alike: in two rounds, in files or the like, in their own code in one round."""
 UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
 SHOWN_GROUPS = 8
@@ -45,7 +45,7 @@ _WORDS = {
 
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
-    """Say who stands outside communication, where all stand alike, or which parallel group stands apart."""
+    """Claim the ranks outside communication, what all do alike, or the parallel group that stands apart."""
     if not window.records_of(StackDump):
         return
     rules = Rules.from_knowledge(knowledge)
@@ -211,7 +211,7 @@ def _same_everywhere(found: Mapping[int, Standing]) -> Iterator[Finding]:
 
 
 def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
-    """Blame the code where all ranks stand in one place of it; one look alone may have met them at work or on the device."""
+    """Blame the code where all ranks stand in one place of it; one round alone may have found them at work or on the device."""
     first = found[min(found)]
     sure = first.frozen or first.duty in {"gil", "exception"}
     made = _everywhere(found, "code", "code", where, FROZEN_ALIKE if sure else MET_ONCE)
@@ -221,7 +221,7 @@ def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
 def _everywhere(
     found: Mapping[int, Standing], cause: Cause, kind: Kind, text: str, strength: float | None = None
 ) -> Finding:
-    """Make the claim that no machine but what all share is at fault: surer where two looks met the same stacks."""
+    """Make the claim that no machine but what all share is at fault: surer where two rounds found the same stacks."""
     first = found[min(found)]
     evidence = (Evidence(text=text, source=first.source, at=first.at),)
     strength = strength or (FROZEN_ALIKE if first.frozen else ALIKE)
@@ -322,7 +322,7 @@ def fail_slow(
 
 
 def _flagged(stacks: Mapping[int, Sequence[str]], topology: Topology) -> ProcessGroup | None:
-    """Return the group with the most outliers of one round; None where no stack dominates or nobody is an outlier."""
+    """Return the group with the most outliers of one round; None where no stack dominates or there is no outlier."""
     counts = Counter(tuple(frames) for frames in stacks.values())
     if not counts:
         return None

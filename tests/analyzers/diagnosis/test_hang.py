@@ -59,7 +59,7 @@ def test_who_launched_nothing_while_peers_wait_never_entered(state: int) -> None
     assert (finding.fault_class, finding.cause, suspects(finding)) == ("never_entered", "machine", (2,))
     assert (finding.victims, finding.together) == ((0, 1, 3), True)
     assert finding.suspects[0].why == (
-        "rank 2 waits for nobody and never launched what its peers wait in; "
+        "rank 2 waits for no rank and never launched what its peers wait in; "
         "ranks 0, 1, 3 wait for it in all_reduce 4 of group 0 (default_pg)"
     )
     assert finding.first_symptom is not None

@@ -214,7 +214,7 @@ def test_the_order_of_rings_does_not_matter() -> None:
 def test_a_real_pipeline_is_decided_by_its_rings(tmp_path: Path) -> None:
     """PP4 × DP2 over gloo, one rank spinning: the dumps leave a replica of four, dumps with rings and rings alone name it."""
     needs_torch("real jobs cannot be started")
-    from collectors.files.reading import read_file
+    from collectors.files.reading import read_paths
     from tests.support.jobs import collect, driver, faults
     from tests.support.jobs.scenarios import Scenario
 
@@ -239,7 +239,7 @@ def test_a_real_pipeline_is_decided_by_its_rings(tmp_path: Path) -> None:
     light, whole = (
         [record for record in look if isinstance(record, Ring) and record.job == "rings-test"] for look in seen
     )
-    dumps = [record for path in sorted(tmp_path.iterdir()) for record in read_file(path)]
+    dumps = [record for record in read_paths(sorted(tmp_path.iterdir()))]
 
     assert len(light) == len(whole) == scenario.ranks
     assert named(judged(dumps)) != list(scenario.culprits)

@@ -179,7 +179,7 @@ def summary(bundle: Path) -> str:
     """Return what is in a bundle, for a failed test."""
     from collections import Counter
 
-    from collectors.files.reading import read_file
+    from collectors.files.reading import read_paths
 
-    found = Counter((type(record).__name__, record.node) for record in read_file(bundle))
+    found = Counter((type(record).__name__, record.node) for record in read_paths([bundle]))
     return json.dumps({f"{kind} {node}": count for (kind, node), count in sorted(found.items(), key=str)}, indent=1)
