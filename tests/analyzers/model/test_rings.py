@@ -239,7 +239,7 @@ def test_a_real_pipeline_is_decided_by_its_rings(tmp_path: Path) -> None:
     light, whole = (
         [record for record in look if isinstance(record, Ring) and record.job == "rings-test"] for look in seen
     )
-    dumps = [record for record in read_paths(sorted(tmp_path.iterdir()))]
+    dumps = list(read_paths(sorted(tmp_path.iterdir())))
 
     assert len(light) == len(whole) == scenario.ranks
     assert named(judged(dumps)) != list(scenario.culprits)
