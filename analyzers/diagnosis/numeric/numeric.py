@@ -29,7 +29,8 @@ MISSING = "each rank's loss and gradient norm before the reduction: the first to
 
 LOSS, NORM = 1, 2  # as in the column ``nan``
 _ROW = np.dtype([
-    ("step", "<i8"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"), ("rank", "<i8"), ("record", "<i8"),
+    ("step", "<i8"), ("numbered", "?"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"),
+    ("rank", "<i8"), ("record", "<i8"),
 ])  # fmt: skip
 _COLUMNS = ("step", "at", "loss", "gradient_norm", "skipped", "nan")
 Rows = NDArray[np.void]
@@ -73,6 +74,7 @@ def _rows(record: Steps, number: int) -> Rows:
     rows["rank"] = -1 if record.rank is None else record.rank
     rows["record"] = number
     unnumbered = rows["step"] < 0
+    rows["numbered"] = ~unnumbered
     rows["step"][unnumbered] = np.flatnonzero(unnumbered) + 1
     reports = (rows["odd"] > 0) | np.isfinite(rows["loss"]) | np.isfinite(rows["gradient_norm"])
     rows = rows[reports & (values["skipped"] == 0)]
@@ -114,13 +116,17 @@ def _not_a_number(records: Sequence[Steps], at_onset: Rows) -> Evidence:
     value = float(first["loss" if what == "loss" else "gradient_norm"])
     broken = sorted({int(rank) for rank in odd["rank"] if rank >= 0})
     sound = sorted({int(rank) for rank in at_onset["rank"][at_onset["odd"] == 0] if rank >= 0} - set(broken))
-    text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} at step {first['step']}"
+    text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} {_where(first)}"
     if broken and sound:
         alone = " alone" if len(broken) == 1 else ""
         text += f" on rank {ranges(broken)}{alone}, while rank {ranges(sound)} still reports a number"
     elif len(broken) > 1:
         text += f" on all {len(broken)} ranks that report it"
     return _evidence(records, first, text)
+
+
+def _where(row: np.void) -> str:
+    return f"at step {row['step']}" if row["numbered"] else f"in report {row['step']} of the log"
 
 
 def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
@@ -134,7 +140,7 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
         value = float(newest[field])
         if np.isfinite(value) and abs(value) > TIMES * usual > 0:
             size = f"{abs(value) / usual:.1f} times the median of the steps before"
-            text = f"the {field.replace('_', ' ')} is {value:.4g} at step {newest['step']}, {size}"
+            text = f"the {field.replace('_', ' ')} is {value:.4g} {_where(newest)}, {size}"
             yield _finding("spike", _evidence(records, newest, text))
 
 

@@ -200,6 +200,8 @@ def _transformers(text: str, before: str) -> Step | None:
     if begin < 0 or "'loss'" not in text:
         return None
     given = {name: _number(value) for name, value in _DICT_FIELD.findall(text, begin)}
+    if given.get("loss") == 0.0 and math.isnan(given.get("grad_norm", 0.0)):
+        given["loss"] = math.nan  # its logging_nan_inf_filter left each NaN out of the sum
     if "loss" not in given or not given.keys() & {"learning_rate", "epoch", "step", "global_step", "iteration"}:
         return None
     number = next((given[name] for name in _JSON_STEPS if name in given), None)

@@ -132,7 +132,16 @@ def test_reports_without_a_number_are_counted() -> None:
     records = read(text)
 
     assert column(steps(records)[0], "step") == [-1] * 30
-    assert verdict(records).symptom == "numeric"
+    judged = verdict(records)
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == "the loss becomes NaN in report 26 of the log"
+
+
+def test_a_loss_that_the_trainer_filtered_is_nan() -> None:
+    """transformers leaves a NaN out of the sum that it prints: a loss of 0.0 beside a norm that is NaN."""
+    (found,) = steps(read(transformers(1) + transformers(2, loss="0.0", norm="nan") + transformers(3, loss="0.0")))
+
+    assert column(found, "nan") == [0, 3, 0]
 
 
 def test_a_restart_from_a_checkpoint_makes_the_nan_history() -> None:
