@@ -7,12 +7,12 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.sources import REPOSITORY, nodes, sources
+
 PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
 FILE_LINES_MAX = 400
 COPIED_LINES_MAX = {"collectors/faulthound_probe.py": 700}  # one file by its purpose: users copy it beside their script
@@ -22,12 +22,6 @@ HEAVY = ("pandas", "scipy", "sklearn", "torch")
 OF_THE_SERVICE = ("fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "pydantic", "structlog", "httpx")
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def sources(*packages: str) -> Iterator[Path]:
-    """Yield the Python files of these packages."""
-    for package in packages:
-        yield from sorted((REPOSITORY / package).rglob("*.py"))
 
 
 def loaded_by(program: str, *arguments: str) -> set[str]:
@@ -75,7 +69,7 @@ def test_files_and_functions_stay_readable(package: str) -> None:
             too_long.append(f"{name}: {lines} lines")
         too_long += [
             f"{name}:{node.lineno} {node.name}: {length} lines"
-            for node in ast.walk(ast.parse(text))
+            for node in nodes(path)
             if isinstance(node, FUNCTIONS) and (length := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
         ]
 
@@ -94,7 +88,7 @@ def test_every_test_states_its_claim() -> None:
     silent = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"
         for path in sources("tests")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, FUNCTIONS) and node.name.startswith("test_")
         if not (ast.get_docstring(node) or "").partition("\n")[0].endswith(".")
     ]
@@ -106,7 +100,7 @@ def test_analyzers_are_pure() -> None:
     """No analyzer opens, prints or asks for the time; what it may not import is held by an import contract."""
     found = []
     for path in sources("analyzers"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called in {"open", "print", "input"} or called.endswith(
                 (".now", ".utcnow", ".today", "random.default_rng")
@@ -121,13 +115,14 @@ def test_pickle_is_loaded_in_one_place_only() -> None:
     found = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno}"
         for path in sources(*PACKAGES)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pickle.load", "pickle.loads", "eval", "exec"}
     ]
 
     assert found == []
 
 
+@pytest.mark.system
 def test_a_wheel_carries_knowledge_and_templates(tmp_path: Path) -> None:
     """What `pip install` puts on a machine holds every knowledge table, page template and migration, and no test."""
     tree, wheels = tmp_path / "tree", tmp_path / "wheels"

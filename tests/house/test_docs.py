@@ -104,6 +104,7 @@ def test_knowledge_says_where_it_is_from() -> None:
         assert said.get("date") or said.get("read"), f"{path.name} does not say of which day it is"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_shown_output_is_real(page: Path, rewrite: bool) -> None:
     """Every console block shows what its commands print today; `pytest --rewrite` brings a page up to date."""

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.sources import REPOSITORY, nodes, sources
+
 PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
 LOOSE_FILES_MAX = 6
 LOOSE_ALLOWED = {"simulation": 10}  # the simulator is one room
@@ -51,10 +52,9 @@ MAY_IMPORT = {
 """Library → the rooms, or loose files, that may import it. A new library gets a row here, and its reason in docs/decisions."""
 
 
-def sources(*packages: str) -> Iterator[Path]:
-    """Yield the Python files of these packages, relative to the repository."""
-    for package in packages:
-        yield from (path.relative_to(REPOSITORY) for path in sorted((REPOSITORY / package).rglob("*.py")))
+def relative(*folders: str) -> Iterator[Path]:
+    """Yield the Python files below these folders, relative to the repository."""
+    return (path.relative_to(REPOSITORY) for path in sources(*folders))
 
 
 def room(path: Path) -> str:
@@ -65,7 +65,7 @@ def room(path: Path) -> str:
 def libraries(path: Path) -> set[str]:
     """Return what a file imports that is neither ours nor the standard library's, late imports included."""
     found = set()
-    for node in ast.walk(ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))):
+    for node in nodes(REPOSITORY / path):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -77,7 +77,7 @@ def test_each_library_stays_in_its_rooms() -> None:
     """A third-party library is imported only by the rooms that the table gives it to."""
     outside = [
         f"{path} imports {library}"
-        for path in sources(*PACKAGES, "migrations")
+        for path in relative(*PACKAGES, "migrations")
         for library in sorted(libraries(path))
         if not any(f"{path}/".startswith(f"{place}/") for place in MAY_IMPORT.get(library, "").split())
     ]
@@ -88,9 +88,9 @@ def test_each_library_stays_in_its_rooms() -> None:
 def test_no_file_name_twice_within_a_room() -> None:
     """Within a room, and within a room's tests, a file's name says which one it is."""
     paths = defaultdict(list)
-    for path in sources(*PACKAGES):
+    for path in relative(*PACKAGES):
         paths[room(path), path.name].append(str(path))
-    for path in sources("tests"):
+    for path in relative("tests"):
         paths["/".join(path.parts[: 2 if path.parts[1] == "support" else 3]), path.name].append(str(path))
 
     twice = {key: found for key, found in paths.items() if len(found) > 1 and key[1] != "__init__.py"}

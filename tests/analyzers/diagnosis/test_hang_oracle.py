@@ -103,6 +103,7 @@ def test_a_chain_of_every_rank_needs_no_recursion() -> None:
     assert found.ranks == (16_384,)
 
 
+@pytest.mark.system
 @given(st.lists(st.one_of(st.tuples(SMALL, SMALL, SMALL), st.tuples(INTS, SMALL, INTS)), max_size=20))
 @settings(max_examples=200)
 def test_keys_are_equal_and_ordered_as_the_columns_are(rows: list[tuple[int, ...]]) -> None:
@@ -114,6 +115,7 @@ def test_keys_are_equal_and_ordered_as_the_columns_are(rows: list[tuple[int, ...
     )
 
 
+@pytest.mark.system
 @given(jobs())
 @settings(max_examples=100)
 def test_pairs_hold_each_ranks_highest_in_each_group(found: list[FlightRecorderDump]) -> None:
@@ -144,6 +146,7 @@ def test_progress_is_what_row_by_row_says(found: list[FlightRecorderDump]) -> No
         assert numbers == [entered.get((rank, code), -1) for rank in range(4)]
 
 
+@pytest.mark.system
 @given(jobs())
 @settings(max_examples=100)
 def test_fronts_are_the_oldest_of_each_rank_and_group(found: list[FlightRecorderDump]) -> None:

@@ -61,6 +61,7 @@ def test_checks_are_remembered_of_their_nodes(job: Job) -> None:
     assert odds[0] > 0 > odds[1]
 
 
+@pytest.mark.system
 def test_checks_that_nobody_can_make_are_passed_over(job: Job) -> None:
     """No scheduler claims the checks: when their approval has expired the job is started again without them."""
     job.fails_after_an_eviction()
@@ -89,6 +90,7 @@ def test_nobody_leaves_while_checks_are_made(job: Job) -> None:
     assert (job.one().kind, job.one().nodes) == ("evict", ("gpu-0003",))
 
 
+@pytest.mark.system
 def test_who_passed_and_is_proven_again_leaves(job: Job) -> None:
     """A check misses three faults in ten: the next failure proves the node again, and the plan takes it out."""
     job.fails_after_an_eviction()
@@ -141,6 +143,7 @@ def test_findings_that_say_too_little_or_too_much_are_refused(job: Job, did: dic
     assert refusal(job.care.remedies, Fail(**claim, token=1, reason="no such tool"), job.care.now) == ""
 
 
+@pytest.mark.system
 def test_a_replay_that_names_one_machine_evicts_it(job: Job) -> None:
     """The one node in both bad groups leaves; a list of nodes that is no group is refused."""
     job.fails()
@@ -158,6 +161,7 @@ def test_a_replay_that_names_one_machine_evicts_it(job: Job) -> None:
     assert "lies in both bad groups of the replay" in job.one().why
 
 
+@pytest.mark.system
 def test_an_eviction_that_would_leave_too_few_is_a_persons(job: Job) -> None:
     """A node failed its checks, and the job needs all it has: nothing is proposed, and a person reads why."""
     job.fails(names("gpu-0002"))

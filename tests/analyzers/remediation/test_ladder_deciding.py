@@ -251,6 +251,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.system
 @given(st.dictionaries(st.sampled_from([*NODES, "bad"]), JSON), st.sampled_from([PROBE, REPLAY]))
 def test_whatever_is_said_of_checks_hurts_nobody(did: dict[str, Any], one: Any) -> None:
     """Any JSON is either refused with a sentence, or names only nodes that were to be looked at."""

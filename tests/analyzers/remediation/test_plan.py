@@ -375,6 +375,7 @@ def planned(job: plan_oracle.Job, these: plan_oracle.Prices) -> Plan:
     return choose_plan(judged(*roots, named=tuple(sorted(job.named))), situation, costs_of(these))
 
 
+@pytest.mark.system
 @settings(max_examples=150, deadline=None)
 @given(small_jobs(), prices)
 def test_exhaustive_search_chooses_the_same(job: plan_oracle.Job, these: plan_oracle.Prices) -> None:

@@ -38,6 +38,7 @@ def test_no_interleaving_breaks_a_rule(limits: int, done: list[tuple[str, int, i
     play(World(limits=limits), done)
 
 
+@pytest.mark.system
 def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[str]) -> None:
     """Seeded interleavings of eighty things, in which most proposals get as far as execution, break none either."""
     worlds = [play(World(limits=seed), drawn(seed)) for seed in range(INTERLEAVINGS)]

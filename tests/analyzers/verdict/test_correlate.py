@@ -418,6 +418,7 @@ def test_probabilities_of_a_root_sum_to_one_with_unknown(found: list[Finding], s
     assert all(0 <= entry.probability <= 1 for entry in (*verdict.suspects, *verdict.culprits))
 
 
+@pytest.mark.system
 @given(st.lists(claims(), max_size=5), st.permutations(sorted(FAMILY_OF)))
 @settings(max_examples=150)
 def test_equal_verdicts_are_equal_bytes_whatever_the_order_of_claims(found: list[Finding], order: list[str]) -> None:

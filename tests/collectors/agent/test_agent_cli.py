@@ -113,6 +113,7 @@ def test_every_verb_has_examples(verb: str) -> None:
     assert f"faulthound-agent {verb}" in done.stdout.partition("examples:")[2]
 
 
+@pytest.mark.system
 def test_once_reads_this_node(tmp_path: Path) -> None:
     """``once`` runs collectors on the real machine; its JSON lines and its block hold the same kinds of record."""
     out = tmp_path / "now.fhb"

@@ -323,6 +323,7 @@ open(f"{sys.argv[1]}/rank0.json", "wb").write(_dump_fr_trace_json(True, False))
 """
 
 
+@pytest.mark.system
 def test_this_torch_s_own_dumps_are_read(tmp_path: Path) -> None:
     """What the installed torch writes, as pickle with stacks and as JSON, says the same of the same six operations."""
     needs_torch("no real dump can be made here")

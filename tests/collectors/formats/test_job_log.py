@@ -349,6 +349,7 @@ def torchrun(mode: str, folder: Path, *options: str) -> str:
     return done.stderr + done.stdout
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("mode", "options", "rank_1", "others"),
     [

@@ -235,6 +235,7 @@ def test_a_log_is_known_by_its_steps(tmp_path: Path) -> None:
     assert recognise(b"a letter about steps\nand nothing else\n", "letter.txt") is None
 
 
+@pytest.mark.system
 def test_a_hostile_log_stays_bounded() -> None:
     """A series for each of many ranks, and numbers that jump about, cost no more than the bound."""
     text = "".join(f"[rank{rank}]: step {rank * 7919 % 1000} loss 0.5\n" for rank in range(MAX_SERIES + 500))

@@ -149,6 +149,7 @@ def test_the_rings_of_a_job_that_crashes_in_a_loop_are_bounded(tmp_path: Path) -
     living.memory.close()
 
 
+@pytest.mark.system
 def test_noise_is_refused_or_read_and_never_more(tmp_path: Path) -> None:
     """Three hundred rings with random bytes in random places, cut or not, are damaged or give a record within the bounds."""
     ring = written(tmp_path)

@@ -337,6 +337,7 @@ def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: 
     assert len([one for one in until_it_runs(agents, host) if isinstance(one, Device)]) == 8
 
 
+@pytest.mark.system
 def test_a_gpu_that_never_answers_is_left_out(agents: AgentWorker, host: Host, tmp_path: Path) -> None:
     """Where GPU 4 begins to hang, the second process ends at it too, and the third reads the other seven without it."""
     scenario = tmp_path / "scenario"

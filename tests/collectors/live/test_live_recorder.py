@@ -134,6 +134,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproce
     process.stdout.close()
 
 
+@pytest.mark.system
 def test_a_real_worker_server_is_asked(node: Node, trainer: tuple[subprocess.Popen[str], Path, int]) -> None:
     """torch's own worker server gives the dump of its rank, with job, attempt, pid and the instant of the answer."""
     process, path, _ = trainer
@@ -167,6 +168,7 @@ def test_a_port_gives_the_dump(node: Node, trainer: tuple[subprocess.Popen[str],
     assert dump.source == f"rank 0: worker server 127.0.0.1:{port}/handler/fr_trace_json"
 
 
+@pytest.mark.system
 def test_a_stopped_rank_is_told(node: Node, trainer: tuple[subprocess.Popen[str], Path, int], tmp_path: Path) -> None:
     """Of a stopped and a running rank the running one's dump comes, the other's silence is told, within the bound."""
     process, path, _ = trainer

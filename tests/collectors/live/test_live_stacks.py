@@ -209,6 +209,7 @@ def test_unasked_a_rank_is_looked_at_once_a_minute(ranks: Ranks) -> None:
     assert CHILD_EVERY_SECONDS > 2 * RANK_EVERY_SECONDS
 
 
+@pytest.mark.system
 def test_looks_are_earned(tmp_path: Path, ranks: Ranks) -> None:
     """A py-spy that burns half a second a look is started only as often as 0.3 % of a core pay for."""
     for rank in range(4):

@@ -310,6 +310,7 @@ def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: Pro
     assert any(table.scan() for _ in range(SCANS_OF_THE_YOUNG))
 
 
+@pytest.mark.system
 def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
     """Once they are known, a look at 1,000 processes with 64 ranks among them takes no longer than 50 ms."""
     for pid in range(100, 1036):

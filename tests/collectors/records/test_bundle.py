@@ -122,6 +122,7 @@ def test_damage_costs_what_it_is_in(data: st.DataObject) -> None:
     assert len(found) == 3 - in_head
 
 
+@pytest.mark.system
 @given(st.data())
 def test_what_follows_a_hole_is_read(data: st.DataObject) -> None:
     """Where bytes are gone from the middle, what is whole after the next head is read, and the loss is told."""
@@ -136,6 +137,7 @@ def test_what_follows_a_hole_is_read(data: st.DataObject) -> None:
     assert reason or found == [one for one in batches(6) if one.sequence != 8]
 
 
+@pytest.mark.system
 def test_a_hostile_bundle_is_scanned_once() -> None:
     """Eight megabytes that look like the beginnings of entries are refused in the time of one look at each."""
     began = time.process_time()

@@ -92,6 +92,7 @@ def test_what_happens_arrives(client: Client) -> None:
     assert first["id"] == str(first["sequence"]) == "2"
 
 
+@pytest.mark.system
 def test_a_lost_connection_loses_nothing(client: Client) -> None:
     """A reader that is cut off after every few events and comes back with its last id sees each once and in order."""
     database = client.service.database
@@ -249,6 +250,7 @@ def test_a_stopping_service_ends_its_streams(client: Client) -> None:
     assert in_time(time.monotonic() - began, 2)
 
 
+@pytest.mark.system
 def test_a_database_that_is_away_ends_the_stream(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the table cannot be read the stream ends, and the reader that comes again goes on where it was."""
     from sqlalchemy.exc import OperationalError

@@ -198,14 +198,16 @@ def test_a_signal_to_the_whole_group_costs_no_judgement(
 def test_closing_leaves_no_process(judges: JudgeProcesses, with_analyzer: Any) -> None:
     """Judges that are closed in the middle of a judgement have no child left, dead or alive."""
     with_analyzer("a_slow_one", lambda: time.sleep(60))
+    before = set(psutil.Process().children())
     judges.ask(asked())
     time.sleep(0.2)
 
     judges.close()
 
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= before
 
 
+@pytest.mark.system
 def test_a_child_dies_with_its_engine(repository: Path) -> None:
     """A judgement whose engine is killed is gone at once: it would hold the engine's connections open."""
     program = (

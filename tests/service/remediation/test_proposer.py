@@ -316,6 +316,7 @@ def test_a_verdict_that_breaks_the_plan_is_left_out_alone(care: Care, monkeypatc
     assert care.only().verdict_version == 3
 
 
+@pytest.mark.system
 def test_after_one_that_is_left_out_many_are_taken_up_at_once_again(
     care: Care, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -279,6 +279,7 @@ def test_threads_never_share_a_claim(database: Database) -> None:
     assert sorted(had) == [(id, 1) for id in ids]
 
 
+@pytest.mark.system
 def test_processes_never_share_a_claim(url: str, database: Database) -> None:
     """Two processes ask for the same remediations from both ends: each is claimed once."""
     ids = many(database, 6)

@@ -489,6 +489,7 @@ def test_pages_show_the_culprit_by_more_than_colour() -> None:
     assert re.search(r"named by the verdict</td><td class=\"n\">2</td><td>9 and 14<", page)
 
 
+@pytest.mark.system
 def test_pages_of_large_jobs_stay_small_and_quick() -> None:
     """16,384 ranks make a page below 3 MB in under 3 s, drawn on a canvas with a table beside it."""
     window, topology = megatron(8, 16, 128, culprit=3304, silent=(21, 22, 9000), entries=4)

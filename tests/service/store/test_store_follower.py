@@ -136,6 +136,7 @@ def test_a_spool_does_not_turn_back_time(database: Database) -> None:
     assert row.last_seen_at == pytest.approx(2_000.0)
 
 
+@pytest.mark.system
 def test_nothing_new_is_nearly_nothing_to_write(database: Database) -> None:
     """A thousand repeated sightings within half a minute change no row but the cursor."""
     log, follower = Log(database), Follower(database, Log(database))
@@ -337,6 +338,7 @@ def test_consumers_hear_every_batch_once(database: Database) -> None:
     assert breaks.sequences == [2, 3]
 
 
+@pytest.mark.system
 def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> None:
     """A follower that is killed ten times has derived every batch, and told of each poisonous one exactly once."""
     log = Log(database)

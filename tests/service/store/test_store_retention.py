@@ -171,6 +171,7 @@ def test_rows_go_with_what_they_were_of(database: Database) -> None:
         assert session.scalars(select(Event.kind).order_by(Event.at)).all() == ["old", "recent"]
 
 
+@pytest.mark.system
 def test_the_file_becomes_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a sweep of 20 MB the SQLite file has given back all but its spare pages, and it is still whole."""
     monkeypatch.setattr(retention, "SPARE_BYTES", 1 << 20)
@@ -195,6 +196,7 @@ def test_the_file_becomes_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     database.close()
 
 
+@pytest.mark.system
 def test_a_sweep_holds_nobody_up(tmp_path: Path) -> None:
     """No transaction of a sweep deletes more than 500 batches or 16 MiB: SQLite has one writer, and the log needs it."""
     database = Database(f"sqlite:///{tmp_path / 'faulthound.db'}")
