@@ -10,8 +10,8 @@ An incident of a job:
     same again: merged, judged again
                                        the job moves, a new attempt does, or it has ended ──► closed
 
-Time is the receipt clock: ``now`` is given, records tell theirs. What an event means for the memory (``observe_batch``) is apart
-from what is decided (``step``): after a restart the log is observed again and nothing is decided twice.
+A round is a round of evidence (``looks`` in stored fields). Time is the receipt clock: ``now`` is an argument. Memory
+(``observe_batch``) and decisions (``step``) are apart: after a restart the log is observed again and nothing is decided twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A log tells of a failure that ends a rank, or of one after which the job did not go on.
+"""A log reports a failure that ends a rank, or a failure after which the job did not go on.
 
-Programs log what they survive: an exception that was handled, a connection that was made again. Those are symptoms only
-where no step follows.
+Programs also log failures that they survive: a handled exception, a restored connection. Those are symptoms only where no step
+follows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAUNCHERS = frozenset({
     "ChildFailedError", "SignalException", "KeyboardInterrupt", "SystemExit", "ProcessExitedException",
     "ProcessRaisedException",
 })  # fmt: skip
-"""Exceptions that tell of somebody else's end, or that somebody ended the job."""
+"""Exceptions that report the end of another process, or that the job was ended from outside."""
 SETTLED_SECONDS = 5.0  # in which the next step would have come
 TEXT_CHARACTERS = 200
 
@@ -34,24 +34,24 @@ TEXT_CHARACTERS = 200
 @detector("failure_logged")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a crash for the first failure since the job last moved."""
-    found = [told for told in view.logged.entries if isinstance(told.event, LogEvent) and _fails(told.event)]
+    found = [seen for seen in view.logged.entries if isinstance(seen.event, LogEvent) and _fails(seen.event)]
     if not found:
         return
-    since = view.settled_until  # what the job went on after is history
-    for told in found:
-        event = told.event
-        if told.at < since or not isinstance(event, LogEvent) or not _holds(view, told, event, now):
+    since = view.settled_until  # the job went on after older failures
+    for seen in found:
+        event = seen.event
+        if seen.at < since or not isinstance(event, LogEvent) or not _is_lasting(view, seen, event, now):
             continue
-        said = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
-        words = f": {event.exception}: {said}" if event.exception else f": {said}" if said else ""
-        whose = f"rank {event.rank}" if event.rank is not None else told.node
+        line = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
+        words = f": {event.exception}: {line}" if event.exception else f": {line}" if line else ""
+        whose = f"rank {event.rank}" if event.rank is not None else seen.node
         yield Symptom(
             kind="crash",
             detector="failure_logged",
-            at=told.at,
-            text=f"the log of {whose} tells of {event.event}{words}"[: 2 * TEXT_CHARACTERS],
+            at=seen.at,
+            text=f"the log of {whose} reports {event.event}{words}"[: 2 * TEXT_CHARACTERS],
             ranks=() if event.rank is None else (event.rank,),
-            nodes=(told.node,),
+            nodes=(seen.node,),
         )
         return
 
@@ -64,11 +64,11 @@ def _fails(event: LogEvent) -> bool:
     return (event.exception or "").rpartition(".")[2] not in LAUNCHERS
 
 
-def _holds(view: JobView, told: SeenEvent, event: LogEvent, now: float) -> bool:
-    """Whether it is the end of something: fatal by its words, or nothing has moved since."""
+def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
+    """Whether the failure is fatal by its kind, or no step has followed it."""
     if event.event in FATAL:
         return True
-    # Twice what a step takes: one may have been about to end, and the next has had its time.
+    # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     heard_until = view.progress.until if view.newest_step is not None else now
-    return heard_until >= told.at + allowed and (view.newest_step_at or 0.0) <= told.at + allowed / 2
+    return heard_until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2

@@ -1,6 +1,6 @@
-"""A node's kernel or driver tells of a fault that asks for more than a look: the hardware analyzer decides which do.
+"""A node's kernel or driver reports a fault that needs an action: the hardware analyzer decides which faults do.
 
-Xids of the application (13, 31, 43, 45) ask for nothing and open nothing.
+Xids of the application (13, 31, 43, 45) need none and open no incident.
 """
 
 from __future__ import annotations

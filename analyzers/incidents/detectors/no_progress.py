@@ -1,4 +1,4 @@
-"""No step for longer than the job's own rhythm allows."""
+"""No step for longer than the job's step rhythm allows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_NAMED = 64
 
 @detector("no_progress")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
-    """Yield a hang where the tellers' nodes have told of everything and no step was in it for too long."""
-    del now  # what counts is up to when the nodes have told, not what time it is
+    """Yield a hang where the reporters' nodes have sent everything, and no step was in it for too long."""
+    del now  # the nodes' reports count, not the clock
     at, step = view.newest_step_at, view.newest_step
     if at is None or step is None or (view.ended and not view.processes.alive):
         return
@@ -33,7 +33,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 
 def _behind(view: JobView, newest: int) -> tuple[int, ...]:
-    """Return who told of fewer steps than most, where that is a few."""
+    """Return the ranks that reported fewer steps than most, where they are few."""
     steps = {rank: teller.step for (rank, _), teller in view.progress.reporters.items() if rank >= 0}
     behind = sorted(rank for rank, step in steps.items() if step < newest)
     return tuple(behind) if 2 * len(behind) < len(steps) and len(behind) <= MOST_NAMED else ()

@@ -1,6 +1,6 @@
-"""A collective that most of its members have been inside of for too long, in a job that tells of no steps.
+"""A collective that most of its members have been in for too long, in a job that reports no steps.
 
-Where steps are told they decide: collectives of a healthy job overlap, and a captured graph hides them.
+Where steps are reported they decide: collectives of a healthy job overlap, and a captured graph hides them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from analyzers.incidents.job_views.waits import OpenOperation
 from analyzers.model.incident import Symptom
 
 SHORTEST_SECONDS, P99_FACTOR = 30.0, 3.0
-REPORT_SECONDS = 60.0  # a RAS report comes every thirty seconds: two that say the same
-START_SECONDS = 600.0  # a job that has not moved for so long yet may still be starting
+REPORT_SECONDS = 60.0  # two equal RAS reports, which come every thirty seconds
+START_SECONDS = 600.0  # a job that has not moved for this long may still be starting
 FRESH_SECONDS = 30.0
 
 

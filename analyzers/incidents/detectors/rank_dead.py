@@ -1,7 +1,7 @@
-"""A rank's process has ended as no process does that has done its work, and nobody has ended the whole job.
+"""A rank's process has ended with a failure, and the whole job was not ended from outside.
 
-A scheduler that stops a job sends SIGTERM to all, and SIGKILL to those that do not go; a launcher kills the rest after
-one has failed. So an end by a signal is no symptom before it is clear that it is not everybody's.
+A scheduler that stops a job sends SIGTERM to all ranks, then SIGKILL to those that remain; a launcher kills the rest after a
+rank has failed. So an end by a signal is a symptom only once it is clear that not all ranks end.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from analyzers.model.incident import Symptom
 STOPS = frozenset({2, 15})  # SIGINT, SIGTERM: what a person or a scheduler sends
 KILL = 9
 ASKED_SECONDS = 8.0  # after which a lone SIGTERM was not the first of many
-UNSEEN_SECONDS = 15.0  # and an end that nobody saw
-KILLED_SECONDS = 3.0  # and a lone SIGKILL
+UNSEEN_SECONDS = 15.0  # the same for an end that was not seen
+KILLED_SECONDS = 3.0  # and for a lone SIGKILL
 TOGETHER_SECONDS = 10.0
 MOST_NAMED = 64
 
@@ -45,9 +45,9 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 
 def _is_stopped(view: JobView, bad: list[End]) -> bool:
-    """Whether somebody ended the job: most ranks go by SIGTERM at once, the first of all among them, or all by SIGKILL."""
+    """Whether the job was ended from outside: most ranks end by SIGTERM at once, the first too, or all by SIGKILL."""
     if not view.processes.alive and not any(end.seen for end in bad):
-        return True  # all have ended and nobody may see how: most jobs end well
+        return True  # all have ended, and how may not be visible: most jobs end well
     first = bad[0]
     together = [end for end in bad if end.at <= first.at + TOGETHER_SECONDS]
     asked = sum(end.killed_by in STOPS for end in together)
@@ -58,7 +58,7 @@ def _is_stopped(view: JobView, bad: list[End]) -> bool:
 
 
 def _patience(bad: list[End]) -> float:
-    """Return how long to wait for the ends of others: a code or a crash of its own speaks for itself."""
+    """Return how long to wait for the ends of other ranks; an exit code or a crash needs no wait."""
     signals = {end.killed_by for end in bad if end.seen}
     if signals - STOPS - {KILL}:
         return 0.0

@@ -1,6 +1,6 @@
-"""A rank's process is not seen any more, while its node tells of the others.
+"""A rank's process is not seen any more, while its node reports the others.
 
-An agent that is silent is no sign of a rank: that is for the fleet to judge.
+A silent agent is no sign of a rank: the fleet judges it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from analyzers.incidents.job_views.job import JobView
 from analyzers.model.incident import Symptom
 
 SILENT_SECONDS = 60.0
-LOOK_SECONDS = 10.0  # an agent looks so often: the first look that it was not seen at
+LOOK_SECONDS = 10.0  # between an agent's readings: the process was missing at the first one after it was seen
 MOST_NAMED = 64
 
 
 @detector("rank_silent")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
-    """Yield a silence for ranks whose node was looked at a minute later than they were seen."""
+    """Yield a silence for ranks whose node was read a minute after they were last seen."""
     del now
     looked = {name: node.states_at - SILENT_SECONDS for name, node in view.nodes.items() if node.states_at is not None}
     silent = sorted(

@@ -1,4 +1,4 @@
-"""Some ranks have ended well and others train on: they will wait for those that are gone."""
+"""Some ranks have ended well and others train on: they will wait for those that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing moves over the job's ports and connections, in a job that shows nothing else of itself."""
+"""No bytes move over the job's ports and connections, in a job without other signs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from analyzers.incidents.job_views.job import JobView
 from analyzers.model.incident import Symptom
 
 STILL_SECONDS = 120.0  # ByteRobust waits for 600 s; here nothing is evicted on this sign
-UNHEARD_SECONDS = 60.0  # nobody who tells of the steps has been heard of for so long, while others have
+UNHEARD_SECONDS = 60.0  # without a report from the reporters of steps, while other nodes report
 
 
 @detector("zero_traffic")
@@ -17,7 +17,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hang where the counters of every node stand still that have moved before."""
     del now
     traffic = view.traffic
-    # Who tells of the steps may be on the node that is gone: then the traffic of the others is all that shows.
+    # The reporter of steps may be on an unreachable node: then the traffic of the others is the only sign.
     told = view.newest_step is not None and traffic.until - view.progress.until < UNHEARD_SECONDS
     if told or view.waits.rings or traffic.moved_at is None:
         return

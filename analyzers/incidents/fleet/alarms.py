@@ -1,4 +1,4 @@
-"""What a person should know about our own sight: too few of a job's ranks are seen, clocks are apart."""
+"""Alarms about our own observation: too few of a job's ranks are seen, clocks are apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Alarm
 
 MOST_NAMED = 8
-STEADY_LOOKS = 3  # a clock's offset is known to a batch's time on the way: one late batch is no wrong clock
+STEADY_LOOKS = 3  # a clock's offset is known up to a batch's travel time: one late batch is no wrong clock
 
 
 def list_names(nodes: Iterable[str]) -> str:
@@ -25,11 +25,11 @@ def list_names(nodes: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class Alarms:
-    """Which alarms are raised, so that each is told once, and once that it is over."""
+    """The raised alarms, so that each is reported once, and its end once."""
 
     rules: Rules
     raised: dict[tuple[str, str | None], Alarm] = field(default_factory=dict)
-    apart: dict[str, int] = field(default_factory=dict)  # node → looks at which its clock was off
+    apart: dict[str, int] = field(default_factory=dict)  # node → ticks at which its clock was off
 
     def clocks(self, nodes: Mapping[str, NodeActivity]) -> Iterator[Alarm]:
         """Yield the alarm of clocks that are apart; again where further nodes' are."""
@@ -115,7 +115,7 @@ class _Sight:
                 f" ({list_names(self.blind)}; {self.why})"
             )
         if self.unplaced:
-            parts.append(f"{self.unplaced} on nodes that nobody told of")
+            parts.append(f"{self.unplaced} on nodes that were not reported")
         return (
             f"job {self.job}: {self.share:.0%} of {self.ranks} ranks are seen, below {rules.coverage_raised_below:.0%}; not"
             f" seen: {'; '.join(parts)}. A verdict may miss its culprit, and names nobody for being unseen"

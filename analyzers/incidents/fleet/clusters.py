@@ -19,7 +19,7 @@ LONGEST_INTERVAL_SECONDS = 300.0  # a gap longer than this was an outage, and no
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes that show one class together. ``everybody``: no agent at all reports."""
+    """Nodes that show one class together. ``everybody``: no agent reports at all."""
 
     sign_class: SignClass
     onset: float
@@ -39,8 +39,8 @@ class Cluster:
 def find_silent(nodes: Mapping[str, NodeActivity], rules: Rules, now: float) -> dict[str, float]:
     """Return the nodes that have been silent for too long, with the instant of their last batch.
 
-    A node is late against the newest batch of any node: where that is old too, nobody reports, or we read late, and all
-    of them are silent together.
+    A node is late against the newest batch of any node. Where that is old too, no node reports or the engine is late, and all
+    nodes are silent together.
     """
     if not nodes:
         return {}
@@ -62,7 +62,7 @@ def silence_bound_seconds(seen: NodeActivity, rules: Rules) -> float:
 def cluster_silences(
     last_at: Mapping[str, float], nodes: Mapping[str, NodeActivity], jobs: Iterable[JobView], rules: Rules, now: float
 ) -> Iterator[Cluster]:
-    """Yield the nodes that fell silent together, once all that did must be among them."""
+    """Yield the nodes that fell silent together, once no further node can belong to them."""
     jobs_nodes = [frozenset(job.ranks.values()) for job in jobs]
     for chain in _chains(last_at, rules.silence_together_seconds):
         onset = last_at[chain[0]]
@@ -86,7 +86,7 @@ def _chains(last_at: Mapping[str, float], seconds: float) -> Iterator[list[str]]
 
 
 def _many(chain: Collection[str], jobs_nodes: Iterable[frozenset[str]], rules: Rules) -> bool:
-    """Whether so many are no coincidence: one node alone never is."""
+    """Whether the nodes are too many for a coincidence: a single node is one."""
     if len(chain) >= rules.silence_nodes:
         return True
     members = set(chain)

@@ -1,4 +1,4 @@
-"""What nodes share: switches, racks and power by the site's table, file servers and driver versions as the agents told them."""
+"""What nodes share: switches, racks and power by the site's table, file servers and driver versions by the agents' reports."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Domains:
         """Whether the site's table has any row."""
         return bool(self._rows)
 
-    def among(self, nodes: Iterable[str], told: Mapping[tuple[str, str], Iterable[str]]) -> list[Domain]:
-        """Return the domains that these nodes are in. ``told``: (kind, name) → nodes, as the agents say."""
+    def among(self, nodes: Iterable[str], reported: Mapping[tuple[str, str], Iterable[str]]) -> list[Domain]:
+        """Return the domains of these nodes. ``reported``: (kind, name) → nodes, by the agents."""
         found: dict[tuple[str, str], set[str]] = defaultdict(set)
         for node in nodes:
             for row in self._rows_of(node):
                 found[row.kind, row.name].add(node)
-        for (kind, name), members in told.items():
+        for (kind, name), members in reported.items():
             found[kind, name].update(members)
         return [Domain(kind, name, frozenset(members)) for (kind, name), members in sorted(found.items()) if members]
 

@@ -1,4 +1,4 @@
-"""Which shared thing explains a cluster: nearly all that are affected lie in it, few in it are spared, some outside are."""
+"""Which shared domain explains a cluster: it has nearly all affected nodes, few of its nodes are spared, and some outside are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_SURE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One thing that would explain it."""
+    """One domain that would explain a cluster."""
 
     kind: Kind
     id: str
@@ -43,7 +43,7 @@ class Explanation:
 def explain_cluster(
     cluster: Cluster, domains: Iterable[Domain], known: Collection[str], rules: Rules
 ) -> Sequence[Explanation]:
-    """Return what explains a cluster, the best first; more than one of the same worth is no answer."""
+    """Return the explanations of a cluster, the best first; two equal ones are no answer."""
     if cluster.everybody:
         return (_ourselves(cluster),)
     fitting = [found for domain in domains if (found := _fits(cluster, domain, known, rules)) is not None]
@@ -60,14 +60,16 @@ def _fits(cluster: Cluster, domain: Domain, known: Collection[str], rules: Rules
         return None
     inside = cluster.nodes & domain.nodes
     members = domain.nodes & set(known)
-    # A file server that does not answer was named by those who asked; all else is known by the contrast alone.
+    # A silent file server is named by the nodes that wait for it; any other domain needs spared nodes as a contrast.
     contrast = len(known) > len(members) or domain.kind == "storage"
     within, hit = len(inside) / len(cluster.members), len(inside) / max(len(members), 1)
     if len(inside) <= 1 or within < rules.explained_within or hit < rules.explained_hit or not contrast:
         return None
     kind, cause = _NAMED[domain.kind]
     name = domain.name if domain.kind in ("switch", "storage") else f"{domain.kind} {domain.name}"
-    spared = f"{len(known) - len(members)} nodes outside of it" if len(known) > len(members) else "nobody else is seen"
+    spared = (
+        f"{len(known) - len(members)} nodes outside of it" if len(known) > len(members) else "no other node is seen"
+    )
     why = f"{len(inside)} of its {len(members)} nodes show it, and {len(cluster.members) - len(inside)} of {spared}"
     if len(known) <= len(members):
         why = f"{len(inside)} of the {len(members)} nodes that it serves show it"

@@ -1,4 +1,4 @@
-"""The loop over all jobs and nodes, looked at with every tick."""
+"""All jobs and nodes together, examined at every tick."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from analyzers.incidents.messages import Alarm, Received
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
 
-AWAY_SECONDS = 30.0  # ticks come every ten: after a longer pause the engine was away
+AWAY_SECONDS = 30.0  # ticks come every ten: after a longer pause the engine was not running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """What one look at all of it comes to."""
+    """The result of one tick."""
 
     shared: tuple[SharedIncident, ...] = ()  # infrastructure incidents that go on, by their beginning
     over: Mapping[str, str] = field(default_factory=dict)  # key → why it is over, once
-    alarms: tuple[Alarm, ...] = ()  # raised or over since the last look
-    silent: frozenset[str] = frozenset()  # nodes of which nothing is seen for longer than their habit
+    alarms: tuple[Alarm, ...] = ()  # raised or over since the last tick
+    silent: frozenset[str] = frozenset()  # nodes that are silent for longer than usual
 
 
 class Fleet:
-    """What is remembered between two looks. Batches and looks in the same order give the same reports."""
+    """The memory between two ticks. Batches and ticks in the same order give the same reports."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge, self._rules, self._domains = knowledge, Rules.from_knowledge(knowledge), Domains(knowledge)
@@ -58,7 +58,7 @@ class Fleet:
         self._grace_until = 0.0
 
     def take(self, received: Received) -> None:
-        """Take up a batch."""
+        """Apply a batch."""
         if self._newest_at is not None and received.received_at - self._newest_at > self._rules.silence_seconds:
             self._gap_seconds, self._gap_until = received.received_at - self._newest_at, received.received_at
         self._newest_at = max(received.received_at, self._newest_at or 0.0)
@@ -68,7 +68,7 @@ class Fleet:
         signs.take(received)
 
     def restore(self, incidents: Iterable[Incident], alarms: Iterable[Alarm] = ()) -> None:
-        """Take up the open infrastructure incidents and the raised alarms of an engine that was ended."""
+        """Restore the open infrastructure incidents and the raised alarms of an earlier engine."""
         for incident in incidents:
             if incident.kind == "infrastructure" and incident.closed_at is None and incident.symptoms:
                 first = incident.symptoms[0]
@@ -79,7 +79,7 @@ class Fleet:
                 self._alarms.raised[alarm.kind, alarm.job] = alarm
 
     def look(self, views: Mapping[Any, JobView], nodes: Mapping[str, NodeActivity], now: float) -> FleetReport:
-        """Look at all jobs and nodes. ``nodes``: when each was heard of, without those that are gone for good."""
+        """Examine all jobs and nodes. ``nodes``: their activity, without forgotten nodes."""
         self._forget(nodes)
         mute = find_silent(nodes, self._rules, now)
         in_grace = self._in_grace(nodes, now)
@@ -89,7 +89,7 @@ class Fleet:
         clusters += cluster_silences(mute, nodes, jobs, self._rules, now)
         over = self._follow(clusters, mute, nodes, in_grace=in_grace)
         return FleetReport(
-            shared=tuple(self._told(ongoing, jobs, nodes) for ongoing in self._ongoing if ongoing.clusters),
+            shared=tuple(self._describe(ongoing, jobs, nodes) for ongoing in self._ongoing if ongoing.clusters),
             over=over,
             alarms=self._alarm(jobs, mute, nodes, now, in_grace=in_grace),
             silent=frozenset() if in_grace else frozenset(mute),
@@ -101,7 +101,7 @@ class Fleet:
             self._domains.forget(nodes)
 
     def _in_grace(self, nodes: Mapping[str, NodeActivity], now: float) -> bool:
-        """Whether we ourselves were away until a moment ago: silence before that says nothing of anybody."""
+        """Whether the engine has just begun or was not running: earlier silence then proves nothing."""
         rules = self._rules
         if self._looked_at is None or now - self._looked_at > AWAY_SECONDS:
             self._grace_until = now + rules.silence_grace_seconds
@@ -114,7 +114,7 @@ class Fleet:
     def _follow(
         self, clusters: Iterable[Cluster], mute: Collection[str], nodes: Mapping[str, NodeActivity], *, in_grace: bool
     ) -> dict[str, str]:
-        """Give each cluster to the incident that it belongs to, or a new one; return those that are over, and why."""
+        """Assign each cluster to its incident, or to a new one; return those that are over, and why."""
         going: set[int] = set()
         for cluster in sorted(clusters, key=lambda one: (one.onset, one.sign_class)):
             ongoing = next((one for one in self._ongoing if one.is_of(cluster)), None)
@@ -132,7 +132,7 @@ class Fleet:
     def _told(
         self, ongoing: OngoingIncident, jobs: Iterable[JobView], nodes: Mapping[str, NodeActivity]
     ) -> SharedIncident:
-        domains = self._domains.among(nodes, self._told_by_agents())
+        domains = self._domains.among(nodes, self._reported_domains())
         cluster, found = self._best(ongoing, domains, nodes)
         jobs_nodes = {job.job: frozenset(job.ranks.values()) for job in jobs}
         concerned = frozenset(job for job, on in jobs_nodes.items() if on & ongoing.nodes)
@@ -154,7 +154,7 @@ class Fleet:
     def _best(
         self, ongoing: OngoingIncident, domains: Iterable[Domain], nodes: Collection[str]
     ) -> tuple[Cluster, tuple[Explanation, ...]]:
-        """Return the cluster that leads, and what explains it: the first of which something is named."""
+        """Return the leading cluster and its explanations: the first cluster with a single best explanation."""
         leading = ongoing.leading
         domains = list(domains)
         for cluster in leading:
@@ -163,14 +163,14 @@ class Fleet:
                 return cluster, found
         return leading[0], tuple(explain_cluster(leading[0], domains, nodes, self._rules))
 
-    def _told_by_agents(self) -> dict[tuple[str, str], set[str]]:
-        told: dict[tuple[str, str], set[str]] = defaultdict(set)
+    def _reported_domains(self) -> dict[tuple[str, str], set[str]]:
+        found: dict[tuple[str, str], set[str]] = defaultdict(set)
         for name, signs in self._signs.items():
             for server in signs.servers:
-                told["storage", server].add(name)
+                found["storage", server].add(name)
             if signs.driver:
-                told["driver", signs.driver].add(name)
-        return told
+                found["driver", signs.driver].add(name)
+        return found
 
     def _alarm(
         self,
@@ -181,7 +181,7 @@ class Fleet:
         *,
         in_grace: bool,
     ) -> tuple[Alarm, ...]:
-        if in_grace or (len(mute) == len(nodes) > 1):  # our own outage is told of once, and not once a job
+        if in_grace or (len(mute) == len(nodes) > 1):  # our own outage is one alarm, and not one a job
             return ()
         return (
             *self._alarms.clocks(nodes),
@@ -198,7 +198,7 @@ def _jobs_on(jobs: Iterable[JobView]) -> dict[str, set[str]]:
 
 
 def _may_return(ongoing: OngoingIncident) -> bool:
-    """Whether what is not seen of it in our own grace may still be there: silence, and all that is restored."""
+    """Whether it may still last though it is not seen during our own grace time: silence, and restored incidents."""
     return ongoing.detector in (ALL_SILENT, DETECTORS["silence"]) or not ongoing.clusters
 
 
@@ -211,7 +211,7 @@ def _because(ongoing: OngoingIncident, mute: Collection[str], nodes: Collection[
     if ongoing.detector in (ALL_SILENT, DETECTORS["silence"]):
         back = sum(name in nodes and name not in mute for name in ongoing.nodes)
         gone = sum(name not in nodes for name in ongoing.nodes)
-        more = f"; {gone} have not been heard of for so long that they are taken as gone" if gone else ""
+        more = f"; {gone} are forgotten after a long silence" if gone else ""
         return f"{'all' if back == count else back} of {count} agents report again{more}"
     if ongoing.detector == "shared_storage":
         return f"the file system answers again on so many of the {count} nodes that no common cause is left"

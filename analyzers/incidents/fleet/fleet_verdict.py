@@ -1,4 +1,4 @@
-"""The symptom and the verdict of an infrastructure incident in words: it names what is shared, and evicts nobody."""
+"""The symptom and the verdict of an infrastructure incident: it names what is shared, and evicts no node."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DECIDES = {
 
 
 def build_symptom(ongoing: OngoingIncident, rules: Rules) -> Symptom:
-    """Say what was seen, with the numbers and the bound."""
+    """Return the symptom, with the numbers and the bound."""
     leading = ongoing.leading
     cluster = next((one for one in leading if detector_name(one) == ongoing.detector), leading[0])
     return Symptom(
@@ -75,7 +75,7 @@ def build_verdict(
     jobs: Collection[str],
     has_table: bool,
 ) -> Verdict:
-    """Write the document.
+    """Return the verdict.
 
     ``cluster`` leads and ``found`` is what explains it; ``known``: all nodes; ``jobs``: that run on the affected ones;
     ``has_table``: the site declares what nodes share.
@@ -104,7 +104,7 @@ def build_verdict(
 
 
 def best_explanation(found: Sequence[Explanation]) -> Explanation | None:
-    """Return the one explanation that is better than all others; two of the same worth are no answer."""
+    """Return the one explanation that is better than all others; two equal ones are no answer."""
     if not found or (len(found) > 1 and found[1].probability >= found[0].probability):
         return None
     return found[0]
@@ -180,8 +180,8 @@ def _why(cluster: Cluster, best: Explanation | None, jobs: Collection[str]) -> s
     concerned = f"; it concerns job{'s' if len(jobs) > 1 else ''} {list_names(jobs)}" if jobs else ""
     if best is None:
         return (
-            f"{_count(cluster)} {_what(cluster)}: somebody must look at what they share, and nothing speaks against one"
-            f" machine alone{concerned}"
+            f"{_count(cluster)} {_what(cluster)}: a person must examine what they share; nothing indicates a single"
+            f" machine{concerned}"
         )
     kind = _TITLE.get(best.kind, "")
     return f"look at {kind}{best.id}: {best.why}; no machine of a job is at fault{concerned}"

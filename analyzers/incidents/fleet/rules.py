@@ -47,22 +47,24 @@ class Rules:
     def from_knowledge(cls, knowledge: Knowledge) -> Rules:
         """Read the table; what is no positive number leaves the bound as it is."""
         document = knowledge.table("fleet")
-        told: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for bound in fields(cls):
             table, _, key = bound.name.partition("_")
             value = _mapping(document.get(table)).get(key)
             if value is not None and _is_number(value):
-                told[bound.name] = float(value)
+                values[bound.name] = float(value)
         waits = _mapping(document.get("storage")).get("waits")
         if isinstance(waits, str) and _compiles(waits):
-            told["storage_waits"] = re.compile(waits)
+            values["storage_waits"] = re.compile(waits)
         classes = _mapping(document.get("events")).items()
-        told["events"] = {str(event): name for name, events in classes if isinstance(events, list) for event in events}
-        return cls(**told)
+        values["events"] = {
+            str(event): name for name, events in classes if isinstance(events, list) for event in events
+        }
+        return cls(**values)
 
 
 def problems(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is unusable in a site's document: the thing, its value, and what it must be."""
+    """Yield the problems of a site's document: the entry, its value, and what it must be."""
     for kind, named in _mapping(document.get("domains")).items():
         if kind not in DOMAIN_KINDS:
             yield f"domains.{kind}: the kind must be one of {', '.join(DOMAIN_KINDS)}"

@@ -1,4 +1,4 @@
-"""One infrastructure incident: what several nodes show together, for as long as they do, and which job symptoms it explains."""
+"""One infrastructure incident: what several nodes show together, for how long, and which job symptoms it explains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DETECTORS = {
     "device": "shared_device",
     "host": "shared_host",
 }
-# Which cluster speaks for an incident that has several: the nearest to the root first.
+# Which cluster leads an incident that has several: the nearest to the root first.
 ORDER = ("link", "host", "device", "storage", "silence")
 _UNSEEN = frozenset({"rank_silent"})
 _STALLS = frozenset({"no_progress", "outstanding", "zero_traffic"})
@@ -37,13 +37,13 @@ _EXPLAINED: dict[str, frozenset[str]] = {
 
 
 def detector_name(cluster: Cluster) -> str:
-    """Return the name by which a cluster's symptom goes."""
+    """Return the detector name of a cluster's symptom."""
     return ALL_SILENT if cluster.everybody else DETECTORS[cluster.sign_class.family]
 
 
 @dataclass(slots=True)
 class OngoingIncident:
-    """What the loop remembers of an infrastructure incident. ``detector``, ``onset`` and ``first`` are its identity."""
+    """An infrastructure incident between two ticks. ``detector``, ``onset`` and ``first`` are its identity."""
 
     detector: str
     onset: float
@@ -56,7 +56,7 @@ class OngoingIncident:
         return frozenset(self.first).union(*(cluster.members for cluster in self.clusters.values()))
 
     def is_of(self, cluster: Cluster) -> bool:
-        """Whether a cluster belongs to this incident; who stays silent when others are back is not of our outage."""
+        """Whether a cluster belongs to this incident; a node that stays silent after our outage does not."""
         if self.detector == ALL_SILENT and cluster.sign_class.family == "silence":
             return cluster.everybody
         mine = detector_name(cluster) == self.detector or cluster.sign_class in self.clusters
@@ -64,7 +64,7 @@ class OngoingIncident:
         return (mine or near) and cluster.overlaps(self.nodes)
 
     def take(self, cluster: Cluster) -> None:
-        """Take a cluster up: nodes that have recovered remain among those that were affected."""
+        """Add a cluster: nodes that have recovered remain among the affected ones."""
         held = self.clusters.get(cluster.sign_class)
         if held is None:
             self.clusters[cluster.sign_class] = cluster
@@ -93,7 +93,7 @@ class SharedIncident:
     explained_jobs: frozenset[str] = frozenset()  # and the jobs of which that holds for a stall
 
     def explains(self, incident: Incident) -> bool:
-        """Whether a job's incident has no ground but this one, and so is merged into it."""
+        """Whether this is the only ground of a job's incident, which is then merged into it."""
         if incident.job not in self.jobs or incident.onset_at < self.symptom.at - EARLIER_SECONDS:
             return False
         return all(self._explains(symptom, incident.job) for symptom in incident.symptoms)
@@ -121,8 +121,8 @@ def symptom_key(symptom: Symptom) -> str:
 def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozenset[str]:
     """Return the detectors whose symptoms a cluster explains.
 
-    Where nothing is named, a coincidence must not hide a fault of a job's own. Waits for files need no name: whoever is
-    in one does not move.
+    Without a named cause, a coincidence must not hide a fault of the job itself. Waits for files need no named cause: a waiting
+    rank does not move.
     """
     if cluster.everybody or (found is None and cluster.sign_class.family != "storage"):
         return frozenset()
@@ -132,8 +132,8 @@ def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozense
 def stalled_jobs(ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:
     """Return the jobs that it can have stalled.
 
-    A link or a machine that is cut off stops a whole job. A file server stops whoever asks it: half of a job's nodes, or
-    the one on which a rank was seen to wait.
+    A lost link or machine stops a whole job. A file server stops the ranks that use it: half of a job's nodes, or a node on
+    which a rank was seen to wait.
     """
     if any(of.family != "storage" for of in ongoing.clusters):
         return frozenset(job for job, nodes in jobs_nodes.items() if set(nodes) & ongoing.nodes)

@@ -1,4 +1,4 @@
-"""What is kept of one node for the loop over all jobs: its newest signs of what it may share with others. All is bounded."""
+"""The newest signs of one node that other nodes may share. All of it is bounded."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from analyzers.knowledge import Knowledge, xids
 from collectors.records import CollectorReport, Coverage, Device, DeviceState, KernelEvent, ProcessState, Record
 
 MOST_EVENTS, MOST_MOUNTS, MOST_BLOCKED, MOST_PORTS, MOST_DOWNS = 64, 128, 256, 64, 8  # of one node
-OLD_SECONDS = 900.0  # what was told so much later than it happened is history: an agent that starts reads the log again
+OLD_SECONDS = 900.0  # an event that is reported this late is history: an agent that starts reads the whole log
 CPU_SECONDS = 0.05  # a process that used more in between is slow, not blocked
-SAME_LOSS_SECONDS = 5.0  # the driver and the network service tell of one loss each
-SAME_LOOK_SECONDS = 30.0  # states come every ten: what is older than the node's newest batch by more was not seen again
+SAME_LOSS_SECONDS = 5.0  # the driver and the network service report the same loss once each
+SAME_LOOK_SECONDS = 30.0  # states come every ten: one that is older than the newest batch by more was not seen again
 DEAD = ("no_answer", "unreadable")
 COLLECTORS_OF_EVIDENCE = ("stacks", "recorder")
 
 
 class SignClass(NamedTuple):
-    """What is the same: its family (link, device, host, storage), and which one, where that is told."""
+    """A class of signs: its family (link, device, host, storage), and the subject where it is known."""
 
     family: str
     subject: str = ""
@@ -41,12 +41,12 @@ class _Mount:
     server: str = ""
     state: str = ""
     since: float = 0.0
-    answered: bool = False  # it was ok before: what was never readable is a matter of permissions
+    answered: bool = False  # it was ok before: a mount that was never readable is a matter of permissions
 
 
 @dataclass(slots=True)
 class _Port:
-    """A port that lost its link: once and for a moment is everyday life."""
+    """A port that lost its link; a single short loss is normal."""
 
     downs: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=MOST_DOWNS))  # at, text, source
     down: bool = False
@@ -70,7 +70,7 @@ class NodeSigns:
     unanswering: dict[str, float] = field(default_factory=dict)  # file servers, by the kernel's log → since
     blocked: dict[int, _Blocked] = field(default_factory=dict)  # by pid
     driver: str = ""
-    blind: str = ""  # why neither stacks nor recorders can be taken; empty: they can, or nobody said
+    blind: str = ""  # why neither stacks nor recorders can be taken; empty: they can, or it is unknown
 
     def take(self, received: Received) -> None:
         """Take up a batch."""
@@ -105,7 +105,7 @@ class NodeSigns:
             self.events.append((at, event))
 
     def _see_process(self, process: ProcessState, received: Received) -> None:
-        """Remember since when a process of a job has been in state D and done nothing."""
+        """Remember since when a process of a job has been in state D without using the processor."""
         if process.job is None:  # a host has processes of its own that wait for files
             return
         if process.state != "D":
@@ -147,7 +147,7 @@ class NodeSigns:
     def shown(
         self, rules: Rules, knowledge: Knowledge, now: float, heard_at: float
     ) -> Iterator[tuple[SignClass, Sign]]:
-        """Yield what this node shows now. ``heard_at``: when its newest batch came."""
+        """Yield the node's signs now. ``heard_at``: when its newest batch came."""
         for at, event in self.events:
             if now - at <= rules.same_quiet_seconds and (found := _class_of(event, rules, knowledge)):
                 yield found, Sign(at, event.text[:200] or event.event, event.source)
@@ -160,7 +160,7 @@ class NodeSigns:
         yield from self._storage(rules, now, heard_at)
 
     def _storage(self, rules: Rules, now: float, heard_at: float) -> Iterator[tuple[SignClass, Sign]]:
-        """Yield what says that a file server does not answer, once it has lasted."""
+        """Yield the signs that a file server does not answer, once they have lasted."""
         latest = now - rules.storage_lasting_seconds
         for point, mount in self.mounts.items():
             dead = mount.state == "no_answer" or (mount.state == "unreadable" and mount.answered)
@@ -189,19 +189,19 @@ def _lost(port: _Port, at: float, event: KernelEvent) -> None:
 
 
 def _class_of(event: KernelEvent, rules: Rules, knowledge: Knowledge) -> SignClass | None:
-    """Return the class of an event, None where it says nothing that machines could share."""
+    """Return the class of an event, None where machines cannot share its cause."""
     family = rules.events.get(event.event) or rules.events.get(f"{event.event} {event.severity}")
     if family is None:
         return None
     if event.event in ("xid", "off_bus"):
         code = event.code or (79 if event.event == "off_bus" else 0)
-        # Applications cause Xids on all their nodes at once, and one fault's echoes are others' Xids.
+        # Applications cause Xids on all their nodes at once, and the echoes of one fault are Xids on others.
         return SignClass(family, f"Xid {code}") if xids.xid(knowledge, code).role == "primary" else None
     return SignClass(family, "" if family == "link" else event.event.replace("_", " "))
 
 
 def explain_blindness(coverage: Coverage) -> str:
-    """Say why an agent can take neither stacks nor recorders; empty where it can one of them, or does not say."""
+    """Say why an agent can take neither stacks nor recorders; empty where it can take one of them, or that is unknown."""
     reports = [report for report in coverage.collectors if report.name in COLLECTORS_OF_EVIDENCE]
     if not reports or not all(map(_idle, reports)):
         return ""
@@ -209,7 +209,7 @@ def explain_blindness(coverage: Coverage) -> str:
 
 
 def _idle(report: CollectorReport) -> bool:
-    """Whether it has given nothing in its minute, and said so: a look that was not due is none of these."""
+    """Whether it ran in its minute and gave nothing: a run that was not due does not count."""
     return report.records == 0 and report.nothing + report.failures + report.overran > 0
 
 
@@ -223,9 +223,9 @@ def file_server(source: str) -> str:
 
 
 def to_service_clock(record: Record, received: Received) -> float:
-    """Return when it was by our clock: as long before its batch came as it was before its batch was sent.
+    """Convert a record's time to our clock: its age when the batch was sent, counted back from the batch's receipt.
 
-    Both instants of that age are the node's, so a wrong clock cancels out; one from the future is from now.
+    Both instants of that age are the node's, so a wrong clock cancels out; an instant in the future becomes now.
     """
     if record.at is None or received.sent_at is None:
         return received.received_at

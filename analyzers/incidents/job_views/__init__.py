@@ -1,4 +1,4 @@
-"""What the engine knows of each job between two events: who runs where, how it moves, who has ended."""
+"""What the engine knows of each job between two events: ranks, steps, ends of processes. Detectors judge it elsewhere."""
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.node import NodeView

@@ -1,4 +1,4 @@
-"""Events of logs and devices that may be the beginning of something: the newest, each once."""
+"""Events of logs and devices that may begin an incident: the newest, each once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LoggedEvent = LogEvent | KernelEvent | DeviceState
 
 @dataclass(frozen=True, slots=True)
 class SeenEvent:
-    """An event with the instant at which it happened, by the service's clock, and the node that told it."""
+    """An event with its instant by the service's clock, and the node that reported it."""
 
     at: float
     node: str
@@ -23,15 +23,15 @@ class SeenEvent:
 
 
 class EventLog:
-    """Bounded, by instant; an event that is told twice is there once."""
+    """Events ordered by instant, bounded; an event that is reported twice is kept once."""
 
     def __init__(self) -> None:
         self.entries: list[SeenEvent] = []
-        self.judged: tuple[Symptom, ...] | None = None  # what these were found to be; None: there is something new
+        self.judged: tuple[Symptom, ...] | None = None  # the symptoms of these; None: there is a new event
         self._keys: set[tuple[object, ...]] = set()
 
     def add(self, event: LoggedEvent, node: NodeView, received_at: float, since: float) -> None:
-        """Take an event that is not older than ``since``: a log tells at first of yesterday."""
+        """Add an event unless it is older than ``since``: the first lines of a log may be of yesterday."""
         impossible = event.at is None or node.impossible(event.at, received_at)
         at = received_at if impossible else node.here(event.at, received_at)
         key = _key(event, node.node)

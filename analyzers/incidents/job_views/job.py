@@ -1,4 +1,4 @@
-"""One attempt of a job as its records show it: kept small, and the same whatever way round the batches come."""
+"""One attempt of a job as its records show it: small, and independent of the order of the batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from analyzers.incidents.job_views.event_log import EventLog
 from analyzers.incidents.job_views.node import NodeView
-from analyzers.incidents.job_views.processes import End, Processes
+from analyzers.incidents.job_views.processes import Processes
 from analyzers.incidents.job_views.progress import Progress
 from analyzers.incidents.job_views.step_rhythm import StepRhythm
 from analyzers.incidents.job_views.traffic import SCOPES, Traffic
@@ -26,9 +26,9 @@ from collectors.records import (
     Steps,
 )
 
-UNHEARD_SECONDS = 30.0  # who tells of the steps may be on a node that is gone: then traffic is followed
-UNDER_WAY_SECONDS = 2.0  # a step ends as late as this after its job has lost a rank
-BEFORE_SECONDS = 60.0  # a log tells at first of yesterday: what is so much older than the attempt is not of it
+UNHEARD_SECONDS = 30.0  # the reporter of steps may be on an unreachable node: then traffic is followed
+UNDER_WAY_SECONDS = 2.0  # a step may end this late after its job has lost a rank
+BEFORE_SECONDS = 60.0  # events this much older than the attempt are not of it: logs begin with old lines
 ORDINARY = frozenset({"nccl_warning", "nan"})
 SERIOUS = frozenset({
     "xid", "sxid", "off_bus", "mce", "panic", "kernel_bug", "soft_lockup", "hard_lockup", "rcu_stall", "aer", "mlx5",
@@ -36,59 +36,50 @@ SERIOUS = frozenset({
 
 
 class JobView:
-    """What the detectors look at. All instants are by the service's clock."""
+    """The input of the detectors. All instants are by the service's clock."""
 
     def __init__(self, job: str, attempt: int | None = None, knowledge: Knowledge | None = None) -> None:
         """``knowledge`` holds the Xid tables: without them no kernel event is a symptom."""
         self.job, self.attempt = job, attempt
         self.knowledge = knowledge or Knowledge()
         self.nodes: dict[str, NodeView] = {}
-        self.first_at = float("inf")  # the first batch that told of it
+        self.first_at = float("inf")  # its first batch
         self.progress = Progress()
         self.processes = Processes()
+        self.ranks, self.ended = self.processes.ranks, self.processes.ended
         self.waits = OpenOperations()
         self.traffic = Traffic()
-        self.logged = EventLog()  # failures that its logs tell of
+        self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
 
     @property
-    def ranks(self) -> dict[int, str]:
-        """Return the node of each rank."""
-        return self.processes.ranks
-
-    @property
     def world_size(self) -> int | None:
-        """Return how many ranks there are, where any process says it."""
+        """Return how many ranks there are, where a process states it."""
         return self.processes.world_size
 
     @property
-    def ended(self) -> dict[int, End]:
-        """Return how those ranks ended whose process does not run any more."""
-        return self.processes.ended
-
-    @property
     def newest_step(self) -> int | None:
-        """Return the newest step that anybody has told of."""
+        """Return the newest reported step."""
         return self.progress.step
 
     @property
     def newest_step_at(self) -> float | None:
-        """Return when that ended."""
+        """Return when that step ended."""
         return self.progress.at
 
     @property
     def rhythm(self) -> StepRhythm:
-        """Return the rhythm of whoever tells of steps most often."""
+        """Return the step rhythm of the most frequent reporter."""
         return self.progress.rhythm
 
     @property
     def outstanding(self) -> dict[int, OpenOperation]:
-        """Return what each rank was inside of at the newest look at its ring."""
+        """Return the open operation of each rank when its ring was last read."""
         return {rank: ring.inside for rank, ring in self.waits.rings.items() if ring.inside is not None}
 
     @property
     def settled_until(self) -> float:
-        """Return the instant after which the job did two more steps, not counting what was under way."""
+        """Return the instant after which the job did two more steps, not counting the step under way."""
         rows = self.rhythm.rows
         return rows[-2].at - UNDER_WAY_SECONDS if len(rows) > 1 else 0.0
 
@@ -97,7 +88,7 @@ class JobView:
         return at < self.settled_until
 
     def take(self, received: Received, records: Sequence[Record]) -> None:
-        """Take one batch's records of this job, and what is its node's: kernel events, device states, samples, coverage."""
+        """Apply one batch: its records of this job, and its node's kernel events, device states, samples and coverage."""
         at = received.received_at
         self.first_at = min(self.first_at, at)
         node = self.nodes.get(received.node)
@@ -131,8 +122,8 @@ class JobView:
                     self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
             elif isinstance(record, RasCommunicator):
                 self.waits.count(record, node, at)
-        for placement in late:  # after the ends: who is placed no more has mostly told how it went
+        for placement in late:  # after the ends: a rank that is placed no more has usually reported its end
             self.processes.place(placement, node, at)
-        for rank, looked_at in looks.items():  # after the steps that the same look has told of
+        for rank, looked_at in looks.items():  # after the steps of the same reading
             self.progress.looked(rank, looked_at)
         self.progress.heard(node)

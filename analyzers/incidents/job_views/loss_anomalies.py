@@ -1,7 +1,6 @@
-"""Whether what a teller says of loss and gradient norm has become nonsense: NaN, or five times what is usual.
+"""Whether the loss or gradient norm of a reporter has become abnormal: NaN, or five times the median.
 
-One odd step is noise, and a step that the optimizer skipped (fp16 overflow) is normal. What came back to where it was is
-over, and what comes after that is another story.
+One odd step is noise, and a step that the optimizer skipped (fp16 overflow) is normal. After ten good steps an anomaly is over.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from analyzers.incidents.job_views.step_rhythm import StepRow
 SPIKE_FACTOR = 5.0
 NEWEST = 50  # steps whose median is the usual value
 WARM_UP_STEPS = 20
-WITHIN = 3  # two odd steps in so many are no noise
-STALE_VALUES = 10  # the median is taken anew after so many
+WITHIN = 3  # two odd steps within so many are an anomaly
+STALE_VALUES = 10  # the median is computed again after so many
 GOOD_AGAIN = 10  # steps after which a spike is over
 
 
@@ -52,13 +51,13 @@ class RecentValues:
         self._since = 0  # values that came after the median was taken
 
     def add(self, value: float) -> None:
-        """Take a good value."""
+        """Add a good value."""
         if math.isfinite(value):
             self._values.append(value)
             self._since += 1
 
     def exceeded_by(self, value: float) -> float | None:
-        """Return the median where a value is five times as large, or more."""
+        """Return the median where a value is more than five times as large."""
         if len(self._values) < WARM_UP_STEPS or not math.isfinite(value):
             return None
         if self._since >= STALE_VALUES:
@@ -92,17 +91,17 @@ def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
 
 
 class AnomalyScreen:
-    """Whether any newer row may be odd, for a fraction of what ``find_anomaly`` costs."""
+    """Whether any newer row may be odd, for a fraction of the cost of ``find_anomaly``."""
 
     __slots__ = ("_loss", "_norm", "_seen", "odd")
 
     def __init__(self) -> None:
         self.odd = False
-        self._loss = self._norm = math.inf  # beyond which a value deserves a look
+        self._loss = self._norm = math.inf  # a larger value deserves a full check
         self._seen = 0
 
     def at(self, row: StepRow, rows: Sequence[StepRow]) -> None:
-        """Look at a row, the newest of these."""
+        """Check a row, the newest of these."""
         self._seen += 1
         if self._seen == WARM_UP_STEPS or self._seen % NEWEST == 0:
             self._loss, self._norm = (_worth_a_look([one[place] for one in rows[-NEWEST:]]) for place in (2, 3))

@@ -1,4 +1,4 @@
-"""One node as a job's view has it: its clock, and up to which instant it has told everything."""
+"""One node in a job's view: its clock, and the instant up to which all of its records are here."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from dataclasses import dataclass, field
 from analyzers.incidents.messages import Received
 from collectors.records import CommandResult, Coverage, KernelEvent, LogEvent, Record, Samples, StackDump, Steps
 
-APART_SECONDS = 1.0  # a clock that is further ahead or behind is corrected; less may be the way that a batch takes
+APART_SECONDS = 1.0  # a larger clock offset is corrected; a smaller one may be the time a batch takes
 NEWEST_OFFSETS = 8
-LIVE_SECONDS = 15.0  # agents seal a batch every ten seconds: older records waited while the service was away
+LIVE_SECONDS = 15.0  # agents seal a batch every ten seconds: older records waited while the service was unreachable
 FUTURE_SECONDS = 5.0
-LATEST_AT = 1e11  # what is later is no instant
-_OWN_STAMPS = (Steps, LogEvent, KernelEvent)  # theirs are the logs', not the agent's
+LATEST_AT = 1e11  # a later value is no instant
+_OWN_STAMPS = (Steps, LogEvent, KernelEvent)  # their times are the logs', not the agent's
 _LAST_TICK = struct.Struct("<d")
 
 
 @dataclass(slots=True)
 class NodeView:
-    """What a node's batches say of themselves. All instants are by the service's clock."""
+    """The newest state of a node. All instants are by the service's clock."""
 
     node: str
     last_received_at: float = 0.0
     last_sent_at: float | None = None  # by the node's own clock
-    reported_until: float = 0.0  # what its agent read before this is here
+    reported_until: float = 0.0  # all that its agent read before this is here
     offset: float = 0.0  # seconds by which its clock is ahead of the service's
-    stacks_at: float | None = None  # the newest look at stacks
+    stacks_at: float | None = None  # the newest stacks
     answered_at: float | None = None  # the newest answer to a command
-    states_at: float | None = None  # the newest look at processes
-    working: frozenset[str] = frozenset()  # collectors that gave something in the newest minute that it accounts for
-    failing: frozenset[str] = frozenset()  # and those that failed or did not come to an end
+    states_at: float | None = None  # the newest process states
+    working: frozenset[str] = frozenset()  # collectors that gave records in the newest reported minute
+    failing: frozenset[str] = frozenset()  # and those that failed or did not end in time
     _offsets: list[float] = field(default_factory=list)
 
     def take(self, received: Received, records: Sequence[Record]) -> None:
-        """Take up how far a batch reaches, and what the node says of itself."""
+        """Apply a batch: how far it reaches, and the node's own state."""
         self.last_received_at = max(self.last_received_at, received.received_at)
         sent_at = received.sent_at
         if sent_at is not None and 0.0 < sent_at < LATEST_AT:
-            # No batch is received before it is sent: the largest lead is nearest to what the clocks differ by.
+            # A batch is received after it was sent, so the largest lead is nearest to the clock offset.
             self._offsets = [*self._offsets[1 - NEWEST_OFFSETS :], sent_at - received.received_at]
             self.offset = max(self._offsets)
             self.last_sent_at = max(sent_at, self.last_sent_at or 0.0)
@@ -52,13 +52,13 @@ class NodeView:
             self._read(record, received.received_at)
 
     def here(self, at: float | None, latest: float) -> float:
-        """Return an instant of the node's clock by the service's: nothing is told before it happens."""
+        """Convert an instant of the node's clock to the service's; it is never later than ``latest``."""
         if at is None or not 0.0 < at < LATEST_AT:
             return latest
         return min(at - self.offset if abs(self.offset) > APART_SECONDS else at, latest)
 
     def impossible(self, at: float, latest: float) -> bool:
-        """Whether an instant is none, or is later than the batch that tells of it."""
+        """Whether an instant is out of range, or later than its batch."""
         return not 0.0 < at < LATEST_AT or at - self.offset > latest + FUTURE_SECONDS
 
     def _read(self, record: Record, received_at: float) -> None:

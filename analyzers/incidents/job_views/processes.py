@@ -1,4 +1,4 @@
-"""The ranks' processes: which runs where, and how those that do not run any more have ended."""
+"""The ranks' processes: where each runs, or how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST_RANK = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a rank's process ended; neither code nor signal: nobody saw it."""
+    """How a rank's process ended; without code and signal the end was not seen."""
 
     rank: int
     node: str
@@ -25,36 +25,36 @@ class End:
 
     @property
     def well(self) -> bool:
-        """Whether it ended as a process does that has done its work."""
+        """Whether it ended with exit code 0."""
         return self.code == 0 and not self.signal
 
     @property
     def seen(self) -> bool:
-        """Whether anybody saw how."""
+        """Whether its code or signal was seen."""
         return self.code is not None or self.signal is not None
 
     @property
     def killed_by(self) -> int | None:
-        """Return the signal that ended it; a program that catches one and leaves says 128 + signal, as a shell does."""
+        """Return the signal that ended it; a program that catches a signal exits with 128 + signal, as a shell does."""
         code = self.code or 0
         return self.signal or (code - 128 if 128 < code <= 128 + 64 else None)
 
     def how(self) -> str:
-        """Say it in words."""
+        """Return it in words."""
         if self.signal:
             return f"by signal {self.signal}"
-        return f"with exit code {self.code}" if self.code is not None else "in a way that nobody saw"
+        return f"with exit code {self.code}" if self.code is not None else "in an unknown way"
 
 
 @dataclass(slots=True)
 class Process:
-    """A rank's process, the youngest that was told of."""
+    """The youngest reported process of a rank."""
 
     node: str
     pid: int | None = None
-    started_at: float | None = None  # by its node's clock, as far as it is told
+    started_at: float | None = None  # by its node's clock, where reported
     state: str = ""
-    seen_at: float | None = None  # the newest look, by the service's clock
+    seen_at: float | None = None  # by the service's clock
 
 
 class Processes:
@@ -65,7 +65,7 @@ class Processes:
         self.by_rank: dict[int, Process] = {}
         self.ended: dict[int, End] = {}
         self.world_size: int | None = None
-        self._placed: dict[str, tuple[float, frozenset[int]]] = {}  # node → when it told of which ranks
+        self._placed: dict[str, tuple[float, frozenset[int]]] = {}  # node → its newest placement: when, and which ranks
 
     @property
     def alive(self) -> int:
@@ -73,7 +73,7 @@ class Processes:
         return len(self.ranks) - len(self.ended)
 
     def place(self, placement: Placement, node: NodeView, received_at: float) -> None:
-        """Take which ranks run where. Of a node's own two accounts the newer one tells who has vanished."""
+        """Apply a placement. A rank that is missing in a node's newer placement has ended."""
         ranks = placement.ranks.ranks() if placement.ranks is not None else ()
         at = node.here(placement.at, received_at)
         if placement.world_size is not None and 0 < placement.world_size <= LARGEST_RANK:
@@ -86,12 +86,12 @@ class Processes:
             self._account(node.node, at, frozenset(ranks))
 
     def look(self, row: ProcessState, node: NodeView, received_at: float) -> None:
-        """Take one look at a process; what a rank has started is not the rank."""
+        """Apply the state of a process; a child process of a rank is not the rank."""
         if row.rank is None or row.parent_pid is not None:
             return
         process = self._process(row.rank, node.node, row.pid, row.started_at)
         if process is None or process.pid != row.pid:
-            return  # one that the rank had before
+            return  # an earlier process of the rank
         at = node.here(row.at, received_at)
         if row.state in ENDED or row.exit_code is not None or row.signal is not None:
             self._end(End(row.rank, node.node, at, row.pid, row.exit_code, row.signal))
@@ -99,7 +99,7 @@ class Processes:
             process.seen_at, process.state = at, row.state
 
     def _process(self, rank: int, node: str, pid: int | None, started_at: float | None) -> Process | None:
-        """Return the rank's process after hearing of this one: the youngest holds."""
+        """Return the rank's process, which is the youngest reported."""
         process = self.by_rank.get(rank)
         if process is None:
             if not 0 <= rank < LARGEST_RANK or len(self.by_rank) >= MOST_RANKS:
@@ -116,7 +116,7 @@ class Processes:
         return process
 
     def _end(self, end: End) -> None:
-        """Keep how a process ended: the first that was seen, for a zombie may be told of before its code."""
+        """Keep how a process ended: the first end with a code or signal, as a zombie may be reported before its code."""
         known = self.ended.get(end.rank)
         if known is None or (end.seen, -end.at) > (known.seen, -known.at):
             self.ended[end.rank] = end

@@ -1,8 +1,8 @@
-"""Who tells of a job's steps, how far that has come, and since when nothing was told.
+"""A job's reported steps: the newest step, and for how long no step was reported.
 
-A reporter is a rank's log or its probe. All are series to their newest step; a few are series closely, for the rhythm,
-and the one that tells most often is the job's. Silence counts only as far as the tellers' nodes have told of everything:
-the silence of a sender, or of a log that is written in large pieces, is not the silence of the job.
+A reporter is a rank's log or its probe. The newest step of each is kept; for a few the whole step series, and the most
+frequent of these gives the job's step rhythm. Silence counts only up to where the reporters' nodes have sent everything: a
+sender that is late, or a log that is written in large blocks, is not a silent job.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from collectors.records import STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 3
 MOST_REPORTERS = 65_536
-MOST_KINDS = 64  # kinds of tellers: readers of logs, and the probe
+MOST_KINDS = 64  # readers of logs, and the probe
 MOST_LATENESSES = 64
-LATE_FACTOR = 1.25  # a log that is written in pieces is not written by the clock
+LATE_FACTOR = 1.25  # a log that is written in blocks is not written at regular times
 PROBE = "probe"
-EVERY_SECONDS = {PROBE: 10.0}  # how often an agent reads what the probe has; logs it reads more often
+EVERY_SECONDS = {PROBE: 10.0}  # an agent reads the probe this often, and logs more often
 LOG_EVERY_SECONDS = 5.0
 _KINDS = {name: np.dtype(kind) for name, kind in STEP_COLUMNS.items()}
 
-Key = tuple[int, str]  # rank (-1: the log names none) and who tells
+Key = tuple[int, str]  # rank (-1: the log names none) and kind of reporter
 
 
 @dataclass(slots=True)
 class Reporter:
-    """One reporter's newest step."""
+    """The newest step of a reporter."""
 
     at: float
     step: int
@@ -43,26 +43,28 @@ class Reporter:
 
 @dataclass(slots=True)
 class StepSeries:
-    """A reporter whose steps are kept."""
+    """The steps of a reporter."""
 
     rhythm: StepRhythm = field(default_factory=StepRhythm)
-    latenesses: list[float] = field(default_factory=list)  # of the newest batches: how much later than read it could be
+    latenesses: list[float] = field(
+        default_factory=list
+    )  # of the newest batches, against the earliest possible reading
     glance: AnomalyScreen = field(default_factory=AnomalyScreen)
     _trouble: tuple[StepRow, LossAnomaly | None] | None = None  # as of this newest row
 
     @property
     def late_seconds(self) -> float:
-        """Return how much later than it could be a step may come: by the second worst, for once anything may happen."""
+        """Return how late a step may be reported: the second worst lateness, because a single one may be an exception."""
         worst = nlargest(2, self.latenesses)
         return LATE_FACTOR * worst[-1] if worst else 0.0
 
     def take(self, row: StepRow) -> None:
-        """Take a step."""
+        """Add a step."""
         if self.rhythm.add(row):
             self.glance.at(row, self.rhythm.rows)
 
     def trouble(self) -> LossAnomaly | None:
-        """Return what is wrong with its losses or gradient norms."""
+        """Return the anomaly of its losses or gradient norms."""
         rows = self.rhythm.rows
         if not self.glance.odd:
             return None
@@ -74,11 +76,11 @@ class StepSeries:
 
 @dataclass(slots=True)
 class ReporterKind:
-    """All tellers of one kind: up to when they have told of everything."""
+    """All reporters of one kind: up to when their steps are here."""
 
     every_seconds: float
     until: float = 0.0
-    since: float = math.inf  # they are heard from then on: silence before is not theirs
+    since: float = math.inf  # reports begin then: silence before does not count
     nodes: set[str] = field(default_factory=set)
 
 
@@ -93,7 +95,7 @@ class Progress:
         self.series: dict[Key, StepSeries] = {}
 
     def take(self, steps: Steps, node: NodeView, before: float, received_at: float) -> None:
-        """Take one record. ``before``: until when its node had told of everything when this batch came."""
+        """Apply one record. ``before``: ``reported_until`` of its node before this batch."""
         key = (-1 if steps.rank is None else steps.rank, steps.told_by)
         kind = self.reporter_kinds.get(steps.told_by)
         if kind is None:
@@ -114,19 +116,19 @@ class Progress:
         kind.since = min(kind.since, node.reported_until)
 
     def heard(self, node: NodeView) -> None:
-        """Note how far a node's tellers have told of everything, after a batch."""
+        """Note up to when a node's reporters are here, after a batch."""
         for kind in self.reporter_kinds.values():
             if node.node in kind.nodes:
                 kind.until = max(kind.until, node.reported_until - kind.every_seconds)
 
     def looked(self, rank: int, at: float) -> None:
-        """Note that a rank's probe was read at an instant: its steps until then are here."""
+        """Note that a rank's probe was read: its steps until then are here."""
         if (rank, PROBE) in self.reporters:
             self.reporter_kinds[PROBE].until = max(self.reporter_kinds[PROBE].until, at)
 
     @property
     def lead(self) -> Key | None:
-        """Return the series reporter that tells most often."""
+        """Return the most frequent reporter with a step series."""
         found: tuple[float, Key] | None = None
         for key, series in self.series.items():
             median = series.rhythm.median_seconds() if len(series.rhythm.rows) > FEWEST else math.inf
@@ -136,22 +138,22 @@ class Progress:
 
     @property
     def rhythm(self) -> StepRhythm:
-        """Return the job's rhythm; an empty one where nobody tells."""
+        """Return the job's step rhythm; an empty one without a reporter."""
         lead = self.lead
         return StepRhythm() if lead is None else self.series[lead].rhythm
 
     @property
     def until(self) -> float:
-        """Return up to when the tellers have told of everything."""
+        """Return up to when the reported steps are here."""
         return max((kind.until for kind in self.reporter_kinds.values()), default=0.0)
 
     @property
     def silent_seconds(self) -> float:
-        """Return for how long the job has told of no step, as far as that is known."""
+        """Return for how long no step was reported, as far as that is known."""
         if self.at is None:
             return 0.0
         at_most = self.until - self.at
-        lead = self.lead if at_most > SHORTEST_SECONDS else None  # which takes longer to tell
+        lead = self.lead if at_most > SHORTEST_SECONDS else None  # slower to compute
         if lead is None:
             return max(0.0, at_most)
         kind = self.reporter_kinds[lead[1]]
@@ -159,16 +161,16 @@ class Progress:
 
     @property
     def allowed_seconds(self) -> float:
-        """Return for how long no step need be told of now."""
+        """Return for how long no step may be reported now."""
         return self.rhythm.allowed_seconds(self.step)
 
     def trouble(self) -> LossAnomaly | None:
-        """Return what is wrong with the losses or gradient norms, by the first reporter that says so."""
+        """Return the anomaly of the first reporter that shows one."""
         found = (self.series[key].trouble() for key in sorted(self.series))
         return next((one for one in found if one is not None), None)
 
     def _follow(self, key: Key) -> StepSeries | None:
-        """Return the reporter's rows where it is among the first few by rank."""
+        """Return the series of a reporter that is among the first few by rank."""
         series = self.series.get(key)
         if series is None and (len(self.series) < MOST_FOLLOWED or key < max(self.series)):
             series = self.series[key] = StepSeries()
@@ -177,9 +179,9 @@ class Progress:
         return series
 
     def _learn_lateness(self, series: StepSeries, reporter: Reporter | None, rows: list[StepRow], until: float) -> None:
-        """Learn how long after its end a step comes that was written into a buffer first.
+        """Learn how late steps come from a log that is written through a buffer.
 
-        Of a first batch from a node that was not heard before nobody knows when its oldest step could have come.
+        In the first batch of a node the earliest possible reading of its oldest step is unknown.
         """
         first = next((row.at for row in rows if reporter is None or row.at > reporter.at), None)
         if first is not None:
@@ -199,7 +201,7 @@ class Progress:
 
 
 def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[StepRow]:
-    """Yield the steps by the service's clock. One without an instant is left out, but for the last: it came just now."""
+    """Yield the steps by the service's clock. A step without an instant is left out, except the last, which came just now."""
     newest = 1 if newest_only else None
     numbers, instants = _column(steps, "step", newest), _column(steps, "at", newest)
     losses, norms, nans, skips = (
@@ -225,7 +227,7 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
 
 
 def _column(steps: Steps, name: str, newest: int | None = None) -> list[float]:
-    """Return a column, or only so many values of its end."""
+    """Return a column, or only its last values."""
     kind = _KINDS[name]
     data = steps.columns.get(name, b"")
     count = len(data) // kind.itemsize

@@ -9,24 +9,24 @@ from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN
 from analyzers.model.incident import Incident
 
 SETTLED_SECONDS = {"crash": 30.0, "hardware": 60.0}
-"""A job that goes on without a dead rank, or on a node with a faulty device, gets its verdict before its incident ends."""
+"""A job that goes on without a dead rank, or with a faulty device, gets its verdict before its incident ends."""
 UNSEEN_SECONDS = 60.0
 
 
 def allowed_silence_seconds(view: JobView) -> float:
-    """Return for how long the job may tell of no step before that is a symptom, by its own rhythm."""
+    """Return how long a silence without a step may last before it is a symptom, by the job's step rhythm."""
     return view.progress.allowed_seconds
 
 
 def ended_because(view: JobView, incident: Incident, now: float) -> str | None:
-    """Return the sentence why the incident is over; None: it is not."""
+    """Say why the incident is over; None: it is not."""
     if view.attempt is not None and incident.attempt is not None and view.attempt > incident.attempt:
         return f"attempt {view.attempt} runs" if view.ranks or view.newest_step is not None else None
     return recovered_because(view, incident, now) or _has_ended(view, now)
 
 
 def recovered_because(view: JobView, incident: Incident, now: float) -> str | None:
-    """Return the sentence where the very attempt goes on, by itself; None: it does not."""
+    """Say how the same attempt goes on by itself; None: it does not."""
     step, at = view.newest_step, view.newest_step_at
     if step is None or at is None or at <= incident.opened_at:
         return None
@@ -42,7 +42,7 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
 
 
 def has_restarted(view: JobView, incident: Incident) -> bool:
-    """Whether the attempt goes on with processes that were begun since: where nothing counts attempts, that is a new one."""
+    """Whether the attempt goes on with younger processes: where attempts are not counted, that is a new attempt."""
     begun = (
         node.here(process.started_at, node.last_received_at)
         for process in view.processes.by_rank.values()
@@ -54,7 +54,9 @@ def has_restarted(view: JobView, incident: Incident) -> bool:
 def _has_ended(view: JobView, now: float) -> str | None:
     if not view.ended or view.processes.alive:
         return None
-    unseen = (view.world_size or 0) > len(view.ranks)  # some nodes have no agent: theirs end with the others, or soon
+    unseen = (view.world_size or 0) > len(
+        view.ranks
+    )  # nodes without an agent: their ranks end with the others, or soon
     if unseen and now < max(end.at for end in view.ended.values()) + UNSEEN_SECONDS:
         return None
     ways = Counter(end.how() for end in view.ended.values()).most_common(3)

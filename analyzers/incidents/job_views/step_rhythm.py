@@ -1,8 +1,8 @@
-"""How often a job tells of a step, and where it pauses by habit: what silence is too long for this job, now.
+"""The usual interval between a job's steps (median, p99) and its regular pauses: which silence is too long for this job now.
 
-Step times are noisy, and healthy jobs pause: a checkpoint every 500 steps, an evaluation every 1,000, now and then a
-collection of garbage. So silence is held against three things: the step times themselves, pauses that come back at the
-same place (a step number modulo a period), and pauses that come back at no place that we can tell.
+Step times are noisy, and healthy jobs pause: a checkpoint every 500 steps, an evaluation every 1,000, sometimes a garbage
+collection. So the bound has three parts: 2 × p99 of the step time, pauses that recur at the same place (a step number modulo a
+period), and pauses that recur at no known place.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import numpy as np
 
 MOST_ROWS = 512
 MOST_PAUSES = 96
-DAY_SECONDS = 86_400.0  # a pause is remembered for so long
+DAY_SECONDS = 86_400.0  # for which a pause is remembered
 FEWEST = 8  # intervals before there is a rhythm
 WARM_UP = 3  # first intervals: compiling, filling caches
 SHORTEST_SECONDS = 8.0
 EARLY_SECONDS = 120.0
 EARLY_FACTOR = 4.0  # before there is a rhythm, times the longest interval
 P99_FACTOR, PAUSE_FACTOR = 2.0, 1.5
-PAUSE_MEDIANS = 5.0  # an interval of more usual ones is a pause
-PAUSE_SHARE = 0.02  # more often than this it is no pause but how the job steps
+PAUSE_MEDIANS = 5.0  # a longer interval, in medians, is a pause
+PAUSE_SHARE = 0.02  # intervals that are more frequent are no pauses
 PAUSE_SECONDS = 5.0  # shorter ones need no allowance
 ONCE_SECONDS = (
     40.0  # so long a pause is no surprise any more when it has come once; a longer one, when it has come twice
 )
 PERIOD_SLACK = 100
-KEPT_SHARE = 0.6  # of its places at which a habit must have shown
+KEPT_SHARE = 0.6  # of its places at which a habit must have recurred
 ROUND_NUMBERS = (10_000, 5_000, 2_500, 2_000, 1_000, 500, 250, 200, 100, 50, 25, 20, 10)
 
 
 class StepRow(NamedTuple):
-    """One step as its teller told it. ``at`` is by the service's clock; NaN: not told."""
+    """One reported step. ``at`` is by the service's clock; NaN: not reported."""
 
     at: float
     step: int
@@ -56,16 +56,16 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """Pauses that come back every ``period`` steps, ``place`` being any step before one of them."""
+    """Pauses that recur every ``period`` steps; ``place`` is any step before one of them."""
 
     period: int
     place: int
     seconds: float
 
     def meets(self, step: int, stride: int) -> bool:
-        """Whether a pause after this step is one of these; between two tellings are ``stride`` steps.
+        """Whether a pause after this step belongs to the habit; ``stride``: steps between two reports.
 
-        A pause by the clock, every half an hour, comes back at nearly the same number of steps.
+        A pause by the clock, every half an hour, recurs after nearly the same number of steps.
         """
         slack = stride - 1 + self.period // PERIOD_SLACK
         return (step - self.place + slack) % self.period <= 2 * slack
@@ -75,18 +75,18 @@ class Habit:
 class _Figures:
     median_seconds: float
     p99_seconds: float
-    stride: int  # steps between two tellings
+    stride: int  # steps between two reports
     gaps: np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pausing:
     habits: tuple[Habit, ...]
-    by_chance_seconds: float  # what pauses that no habit explains let expect
+    by_chance_seconds: float  # expected from pauses that no habit explains
 
 
 class StepRhythm:
-    """The newest steps of one teller, and the longest pauses of a day."""
+    """The newest steps of one reporter, and the longest pauses of a day."""
 
     __slots__ = ("_figures", "_folded", "_forgot", "_pausing", "rows")
 
@@ -98,7 +98,7 @@ class StepRhythm:
         self._pausing: _Pausing | None = None
 
     def add(self, row: StepRow) -> bool:
-        """Take a step; return whether it is new. What came in another order, or twice, makes no difference."""
+        """Add a step; return whether it is new. Order and duplicates make no difference."""
         rows = self.rows
         if not rows or row[:2] > rows[-1][:2]:
             rows.append(row)
@@ -113,21 +113,21 @@ class StepRhythm:
         return True
 
     def count_after(self, at: float) -> int:
-        """Return how many steps were told that ended after an instant."""
+        """Return how many steps ended after an instant."""
         return len(self.rows) - bisect_right(self.rows, at, key=lambda row: row.at)
 
     def median_seconds(self) -> float | None:
-        """Return the usual time between two tellings; None before there are enough."""
+        """Return the median time between two reports; None before there are enough."""
         figures = self._known()
         return None if figures is None else figures.median_seconds
 
     def p99_seconds(self) -> float | None:
-        """Return what one interval in a hundred exceeds, pauses left out; None before there are enough."""
+        """Return the p99 of the intervals, pauses left out; None before there are enough."""
         figures = self._known()
         return None if figures is None else figures.p99_seconds
 
     def allowed_seconds(self, after_step: int | None = None) -> float:
-        """Return how long silence may last after this step; without a step told there is no bound."""
+        """Return how long silence may last after this step; without any step there is no bound."""
         figures = self._known()
         if figures is None:
             gaps = [later.at - row.at for row, later in zip(self.rows, self.rows[1:], strict=False)]
@@ -171,7 +171,7 @@ class StepRhythm:
                 yield Pause(self.rows[index + 1].at, self.rows[index].step, float(gaps[index]))
 
     def _fold(self) -> None:
-        """Let go of the oldest quarter of the rows, not of its pauses."""
+        """Drop the oldest quarter of the rows, but keep its pauses."""
         figures = self._known()
         p99 = 0.0 if figures is None else figures.p99_seconds
         gone = MOST_ROWS // 4
@@ -181,7 +181,7 @@ class StepRhythm:
         since = self.rows[-1].at - DAY_SECONDS
         kept = [pause for pause in self._folded if pause.at >= since]
         while len(kept) > MOST_PAUSES:
-            # Of the older half the shortest: many short pauses must not push out the few long ones between them.
+            # The shortest of the older half goes: many short pauses must not displace the few long ones.
             kept.remove(min(kept[: MOST_PAUSES // 2], key=lambda pause: pause.seconds))
         self._folded = kept
         del self.rows[:gone]
@@ -193,14 +193,14 @@ def _key(row: StepRow) -> tuple[float, int]:
 
 
 def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[Habit]:
-    """Yield the habits that the pauses show: the place of each and of the one before it that was as long, again and again.
+    """Yield the habits that the pauses show: the distance of each to the last pause that was as long gives the period.
 
-    One pause alone is a habit of a round number of steps, until the job passes the next such place without one.
+    A single pause is a habit with a round period, until the job passes the next such place without a pause.
     """
     seen: set[tuple[int, int]] = set()
     for number, pause in enumerate(pauses):
         alike = [other for other in pauses[:number] if 2 * other.seconds >= pause.seconds]
-        # Where a long pause falls on the place of a short one, only the long ones before it tell its period.
+        # Where a long pause falls on the place of a short one, only earlier long ones give its period.
         period = pause.step - alike[-1].step if alike else _round(pause.step)
         if period < max(2, 2 * stride) or (period, pause.step % period) in seen:
             continue
@@ -215,6 +215,6 @@ def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[
 
 
 def _round(step: int) -> int:
-    """Return the roundest period that such a pause may have: counters begin at 0 or 1, and a step may be told after it."""
+    """Return the roundest possible period of a pause: counters begin at 0 or 1, and a step may be reported after the pause."""
     near = [number for number in range(step, step + 3) if number > 0]
     return next((period for period in ROUND_NUMBERS if any(number % period == 0 for number in near)), 0)

@@ -1,7 +1,7 @@
-"""When bytes last moved over a job's ports and connections: all that shows of a job that tells of nothing.
+"""When bytes last moved over a job's ports and connections: the only sign of a job that reports no steps.
 
-A port is never quite still: daemons talk, and so do the store and the launcher of a job that hangs. What moves is far
-more than that: a node moved while it moved a hundredth of what it usually moves.
+A port is never quite still: daemons, the store and the launcher of a hung job still send. So a node moves as long as its rate
+is above 1 % of its usual rate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from analyzers.incidents.job_views.node import NodeView
 from collectors.records import NOT_READ, Samples
 
 SCOPES = frozenset({"infiniband", "socket"})
-"""Network interfaces carry everybody's traffic; these carry the job's."""
+"""Network interfaces carry the traffic of all programs; these carry the job's."""
 METRICS = frozenset({
     "port_rcv_data_words_total", "port_xmit_data_words_total", "bytes_received_total", "bytes_sent_total",
 })  # fmt: skip

@@ -1,4 +1,4 @@
-"""What ranks are inside of: open entries of the probe's rings, and NCCL's own counts of what each rank has launched."""
+"""The operations that ranks wait in: open entries of the probe's rings, and NCCL's counts of launched operations per rank."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OpenOperation:
 
 @dataclass(slots=True)
 class RankRing:
-    """One rank's ring at its newest look."""
+    """One rank's ring when it was last read."""
 
     at: float
     moved_at: float  # something was last entered or left
@@ -37,7 +37,7 @@ class RankRing:
 
 @dataclass(slots=True)
 class LaunchCounts:
-    """A communicator by RAS: whether its ranks have launched differently much, and since when nothing has changed."""
+    """A communicator by RAS: the operations launched, the ranks that are behind, and since when nothing has changed."""
 
     at: float
     since: float
@@ -55,10 +55,10 @@ class OpenOperations:
         self.moved_at = 0.0  # any rank entered or left something
         self.communicators: dict[str, LaunchCounts] = {}
         self.first_count_at: float | None = None
-        self.durations: list[float] = []  # the longest finished operation of each of the newest looks
+        self.durations: list[float] = []  # the longest finished operation of each of the newest readings
 
     def take(self, ring: Ring, node: NodeView, received_at: float, *, durations: bool) -> float | None:
-        """Take a ring; return the instant of the look. ``durations``: the job tells of no steps, so these are its rhythm."""
+        """Apply a ring; return when it was read. ``durations``: keep them, because the job reports no steps."""
         if ring.rank is None or ring.ended:
             return None
         at = node.here(ring.at, received_at)
@@ -81,7 +81,7 @@ class OpenOperations:
         return at
 
     def count(self, communicator: RasCommunicator, node: NodeView, received_at: float) -> None:
-        """Take a communicator of a RAS report."""
+        """Apply a communicator of a RAS report."""
         at = node.here(communicator.at, received_at)
         self.first_count_at = at if self.first_count_at is None else min(self.first_count_at, at)
         key = f"{communicator.hash}/{communicator.secondary_hash}"
@@ -99,7 +99,7 @@ class OpenOperations:
 
     @property
     def moved_seconds(self) -> float:
-        """Return for how long ranks have entered and left things since the first look."""
+        """Return for how long ranks have entered and left operations since the first reading."""
         return self.moved_at - self.first_at if self.first_at is not None else 0.0
 
     @property
@@ -109,7 +109,7 @@ class OpenOperations:
         return changed_at - self.first_count_at if self.first_count_at is not None else 0.0
 
     def p99_seconds(self) -> float:
-        """Return how long operations take of which one in a hundred takes longer."""
+        """Return the p99 of the operations' durations."""
         ordered = sorted(self.durations)
         return ordered[(len(ordered) * 99 - 1) // 100] if ordered else 0.0
 

@@ -329,7 +329,7 @@ def test_a_failure_without_a_word_is_told_once() -> None:
     job.extra.append((101.0, "n1", log_event(101.0, "torchrun_failure", rank=5, exit_code=1)))
     (found,) = [one for one in told(job, 111.0) if one.kind == "crash"]
 
-    assert found.text == "the log of rank 5 tells of torchrun_failure"
+    assert found.text == "the log of rank 5 reports torchrun_failure"
 
 
 def test_an_exception_that_the_job_survives_is_none() -> None:

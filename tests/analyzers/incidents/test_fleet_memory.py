@@ -115,7 +115,7 @@ def test_silent_and_unplaced_ranks_are_unseen() -> None:
     assert last.raised
     assert set(last.nodes) == set(world.names[:8])
     assert "70% of 80 ranks" in last.text
-    assert "16 on nodes that nobody told of" in last.text
+    assert "16 on nodes that were not reported" in last.text
 
 
 @pytest.mark.parametrize("why", ["starting", "ended", "unsaid"])

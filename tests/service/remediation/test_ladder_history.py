@@ -234,7 +234,7 @@ def test_a_verdict_of_a_newer_program_is_passed_over(database: Database) -> None
     [("all 2 processes that were seen of the job have ended: 1 by signal 6, 1 by signal 15", True),
      ("all 1 processes that were seen of the job have ended: 1 with exit code 1", True),
      ("all 2 processes that were seen of the job have ended: 2 with exit code 143", False),
-     ("nothing was told of job signal 6 for an hour", False), ("attempt 3 runs", False), ("", False)],
+     ("nothing was reported of job signal 6 for an hour", False), ("attempt 3 runs", False), ("", False)],
 )  # fmt: skip
 def test_who_died_is_told_by_how(because: str, expected: bool) -> None:
     """By a signal that ends no job in order, or with an error; it is asked only of those whose processes have ended."""

@@ -73,7 +73,7 @@ def test_a_hang_is_not_restarted_before_it_lasts(job: Job) -> None:
     ("ways", "acts"),
     [("4 by signal 6", True), ("3 by signal 15, 1 with exit code 1", True), ("4 with exit code 0", False),
      ("4 by signal 15", False), ("4 by signal 9", False), ("4 by signal 2", False), ("4 with exit code 130", False),
-     ("1 by signal 1", False), ("4 in a way that nobody saw", False)],
+     ("1 by signal 1", False), ("4 in an unknown way", False)],
 )  # fmt: skip
 def test_only_what_died_is_started_again(job: Job, ways: str, acts: bool) -> None:
     """A hang that ends by its own timeout is started again; one that has done its work, or was stopped, is not."""
