@@ -129,7 +129,7 @@ class Fleet:
         self._ongoing = [one for one in self._ongoing if one not in ended]
         return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
 
-    def _told(
+    def _describe(
         self, ongoing: OngoingIncident, jobs: Iterable[JobView], nodes: Mapping[str, NodeActivity]
     ) -> SharedIncident:
         domains = self._domains.among(nodes, self._reported_domains())
