@@ -1,1 +1,1 @@
-"""What is done about a verdict, as pure functions: the plan, the ladder, the guards, and the step of each remediation."""
+"""What is done about a verdict, as pure functions: plan, ladder, guards, step, node history. No database, no scheduler."""

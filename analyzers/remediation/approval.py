@@ -1,4 +1,4 @@
-"""How a verdict's plan becomes a remediation, and what the policy makes of it by itself."""
+"""How a verdict's plan becomes a remediation, and whether the policy approves it automatically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANEW = frozenset({"expired", "cancelled"})
 
 
 def accept_proposal(transition: Transition, event: Proposed) -> None:
-    """Take up the plan of an incident's newest verdict in the place of the one before."""
+    """Accept the plan of an incident's newest verdict in place of the one before."""
     for one in list(transition.state.remediations.values()):
         other = event.plan is None or one.id != event.plan.id
         if one.incident == event.incident and other and one.status in UNBEGUN:
@@ -33,7 +33,7 @@ def accept_proposal(transition: Transition, event: Proposed) -> None:
     known = transition.state.remediations.get(event.plan.id)
     if known is None:
         _begin(transition, replace(event.plan, version=0))
-    elif known.status in ANEW:  # tokens and versions go on from those of before
+    elif known.status in ANEW:  # tokens and versions continue
         before = {"claims": known.claims, "version": known.version, "cancelled_by": known.cancelled_by}
         _begin(transition, replace(event.plan, **before))
     elif known.status in UNBEGUN:
@@ -41,14 +41,14 @@ def accept_proposal(transition: Transition, event: Proposed) -> None:
 
 
 def claimable_task(one: Remediation) -> Task | None:
-    """Return what a scheduler can claim of it now."""
+    """Return the task that a scheduler can claim now."""
     if one.status == "approved":
         return "do"
     return "undo" if one.undo is not None and one.status in UNDOABLE else None
 
 
 def recheck_approval(transition: Transition, one: Remediation) -> Remediation:
-    """Take back what a rule has approved, and would not approve now, as long as nobody has begun with it."""
+    """Revoke a rule's approval that the rule would not give now, as long as nothing has begun."""
     why = explain_revoked(transition.state.policy, transition.state.tallies, one)
     if one.status not in UNBEGUN or why is None:
         return one
@@ -59,7 +59,7 @@ def recheck_approval(transition: Transition, one: Remediation) -> Remediation:
 
 
 def apply_policy(transition: Transition, one: Remediation) -> None:
-    """Let the policy approve a proposal, or note what it would have done, once."""
+    """Let the policy approve a proposal, or record once what it would have done."""
     rule, mode, because = _judged(transition, one)
     found = find_blockers(transition.state, one, transition.now) if mode != "propose" else []
     if mode == "automatic" and not found:
@@ -85,7 +85,7 @@ def apply_policy(transition: Transition, one: Remediation) -> None:
 
 
 def _judged(transition: Transition, one: Remediation) -> tuple[Rule, Mode, str]:
-    """Return the rule that fits, the mode in which it may act, and why that is not its own."""
+    """Return the rule that fits, the mode in which it may act, and why that differs from the rule's own."""
     if one.cancelled_by:
         return PROPOSE, "propose", f"{one.cancelled_by} has cancelled it before: only a person lets it act"
     rule = rule_for(transition.state.policy, one)
@@ -103,8 +103,10 @@ def _begin(transition: Transition, plan: Remediation) -> None:
 
 
 def _renew(transition: Transition, known: Remediation, plan: Remediation) -> None:
-    """The same plan from a newer verdict. What a policy approved has to pass it again; what a person did stays."""
-    version = plan.code_version if known.status == "proposed" else known.code_version  # who approved knows that one
+    """Update a plan from a newer verdict. A policy's approval is checked again; a person's decision stays."""
+    version = (
+        plan.code_version if known.status == "proposed" else known.code_version
+    )  # it was approved with that version
     renewed = replace(
         known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why, symptom=plan.symptom,
         fault_class=plan.fault_class, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, code_version=version,

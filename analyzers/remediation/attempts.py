@@ -1,8 +1,8 @@
-"""One attempt of a job is acted on once: whether what was done to it has been answered by a later one.
+"""One attempt of a job is acted on once: a further action waits for a later attempt, or for the outcome.
 
-Where attempts are counted, and what was done ends one, nothing else is an answer: a job that was requeued may wait for its nodes
-for hours. Where no later attempt may come, the time bounds it in which an outcome is waited for: agents tell attempt 0 of a job
-that counts none, and numbers that a new submission began again stay below that of what was done.
+A remediation that ends an attempt is answered only by a later attempt, because a requeued job may wait for its nodes for hours.
+Where no later attempt may come, a time bound holds: agents report attempt 0 of a job that counts none, and the numbers of a new
+submission may stay below the old one.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from analyzers.remediation.types import CHECKS, STOPS_NOTHING, Remediation, RemediationState
 
 UNSETTLED = frozenset({"executing", "verifying", "failed"})
-"""Nodes may be out, and nobody has seen the job run without them."""
+"""Nodes may be out, and the job was not seen to run without them."""
 SAME_ATTEMPT = frozenset({"reset_gpu", "restart_role"})
-"""Kinds after which the very attempt may go on."""
+"""Kinds after which the same attempt may go on."""
 
 
 def is_unsettled(one: Remediation) -> bool:
-    """Whether nobody knows yet what came of it."""
+    """Whether its outcome is not known yet."""
     return one.status in UNSETTLED or (one.status == "done" and one.outcome == "unknown")
 
 
 def explain_wait(state: RemediationState, one: Remediation, now: float) -> str | None:
-    """Say what is waited for before another may act on its job; None: nothing."""
+    """Say what another remediation of its job must wait for; None: nothing."""
     if one.kind in STOPS_NOTHING | CHECKS or one.began_at is None or not is_unsettled(one):
         return None
     job = state.facts.jobs.get(one.job)
@@ -35,4 +35,4 @@ def explain_wait(state: RemediationState, one: Remediation, now: float) -> str |
                 ", or it is undone" if can_be_undone else ""
             )
     left = (one.completed_at or one.changed_at) + state.limits.verify_seconds - now
-    return f"wait for what comes of it, for another {left:,.0f} s at most" if left > 0 else None
+    return f"wait for its outcome, for another {left:,.0f} s at most" if left > 0 else None

@@ -1,8 +1,8 @@
-"""What bounds evictions whatever their reason: a budget of nodes an hour, and a breaker that only a person closes.
+"""Bounds on evictions, whatever their reason: a budget of nodes an hour, and a circuit breaker that only a person closes.
 
-    closed ── a share of the fleet's nodes was taken out within its time ──▶ open ── a person has looked ──▶ closed
+    closed ── a share of the fleet's nodes was taken out within its time ──▶ open ── a person closes it ──▶ closed
 
-A detector that has gone mad names one node after the other, each with good reason. Neither bound asks for reasons.
+A faulty detector names one node after the other, each with a plausible reason. Neither bound depends on reasons.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BUDGET_SECONDS = 3_600.0
 
 
 def most_nodes(limits: Limits, fleet_nodes: int) -> int:
-    """Return how many nodes may be taken out within the breaker's time: the share, and never fewer than the least."""
+    """Return how many nodes may be taken out within the breaker's time: the share, and at least the minimum."""
     return max(limits.breaker_least_nodes, int(limits.breaker_share * fleet_nodes))
 
 
@@ -25,12 +25,12 @@ def count_taken(executions: Iterable[Execution], since: float, but: str | None =
 
 
 def counted_after(limits: Limits, now: float) -> float:
-    """Return the instant before which an execution counts nowhere any more."""
+    """Return the instant before which an execution counts no more."""
     return now - max(BUDGET_SECONDS, limits.breaker_seconds)
 
 
 def explain_over_budget(state: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
-    """Say why so many nodes more are too many for the hour; None: they are not."""
+    """Say why so many more nodes exceed the budget of the hour; None: they do not."""
     before, most = count_taken(state.executions, now - BUDGET_SECONDS, but), state.limits.evictions_an_hour
     if before + nodes <= most:
         return None
@@ -41,9 +41,11 @@ def explain_over_budget(state: RemediationState, nodes: int, now: float, but: st
 
 
 def explain_open(state: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
-    """Say why the breaker keeps so many nodes more from being taken out; None: it is closed, and stays so."""
+    """Say why the breaker forbids so many more nodes; None: it is closed, and stays so."""
     if state.trip is not None:
-        return f"the breaker is open: {state.trip.reason}; look, and close it with `faulthound breaker close`"
+        return (
+            f"the breaker is open: {state.trip.reason}; find the cause, then close it with `faulthound breaker close`"
+        )
     before = count_taken(state.executions, _counted_after(state, now), but)
     most = most_nodes(state.limits, state.facts.fleet_nodes)
     if before + nodes <= most:
@@ -52,7 +54,7 @@ def explain_open(state: RemediationState, nodes: int, now: float, but: str | Non
 
 
 def explain_trip(state: RemediationState, now: float) -> str | None:
-    """Say why the breaker opens after what was executed; None: it stays closed."""
+    """Say why the breaker opens after an execution; None: it stays closed."""
     before, most = (
         count_taken(state.executions, _counted_after(state, now)),
         most_nodes(state.limits, state.facts.fleet_nodes),

@@ -1,6 +1,6 @@
-"""Whether a job saves a checkpoint now: by the phase that its probe names, and by where its ranks stand in their own code.
+"""Whether a job saves a checkpoint now: by the phase that its probe reports, and by the stacks of its ranks.
 
-To take a node away in the middle of a save costs the checkpoint as well. What does not show itself here is not seen.
+An eviction in the middle of a save costs the checkpoint as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
 from collectors.records import RING_COLUMNS, Record, Ring, StackDump
 
-SEEN_SECONDS = 90.0  # stacks come once a minute; an older one tells nothing of now
+SEEN_SECONDS = 90.0  # stacks come once a minute; an older one is no evidence of a save now
 LONGEST_SECONDS = 1_800.0  # a save that takes longer is stuck, or its clock is wrong
 PAUSE = "checkpoint"  # of pauses.toml
 _PHASE = re.compile(r"check_?point|ckpt|\bsav(e|ing)\b", re.IGNORECASE)
@@ -30,10 +30,10 @@ class SaveDetector:
         self._rules, self._pauses = Rules.from_knowledge(knowledge), Pauses.from_knowledge(knowledge)
 
     def since(self, records: Iterable[Record], now: float) -> float | None:
-        """Return since when the last rank that saves is known to; None: none does.
+        """Return since when the last of the saving ranks is known to save; None: no rank does.
 
-        ``now`` is by the clock of who told the records. No save began after now, whatever a record says, and of several
-        ranks the last counts, so that one wrong clock does not end the wait for all.
+        ``now`` is by the clock of the records' sender. No save began after now. Of several ranks the last counts, so that a
+        wrong clock of one does not end the wait for all.
         """
         dumps: dict[object, list[StackDump]] = defaultdict(list)
         rings: dict[object, Ring] = {}
@@ -55,7 +55,7 @@ class SaveDetector:
 
 
 def _by_phase(ring: Ring) -> float | None:
-    """Return since when a rank is in its phase, if that is a save: that it entered something in it, or left the last before."""
+    """Return since when a rank is in its phase, if that is a save: from its first operation in it, or its last one before."""
     if ring.phase is None or not _PHASE.search(ring.phase):
         return None
     inside = ring.strings.index(ring.phase) if ring.phase in ring.strings else None

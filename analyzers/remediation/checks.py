@@ -1,9 +1,9 @@
-"""Checks and replays: what who carried them out says of the nodes, in ``did``, and whom that leaves.
+"""The results of checks and replays, which the claimant reports in ``did``, and the nodes that they find.
 
     probe    {"gpu-0413": "failed", "gpu-0414": "passed"}        each node that was checked
     replay   {"bad": [["gpu-0412", "gpu-0413"], ["gpu-0401", …]]}  the nodes of each group that showed the fault
 
-Nobody is named by it who was not to be looked at.
+A result may name only nodes of the remediation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PASSED, FAILED, BAD = "passed", "failed", "bad"
 
 
 def explain_problem(one: Remediation, did: Mapping[str, Any]) -> str | None:
-    """Say why what was found cannot be understood, and what to send; None: it can."""
+    """Say why a result is malformed, and what to send; None: it is not."""
     if one.kind == "probe":
         return _of_probe(one, did)
     if one.kind == "replay":
@@ -40,17 +40,17 @@ def find_failed_nodes(one: Remediation) -> tuple[str, ...]:
 def _of_probe(one: Remediation, did: Mapping[str, Any]) -> str | None:
     unsaid = [node for node in one.nodes if did.get(node) not in (PASSED, FAILED)]
     if unsaid:
-        return f"did says nothing of {unsaid[0]!a}: say {PASSED!r} or {FAILED!r} of each node that was to be checked"
+        return f"did lacks {unsaid[0]!a}: send {PASSED!r} or {FAILED!r} for each node that was to be checked"
     if others := sorted(did.keys() - set(one.nodes)):
         return f"{others[0]!a} was not to be checked: did has the nodes of {one.id}, and no others"
     return None
 
 
 def _of_replay(one: Remediation, did: Mapping[str, Any]) -> str | None:
-    told = did.get(BAD)
-    if not isinstance(told, list) or did.keys() != {BAD}:
+    bad = did.get(BAD)
+    if not isinstance(bad, list) or did.keys() != {BAD}:
         return f'did is to be {{"{BAD}": [[the nodes of a group], …]}}, with every group that showed the fault'
-    for nodes, groups in zip(told, _bad(one, did), strict=True):
+    for nodes, groups in zip(bad, _bad(one, did), strict=True):
         if not groups:
             return f"{ascii(nodes)[:200]} is no group of {one.id}: its replay names the groups"
     return None

@@ -1,4 +1,4 @@
-"""Dual-phase replay: which machine computes wrongly, found by running the job twice on parts of its machines.
+"""Dual-phase replay: the machine that computes wrongly is found by running the job twice on parts of its machines.
 
 ByteRobust's Algorithm 1. Machine x of z = m·n is in the horizontal group ⌊x/m⌋ of the first phase, and in the vertical group
 x mod n of the second. A group has m machines, enough for k whole pipelines, so that of the job's parallelism only the data
@@ -20,7 +20,7 @@ MOST_REPEATS = 1_000
 
 
 class ReplayUnsuited(ValueError):
-    """No replay of two phases finds one machine here; the sentence says why, and what would."""
+    """No replay of two phases finds a single machine here; the message says why, and what would."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ def _check(machines: Sequence[str], pipeline_nodes: int, data_parallel: int) -> 
 
 
 def _split(pipeline_nodes: int, data_parallel: int) -> tuple[int, int]:
-    """Return k and n: the groups that are most like the job itself, of those that tell single machines apart."""
+    """Return k and n: the largest groups that still distinguish single machines."""
     fitting = [
         k for k in range(1, data_parallel + 1) if data_parallel % k == 0 and k * pipeline_nodes <= data_parallel // k
     ]

@@ -1,4 +1,4 @@
-"""What keeps a remediation from acting now. Each guard is a question with one answer; all of them are asked each time."""
+"""The guards: the reasons that block a remediation now. All of them are checked each time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from analyzers.remediation.types import (
 )
 
 SHOWN = 8  # names in a sentence
-SAVING_SECONDS = 1_800.0  # a save that takes longer is no reason to wait any more: it is stuck
-SAVING_LEAST_SECONDS = 600.0  # one in which the job seems to hang may be slow, and is the job's last
+SAVING_SECONDS = 1_800.0  # a longer save is stuck, and no reason to wait
+SAVING_LEAST_SECONDS = 600.0  # a save in which the job seems to hang may be slow
 SAVING_USUAL_TIMES = 2.0
 
 
@@ -42,7 +42,7 @@ def _frozen(state: RemediationState, _remediation: Remediation, _now: float) -> 
 
 
 def _held(state: RemediationState, remediation: Remediation, now: float) -> str | None:
-    return next((_told(hold) for hold in _holds(state, remediation, now)), None)
+    return next((_describe(hold) for hold in _holds(state, remediation, now)), None)
 
 
 def _holds(state: RemediationState, remediation: Remediation, now: float) -> Iterator[Hold]:
@@ -55,30 +55,30 @@ def _is_of(hold: Hold, nodes: tuple[str, ...]) -> bool:
     return hold.node is not None and any(same_node(hold.node, node) for node in nodes)
 
 
-def _told(hold: Hold) -> str:
+def _describe(hold: Hold) -> str:
     named = f"node {hold.node}" if hold.node is not None else f"job {hold.job}"
     return f"{named} is held by {hold.by}: {hold.reason}; `faulthound holds expire {hold.id}` ends that"
 
 
 def expires_at(limits: Limits, one: Remediation) -> float | None:
-    """Return when a proposal has found no answer, or an approval nobody who began; None: it has begun, or ended."""
+    """Return when a proposal or an approval expires; None: it has begun, or ended."""
     if one.status == "proposed":
         return one.changed_at + limits.proposal_seconds
     if one.status not in ("approved", "claimed"):
         return None
-    claimed_seconds = limits.claim_seconds if one.status == "claimed" else 0.0  # no heartbeat makes it longer
+    claimed_seconds = limits.claim_seconds if one.status == "claimed" else 0.0  # heartbeats do not extend it
     return (one.changed_at if one.approved_at is None else one.approved_at) + limits.approval_seconds + claimed_seconds
 
 
 def explain_expiry(state: RemediationState, one: Remediation, now: float) -> str | None:
-    """Time is asked for here: nobody may have been there to end it."""
+    """Say why it has expired; None: it has not. No tick may have ended it yet."""
     until = expires_at(state.limits, one)
     if until is None or now < until:
         return None
     if one.status == "proposed":
         return f"it was proposed {now - one.changed_at:,.0f} s ago: a newer verdict has to propose it again"
     seconds = now - (one.changed_at if one.approved_at is None else one.approved_at)
-    return f"it was approved {seconds:,.0f} s ago, and nobody has begun: a newer verdict has to propose it again"
+    return f"it was approved {seconds:,.0f} s ago and not begun: a newer verdict has to propose it again"
 
 
 def _breaker(state: RemediationState, remediation: Remediation, now: float) -> str | None:
@@ -94,15 +94,15 @@ def _budget(state: RemediationState, remediation: Remediation, now: float) -> st
 
 
 def _again(_book: RemediationState, remediation: Remediation, now: float) -> str | None:
-    """What kept a scheduler from beginning is often over in a while, and never at once."""
+    """A reason that kept a scheduler from beginning often passes, but not at once."""
     if remediation.again_at is None or now >= remediation.again_at:
         return None
-    told = f"the last claim of it failed before it began ({remediation.because})"
-    return f"{told}: it can be claimed again in {remediation.again_at - now:.0f} s"
+    failed = f"the last claim of it failed before it began ({remediation.because})"
+    return f"{failed}: it can be claimed again in {remediation.again_at - now:.0f} s"
 
 
 def _policy(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
-    """A rule's approval is as good as the rule is now."""
+    """A rule's approval holds only while the rule would still give it."""
     why = explain_revoked(state.policy, state.tallies, remediation)
     return None if why is None else f"{why}: a person may approve it"
 
@@ -154,17 +154,17 @@ def _minimum(state: RemediationState, remediation: Remediation, _now: float) -> 
 
 
 def _gone(state: RemediationState, remediation: Remediation, job: JobFacts) -> set[str]:
-    """Nodes that others have taken out of the job while its placements, and what it declared, are of before that."""
+    """Return the nodes that others have taken out of the job since its placements and declarations were made."""
     return {
         node
         for other in state.remediations.values()
         if other.id != remediation.id and other.job == remediation.job and is_unseen(other, job.attempt)
-        for node in other.nodes  # of one that failed too: what its claimant did not say it may have done
+        for node in other.nodes  # of a failed one too: its claimant may have done more than it reported
     }
 
 
 def is_unseen(other: Remediation, attempt: int | None) -> bool:
-    """Whether it may have taken nodes out, and the job has not run without them since. ``attempt``: the job's newest."""
+    """Whether it may have taken nodes out without which the job has not run since. ``attempt``: the job's newest."""
     if not other.may_have_taken or not attempts.is_unsettled(other):
         return False
     return attempt is None or other.attempt is None or attempt <= other.attempt
@@ -180,7 +180,7 @@ def _saving(state: RemediationState, remediation: Remediation, now: float) -> st
 
 
 def _longest_save(state: RemediationState, remediation: Remediation, since: float) -> float:
-    """Return how long a save is waited for. One in which the job hangs does not end, and a slow one looks like it."""
+    """Return how long to wait for a save. A save in which the job hangs does not end, and a slow one looks the same."""
     onset = state.facts.onsets.get(remediation.incident)
     if remediation.symptom != "hang" or onset is None or onset < since:
         return SAVING_SECONDS
@@ -189,17 +189,17 @@ def _longest_save(state: RemediationState, remediation: Remediation, since: floa
 
 
 def _tenants(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
-    """What others lose must be in the plan's loss before their nodes are touched; nobody loses by a drain that waits."""
+    """The plan must count the loss of other jobs before their nodes are touched; a drain after the job costs them nothing."""
     if remediation.kind not in TAKES_NODES - STOPS_NOTHING:
         return None
     counted = {remediation.job, *remediation.priced_tenants}
     others = {node: set(state.facts.tenants.get(node, ())) - counted for node in remediation.nodes}
-    told = [f"{list_some(sorted(jobs), SHOWN)} on {node}" for node, jobs in sorted(others.items()) if jobs]
-    return f"other jobs run there, and the plan does not count their loss: {list_some(told, SHOWN)}" if told else None
+    named = [f"{list_some(sorted(jobs), SHOWN)} on {node}" for node, jobs in sorted(others.items()) if jobs]
+    return f"other jobs run there, and the plan does not count their loss: {list_some(named, SHOWN)}" if named else None
 
 
 def _shards(state: RemediationState, remediation: Remediation, _now: float) -> str | None:
-    """A copy on a node that is out already is no copy, until the job runs well again and has made others."""
+    """A copy on a node that is out does not count, until the job runs well again and has made other copies."""
     if remediation.kind not in TAKES_NODES:
         return None
     job, out = state.facts.jobs.get(remediation.job, JobFacts()), frozenset(remediation.nodes)

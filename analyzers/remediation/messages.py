@@ -1,4 +1,4 @@
-"""What may happen to remediations, and what a step wants done of it: the events of ``step``, its instructions, its refusal."""
+"""The events of ``step``, its instructions, and its refusal."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from analyzers.remediation.types import Freeze, Hold, Outcome, Remediation
 
 
 class Proposed(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict has led to a plan. ``None``: the newest verdict of the incident asks for nothing any more."""
+    """A verdict has led to a plan. ``None``: the newest verdict of the incident asks for nothing."""
 
     incident: str
     plan: Remediation | None
     why: str = ""
-    person: bool = False  # nothing is left to propose: somebody has to look
+    person: bool = False  # nothing is left to propose: a person must decide
 
 
 class Approve(msgspec.Struct, frozen=True, kw_only=True):
-    """A person lets it act."""
+    """A person approves it."""
 
     id: str
     by: str
@@ -27,7 +27,7 @@ class Approve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reject(msgspec.Struct, frozen=True, kw_only=True):
-    """A person says that it must not act."""
+    """A person refuses it."""
 
     id: str
     by: str
@@ -51,7 +51,7 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """The claimant is still there."""
+    """The claimant is alive and renews its lease."""
 
     id: str
     by: str
@@ -60,7 +60,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True):
-    """The claimant is about to act: the last moment at which anything can keep it from that."""
+    """The claimant is about to act: the last moment at which a guard can stop it."""
 
     id: str
     by: str
@@ -77,7 +77,7 @@ class Complete(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True):
-    """It could not be done. ``did``: what was done before that, to be undone."""
+    """It failed. ``did``: what was done before, to be undone."""
 
     id: str
     by: str
@@ -87,7 +87,7 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskUndo(msgspec.Struct, frozen=True, kw_only=True):
-    """A person wants back what was done."""
+    """A person asks to undo it."""
 
     id: str
     by: str
@@ -95,7 +95,7 @@ class AskUndo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job did after the restart: it runs well, or shows the same again."""
+    """The job's outcome after the restart: it runs well, or fails the same way again."""
 
     id: str
     outcome: Outcome
@@ -103,7 +103,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddHold(msgspec.Struct, frozen=True, kw_only=True):
-    """A person wants a node or a job left alone."""
+    """A person holds a node or a job."""
 
     hold: Hold
 
@@ -117,7 +117,7 @@ class ExpireHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetFreeze(msgspec.Struct, frozen=True, kw_only=True):
-    """A person stops everything, or (``freeze`` None) lets it go on."""
+    """A person freezes everything, or (``freeze`` None) ends the freeze."""
 
     freeze: Freeze | None
     by: str
@@ -125,7 +125,7 @@ class SetFreeze(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloseBreaker(msgspec.Struct, frozen=True, kw_only=True):
-    """A person has looked, and closes the breaker."""
+    """A person closes the breaker."""
 
     by: str
     reason: str
@@ -141,7 +141,7 @@ RemediationEvent = (
 )  # fmt: skip
 
 
-# --- what is wanted done
+# --- instructions
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A line for the audit log, the incident's timeline and the stream.
+    """An entry for the audit log, the incident's timeline and the stream.
 
     kinds: remediation_proposed _approved _claimed _begun _completed _verified _rejected _failed _expired _cancelled
     _released _undo_asked _undo_failed _undone _would_act _hindered; breaker_tripped breaker_closed hold_added hold_expired

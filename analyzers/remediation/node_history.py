@@ -1,14 +1,14 @@
-"""Whether a machine was the cause, by what followed: conviction and acquittal as naive Bayes, with a memory that fades.
+"""Whether a machine was the cause, by what followed its eviction: naive Bayes over a node's history, with decay.
 
     evicted ──▶ out ──returned──▶ burning_in ── good hours, or a check passed ──▶ healthy
                  ▲ │                │   ▲                                           ▲
-                 │ │                │   └── trouble: its hours begin anew           │
+                 │ │                │   └── trouble: its hours restart              │
                  │ └────────────────┼───────── a check passed, acquitted ───────────┘
                  └── a check fails ─┘
 
-That a job runs after an eviction proves little: one in four runs after a plain restart as well. Verdicts are one family of
-evidence and count once, the strongest; that a node is named again is a recurrence, which is evidence of its own. Otherwise a
-verdict that is wrong every time in the same way would convict its victim by repetition, however often it is acquitted.
+A job that runs after an eviction proves little: one in four runs after a plain restart as well. Verdicts are one family of
+evidence and count once, the strongest; a node that is named again is a recurrence, which is separate evidence. Otherwise a
+verdict that is wrong in the same way each time would convict its victim by repetition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DAY_SECONDS = 86_400.0
 HOUR_SECONDS = 3_600.0
 MOST_LINES = 32  # of a node's history
 LEAST_CURED = 0.01
-"""No fault is so lasting that a job which runs after an eviction would prove the machine's guilt."""
+"""A lower bound, so that a job which runs after an eviction never proves the machine's guilt."""
 
 
 class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of a node. Log odds are natural, above the fleet's prior, and as of ``at``."""
+    """The record of a node. Log odds are natural, relative to the fleet's prior, and as of ``at``."""
 
     node: str
     named_log_odds: float = 0.0  # by the strongest verdict
@@ -63,7 +63,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0  # its ETag: of what people decide by, so good hours leave it
 
     def is_out(self) -> bool:
-        """Whether it was taken out and has not come back: an acquittal brings nobody back."""
+        """Whether it was taken out and has not come back: an acquittal does not bring it back."""
         return self.out_at is not None and not self.is_back_since(self.out_at)
 
     def is_back_since(self, at: float) -> bool:
@@ -71,12 +71,12 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.returned_at is not None and self.returned_at >= at
 
     def is_spare_since(self, at: float) -> bool:
-        """Whether it came back after an instant and can be counted upon again: not while it is under burn-in."""
+        """Whether it came back after an instant and has ended its burn-in."""
         return self.is_back_since(at) and not self.is_out() and self.burn_in == "healthy"
 
 
 class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to a node.
+    """An event in a node's history.
 
     named           a verdict of another trouble than before names it, with ``probability``
     recurred        the same trouble again on it, after it ran on or came back
@@ -100,11 +100,11 @@ class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def likelihoods(happened: NodeEvent, weights: Weights) -> tuple[float, float]:
-    """Return how probable this is of a faulty node and of a healthy one, up to a factor."""
+    """Return the likelihoods of an event for a faulty and for a healthy node, up to a factor."""
     match happened.kind:
         case "named":
             prior, most = weights.prior.faulty, max(weights.prior.faulty, weights.prior.most_named)
-            named = min(max(prior, happened.probability), most)  # in this order, what is no number says nothing
+            named = min(max(prior, happened.probability), most)  # in this order, NaN has no effect
             return named / prior, (1.0 - named) / (1.0 - prior)
         case "cured" | "not_cured":
             left, others = 1.0 - weights.restart.relapses, min(max(0.0, happened.others), 1.0)
@@ -126,7 +126,7 @@ def _seen(faulty: float, healthy: float, *, yes: bool) -> tuple[float, float]:
 
 
 def update_record(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights) -> NodeRecord:
-    """Return the record after this. What is told late counts as if it had been told in time."""
+    """Return the record after an event. A late report counts as if it had come in time."""
     newest = at if record.at is None else max(record.at, at)
     faulty, healthy = likelihoods(happened, weights)
     weight = math.log(faulty / healthy) * _kept(newest - at, weights)
@@ -144,7 +144,7 @@ def update_record(record: NodeRecord, happened: NodeEvent, at: float, weights: W
 
 
 def fault_probability(record: NodeRecord, now: float, weights: Weights) -> float:
-    """Return the probability that the node is faulty; in time it goes back to the prior."""
+    """Return the probability that the node is faulty; it decays to the prior."""
     kept = _kept(now - record.at, weights) if record.at is not None else 1.0
     prior = weights.prior.faulty
     odds = math.log(prior / (1.0 - prior)) + kept * (record.named_log_odds + record.log_odds)
@@ -152,16 +152,16 @@ def fault_probability(record: NodeRecord, now: float, weights: Weights) -> float
 
 
 def add_line(record: NodeRecord, at: float, kind: str, note: str) -> NodeRecord:
-    """Write a line into the node's history; the oldest of too many goes."""
+    """Add a line to the node's history; the oldest of too many is dropped."""
     lines = sorted((*record.history, HistoryLine(at=at, kind=kind, note=note)), key=lambda line: line.at)
     return replace(record, history=tuple(lines[-MOST_LINES:]))
 
 
 def log_odds_shift(record: NodeRecord, now: float, weights: Weights) -> float:
-    """Return how far its past moves the log odds of a verdict that names it now: up by what convicts it, down by what acquits.
+    """Return how far its past shifts the log odds of a verdict that names it now.
 
-    Earlier verdicts are no part of it: they come of one family of evidence with the new one, and count once. It is bounded,
-    for one outcome is not independent of another of the same node.
+    Earlier verdicts have no part in it: they are one family of evidence with the new one, and count once. It is bounded,
+    because outcomes of the same node are not independent.
     """
     kept = _kept(now - record.at, weights) if record.at is not None else 1.0
     most = math.log(weights.memory.most)
@@ -174,7 +174,7 @@ def _kept(seconds: float, weights: Weights) -> float:
 
 
 def _counted(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights) -> NodeRecord:
-    """Count evictions, of which an acquittal takes the newest before it back, and returns."""
+    """Count evictions and returns; an acquittal takes back the newest eviction before it."""
     since = max(at, record.at or at) - weights.offender.days * DAY_SECONDS
     if happened.kind == "returned":
         record = replace(record, returned_at=max(at, record.returned_at or at))
@@ -191,7 +191,7 @@ def _counted(record: NodeRecord, happened: NodeEvent, at: float, weights: Weight
 
 
 def _state(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights) -> NodeRecord:
-    """Move the burn-in; what is older than its state moves nothing."""
+    """Change the burn-in state; an event from before the present state has no effect."""
     if record.since is not None and at < record.since:
         return record
     after: BurnIn | None = None
@@ -212,7 +212,7 @@ def _state(record: NodeRecord, happened: NodeEvent, at: float, weights: Weights)
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One eviction of a node, and what the job did afterwards."""
+    """One eviction of a node, and the job's outcome."""
 
     probability: float  # of the verdict
     began_at: float
@@ -224,7 +224,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_trial(record: NodeRecord, trial: Trial, weights: Weights) -> NodeRecord:
-    """Take one eviction down, from the verdict to its outcome; a node that was named lately has recurred."""
+    """Record one eviction, from the verdict to its outcome; a node that was named lately has recurred."""
     lately = trial.began_at - weights.offender.days * DAY_SECONDS
     again = record.named_at is not None and record.named_at >= lately
     named = NodeEvent(kind="named", probability=trial.probability, note=trial.note)
@@ -238,6 +238,6 @@ def record_trial(record: NodeRecord, trial: Trial, weights: Weights) -> NodeReco
 
 
 def is_offender(record: NodeRecord, now: float, weights: Weights) -> bool:
-    """Whether the node was evicted too often lately; an eviction that was taken back by an acquittal does not count."""
+    """Whether the node was evicted too often lately; acquitted evictions do not count."""
     since = now - weights.offender.days * DAY_SECONDS
     return sum(since <= at <= now for at in record.evictions) >= weights.offender.evictions

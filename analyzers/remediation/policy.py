@@ -1,4 +1,4 @@
-"""What may be done by itself, by class of fault: a TOML file, read by a pure function.
+"""What may be done automatically, by class of fault: a TOML file, read by a pure function.
 
 [limits]
 evictions_an_hour = 4
@@ -33,7 +33,7 @@ PROPOSE = Rule(name="")
 
 
 class PolicyError(ValueError):
-    """The text is no policy; the message says where, and what to write."""
+    """The text is no policy; the message names the place, and what to write."""
 
 
 def parse_policy(text: str) -> Policy:
@@ -59,9 +59,9 @@ def rule_for(policy: Policy, remediation: Remediation) -> Rule:
 
 
 def explain_lock(rule: Rule, tally: Tally) -> str | None:
-    """Say why an automatic rule must not act by itself yet; None: shadow mode has shown that it may.
+    """Say why an automatic rule must not act yet; None: shadow mode has shown that it may.
 
-    A rule for checks alone need show nothing: they touch no job, and are neither right nor wrong.
+    A rule for checks alone is never locked: checks touch no job.
     """
     if rule.kind == "probe":
         return None
@@ -69,18 +69,18 @@ def explain_lock(rule: Rule, tally: Tally) -> str | None:
         return f"rule {rule.name}: {tally.seen} closed incidents were seen in shadow mode, {LEAST_SHADOWED} are needed"
     bound = lower_bound(tally)
     if bound < rule.least_precision:
-        told = f"{tally.right} of {tally.seen} were right, which is at least {bound:.1%} (95 %)"
-        return f"rule {rule.name}: {told}, less than its {rule.least_precision:.1%}"
+        shown = f"{tally.right} of {tally.seen} were right, which is at least {bound:.1%} (95 %)"
+        return f"rule {rule.name}: {shown}, less than its {rule.least_precision:.1%}"
     return None
 
 
 def approver(rule: str) -> str:
-    """Return by whom the approval of a rule is."""
+    """Return the approver's name for a rule."""
     return f"{POLICY} {rule}"
 
 
 def is_by_rule(one: Remediation) -> bool:
-    """Whether a rule has approved it, and no person."""
+    """Whether a rule and not a person has approved it."""
     return bool(one.rule) and one.approved_by == approver(one.rule)
 
 
@@ -113,7 +113,7 @@ def _fits(rule: Rule, remediation: Remediation) -> bool:
         and rule.fault_class in (None, remediation.fault_class)
         and (rule.job is None or fnmatchcase(remediation.job, rule.job))
         and remediation.probability >= rule.least_probability
-        # What leaves it to a person does so for any number of nodes: else a plan of two would pass by to a bolder rule.
+        # A rule that proposes fits any number of nodes: else a plan of two nodes would reach a bolder rule.
         and (rule.mode == "propose" or len(remediation.nodes) <= rule.most_nodes)
     )
 

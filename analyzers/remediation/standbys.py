@@ -1,7 +1,7 @@
 """How many warm standbys a job needs: a quantile of the nodes that fail on one day, at the fleet's own rate.
 
-The failures of one day are Binomial(nodes, rate), and the standbys their 99th percentile, as ByteRobust counts them. The rate
-is learned: a Gamma prior, which weighs as much as a few failures in some node-days, and the fleet's own history.
+The failures of one day are Binomial(nodes, rate), and the standbys their p99, as in ByteRobust. The rate is learned: a Gamma
+prior, worth a few failures in some node-days, and the fleet's own history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FleetRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate_rate(failures: int, node_days: float, prior: Rate) -> FleetRate:
-    """Return the rate that a history tells: failures that took a node out, and the node-days in which they were counted."""
+    """Return the rate of a history: failures that took a node out, and the node-days in which they were counted."""
     if not 0 <= failures <= MOST_FAILURES:
         raise ValueError(f"failures = {failures} is not between 0 and {MOST_FAILURES:,}: count them again")
     if not 0.0 <= node_days < math.inf:

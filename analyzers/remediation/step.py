@@ -1,6 +1,6 @@
-"""One step of remediation: something happens, and what is to be stored and told comes out. Nothing else happens.
+"""One step of remediation: an event in, instructions out, and no other effect.
 
-                      reject            no answer in time, not wanted any more
+                      reject            no answer in time, or cancelled
        ┌────────────▶ rejected          ┌──▶ expired, cancelled
        │                                │
     proposed ──approve──▶ approved ──take──▶ claimed ──begin──▶ executing ──complete──▶ verifying ──verified──▶ done
@@ -9,12 +9,11 @@
      └─ the policy would ───┘      or ran out                       └── a person asks, a scheduler takes and ────┴──▶ undone
         not do so any more                                              completes it (from verifying, done, failed)
 
-A claim that fails before it began has done nothing: others may try, some times. A check (probe, replay) is done at once when it
-is complete. An undo gives back those nodes that no other remediation has taken out as well.
+A claim that fails before it began has done nothing: it can be claimed again, a few times. A check (probe, replay) is done as soon
+as it is complete. An undo returns the nodes that no other remediation has taken out as well.
 
-What stands in the way (guards.py) is asked when a policy approves by itself, when it is taken, and when execution begins:
-that is the last moment, and the one that counts in budget and breaker. Nobody is obeyed whose lease has run out, and no approval
-is good for longer than its time, whether or not a tick came to end it.
+The guards (guards.py) are checked when a policy approves, when a claim is taken, and when execution begins, which counts in the
+budget and the breaker. An event under an expired lease is refused, and an approval ends with its time even without a tick.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ SHORTEST_CLAIM_SECONDS = 5.0
 MOST_FAILED_CLAIMS = 3  # before it began: then it has failed
 AGAIN_SECONDS = 30.0  # from such a failure until the next claim
 NOT_IN_TIME = {
-    "proposed": "nobody has answered the proposal",
+    "proposed": "the proposal was not answered in time",
     "approved": "no scheduler has claimed it",
     "claimed": "no scheduler has begun with it",
 }
@@ -75,7 +74,7 @@ NOT_IN_TIME = {
 def step(
     state: RemediationState, event: RemediationEvent, now: float
 ) -> tuple[RemediationState, list[RemediationInstruction]]:
-    """Return the state after an event and what is to be done; raise ``RemediationRefused``, and then nothing has changed."""
+    """Return the state after an event, and the instructions; where it raises ``RemediationRefused`` nothing has changed."""
     transition = Transition(state, now)
     match event:
         case Proposed():
@@ -105,7 +104,7 @@ def step(
     return transition.state, transition.instructions
 
 
-# --- what people say
+# --- people
 
 
 def _approve(transition: Transition, event: Approve) -> None:
@@ -147,7 +146,7 @@ def _ask_undo(transition: Transition, event: AskUndo) -> None:
     )
 
 
-# --- what a scheduler says
+# --- schedulers
 
 
 def _take(transition: Transition, event: Take) -> None:
@@ -207,7 +206,7 @@ def _count(transition: Transition, one: Remediation, nodes: tuple[str, ...], by:
 
 
 def _begin_undo(transition: Transition, one: Remediation) -> None:
-    """Say which nodes are given back, as of now: another may have taken one of them out since the claim."""
+    """Update the nodes to give back: another remediation may have taken one of them out since the claim."""
     _unhindered(transition, one, "undo")
     give_back = transition.state.nodes_to_give_back(one)
     if give_back != one.give_back:
@@ -234,7 +233,7 @@ def _complete(transition: Transition, event: Complete) -> None:
 
 
 def _said_before(one: Remediation, event: Complete | Fail) -> bool:
-    """Whether a claimant says again what has been taken down. One whose claim ran out has never been heard."""
+    """Whether a claimant repeats an ending that was recorded. A claim that ran out has none."""
     return one.claim is None and one.ending == _ending(event)
 
 
@@ -261,7 +260,7 @@ def _fail(transition: Transition, event: Fail) -> None:
     out = tuple(node for node in one.nodes if node in did) if one.kind in TAKES_NODES else ()
     began_at = (
         transition.now if one.began_at is None and did else one.began_at
-    )  # who did something has begun, asked or not
+    )  # a claimant that did something has begun
     transition.change(
         one, "failed", event.by, {"did": event.did, "why": why}, status="failed", because=why, did=did, out=out,
         began_at=began_at, outcome=None if began_at is None else "unknown", **ended,
@@ -271,10 +270,10 @@ def _fail(transition: Transition, event: Fail) -> None:
 
 
 def _held(transition: Transition, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
-    """Return the claim that the event comes under; nobody acts under another's, an older one, or one that has run out."""
+    """Return the event's claim; refuse another caller's, an older, or an expired one."""
     claim = one.claim
     if claim is None or claim.token != event.token or claim.by != event.by:
-        newest = f"the newest is {one.claims}" if claim is not None else f"it is {one.status}, and nobody holds it"
+        newest = f"the newest is {one.claims}" if claim is not None else f"it is {one.status}, and has no holder"
         raise RemediationRefused(
             "fenced", f"{one.id} is not held under token {event.token} by {event.by}: {newest}; do not act"
         )
@@ -287,7 +286,7 @@ def _held(transition: Transition, one: Remediation, event: Heartbeat | Begin | C
 
 
 def _unhindered(transition: Transition, one: Remediation, task: str) -> None:
-    """Refuse what is hindered. Taking back is bounded by nothing but a freeze."""
+    """Refuse what a guard blocks. Only a freeze blocks an undo."""
     found = find_blockers(transition.state, one, transition.now)
     found = [hindrance for hindrance in found if task == "do" or hindrance.code == "frozen"]
     if found:
@@ -296,7 +295,7 @@ def _unhindered(transition: Transition, one: Remediation, task: str) -> None:
         )
 
 
-# --- what time brings
+# --- time
 
 
 def _verified(transition: Transition, event: Verified) -> None:
@@ -341,7 +340,7 @@ def _run_out(transition: Transition, one: Remediation) -> None:
     elif one.status == "claimed":
         transition.change(one, "released", "engine", told, status="approved", claim=None)
     else:
-        why = f"{one.claim.by} was not heard any more while it acted: nobody knows how far it came; look, or undo it"
+        why = f"the claim of {one.claim.by} ran out while it acted: how far it came is unknown; check, or undo it"
         ended = {"status": "failed", "claim": None, "because": why, "outcome": "unknown"}
         transition.change(one, "failed", "engine", told | {"why": why}, **ended)
 
@@ -351,7 +350,7 @@ def _expire(transition: Transition, one: Remediation) -> None:
     transition.change(one, "expired", "engine", {"why": why}, status="expired", because=why, claim=None)
 
 
-# --- what people order for all
+# --- orders for the whole fleet
 
 
 def _order(transition: Transition, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:

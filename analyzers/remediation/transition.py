@@ -1,4 +1,4 @@
-"""A step at work: a state of its own to change, and what it wants done."""
+"""A step at work: its own copy of the state, and its instructions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Transition:
         return found
 
     def require(self, holds: bool, one: Remediation, wanted: str) -> None:  # noqa: FBT001 it is what must hold
-        """Refuse what the status does not allow."""
+        """Refuse an event that the status does not allow."""
         if not holds:
             because = f" ({one.because})" if one.because else ""
             raise RemediationRefused("conflict", f"{one.id} is {one.status}{because}: it cannot be {wanted} now")
@@ -35,7 +35,7 @@ class Transition:
     def change(
         self, one: Remediation, kind: str, by: str, details: dict[str, Any] | None = None, **fields: Any
     ) -> Remediation:
-        """Store a changed remediation and tell of it."""
+        """Store a changed remediation with an audit entry."""
         if fields.get("status", one.status) != one.status:
             fields["changed_at"] = self.now
         changed = replace(one, **fields, version=one.version + 1)
@@ -52,7 +52,7 @@ class Transition:
         ]
 
     def audit(self, kind: str, by: str, one: Remediation | None, details: dict[str, Any] | None = None) -> None:
-        """Add a line for audit log, timeline and stream."""
+        """Add an entry for audit log, timeline and stream."""
         about = {} if one is None else {"incident": one.incident, "kind": one.kind, "nodes": list(one.nodes)}
         id = None if one is None else one.id
         self.instructions.append(AuditEntry(kind=kind, by=by, remediation=id, details=about | (details or {})))

@@ -1,4 +1,4 @@
-"""The words of remediation: what is proposed, who holds or stops it, what bounds it. Everything here is a value.
+"""The types of remediation. All of them are values.
 
 A remediation is a plan under execution; a scheduler does and undoes it under a claim: a lease with a fencing token.
 """
@@ -28,11 +28,11 @@ Outcome = Literal["cured", "not_cured", "unknown"]
 TAKES_NODES: frozenset[str] = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 """Kinds that take nodes out of a job: they count in the budget and in the breaker."""
 KEEPS_OUT: frozenset[str] = frozenset({"evict", "drain_after_job"})
-"""Of these, those that blame the nodes, which stay out until somebody returns them; the others mend what they take out."""
+"""Of these, the kinds that blame the nodes, which stay out until they are returned; the others repair what they take out."""
 STOPS_NOTHING: frozenset[str] = frozenset({"drain_after_job"})
-"""Kinds under which the attempt goes on: new trouble of it is its own."""
+"""Kinds under which the attempt goes on: its later incidents are new."""
 CHECKS: frozenset[str] = frozenset({"probe", "replay"})
-"""Kinds that find something out. They change nothing, so that their completion is their end."""
+"""Kinds that examine nodes. They change nothing, so their completion is their end."""
 WAITING: frozenset[str] = frozenset({"proposed", "approved"})
 UNBEGUN: frozenset[str] = WAITING | {"claimed"}
 CLAIMED: frozenset[str] = frozenset({"claimed", "executing"})

@@ -1,4 +1,4 @@
-"""What to try next when evidence runs out: see ``rungs``."""
+"""What to try next when evidence does not decide: see ``rungs``. Plans by expected loss are in ``plan``."""
 
 from analyzers.remediation.ladder.job_history import (
     JobAttempt,

@@ -29,11 +29,11 @@ REFUSED = frozenset({"rejected", "failed", "undone"})
 
 
 class JobAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the job, and what the newest verdict about it says."""
+    """One run of the job, with its newest verdict."""
 
     number: int
     code_version: str | None = None
-    ended_at: float | None = None  # None: it stands there still
+    ended_at: float | None = None  # None: it has not ended
     good_seconds: float = 0.0  # for which it took good steps
     symptom: str = ""  # "": it has not failed
     cause: str = ""
@@ -43,18 +43,18 @@ class JobAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriedRung(msgspec.Struct, frozen=True, kw_only=True):
-    """A rung that was taken, for the failure of an attempt."""
+    """A rung that was tried for the failure of an attempt."""
 
     kind: RungKind
     attempt: int
     nodes: tuple[str, ...] = ()
     code_version: str | None = None
-    outcome: Literal["pending", "done", "refused"] = "done"  # refused: nobody wanted it, or it could not be done
+    outcome: Literal["pending", "done", "refused"] = "done"  # refused: by a person, or it could not be done
     found: tuple[str, ...] = ()  # by a probe: the nodes that failed; by a replay: those in both bad groups
 
 
 class NetworkAlert(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's network was in trouble at an instant."""
+    """A node's network failed at an instant."""
 
     node: str
     at: float
@@ -80,14 +80,14 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do next; ``none``: wait, or let a person look, as ``why`` says."""
+    """What to do next; ``none``: wait, or call a person, as ``why`` states."""
 
     kind: RungKind
     why: str
     nodes: tuple[str, ...] = ()
     code_version: str | None = None
     replay: ReplayPlan | None = None
-    person: bool = False  # nothing is left but that somebody looks
+    person: bool = False  # only a person can go on
 
 
 def build_attempt(
@@ -98,7 +98,7 @@ def build_attempt(
     ended_at: float | None = None,
     good_seconds: float = 0.0,
 ) -> JobAttempt:
-    """Return an attempt as the newest verdict about it has it."""
+    """Return an attempt by its newest verdict."""
     proven = verdict.action.nodes if verdict.action.kind == "evict" else ()
     named = [*verdict.action.nodes, *(culprit.id for culprit in verdict.culprits if culprit.kind == "node")]
     return JobAttempt(

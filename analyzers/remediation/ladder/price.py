@@ -1,4 +1,4 @@
-"""A rung as a plan: what it costs by the plan's own rules, what bars it, and how sure it is of whom it takes out."""
+"""A rung as a plan: its cost by the plan's rules, what bars it, and the probability of its nodes' guilt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def price_rung(
 ) -> Plan:
     """Return a rung as the plan that takes the place of ``plan``; of kind none where something bars it.
 
-    Checks and replays stop nothing and have no price. Their nodes are those that are looked at.
+    Checks and replays stop nothing and have no price. Their nodes are those that are examined.
     """
     others = _others(plan)
     named = min((clamp_probability(one.probability) for one in verdict.culprits), default=0.0)
@@ -35,7 +35,7 @@ def price_rung(
         )
         return Plan(kind=rung.kind, nodes=nodes, why=rung.why, probability=named, alternatives=others)
     asked = _asking(rung, trouble, verdict, weights)
-    if asked.culprits != verdict.culprits:  # what checks have found of these nodes is in it already
+    if asked.culprits != verdict.culprits:  # the results of checks are already part of it
         situation = replace(situation, remembered={})
     case = PlanCase.build(asked, situation, costs, rung.kind)
     option = Option(kind=rung.kind, nodes=rung.nodes)
@@ -58,7 +58,7 @@ def price_rung(
 
 
 def _others(plan: Plan) -> tuple[Weighed, ...]:
-    """What the plan had chosen is shown first among what was weighed."""
+    """Return what was weighed, the plan's own choice first."""
     if plan.expected_loss_gpu_hours is None:
         return plan.alternatives
     option = Option(kind=plan.kind, nodes=plan.nodes, role=plan.role)
@@ -67,7 +67,7 @@ def _others(plan: Plan) -> tuple[Weighed, ...]:
 
 
 def _asking(rung: Rung, trouble: Trouble, verdict: Verdict, weights: Weights) -> Verdict:
-    """Return the verdict as if it asked for the rung, with those whom checks have found among its culprits."""
+    """Return the verdict as if it asked for the rung, with the nodes that checks have found among its culprits."""
     action = Action(kind=rung.kind, nodes=rung.nodes, why=rung.why)
     if rung.kind != "evict" or not set(rung.nodes) <= trouble.found:
         return replace(verdict, action=action)
@@ -79,16 +79,16 @@ def _asking(rung: Rung, trouble: Trouble, verdict: Verdict, weights: Weights) ->
 
 
 def _found(node: str, trouble: Trouble, verdict: Verdict, weights: Weights) -> float:
-    """Return how probable it is that a node is faulty which has failed its checks, or both groups of a replay.
+    """Return the probability that a node is faulty which has failed its checks, or lies in both bad groups of a replay.
 
-    Before it was as suspected as the verdict has it, else as any node of a job that fails: a failed check is seen of healthy
-    machines too, and of a large job some will fail it.
+    Its prior is the verdict's probability, else that of any node of a failing job: healthy machines fail checks too, and in a
+    large job some will.
     """
-    told = max(
+    named = max(
         (clamp_probability(one.probability) for one in (*verdict.culprits, *verdict.suspects) if one.id == node),
         default=0.0,
     )
-    before = min(max(told, weights.prior.faulty, 1 / max(2, len(trouble.nodes))), weights.prior.most_named)
+    before = min(max(named, weights.prior.faulty, 1 / max(2, len(trouble.nodes))), weights.prior.most_named)
     failures = sum(2 if taken.kind == "replay" else 1 for taken in trouble.taken if node in taken.found)
     odds = before / (1 - before) * math.pow(weights.probe.faulty / weights.probe.healthy, failures)
     return round(min(odds / (1 + odds), weights.prior.most_named), 4)

@@ -1,13 +1,13 @@
-"""What to try next when evidence runs out, and the last thing did not help: ByteRobust's ladder, as a pure sequence.
+"""What to try next when evidence does not decide and the last action did not help: ByteRobust's ladder as a pure sequence.
 
     evict ─ fails again ─▶ probe ─ all pass ─▶ reattempt ─▶ roll the code back ─▶ dual-phase replay ─▶ a person
       ▲                      │                                                            │
       └──── failed checks ───┴──────────── the one machine in both bad groups ────────────┘
 
-A trouble is what has failed since an attempt last ran well. In one trouble a reattempt is made once a symptom, rollback and
-replay once; evictions and checks again only for nodes that are new. A first eviction needs proof. A further one for the same
-symptom needs checks between: proof that has erred once is not enough. Network alerts that do not come again are tolerated,
-and an exception in the user's code on every rank goes straight to the last code that ran well.
+A trouble is the series of failures since an attempt last ran well. In one trouble a reattempt is made once per symptom, rollback
+and replay once, evictions and checks once per node. A first eviction needs proof. A further one for the same symptom needs checks
+before it, because the first proof was wrong. Single network alerts are tolerated, and an exception in the user's code on every
+rank leads straight to the last code that ran well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRESSING = frozenset({"slow", "hardware"})
 
 
 def next_rung(history: JobHistory, bounds: Ladder) -> Rung:
-    """Return the next rung for the newest attempt's failure, to be asked once its agents have been looked at again."""
+    """Return the next rung for the newest attempt's failure, after a second evidence round."""
     trouble = Trouble.from_history(history, bounds)
     if trouble is None or trouble.failing.cause == "none":
         return Rung(kind="none", why="nothing has failed")
@@ -41,18 +41,18 @@ def next_rung(history: JobHistory, bounds: Ladder) -> Rung:
 
 
 def _code_at_once(trouble: Trouble) -> Rung | None:
-    """An exception in the user's code on every rank: other machines would raise it as well."""
+    """Roll back after an exception in the user's code on every rank: other machines would raise it as well."""
     if trouble.failing.fault_class not in EVERYWHERE:
         return None
     if (version := trouble.older_code()) is None:
-        why = "every rank raised the same exception, and no other code is known to have run well: its authors have to look"
+        why = "every rank raised the same exception, and no other code is known to have run well: its authors must examine it"
         return Rung(kind="none", why=why, person=True)
     why = f"every rank raised the same exception; {version} is the newest other code that ran well"
     return Rung(kind="rollback", code_version=version, why=why)
 
 
 def _tolerated(trouble: Trouble) -> Rung | None:
-    """Links come back by themselves: one alert is everyday life."""
+    """Wait after a single network alert: links often recover by themselves."""
     now = trouble.failing
     if now.cause != "network" or now.ended_at is not None or trouble.alerted:
         return None
@@ -62,7 +62,7 @@ def _tolerated(trouble: Trouble) -> Rung | None:
 
 
 def _found(trouble: Trouble) -> Rung | None:
-    """What failed its checks leaves, and so does the one machine that a replay names; several of them are checked."""
+    """Evict nodes that failed their checks, or the one machine that a replay names; several machines are checked."""
     newest = next((taken for taken in reversed(trouble.taken) if taken.found), None)
     if newest is None:
         return None
@@ -75,7 +75,7 @@ def _found(trouble: Trouble) -> Rung | None:
 
 
 def _evict(trouble: Trouble) -> Rung | None:
-    """A node with proof against it; after an eviction in vain, only one that is proven again after checks."""
+    """Evict a node with proof against it; after an eviction in vain, only one that is proven again after checks."""
     now, before = trouble.failing, trouble.in_vain()
     proven = now.proven if now.cause != "network" else tuple(node for node in now.proven if node in trouble.alerted)
     nodes = _without(proven, trouble.nodes_of("evict"))
@@ -89,7 +89,7 @@ def _evict(trouble: Trouble) -> Rung | None:
 
 
 def _check_after_eviction(trouble: Trouble) -> Rung | None:
-    """The machine that left was not it, or not alone: those that are named are checked now, else all."""
+    """Check the named nodes, else all, after an eviction in vain: the machine was not the cause, or not alone."""
     before = trouble.in_vain()
     if before is None or trouble.checks_since(before):
         return None
@@ -106,7 +106,7 @@ def _check_alerted(trouble: Trouble) -> Rung | None:
 
 
 def _check_named_again(trouble: Trouble) -> Rung | None:
-    """What is named in two attempts without proof may be the code's place or the machine: checks tell."""
+    """Check a node that is named in two attempts without proof: the code or the machine may be the cause."""
     earlier = {node for attempt in trouble.attempts[:-1] for node in (*attempt.proven, *attempt.suspects)}
     twice = tuple(node for node in trouble.named if node in earlier)
     nodes = _without(twice, trouble.nodes_of("probe", "evict"))
@@ -114,35 +114,36 @@ def _check_named_again(trouble: Trouble) -> Rung | None:
 
 
 def _left_alone(trouble: Trouble) -> Rung | None:
-    """A job that makes progress is not restarted on a guess."""
+    """Leave a job alone that makes progress: it is not restarted without proof."""
     now = trouble.failing
     running = now.ended_at is None
     if not running or not (now.symptom in PROGRESSING or now.cause in ELSEWHERE - {"network"}):
         return None
     return Rung(
-        kind="none", why=f"{now.symptom} by {now.cause or 'an unknown cause'}, and nobody is proven: it is left alone"
+        kind="none",
+        why=f"{now.symptom} by {now.cause or 'an unknown cause'}, without proof against a node: it is left alone",
     )
 
 
 def _reattempt(trouble: Trouble) -> Rung | None:
-    """A plain restart: it cures what was passing."""
+    """Restart: that cures a passing fault."""
     if trouble.tried_for_symptom("reattempt"):
         return None
     return Rung(
-        kind="reattempt", why=f"nothing is proven of this {trouble.failing.symptom}: a restart tells whether it passes"
+        kind="reattempt", why=f"nothing is proven of this {trouble.failing.symptom}: a restart shows whether it passes"
     )
 
 
 def _elsewhere(trouble: Trouble) -> Rung | None:
-    """No machine and no code is at fault: nothing further up could help."""
+    """Stop at a cause that no further rung removes."""
     if trouble.failing.cause not in ELSEWHERE:
         return None
-    why = f"the cause is {trouble.failing.cause}, which neither other machines nor other code remove: a person has to look"
+    why = f"the cause is {trouble.failing.cause}, which neither other machines nor other code remove: a person must examine it"
     return Rung(kind="none", why=why, person=True)
 
 
 def _rollback(trouble: Trouble) -> Rung | None:
-    """Back to the newest code that ran well, where the code that fails never did."""
+    """Roll back to the newest code that ran well, where the failing code never did."""
     if trouble.tried("rollback") or _has_run_well(trouble) or (version := trouble.older_code()) is None:
         return None
     why = f"a restart did not help; {version} is the newest code that ran well, and what fails now never did"
@@ -155,7 +156,7 @@ def _has_run_well(trouble: Trouble) -> bool:
 
 
 def _replay(trouble: Trouble) -> Rung | None:
-    """Run it on groups of its machines: what computes wrongly shows in one of each phase."""
+    """Replay on groups of machines: a faulty machine shows in one group of each phase."""
     if trouble.tried("replay") or isinstance(plan := _plan(trouble), str):
         return None
     groups = f"{len(plan.horizontal)} + {len(plan.vertical)} groups of {plan.group_nodes} nodes"
@@ -166,7 +167,7 @@ def _plan(trouble: Trouble) -> dual_phase.ReplayPlan | str:
     """Return the replay, or why there is none."""
     layout = trouble.layout
     if layout is None:
-        return "it needs to know how the job lies on its nodes"
+        return "the job's layout on its nodes is unknown"
     try:
         return dual_phase.plan_replay(trouble.nodes, layout.pipeline_nodes, layout.data_parallel, shows=layout.shows)
     except dual_phase.ReplayUnsuited as why:
@@ -174,15 +175,15 @@ def _plan(trouble: Trouble) -> dual_phase.ReplayPlan | str:
 
 
 def _exhausted(trouble: Trouble) -> Rung:
-    """Say what was tried, and why the rest was not."""
-    said = [f"tried in vain: {', '.join(dict.fromkeys(taken.kind for taken in trouble.taken)) or 'nothing'}"]
+    """Return what was tried, and why the rest was not."""
+    parts = [f"tried in vain: {', '.join(dict.fromkeys(taken.kind for taken in trouble.taken)) or 'nothing'}"]
     if not trouble.tried("rollback"):
         now = trouble.failing.code_version
         well = f"{now} has run well" if _has_run_well(trouble) else "no other code is known to have run well"
-        said.append(f"no rollback: {well}")
+        parts.append(f"no rollback: {well}")
     if not trouble.tried("replay"):
-        said.append(f"no replay: {_plan(trouble)}")
-    return Rung(kind="none", why="; ".join([*said, "a person has to look"]), person=True)
+        parts.append(f"no replay: {_plan(trouble)}")
+    return Rung(kind="none", why="; ".join([*parts, "a person must decide"]), person=True)
 
 
 def _probe(nodes: tuple[str, ...], why: str) -> Rung | None:

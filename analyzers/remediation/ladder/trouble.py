@@ -1,4 +1,4 @@
-"""A trouble: what has failed since an attempt last ran well, and what was tried against it."""
+"""A trouble: the failures since an attempt last ran well, and what was tried against them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESTARTS = frozenset({"evict", "reattempt", "rollback"})
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The newest failure, those before it that belong to it, and all that was tried for them."""
+    """The newest failure, the earlier ones that belong to it, and what was tried for them."""
 
     failing: JobAttempt
     attempts: tuple[JobAttempt, ...]  # that failed, oldest first; the failing one is the last
@@ -51,11 +51,11 @@ class Trouble:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The nodes that the newest verdict names, with proof or without."""
+        """The nodes that the newest verdict names."""
         return (*self.failing.proven, *self.failing.suspects)
 
     def waits_for(self) -> str | None:
-        """Say what has to come before the next rung: an outcome, or the job's next attempt."""
+        """Say what must come before the next rung: an outcome, or the job's next attempt."""
         for taken in self.taken:
             if taken.outcome == "pending":
                 return f"the outcome of the last {taken.kind} is not known yet"
@@ -64,11 +64,11 @@ class Trouble:
         return None
 
     def tried(self, kind: RungKind) -> bool:
-        """Whether this was done, or refused by somebody: nothing is proposed twice."""
+        """Whether this was done or refused: it is not proposed again."""
         return any(taken.kind == kind for taken in self.taken)
 
     def tried_for_symptom(self, kind: RungKind) -> bool:
-        """Whether this was tried when the job had failed with the symptom that it has now."""
+        """Whether this was tried for the present symptom."""
         symptoms = {attempt.number: attempt.symptom for attempt in self.attempts}
         return any(taken.kind == kind and symptoms.get(taken.attempt) == self.failing.symptom for taken in self.taken)
 
@@ -102,7 +102,7 @@ class Trouble:
         return [taken for taken in after if taken.kind == "probe"]
 
     def older_code(self) -> str | None:
-        """Return the newest code that ran well, never raised on every rank, is not what fails, nor was gone back to."""
+        """Return the newest code that ran well, never raised on every rank, does not fail now, and was no rollback's target."""
         now = self.failing.code_version
         if now is None:
             return None

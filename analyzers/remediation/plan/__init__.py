@@ -1,4 +1,4 @@
-"""From a verdict to what is worth doing: the set to take out, or the restart, of least expected loss (docs/plan.md)."""
+"""From a verdict to the action of least expected loss: evict nodes, or restart (docs/plan.md). The past is in ``ladder``."""
 
 from analyzers.remediation.plan.choice import Plan, choose_plan
 from analyzers.remediation.plan.costs import Costs

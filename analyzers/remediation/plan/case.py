@@ -1,4 +1,4 @@
-"""One question, with all that its answers are weighed by."""
+"""A verdict in its situation: all that options are weighed by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOES_ON = frozenset({"slow", "hardware", "numeric"})  # symptoms of a job that s
 
 
 class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict in its situation. ``named``: the nodes that the verdict's action would touch, in its order."""
+    """``named``: the nodes that the verdict's action would touch, in its order."""
 
     doubts: tuple[RootPosterior, ...]
     guilt: dict[str, float]  # suspected node → that it is guilty of any root, its past included
@@ -30,7 +30,7 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def build(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> PlanCase:
-        """Put together what a verdict, a situation and the costs say; ``kind``: the harshest that the plan may be."""
+        """Combine a verdict, a situation and the costs; ``kind``: the harshest that the plan may be."""
         doubts = root_posteriors(verdict, situation.remembered)
         return cls(
             doubts=doubts,
@@ -46,9 +46,8 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def sure(self, nodes: Iterable[str]) -> float:
-        """Return how probable it is that each of these nodes is guilty: what a policy decides by, and what is learned from.
+        """Return the least probability of guilt among these nodes: policies decide by it, and outcomes are learned from it.
 
-        Their past may make that less and never more: no policy becomes bolder by it, and what is remembered of them afterwards
-        does not count it twice.
+        Their past may lower it and never raise it: so no policy becomes bolder by it, and their record does not count it twice.
         """
         return round(min(min(self.guilt.get(node, 0.0), self.verdict_guilt.get(node, 0.0)) for node in nodes), 4)

@@ -1,4 +1,4 @@
-"""Choose the option of least expected loss. What a verdict only wants looked at is never touched."""
+"""Choose the option of least expected loss. Where a verdict only asks for checks, no node is touched."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def choose_plan(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
         return Plan(why=f"{asked}: {verdict.action.why}" if verdict.action.why else asked)
     if kind in ON_NODES and not verdict.action.nodes:
         ranks = list_some([str(rank) for rank in verdict.action.ranks])
-        return Plan(why=f"nobody knows on which node rank {ranks or '?'} runs: let an agent report it")
+        return Plan(why=f"the node of rank {ranks or '?'} is unknown: let an agent report it")
     case = PlanCase.build(verdict, situation, costs, kind)
     weighed = sorted((weigh_option(option, case) for option in list_options(case)), key=_order)
     best = next(one for one in weighed if not one.barred)
@@ -78,14 +78,14 @@ def _order(one: Weighed) -> tuple[bool, float, int, int, tuple[str, ...]]:
 
 
 def _why(best: Weighed, weighed: list[Weighed], case: PlanCase) -> str:
-    """Compare it with the best of the others that may be done, and say what bars the action that the verdict asks for."""
-    told = f"{_named(best.option)} is expected to lose {best.expected_loss_gpu_hours:,.1f} GPU hours"
+    """Compare it with the next best option, and say what bars the action that the verdict asks for."""
+    why = f"{_named(best.option)} is expected to lose {best.expected_loss_gpu_hours:,.1f} GPU hours"
     if best.option.nodes:
-        told += f" ({_guilty(best.option, case)})"
+        why += f" ({_guilty(best.option, case)})"
     if second := next((one for one in weighed if not one.barred and one is not best), None):
-        told += f", {_named(second.option)} {second.expected_loss_gpu_hours:,.1f}"
+        why += f", {_named(second.option)} {second.expected_loss_gpu_hours:,.1f}"
     asked = next((one for one in weighed if one.barred and set(one.option.nodes) == set(case.named)), None)
-    return f"{told}; {_named(asked.option)} is barred: {asked.barred}" if asked else told
+    return f"{why}; {_named(asked.option)} is barred: {asked.barred}" if asked else why
 
 
 def _named(option: Option) -> str:

@@ -1,4 +1,4 @@
-"""What things cost: ``knowledge/plan.toml``, with the packaged value wherever a site's is unusable."""
+"""The costs of actions: ``knowledge/plan.toml``, with the packaged value wherever a site's is unusable."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_knowledge(cls, knowledge: Knowledge) -> Costs:
-        """Read the table; what cannot be used leaves the cost as it is."""
+        """Read the table; an unusable value leaves the cost as it is."""
         document = knowledge.table("plan")
-        told: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for cost in cls.__struct_fields__:
             key, _, table = cost.rpartition("_")
             value = _mapping(document.get(table)).get(key)
             if _is_within(value, _BOUNDS.get(table, 0.0)):
-                told[cost] = float(value)
+                values[cost] = float(value)
         rates = {name: float(rate) for name, rate in _mapping(document.get("cures")).items() if _is_within(rate, 1.0)}
-        return cls(**told, cures=cls().cures | rates)
+        return cls(**values, cures=cls().cures | rates)
 
     def cured_by_restart(self, fault_class: str) -> float:
         """Return the share of this class that a restart on the same nodes cures."""
@@ -47,7 +47,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problems(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is unusable in a site's document: the thing, its value, and what it must be."""
+    """Yield the problems of a site's document: the entry, its value, and what it must be."""
     for table, value in document.items():
         if table in (*_BOUNDS, "cures") and not isinstance(value, Mapping):
             yield f"{table}: must be a table of numbers"

@@ -1,4 +1,4 @@
-"""What an option is expected to lose, in GPU hours, part by part (docs/plan.md has the same in words)."""
+"""The expected loss of an option in GPU hours, part by part (docs/plan.md explains it)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzers.remediation.plan.options import STARTS_WITHOUT, Option, explain_b
 from analyzers.remediation.plan.posterior import RootPosterior
 
 _CURED_BY = {"rollback": "code", "restart_job": "platform", "reattempt": "platform", "evict": "platform"}
-"""The cause that is no machine and that an option ends for certain: older code, a start after somebody else's kill."""
+"""Option → the cause that it ends for certain, machines apart: older code, or a restart after a kill from outside."""
 
 _TAKES_OUT = frozenset({"evict", "drain_after_job"})
 _STOPS_NOTHING = frozenset({"none", "drain_after_job"})
@@ -29,7 +29,7 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weigh_option(option: Option, case: PlanCase) -> Weighed:
-    """Sum up what an option is expected to lose."""
+    """Return the expected loss of an option."""
     why, boundless = explain_bar(option, case)
     if boundless:
         return Weighed(option=option, expected_loss_gpu_hours=None, barred=why)
@@ -52,8 +52,8 @@ def weigh_option(option: Option, case: PlanCase) -> Weighed:
 def uncured(option: Option, doubt: RootPosterior, case: PlanCase) -> float:
     """Return the probability that a root strikes again.
 
-    What stands still now has struck, whoever it was: unknown causes strike again too, unless the restart cured them. What a
-    job that goes on has not felt yet strikes only if the verdict is right.
+    In a job that stands still the cause has struck: even an unknown one strikes again unless the restart cured it. In a job that
+    goes on it strikes only if the verdict is right.
     """
     cured = doubt.on(frozenset(option.nodes))
     if doubt.cause == _CURED_BY.get(option.kind):
@@ -64,7 +64,7 @@ def uncured(option: Option, doubt: RootPosterior, case: PlanCase) -> float:
 
 
 def _restart(option: Option, case: PlanCase) -> float:
-    """The job, or the role, stands still until it has restarted and is where it was."""
+    """Return the loss until the job, or the role, has restarted and recovered its lost work."""
     costs, gpus = case.costs, case.gpus
     if option.kind in _STOPS_NOTHING and case.goes_on:
         return 0.0
@@ -81,7 +81,7 @@ def _restart(option: Option, case: PlanCase) -> float:
 
 
 def _again(option: Option, case: PlanCase) -> float:
-    """What was missed strikes again: detect, restart and take a node out once more."""
+    """Return the loss where a missed cause strikes again: detect, restart and evict once more."""
     fails = 1 - math.prod(1 - uncured(option, doubt, case) for doubt in case.doubts)
     costs = case.costs
     seconds = costs.redetect_seconds + costs.restart_seconds
@@ -93,7 +93,7 @@ def _again(option: Option, case: PlanCase) -> float:
 
 
 def _innocent(option: Option, case: PlanCase) -> float:
-    """A healthy node is drained, tested and returned."""
+    """Return the loss of healthy nodes that are drained, tested and returned."""
     if option.kind not in _TAKES_OUT:
         return 0.0
     innocent = math.fsum(1 - case.guilt.get(node, 0.0) for node in option.nodes)
@@ -101,19 +101,19 @@ def _innocent(option: Option, case: PlanCase) -> float:
 
 
 def _tenants(option: Option, case: PlanCase) -> float:
-    """Other jobs on the nodes lose a restart, and their work since a checkpoint of which nothing is known here."""
+    """Return the loss of other jobs on the nodes: a restart, and their work since an unknown checkpoint."""
     seconds = case.costs.restart_seconds + case.costs.lost_work_seconds
     return sum(priced_tenants(option, case).values()) * seconds / 3_600
 
 
 def priced_tenants(option: Option, case: PlanCase) -> dict[str, int]:
-    """Return the other jobs that an option stops, with all of their GPUs; one of which nobody knows the size has no price."""
+    """Return the other jobs that an option stops, with all of their GPUs; a job of unknown size has no price."""
     jobs = case.situation.jobs_on(option.nodes) if option.kind in STARTS_WITHOUT else {}
     return {job: gpus for job, gpus in jobs.items() if gpus}
 
 
 def _short(option: Option, case: PlanCase, out: int) -> float:
-    """Without a spare the job goes on with fewer nodes, or waits where nobody has said that it can."""
+    """Return the loss without a spare: the job goes on with fewer nodes, or waits where no minimum is declared."""
     situation = case.situation
     if option.kind not in STARTS_WITHOUT or situation.spares is None:
         return 0.0

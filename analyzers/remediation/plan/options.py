@@ -1,4 +1,4 @@
-"""What could be done: every set that is worth weighing, and what bars it. None is harsher than the verdict's action."""
+"""The options: every set of nodes that is worth weighing, and what bars it. None is harsher than the verdict's action."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ MILDER = {
     "reattempt": (),
     "rollback": ("reattempt",),
 }
-"""What may be done instead of an action; to do nothing always may. An action that is no key asks for nothing to be done."""
+"""Action → milder actions that may replace it; doing nothing always may. For an action that is no key nothing is done."""
 
 ON_NODES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 STARTS_WITHOUT = frozenset({"evict", "reset_gpu", "reboot_node"})
-"""The job starts again without these nodes, and without what their memory holds. A node that is reset or rebooted comes back
-when somebody has done so and has looked: until then it is as far away as one that was evicted."""
+"""The job restarts without these nodes, and without their memory. A node that is reset or rebooted returns only after a person
+has done and checked that: until then it is missing like an evicted one."""
 LEAST_NAMED = 0.7
-"""What a dead process must say against its machine to be weighed: a kill from outside does (0.75), a crash in native code,
-which is a library's fault as often, does not (0.55)."""
+"""Least probability of a dead process's machine for an eviction to be weighed: a kill from outside reaches it (0.75), a crash in
+native code, which is as often a library's fault, does not (0.55)."""
 EVERY_SUBSET_OF = 8  # nodes; of more only each alone and the most suspected together
 MOST_TOGETHER = 64
 MOST_SUSPECTED = 4
@@ -40,7 +40,7 @@ MOST_GROUPS = 4
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that could be done."""
+    """One possible action."""
 
     kind: str = "none"
     nodes: tuple[str, ...] = ()
@@ -51,9 +51,9 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 def harshest_kind(verdict: Verdict) -> str:
     """Return the harshest action that a plan may come to: the verdict's own, but for one machine whose process has died.
 
-    Who says to look first may mean that somebody will: a hang's second look, another's word about the same rank. Of a
-    process that has ended nothing more will be seen. Its probability is all there is, and what the doubt costs is weighed
-    like any other. Several machines that lose processes at once share a cause elsewhere: those are still looked at first.
+    A verdict that asks for checks first may get further evidence: a second round of a hang, or another rank. Of an ended process
+    no more evidence comes, so its probability decides, and the doubt is weighed as a cost. Several machines that lose processes
+    at once share a cause elsewhere: they are still checked first.
     """
     action, culprits = verdict.action, verdict.culprits
     held_by_doubt = action.kind == "probe" and action.why == NOT_PROVEN
@@ -65,7 +65,7 @@ def harshest_kind(verdict: Verdict) -> str:
 
 
 def list_options(case: PlanCase) -> list[Option]:
-    """Return what could be done, each once; sets that are barred are among them, so that a person sees what they would cost."""
+    """Return the options, each once; barred sets are among them, so that a person sees their cost."""
     sets = dict.fromkeys(_sets(case)) if case.kind in ON_NODES else {}
     found = [Option(), *(Option(kind=case.kind, nodes=nodes) for nodes in sets)]
     found += [one for one in _groups(case) if one.nodes not in sets]
@@ -91,7 +91,7 @@ def explain_bar(option: Option, case: PlanCase) -> tuple[str, bool]:
 
 
 def _sets(case: PlanCase) -> Iterator[tuple[str, ...]]:
-    """Yield sets of what the action names, and the most suspected of all together, named or not."""
+    """Yield sets of the nodes that the action names, and the most suspected of all together, named or not."""
     named = _by_guilt(case.named, case)
     if len(named) <= EVERY_SUBSET_OF:
         for size in range(1, len(named) + 1):
@@ -108,7 +108,7 @@ def _by_guilt(nodes: Iterable[str], case: PlanCase) -> list[str]:
 
 
 def _groups(case: PlanCase) -> Iterator[Option]:
-    """Yield the smallest parallel groups of the most suspected node, and its role, which others evict as a whole."""
+    """Yield the smallest parallel groups of the most suspected node, and its role: other systems evict these as a whole."""
     if case.kind != "evict" or not case.named:
         return
     first, situation = _by_guilt(case.named, case)[0], case.situation

@@ -1,6 +1,6 @@
-"""Who is guilty with what probability, read from a verdict: one value for each root, "unknown" and "no machine" with it.
+"""The probabilities of guilt in a verdict: one posterior for each root, with "unknown" and "no machine".
 
-What is remembered of a node moves its odds, and only of a node that the verdict names: nobody is suspected for the past alone.
+The record of a node shifts its odds only where the verdict names it: a node is not suspected for its past alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 class RootPosterior(msgspec.Struct, frozen=True, kw_only=True):
-    """One root. What ``nodes`` and ``elsewhere`` leave to 1 is unknown: a suspect on no known node is part of that."""
+    """One root. The rest of ``nodes`` and ``elsewhere`` to 1 is unknown: a suspect on no known node is part of it."""
 
     fault_class: str = ""
     cause: str = "unknown"
-    nodes: dict[str, float] = {}  # node → that it is guilty of this root
-    elsewhere: float = 0.0  # that no machine is: the code, the platform, the network …
+    nodes: dict[str, float] = {}  # node → probability that it is guilty of this root
+    elsewhere: float = 0.0  # probability of another cause: code, platform, network …
 
     def on(self, out: frozenset[str]) -> float:
         """Return the probability that one of these nodes is guilty of it."""
@@ -32,10 +32,10 @@ class RootPosterior(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def root_posteriors(verdict: Verdict, remembered: Mapping[str, float] = NOTHING) -> tuple[RootPosterior, ...]:
-    """Return a doubt for every root that must be cured before the job runs well.
+    """Return a posterior for every root that must be cured before the job runs well.
 
-    A root with several culprits has them all (a node and a second one that both stopped); any other has one guilty among its
-    suspects. ``remembered``: node → how far what followed its earlier evictions moves its log odds.
+    A root with several culprits has them all (two nodes that both stopped); any other root has one guilty among its suspects.
+    ``remembered``: node → shift of its log odds by its record.
     """
     roots = {root.root: root for root in verdict.roots}
     labels = dict.fromkeys(entry.root for entry in (*verdict.culprits, *verdict.suspects))
@@ -51,7 +51,7 @@ def root_posteriors(verdict: Verdict, remembered: Mapping[str, float] = NOTHING)
 
 
 def guilt_by_node(doubts: Iterable[RootPosterior]) -> dict[str, float]:
-    """Return the probability that a node is guilty of any root, for every node that is suspected."""
+    """Return for every suspected node the probability that it is guilty of any root."""
     innocent: dict[str, float] = {}
     for doubt in doubts:
         for node, share in doubt.nodes.items():
@@ -60,7 +60,7 @@ def guilt_by_node(doubts: Iterable[RootPosterior]) -> dict[str, float]:
 
 
 def clamp_probability(probability: float) -> float:
-    """Bring what a document says to a probability: one that came from elsewhere may hold anything."""
+    """Return a valid probability: a foreign document may hold any number."""
     return min(1.0, max(0.0, probability)) if math.isfinite(probability) else 0.0
 
 
@@ -82,11 +82,11 @@ def _doubt(entries: list[Culprit], cause: str, fault_class: str) -> RootPosterio
 
 
 def _recalled(doubt: RootPosterior, remembered: Mapping[str, float]) -> RootPosterior:
-    """Weigh each guilty node's share by its past, as Bayes says: what is unknown, and what is no machine, weighs as before."""
+    """Weigh each node's share by its past, by Bayes: the unknown and the other causes weigh as before."""
     known = {node: weight for node in doubt.nodes if math.isfinite(weight := remembered.get(node, 0.0)) and weight}
     if not known:
         return doubt
-    most = max(0.0, *known.values())  # taken off everything, so that nothing overflows
+    most = max(0.0, *known.values())  # subtracted everywhere, against overflow
     unknown = max(0.0, 1.0 - doubt.elsewhere - math.fsum(doubt.nodes.values())) * math.exp(-most)
     elsewhere = doubt.elsewhere * math.exp(-most)
     nodes = {node: share * math.exp(known.get(node, 0.0) - most) for node, share in doubt.nodes.items()}

@@ -1,4 +1,8 @@
-"""What is known of a job when a plan is made for it: where it runs, who else does, and what it can do without."""
+"""What is known of a job when a plan is made: its nodes, other jobs on them, and what it can lose.
+
+A job that keeps its newest checkpoint in memory backs up each node's shards on other nodes, so that the loss of a node is not the
+loss of the checkpoint. [ByteRobust, SOSP 2025: backups across parallel groups, so that a whole group can be evicted]
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import msgspec
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts beside the verdict. What nobody has told is None or empty, and costs nothing (docs/plan.md)."""
+    """Facts beside the verdict. An unknown fact is None or empty, and costs nothing (docs/plan.md)."""
 
     nodes: tuple[str, ...] = ()  # that the newest attempt runs on
     gpus_per_node: int = 8
@@ -25,7 +29,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}  # node → how far its past moves its log odds (analyzers/remediation/node_history.py)
 
     def gpus(self, *, least_ranks: int = 0) -> int:
-        """Return how many GPUs stand still when the job does; by its ranks, where nobody knows its nodes."""
+        """Return how many GPUs stand still when the job does; by its ranks, where its nodes are unknown."""
         return len(self.nodes) * self.gpus_per_node or max(least_ranks, self.gpus_per_node)
 
     def left_without(self, out: int) -> int:
@@ -39,10 +43,10 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_lost_shards(out: Iterable[str], holders: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the nodes whose shards nobody would hold any more. ``out``: all nodes that go or are gone already.
+    """Return the nodes whose checkpoint shards would lose their last holder. ``out``: all nodes that are or would be out.
 
     ``holders``: node → nodes with a copy of its shards; it holds them itself, listed or not. A node that is no key has
-    registered nothing, and nothing is said of it.
+    registered no copies and is left out.
     """
     gone = frozenset(out)
     return tuple(sorted(node for node in gone & holders.keys() if gone.issuperset(holders[node])))

@@ -39,7 +39,7 @@ def test_what_no_later_attempt_answers_is_waited_for_half_an_hour(acted_on: int)
     desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
     desk(Approve(id="rem-2", by="ann"))
 
-    assert "wait for what comes of it" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+    assert "wait for its outcome" in str(desk.refuses(Take(id="rem-2", by="slurm")))
     desk(RemediationTick(), later=1_800.0)
     desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
     desk(Approve(id="rem-2", by="ann"))

@@ -36,13 +36,13 @@ def test_the_whole_ladder_of_a_hang_without_a_name(either: Job) -> None:
     either.care.turn()
 
     assert [first.kind, second.kind, third.kind] == ["reattempt", "rollback", "replay"]
-    assert "a restart tells whether it passes" in first.why
+    assert "a restart shows whether it passes" in first.why
     assert second.code_version == "a"
     assert (third.status, third.outcome) == ("done", None)
     assert third.replay is not None
     assert [group.nodes for group in third.replay.vertical] == [NODES[::2], NODES[1::2]]
     assert either.proposal() is None
-    assert [why.endswith("a person has to look") for why in either.told()] == [True]
+    assert [why.endswith("a person must decide") for why in either.told()] == [True]
     assert "reattempt, rollback, replay" in either.told()[0]
 
 
@@ -152,7 +152,7 @@ def test_code_that_never_ran_elsewhere_is_its_authors(job: Job) -> None:
     job.care.turn()
 
     assert job.care.all() == []
-    assert [why.endswith("its authors have to look") for why in job.told()] == [True]
+    assert [why.endswith("its authors must examine it") for why in job.told()] == [True]
 
 
 def test_what_was_rejected_is_not_proposed_again(job: Job) -> None:
