@@ -317,7 +317,7 @@ def test_a_replay_that_cannot_be_is_told() -> None:
     )
     ambiguous = replace(history, layout=JobLayout(pipeline_nodes=6, data_parallel=4))
 
-    assert "it needs to know how the job lies on its nodes" in next_rung(history, BOUNDS).why
+    assert "the job's layout on its nodes is unknown" in next_rung(history, BOUNDS).why
     assert "up to 2 machines in one intersection" in next_rung(ambiguous, BOUNDS).why
 
 
