@@ -101,6 +101,13 @@ def _column(ring: Ring, name: str) -> Ints:
     return np.frombuffer(data, kind).astype(np.int64)
 
 
+def ring_values(ring: Ring, name: str) -> list[int]:
+    """Return the values of a column, as many as are whole."""
+    data, kind = ring.columns.get(name, b""), np.dtype(RING_COLUMNS[name])
+    values: list[int] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
+    return values
+
+
 def _moved_ns(ring: Ring) -> int:
     """Return when the rank last entered or left something."""
     return int(max(_column(ring, "entered_ns").max(initial=-1), _column(ring, "left_ns").max(initial=-1)))

@@ -9,13 +9,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-import numpy as np
-
 from analyzers.knowledge import Knowledge
 from analyzers.model.frames import Rules
+from analyzers.model.rings import ring_values
 from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
-from collectors.records import RING_COLUMNS, Record, Ring, StackDump
+from collectors.records import Record, Ring, StackDump
 
 SEEN_SECONDS = 90.0  # stacks come once a minute; an older one is no evidence of a save now
 LONGEST_SECONDS = 1_800.0  # a save that takes longer is stuck, or its clock is wrong
@@ -60,7 +59,7 @@ def _by_phase(ring: Ring) -> float | None:
         return None
     inside = ring.strings.index(ring.phase) if ring.phase in ring.strings else None
     since, before = ring.at, None
-    columns = [_column(ring, name) for name in ("phase", "entered_ns", "left_ns")]
+    columns = [ring_values(ring, name) for name in ("phase", "entered_ns", "left_ns")]
     for phase, entered, left in zip(*columns, strict=False):
         if phase != inside:
             since = max(entered, left) / 1e9
@@ -68,9 +67,3 @@ def _by_phase(ring: Ring) -> float | None:
             since = entered / 1e9
         before = phase
     return since
-
-
-def _column(ring: Ring, name: str) -> list[int]:
-    data, kind = ring.columns.get(name, b""), np.dtype(RING_COLUMNS[name])
-    values: list[int] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
-    return values

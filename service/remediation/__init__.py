@@ -1,1 +1,1 @@
-"""Remediation as it is stored and driven: the repository, proposals, verification, what outcomes teach."""
+"""Remediation, stored and driven: repository, proposer, verification, outcomes. ``analyzers.remediation`` decides. No HTTP."""

@@ -1,4 +1,4 @@
-"""The fleet as a step of remediation is to see it: where jobs run, what was declared of them, who else is on their nodes."""
+"""The facts that a step of remediation needs: where jobs run, what their owners declared, and other jobs on their nodes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from service.store.models import Remediation as Row
 from service.store.observations import PLACED_SECONDS
 from service.store.placements import is_newest
 
-FLEET_SECONDS = 86_400.0  # a node that has not reported for so long is of the fleet no more
-RUNNING_SECONDS = 120.0  # an agent tells of what runs once a minute
-BELIEVED_SECONDS = 1_800.0  # that a job which is silent, or waits in the queue, keeps its attempt against fewer nodes
+FLEET_SECONDS = 86_400.0  # a node without a report for this long has left the fleet
+RUNNING_SECONDS = 120.0  # an agent reports running jobs once a minute
+BELIEVED_SECONDS = 1_800.0  # for which a silent or queued job keeps its attempt against an attempt on fewer nodes
 DEFAULT_GPUS = 8
-PLACED_AFTER_SECONDS = 120.0  # a placement that is new so soon after a drain was on its way before it
+PLACED_AFTER_SECONDS = 120.0  # a placement that begins this soon after a drain was started before it
 OUT = frozenset({"executing"}) | UNDOABLE  # with what has begun so, and was not undone, nodes are out
 
 
 def load_facts(session: Session, now: float, remediations: Collection[Remediation]) -> FleetFacts:
-    """Return what is known of those that may act: the others need no facts."""
+    """Return the facts of the remediations that may act: the others need none."""
     acting = [one for one in remediations if one.status in WAITING | CLAIMED]
     names, incidents = {one.job for one in acting}, {one.incident for one in acting}
     nodes = {node for one in acting for node in one.nodes}
@@ -47,7 +47,7 @@ def load_facts(session: Session, now: float, remediations: Collection[Remediatio
 
 
 def load_job_facts(session: Session, name: str) -> JobFacts | None:
-    """Return what is known of a job; None where nobody has seen it or declared it."""
+    """Return what is known of a job; None where it was neither seen nor declared."""
     row = session.get(Job, name)
     if row is None:
         return None
@@ -69,26 +69,26 @@ def load_job_facts(session: Session, name: str) -> JobFacts | None:
 
 
 def newest_attempt(session: Session, job: str) -> int | None:
-    """Return the number of a job's newest attempt; None: nobody has seen it run.
+    """Return the number of a job's newest attempt; None: it was not seen to run.
 
-    One agent alone does not begin an attempt: it counts once it runs on half as many nodes as any other that was told of within
-    ``BELIEVED_SECONDS``. Nor does it end one while the others are silent: of those that count, one that is told of now comes
-    before one that is not. So a job that was started again on few nodes has a new attempt after that time at the latest.
+    One agent alone does not begin an attempt: an attempt counts once it runs on half as many nodes as any other that was reported
+    within ``BELIEVED_SECONDS``. Nor does one agent end an attempt while the others are silent: of those that count, one that is
+    reported now comes first. So a job that was restarted on few nodes has its new attempt after that time at the latest.
     """
     of_job = Attempt.job == job
     seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(of_job))
     if seen_at is None:
         return None
-    told = _nodes_told(session, job, seen_at - BELIEVED_SECONDS)
+    told = _count_nodes(session, job, seen_at - BELIEVED_SECONDS)
     most = max(told.values(), default=0)
-    for nodes in (_nodes_told(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), told):
+    for nodes in (_count_nodes(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), told):
         if known := [number for number, count in nodes.items() if 2 * count >= most]:
             return max(known)
     return session.scalar(select(func.max(Attempt.number)).where(of_job))
 
 
-def _nodes_told(session: Session, job: str, since: float) -> dict[int, int]:
-    """Return on how many nodes each attempt of a job was told to run since then."""
+def _count_nodes(session: Session, job: str, since: float) -> dict[int, int]:
+    """Return on how many nodes each attempt of a job was reported since then."""
     told = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)
     placed = select(Placement.attempt, func.count(Placement.node.distinct())).where(
         Placement.job == job, Placement.attempt.in_(told), Placement.last_seen_at >= since
@@ -97,7 +97,7 @@ def _nodes_told(session: Session, job: str, since: float) -> dict[int, int]:
 
 
 def load_tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the jobs that run on these nodes now. A placement is written again every few minutes, its attempt more often."""
+    """Return the jobs that run on these nodes now. A placement's row is updated every few minutes, its attempt's more often."""
     runs = (
         Placement.node.in_(sorted(nodes)),
         Placement.last_seen_at >= now - PLACED_SECONDS - RUNNING_SECONDS,
@@ -115,7 +115,7 @@ def load_tenants(session: Session, now: float, nodes: Collection[str]) -> dict[s
 def load_taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
     """Return which remediations have taken these nodes out and keep them out.
 
-    A node of which somebody has said so, or on which something was placed since, is back in service, whoever returned it.
+    A node is back in service once its return was recorded, or once a job was placed on it.
     """
     if not nodes:
         return {}
@@ -128,17 +128,17 @@ def load_taken(session: Session, nodes: Set[str]) -> dict[str, tuple[str, ...]]:
         if nodes.isdisjoint(done.nodes) or (one := rows.read_one(session, done.remediation)) is None:
             continue
         for node in nodes & set(one.out):
-            said = node in records and records[node].is_back_since(done.at)
-            if not said and placed_at.get(node, done.at) <= done.at + PLACED_AFTER_SECONDS:
+            is_back = node in records and records[node].is_back_since(done.at)
+            if not is_back and placed_at.get(node, done.at) <= done.at + PLACED_AFTER_SECONDS:
                 found.setdefault(node, set()).add(one.id)
     return {node: tuple(sorted(ids)) for node, ids in sorted(found.items())}
 
 
 def _spares(session: Session, row: Job, attempt: int | None, running_on: Set[str]) -> int | None:
-    """Return how many spares are left of those that were declared, once the job runs on those that it has used.
+    """Return how many of the declared spares are left, once the job runs on those that it has used.
 
-    What no later attempt has shown yet is not counted here: its nodes are still among those that the job runs on. A node that
-    came back is a spare again once its burn-in is over; one that the job runs on again has given its place back.
+    Evictions without a later attempt are not counted: their nodes are still among the job's. A node that came back is a spare
+    again once its burn-in is over; a node that the job runs on again uses no spare.
     """
     spares: int | None = row.declared.get("spares")
     if spares is None:
@@ -158,7 +158,7 @@ def _spares(session: Session, row: Job, attempt: int | None, running_on: Set[str
 
 
 def _ranks_by_node(session: Session, attempt: Attempt) -> dict[str, int]:
-    """Return how many ranks of an attempt each node has. One that was started again smaller has fewer than it once had."""
+    """Return how many ranks of an attempt each node has. Ranks beyond the present world size are from a larger run."""
     where = [Placement.job == attempt.job, Placement.attempt == attempt.number, is_newest()]
     if attempt.world_size is not None:
         where.append(Placement.rank < attempt.world_size)

@@ -1,4 +1,4 @@
-"""How often the nodes of the fleet fail, as the store has seen it: what standbys are counted by."""
+"""How often the nodes of the fleet fail, by the store: the number of standbys depends on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.store import incidents
 from service.store.models import Execution, Incident, Node
 from service.store.models import Remediation as Row
 
-SAME_SECONDS = DAY_SECONDS  # a node that is named again so soon has failed once: standbys are counted by the day
+SAME_SECONDS = DAY_SECONDS  # a node that is named again this soon has failed once: standbys are counted by the day
 
 
 class FailureHistory(NamedTuple):
@@ -35,10 +35,10 @@ class _Failure(NamedTuple):
 
 
 def read_failures(session: Session, since: float, now: float) -> FailureHistory:
-    """Return what the fleet's own history tells of the time from ``since`` to now.
+    """Return the fleet's failures from ``since`` to now.
 
-    A failure is a node that was taken out, and one that the last verdict of a closed incident would have taken out: people who
-    only let propose drain by hand. What cured nothing, what was undone, and what a person has called wrong is none.
+    A failure is a node that was taken out, or that the last verdict of a closed incident would have taken out: under a policy
+    that only proposes, people drain by hand. An eviction that cured nothing, was undone, or was rejected by a person does not count.
     """
     innocent = _innocent(session, since)
     taken, named = (
@@ -49,7 +49,7 @@ def read_failures(session: Session, since: float, now: float) -> FailureHistory:
 
 
 def _executions(session: Session, since: float) -> Iterator[_Failure]:
-    """Yield when each node was taken out, and for which incident; a remediation that is gone has a name of its own."""
+    """Yield when each node was taken out, and for which incident; a deleted remediation stands for its incident."""
     rows = session.execute(
         select(Execution.at, Execution.nodes, Execution.remediation, Row.incident)
         .join(Row, Row.id == Execution.remediation, isouter=True)
@@ -59,7 +59,7 @@ def _executions(session: Session, since: float) -> Iterator[_Failure]:
 
 
 def _innocent(session: Session, since: float) -> set[tuple[str, str]]:
-    """Return the nodes whose leaving an incident has cured nothing, or was taken back."""
+    """Return the nodes whose eviction did not cure an incident, or was undone."""
     ended = (outcome_column() == "not_cured") | (Row.status == "undone")
     rows = session.execute(
         select(Row.nodes, Row.incident).where(Row.kind.in_(TAKES_NODES), Row.changed_at >= since, ended)
@@ -83,7 +83,7 @@ def _named(session: Session, since: float) -> Iterator[_Failure]:
 
 
 def _count(found: Iterable[_Failure]) -> int:
-    """Count failures: a node that shows up again within a day has not failed twice."""
+    """Count failures: a node that fails again within a day counts once."""
     count, last = 0, dict[str, float]()
     for one in sorted(found):
         if one.at - last.get(one.node, -math.inf) >= SAME_SECONDS:
@@ -93,6 +93,6 @@ def _count(found: Iterable[_Failure]) -> int:
 
 
 def _node_days(session: Session, since: float, now: float) -> float:
-    """Return for how long nodes of the fleet have reported, all together; those that the store has forgotten are none."""
+    """Return the sum of the times for which nodes have reported; deleted nodes do not count."""
     spans = session.execute(select(Node.first_seen_at, Node.last_seen_at).where(Node.last_seen_at > since))
     return sum(max(0.0, min(last, now) - max(first, since)) for first, last in spans) / DAY_SECONDS

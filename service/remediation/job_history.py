@@ -59,7 +59,7 @@ def read_job_history(session: Session, incident: Incident, verdict: Verdict, bou
 
 
 def needs_nothing(closed: TimelineEntry) -> bool:
-    """Whether nothing needs to be done any more: the job went on by itself, or a person has closed the incident."""
+    """Whether nothing needs to be done: the job recovered by itself, or a person has closed the incident."""
     return bool(closed.details.get("recovered")) or "by" in closed.details
 
 
@@ -126,7 +126,7 @@ def _runs(session: Session, incident: Incident) -> dict[int, AttemptRow]:
 def _failures(
     session: Session, incident: Incident, verdict: Verdict, numbers: dict[str, int], acted: set[str]
 ) -> dict[int, tuple[Incident, Verdict]]:
-    """Return for each attempt the incident that tells how it failed, with the newest version of its verdict."""
+    """Return for each attempt the incident that shows how it failed, with the newest version of its verdict."""
     newest = (VerdictRow.incident == Incident.id) & (VerdictRow.version == Incident.verdict_version)
     asked = select(Incident, VerdictRow.document).join(VerdictRow, newest)
     asked = asked.where(Incident.id.in_(numbers), Incident.merged_into.is_(None)).order_by(Incident.opened_at)
@@ -158,7 +158,7 @@ def _passed(session: Session, incidents: Sequence[Incident]) -> set[str]:
 
 
 class _Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger of downtimes knows of steps."""
+    """The steps in the table of downtimes."""
 
     first_good_at: tuple[float, ...] = ()  # of attempts that followed an incident
     last_steps: dict[str, int | None] = {}  # incident → the job's newest step when it opened
@@ -176,7 +176,7 @@ def _first_good(session: Session, incident: Incident) -> _Steps:
 def _good_seconds(run: AttemptRow | None, failure: Incident | None, steps: _Steps, *, tells: bool) -> float:
     """Return how long an attempt ran before it failed: from its first good step, where that is known."""
     if failure is not None and tells and steps.last_steps.get(failure.id) is None:
-        return 0.0  # the job tells of steps, and this attempt did none
+        return 0.0  # the job reports steps, and this attempt did none
     until = failure.onset_at if failure is not None else run.last_seen_at if run is not None else 0.0
     before = [at for at in steps.first_good_at if at <= until]
     if run is None:

@@ -1,4 +1,4 @@
-"""What is remembered of nodes, as it is stored: one row a node that was ever named or taken out."""
+"""The records of nodes in the store: one row for each node that was ever named or taken out."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 
 def read_record(session: Session, node: str, *, to_change: bool = False) -> NodeRecord:
-    """Return what is remembered of a node. ``to_change``: nobody else changes it before this transaction ends."""
-    # Written past the session's own objects: what it has read before may be old.
+    """Return the record of a node. ``to_change``: lock it until this transaction ends."""
+    # Records are written past the session's own objects, so an earlier read may be old.
     row = session.get(Row, node, with_for_update=to_change or None, populate_existing=True)
     return (_read(row) if row is not None else None) or NodeRecord(node=node)
 
 
 def read_records(session: Session, nodes: Collection[str]) -> dict[str, NodeRecord]:
-    """Return what is remembered of some nodes; of most of them nothing is."""
+    """Return the records of some nodes; most have none."""
     names = sorted(nodes)
     found: dict[str, NodeRecord] = {}
     for start in range(0, len(names), MOST_NAMES):
@@ -53,14 +53,14 @@ def read_burning_in(session: Session) -> dict[str, NodeRecord]:
 
 
 def read_log_odds_shifts(session: Session, nodes: Collection[str], now: float, weights: Weights) -> dict[str, float]:
-    """Return how far their past moves the log odds of a verdict that names these nodes now, where it moves them at all."""
+    """Return how far their past shifts the log odds of a verdict that names these nodes now, where it does."""
     found = read_records(session, nodes).values()
     moved = {one.node: node_history.log_odds_shift(one, now, weights) for one in found}
     return {node: weight for node, weight in moved.items() if weight}
 
 
 def write_record(session: Session, record: NodeRecord, now: float, *, decided: bool = True) -> NodeRecord:
-    """Write what is remembered of a node, and return it. ``decided``: what people decide by has changed, and so its ETag."""
+    """Write a node's record and return it. ``decided``: its ETag grows, because people decide by what has changed."""
     if decided:
         record = replace(record, version=record.version + 1)
     row = {"node": record.node, "changed_at": now, "document": msgspec.to_builtins(record)}
@@ -86,7 +86,7 @@ def _found(session: Session, *where: ColumnElement[bool]) -> dict[str, NodeRecor
 
 
 def _read(row: Row) -> NodeRecord | None:
-    """Return what a row says; of one that cannot be read nothing is remembered, which moves no odds."""
+    """Return the record of a row; None where it cannot be read, which shifts no odds."""
     try:
         return msgspec.convert(row.document, NodeRecord)
     except msgspec.ValidationError as error:

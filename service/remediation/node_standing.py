@@ -1,4 +1,4 @@
-"""How each node stands: fit, suspected, out, under burn-in, or a repeat offender; and why."""
+"""The standing of each node: fit, suspected, out, under burn-in, or a repeat offender; and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Against(NamedTuple):
-    """What speaks against nodes beside their records."""
+    """Reasons against nodes beside their records."""
 
     out: dict[str, Remediation]  # they are taken out now, and it is not over
     suspected: dict[str, tuple[str, float, float | None]]  # node → why, since, until
@@ -43,7 +43,7 @@ class _Against(NamedTuple):
 def read_standings(
     session: Session, now: float, weights: Weights, nodes: Collection[str] | None = None
 ) -> dict[str, Standing]:
-    """Return how nodes stand, by name; without ``nodes`` all that are not fit."""
+    """Return the standing of nodes, by name; without ``nodes`` of all that are not fit."""
     against = _against(session, now)
     if nodes is None:
         records = node_records.read_unsettled(session)
@@ -58,14 +58,14 @@ def read_standings(
 
 
 def read_standing(session: Session, record: NodeRecord, now: float, weights: Weights) -> Standing:
-    """Return how a node stands, or would stand if this were remembered of it."""
+    """Return the standing of a node with this record."""
     return _standing(record, _against(session, now), now, weights)
 
 
 def unfit_query(at: float) -> Select[str, str, str, float, float | None]:
     """Return the query of the nodes that an incident's newest verdict would take out: node, incident, why, at and until."""
     holds = UnfitNode.until.is_(None) | (UnfitNode.until > at)
-    # What an outage explains by now says nothing against a node.
+    # An incident that an outage explains is no reason against a node.
     counts = Incident.merged_into.is_(None) | Incident.closed_at.is_not(None)
     columns = (UnfitNode.node, UnfitNode.incident, UnfitNode.why, UnfitNode.at, UnfitNode.until)
     found = select(*columns).join(Incident, Incident.id == UnfitNode.incident)

@@ -1,4 +1,4 @@
-"""What is learned when it is over: how far a node was the cause, and whether a policy would have been right."""
+"""What is learned from outcomes: how far a node was the cause, and whether a rule of the policy would have been right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.store.upserts import upsert
 
 
 def record_trials(session: Session, one: Remediation, now: float, weights: Weights, cures: float) -> None:
-    """Convict or acquit the nodes that were taken out. ``cures``: the share of such faults that a plain restart cures."""
+    """Record the outcome on the nodes that were taken out. ``cures``: the share of such faults that a plain restart cures."""
     if one.kind not in KEEPS_OUT or one.outcome is None or one.began_at is None:
         return
     trial = Trial(
@@ -31,20 +31,20 @@ def record_trials(session: Session, one: Remediation, now: float, weights: Weigh
 
 
 def record_return(session: Session, one: Remediation, now: float, weights: Weights) -> None:
-    """Note that its nodes serve again: they are watched for a while."""
+    """Record that its nodes serve again, under burn-in."""
     if one.kind not in KEEPS_OUT:
         return
     for node in one.give_back:
         record = node_records.read_record(session, node, to_change=True)
         if one.outcome is None and record.burn_in != "out":
-            # Taken back before anybody saw what came of it: that says nothing of the node, and still it was away.
+            # Undone before an outcome: that proves nothing about the node, and still it was out.
             record = replace(record, burn_in="out", since=one.began_at)
         happened = NodeEvent(kind="returned", note=one.id)
         node_records.write_record(session, update_record(record, happened, now, weights), now)
 
 
 def record_checks(session: Session, one: Remediation, now: float, weights: Weights) -> None:
-    """Note how the checks of its nodes went."""
+    """Record the results of checks on its nodes."""
     failed = checks.find_failed_nodes(one)
     for node in one.nodes:
         happened = NodeEvent(kind="probe_failed" if node in failed else "probe_passed", note=one.id)
@@ -53,7 +53,7 @@ def record_checks(session: Session, one: Remediation, now: float, weights: Weigh
 
 
 def note_case(session: Session, one: Remediation, now: float) -> None:
-    """Take down what a rule would have done, or has done, as of now."""
+    """Record what a rule would have done, or has done."""
     row = session.get(ShadowCase, one.id)
     if row is None:
         case = {
@@ -66,10 +66,10 @@ def note_case(session: Session, one: Remediation, now: float) -> None:
 
 
 def settle_cases(session: Session, one: Remediation) -> None:
-    """Let the cases of its incident know what came of it.
+    """Settle the cases of its incident by its outcome.
 
-    A cure proves only what was done: a rule was right that would have done the same to the very nodes that were taken out. One
-    that would have taken others was wrong. What it says of anything else nobody knows.
+    A cure proves only what was done: a rule was right that would have done the same to the same nodes, and wrong if it would have
+    taken others. Other cases stay open.
     """
     if one.outcome == "not_cured":
         _judge(session, ShadowCase.remediation == one.id, False, one.because)
@@ -84,14 +84,14 @@ def settle_cases(session: Session, one: Remediation) -> None:
 
 
 def close_cases(session: Session, incident: str, now: float, because: str, *, recovered: bool) -> None:
-    """Let the cases of an incident know that it is over; one that went on by itself needed nothing."""
+    """Close the cases of an incident; where the job recovered by itself they were wrong."""
     if recovered:
         _judge(session, ShadowCase.incident == incident, False, because)
     session.execute(update(ShadowCase).where(ShadowCase.incident == incident).values(closed_at=now))
 
 
 def apply_feedback(session: Session, feedback: Feedback) -> None:
-    """Let the cases of an incident know what a person says: that counts more than what was seen."""
+    """Settle the cases of an incident by a person's feedback, which overrides the outcome."""
     cases = ShadowCase.incident == feedback.incident
     for row in session.scalars(select(ShadowCase).where(cases)):
         if (correct := _was_right(session, row, feedback)) is not None:
@@ -100,13 +100,13 @@ def apply_feedback(session: Session, feedback: Feedback) -> None:
 
 
 def _was_right(session: Session, case: ShadowCase, feedback: Feedback) -> bool | None:
-    """Return whether a rule was right, by what is said of a version of the verdict; None: that says nothing of it."""
+    """Whether a rule was right, by feedback on a version of the verdict; None: the feedback does not decide."""
     one = rows.read_one(session, case.remediation)
     if one is None or feedback.judgement == "unclear":
         return None
     if case.document["verdict_version"] <= feedback.verdict_version <= one.verdict_version:
         return feedback.judgement == "right"
-    # The verdict that is right has withdrawn it: who had acted at once would have acted wrongly.
+    # The right verdict has withdrawn it: to act at once would have been wrong.
     withdrawn = one.status == "cancelled" and one.verdict_version < feedback.verdict_version
     return False if withdrawn and feedback.judgement == "right" else None
 

@@ -1,9 +1,9 @@
-"""Remediation as it is stored: one step at a time, in one transaction, whoever asks for it.
+"""The repository of remediations: one step at a time, in one transaction.
 
     lock ─► state (what is stored, the fleet, the policy) ─► step ─► rows ─► audit log ─► timeline and stream
 
-The lock is held to the commit. Two schedulers that want the same claim are served one after the other, and the second is
-told what the first has; a process that is killed before its commit has done nothing.
+The lock is held to the commit. Of two schedulers that want the same claim the second gets the first one's claim as the reason. A
+process that is killed before its commit has done nothing.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _log = logging.getLogger(__name__)
 
 
 class _Told(NamedTuple):
-    """A line to tell, and the remediation that it is about."""
+    """An audit entry, and its remediation."""
 
     what: AuditEntry
     about: Remediation | None
 
 
 class _Happened(NamedTuple):
-    """What an event came to."""
+    """The result of an event."""
 
     state: RemediationState
     instructions: list[RemediationInstruction]
@@ -55,15 +55,15 @@ class _Happened(NamedTuple):
 
 
 class RemediationRepository:
-    """All that may be done to remediations, holds, the freeze and the breaker."""
+    """Remediations, holds, the freeze and the breaker, changed by events."""
 
     def __init__(self, database: Database, policy: Callable[[], Policy] = Policy) -> None:
         self._database, self._policy = database, policy
 
     def handle(self, event: RemediationEvent, now: float, check: Check | None = None) -> list[RemediationInstruction]:
-        """Let an event happen; return what it came to. Raise ``RemediationRefused``, and then nothing has changed.
+        """Apply an event; return the instructions. Where it raises ``RemediationRefused`` nothing has changed.
 
-        ``check`` sees the state that the event will meet, and may raise: nobody can change it in between.
+        ``check`` gets the state before the event, under the same lock, and may raise.
         """
         with self._database.transaction() as session:
             return self.within(session, event, now, check)
@@ -71,7 +71,7 @@ class RemediationRepository:
     def rehearse(
         self, event: RemediationEvent, now: float, check: Check | None = None
     ) -> tuple[RemediationState, list[RemediationInstruction]]:
-        """Return what an event would come to, and change nothing."""
+        """Return the result of an event without changing anything."""
         with self._database.session() as session:
             state = self._load(session, now, [event])
             if check is not None:
@@ -79,7 +79,7 @@ class RemediationRepository:
             return step(state, event, now)
 
     def state(self, now: float, *asked: str) -> RemediationState:
-        """Return what a step would see now, with these remediations that may have ended."""
+        """Return the state that a step would see now, with the remediations ``asked``, ended ones too."""
         with self._database.session() as session:
             return self.read(session, now, *asked)
 
@@ -90,7 +90,7 @@ class RemediationRepository:
     def within(
         self, session: Session, event: RemediationEvent, now: float, check: Check | None = None
     ) -> list[RemediationInstruction]:
-        """Let an event happen as the last part of its caller's transaction."""
+        """Apply an event as the last part of its caller's transaction."""
         self._lock(session)
         state = self._load(session, now, [event])
         if check is not None:
@@ -100,7 +100,7 @@ class RemediationRepository:
         return happened.instructions
 
     def all_within(self, session: Session, events: Sequence[RemediationEvent], now: float) -> None:
-        """Let several happen, one after the other on one state, and leave out those that are refused."""
+        """Apply several events in order to one state; leave out those that are refused."""
         if not events:
             return
         self._lock(session)
@@ -123,7 +123,7 @@ class RemediationRepository:
     def _load(
         self, session: Session, now: float, events: Sequence[RemediationEvent] = (), asked: Sequence[str] = ()
     ) -> RemediationState:
-        """Return the state; without events, for who only looks."""
+        """Return the state for these events; without events, for a reader."""
         policy, stands = self._policy(), rows.read_breaker(session)
         remediations = rows.read_remediations(session, now, events, asked)
         judges = not events or any(isinstance(event, Proposed | RemediationTick) for event in events)
@@ -142,7 +142,7 @@ class RemediationRepository:
 
 
 def _happen(session: Session, state: RemediationState, event: RemediationEvent, now: float) -> _Happened:
-    """Step, and write all but what is told: that comes last."""
+    """Step, and write all rows except the audit entries, which come last."""
     after, instructions = step(state, event, now)
     for one in instructions:
         if isinstance(one, Store):
@@ -154,7 +154,7 @@ def _happen(session: Session, state: RemediationState, event: RemediationEvent, 
 
 
 def _concerned(remediations: dict[str, Remediation], events: Sequence[RemediationEvent]) -> list[Remediation]:
-    """Return those that the events may let act, or be undone: they need the facts of these. Who only looks may ask for any."""
+    """Return the remediations whose facts the events need; for a reader all of them."""
     if not events:
         return list(remediations.values())
     found: list[Remediation] = []
@@ -169,11 +169,11 @@ def _concerned(remediations: dict[str, Remediation], events: Sequence[Remediatio
 
 
 def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
-    """Write the audit log, and the timeline and stream as the transaction's last thing."""
+    """Write the audit log, then the timeline and stream at the end of the transaction."""
     for one, _ in told:
         subject = one.remediation or str(one.details.get("hold") or "")
         audit_log.record(session, now, one.kind, one.by, subject, one.details)
-    # Locked before the stream is: whoever adds to it holds the rows of the incidents that it tells of.
+    # The incidents are locked before the timeline, in the same order as in every other writer.
     incidents = sorted({about.incident for _, about in told if about is not None})
     there = select(Incident.id).where(Incident.id.in_(incidents)).order_by(Incident.id)
     known = set(session.scalars(there.with_for_update(read=True, key_share=True))) if incidents else set()

@@ -1,4 +1,4 @@
-"""The rows of remediation, read as words and written from them; each call is a part of its caller's transaction."""
+"""The rows of remediation, read and written as ``analyzers.remediation.types``; each call is part of its caller's transaction."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from service.store.schema import clean
 from service.store.upserts import upsert
 
 FREEZE, BREAKER = "freeze", "breaker"  # rows of the switches
-UNSETTLED_SECONDS = 7 * 86_400.0  # so long nodes of which nobody knows more may be out, and count in the job's minimum
-MOST_CASES = 1_000  # of shadow mode, the newest: what a rule does today is what counts
+UNSETTLED_SECONDS = 7 * 86_400.0  # for which the nodes of an unknown outcome may be out, and count in the job's minimum
+MOST_CASES = 1_000  # of shadow mode, the newest
 
 _log = logging.getLogger(__name__)
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of the breaker."""
+    """The breaker's row."""
 
     trip: BreakerTrip | None = None
     closed_at: float | None = None
@@ -48,7 +48,7 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 def read_remediations(
     session: Session, now: float, events: Sequence[RemediationEvent] = (), asked: Sequence[str] = ()
 ) -> dict[str, Remediation]:
-    """Return those that have not ended, are to be undone or ended unclearly of late, and those somebody asks about."""
+    """Return those that have not ended, are to be undone, ended lately with an unknown outcome, or are ``asked`` for."""
     unknown = (Row.status == "done") & (outcome_column() == "unknown")
     unsettled = ((Row.status == "failed") | unknown) & (Row.changed_at >= now - UNSETTLED_SECONDS)
     wanted: list[ColumnElement[bool]] = [*_live(), unsettled, Row.id.in_(asked)]
@@ -63,28 +63,28 @@ def read_remediations(
 
 
 def read_live(session: Session) -> dict[str, Remediation]:
-    """Return those that have not ended, or are to be undone: what time may change."""
+    """Return those that have not ended, or are to be undone."""
     return _found(session, _live())
 
 
 def parse_row(row: Row) -> Remediation | None:
-    """Return what a row is about; None where a newer program has written it: that one sees to it."""
+    """Return the remediation of a row; None where a newer program has written it."""
     return _remediation(row.document, row.id)
 
 
 def read_under_way(session: Session, job: str) -> list[Remediation]:
-    """Return what has begun for a job, and of which nobody knows yet what came of it."""
+    """Return what has begun for a job without an outcome yet."""
     return list(_found(session, [(Row.job == job) & Row.status.in_(("executing", "verifying"))]).values())
 
 
 def read_one(session: Session, id: str) -> Remediation | None:
-    """Return one of them, ended or not."""
+    """Return one remediation, ended or not."""
     row = session.get(Row, id)
     return None if row is None else parse_row(row)
 
 
 def outcome_column() -> ColumnElement[str]:
-    """Return the outcome as a query sees it. PostgreSQL looks into no document with a NUL: there nobody knows it."""
+    """Return the outcome's expression. PostgreSQL cannot read a document with a NUL: its outcome is unknown."""
     broken = cast(Row.document, Text).contains("\\u0000", autoescape=True)
     return case((broken, "unknown"), else_=Row.document["outcome"].as_string())
 
@@ -101,7 +101,7 @@ def write_remediation(session: Session, one: Remediation) -> None:
 
 
 def read_holds(session: Session) -> dict[str, Hold]:
-    """Return all holds; one whose time is over stays until a tick has told of it."""
+    """Return all holds; an expired one stays until a tick has ended it."""
     return {
         row.id: Hold(
             id=row.id, by=row.by, reason=row.reason, made_at=row.made_at, until=row.until, node=row.node, job=row.job
@@ -111,33 +111,33 @@ def read_holds(session: Session) -> dict[str, Hold]:
 
 
 def read_executions(session: Session, after: float) -> list[Execution]:
-    """Return who was taken out after an instant."""
+    """Return the executions after an instant."""
     rows = session.scalars(select(ExecutionRow).where(ExecutionRow.at > after).order_by(ExecutionRow.id))
     return [Execution(remediation=row.remediation, at=row.at, nodes=tuple(row.nodes)) for row in rows]
 
 
 def read_freeze(session: Session) -> Freeze | None:
-    """Return who has frozen everything."""
+    """Return the freeze; None: there is none."""
     row = session.get(Switch, FREEZE)
     return None if row is None or row.document is None else msgspec.convert(row.document, Freeze)
 
 
 def read_breaker(session: Session) -> Breaker:
-    """Return how the breaker stands."""
+    """Return the breaker."""
     row = session.get(Switch, BREAKER)
     return Breaker() if row is None or row.document is None else msgspec.convert(row.document, Breaker)
 
 
 def version_of(session: Session, switch: str) -> int:
-    """Return the ETag of a switch; 0: it was never thrown."""
+    """Return the ETag of a switch; 0: it was never set."""
     row = session.get(Switch, switch)
     return 0 if row is None else row.version
 
 
 def count_cases(session: Session, policy: Policy) -> dict[str, Tally]:
-    """Return for each rule of how many incidents what it would have done was right, by what it fits as it is now.
+    """Return for each rule, as it is now, in how many incidents it would have been right.
 
-    What it would have done for one incident, one after the other, is one case, and wrong where any of it was.
+    All that it would have done for one incident is one case, and wrong where any part was.
     """
     if not any(rule.mode != "propose" for rule in policy.rules):
         return {}
@@ -156,7 +156,7 @@ def count_cases(session: Session, policy: Policy) -> dict[str, Tally]:
 
 
 def write_changes(session: Session, before: RemediationState, after: RemediationState) -> None:
-    """Write what a step has changed of the state beside its remediations."""
+    """Write what a step has changed in the state beside remediations."""
     for new in after.executions:
         if new not in before.executions:
             row = {"remediation": new.remediation, "at": new.at, "nodes": list(new.nodes)}
@@ -183,7 +183,7 @@ def _throw(session: Session, name: str, document: dict[str, Any] | None) -> None
 
 
 def _storable(value: Any) -> Any:
-    """Return the same without what PostgreSQL refuses to read in a text, wherever that is."""
+    """Return a copy whose texts PostgreSQL can read."""
     match value:
         case str():
             return clean(value, len(value))

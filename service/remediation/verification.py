@@ -1,4 +1,4 @@
-"""What a job does after something was done for it: it runs well, or shows the same again, or nothing is known yet."""
+"""The outcome of a remediation: the job runs well, or fails the same way again, or nothing is known yet."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from analyzers.remediation.types import Outcome, Remediation
 from service.store.models import Incident
 
 GOOD_STEPS, GOOD_SECONDS = 10, 60.0
-ON_THE_SAME = frozenset({"reset_gpu"})  # the very attempt may go on after these, and shows what came of it
+ON_THE_SAME = frozenset({"reset_gpu"})  # the same attempt may go on after these, and shows the outcome
 
 
 def observe_outcome(state: EngineState, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:
-    """Return what came of it, with the reason; None: that is not known yet. ``shown``: what the job has shown since."""
+    """Return the outcome with the reason; None: it is not known yet. ``shown``: the job's incidents since."""
     since = one.began_at or one.changed_at
     attempts = [view for view in state.jobs.values() if view.job == one.job and _is_after(view, one, since)]
     for incident in shown:
         if _is_again(incident, one, since):
             return "not_cured", f"{incident.id} shows the same again: {incident.symptom or incident.kind}"
     if any(incident.closed_at is None for incident in shown if incident.id != one.incident):
-        return None  # it has other trouble: whether that is cured too is seen afterwards
+        return None  # another incident is open: the outcome shows after it
     return next((("cured", told) for view in attempts if (told := _runs_well(view, since))), None)
 
 
 def _is_again(incident: Incident, one: Remediation, since: float) -> bool:
-    """Whether an incident is the same trouble in a later attempt; the end of the one that was stopped is none.
+    """Whether an incident is the same trouble in a later attempt; the end of the stopped attempt is not.
 
-    Where nothing counts attempts, agents tell 0: there every younger incident is of a later one.
+    Where attempts are not counted, agents report 0: every younger incident is then of a later attempt.
     """
     later = not one.attempt or incident.attempt is None or incident.attempt > one.attempt
     after = incident.opened_at > (one.completed_at or since)
@@ -35,7 +35,7 @@ def _is_again(incident: Incident, one: Remediation, since: float) -> bool:
 
 
 def _is_after(view: JobView, one: Remediation, since: float) -> bool:
-    """Whether an attempt is of after it: a later one, or, where nothing counts attempts, one with younger processes."""
+    """Whether an attempt is a later one, or, where attempts are not counted, has younger processes."""
     if one.kind in ON_THE_SAME:
         return True
     if (view.attempt or 0) != (one.attempt or 0):

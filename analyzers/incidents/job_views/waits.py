@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import LARGEST_RANK, MOST_RANKS
-from collectors.records import RING_COLUMNS, Members, RasCommunicator, Ring
+from analyzers.model.rings import ring_values
+from collectors.records import Members, RasCommunicator, Ring
 
 MOST_DURATIONS = 256
 MOST_COMMUNICATORS = 4_096
-_KINDS = {name: np.dtype(kind) for name, kind in RING_COLUMNS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class OpenOperations:
             return at
         if known is None and (len(self.rings) >= MOST_RANKS or not 0 <= ring.rank < LARGEST_RANK):
             return None
-        entered, left = _column(ring, "entered_ns"), _column(ring, "left_ns")
+        entered, left = ring_values(ring, "entered_ns"), ring_values(ring, "left_ns")
         if not len(entered) == len(left) == ring.count:
             return at
         moved_ns = max(max(entered, default=0), max(left, default=0))
@@ -116,7 +114,7 @@ class OpenOperations:
 
 def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, latest: float) -> OpenOperation:
     """Return the oldest open collective, or where there is none the oldest open transfer."""
-    sequences = _column(ring, "collective_seq")
+    sequences = ring_values(ring, "collective_seq")
     sequences = sequences if len(sequences) == len(left) else [0] * len(left)
     still = [index for index, instant in enumerate(left) if instant == -1]
     oldest = min(still, key=lambda index: (sequences[index] == 0, entered[index]))
@@ -127,13 +125,6 @@ def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, lat
 
 
 def _text(ring: Ring, name: str, index: int) -> str:
-    numbers = _column(ring, name)
+    numbers = ring_values(ring, name)
     number = numbers[index] if index < len(numbers) else -1
     return ring.strings[number][:200] if 0 <= number < len(ring.strings) else ""
-
-
-def _column(ring: Ring, name: str) -> list[int]:
-    kind = _KINDS[name]
-    data = ring.columns.get(name, b"")
-    values: list[int] = np.frombuffer(data, kind, len(data) // kind.itemsize).tolist()
-    return values
