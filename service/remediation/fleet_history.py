@@ -38,7 +38,7 @@ def read_failures(session: Session, since: float, now: float) -> FailureHistory:
     """Return the fleet's failures from ``since`` to now.
 
     A failure is a node that was taken out, or that the last verdict of a closed incident would have taken out: under a policy
-    that only proposes, people drain by hand. An eviction that cured nothing, was undone, or was rejected by a person does not count.
+    that only proposes, people drain by hand. An eviction that cured nothing, was undone, or a person rejected does not count.
     """
     innocent = _innocent(session, since)
     taken, named = (
