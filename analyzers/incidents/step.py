@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from analyzers.incidents import infrastructure
+from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.evidence import select_records
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because
@@ -33,19 +33,6 @@ from analyzers.incidents.memory import (
     observe_batch,
     remember_incident,
     restore_incidents,
-)
-from analyzers.incidents.messages import (
-    Ask,
-    Close,
-    EngineEvent,
-    EngineInstruction,
-    EngineTick,
-    Judge,
-    Judged,
-    Merge,
-    Open,
-    Publish,
-    Received,
 )
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
@@ -66,15 +53,17 @@ AWAITED = tuple(verb for verb, _ in ASKED)
 MOST_SYMPTOMS = 64  # of one incident
 
 
-def step(state: EngineState, event: EngineEvent, now: float) -> tuple[EngineState, list[EngineInstruction]]:
+def step(
+    state: EngineState, event: messages.EngineEvent, now: float
+) -> tuple[EngineState, list[messages.EngineInstruction]]:
     """Apply an event; return the state, which is the same object, and the instructions."""
     state.now = max(state.now, now)
-    if isinstance(event, Received):
+    if isinstance(event, messages.Received):
         observe_batch(state, event)
         return state, list(_answered(state, event))
-    if isinstance(event, EngineTick):
+    if isinstance(event, messages.EngineTick):
         return state, list(_tick(state, now))
-    if isinstance(event, Judged):
+    if isinstance(event, messages.Judged):
         return state, list(_judged(state, event, now))
     drop_incident(state, event.incident)
     return state, []
@@ -95,7 +84,7 @@ def next_due_at(state: EngineState) -> float | None:
     return min(instants, default=None)
 
 
-def _answered(state: EngineState, event: Received) -> Iterator[EngineInstruction]:
+def _answered(state: EngineState, event: messages.Received) -> Iterator[messages.EngineInstruction]:
     """Judge as soon as all nodes have answered, and again when a node answers later."""
     results = {record.verb for record in event.records if isinstance(record, CommandResult)}
     if not results:
@@ -136,7 +125,7 @@ def _crashed(incident: Incident) -> bool:
 # --- time
 
 
-def _tick(state: EngineState, now: float) -> Iterator[EngineInstruction]:
+def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction]:
     whole = now - state.ticked_at >= TICK_SECONDS
     if whole or now - state.looked_at >= CHANGED_SECONDS:
         keys = list(state.jobs) if whole else [key for key in state.changed if key in state.jobs]
@@ -171,7 +160,7 @@ def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
 
 def _look_at(
     state: EngineState, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
-) -> Iterator[EngineInstruction]:
+) -> Iterator[messages.EngineInstruction]:
     """Run the detectors on a job: open, merge or close. ``attempts``: all of the same job."""
     key = (view.job, view.attempt)
     later = [one for one in attempts if _number(one) > _number(view)]
@@ -219,7 +208,7 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
     return ended_because(view, incident, now)
 
 
-def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iterator[EngineInstruction]:
+def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iterator[messages.EngineInstruction]:
     view = state.jobs[key]
     after = state.mark_before(now - LOOKBACK_SECONDS)
     nodes = tuple(sorted(view.nodes))
@@ -230,20 +219,22 @@ def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iter
     )  # fmt: skip
     state.contexts[incident.id] = context_records(state, incident)
     remember_incident(state, incident)
-    yield Open(incident=incident, context=state.contexts[incident.id])
+    yield messages.Open(incident=incident, context=state.contexts[incident.id])
     yield from _go_on(state, incident.id, now)
 
 
-def _merge(state: EngineState, incident: Incident, symptom: Symptom, now: float) -> Iterator[EngineInstruction]:
+def _merge(
+    state: EngineState, incident: Incident, symptom: Symptom, now: float
+) -> Iterator[messages.EngineInstruction]:
     if len(incident.symptoms) >= MOST_SYMPTOMS:
         return
     settle = CRASH_SETTLE_SECONDS if symptom.kind == "crash" else SETTLE_SECONDS
     changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle)
     remember_incident(state, changed)
-    yield Merge(incident=incident.id, symptom=symptom)
+    yield messages.Merge(incident=incident.id, symptom=symptom)
 
 
-def _go_on(state: EngineState, id: str, now: float) -> Iterator[EngineInstruction]:
+def _go_on(state: EngineState, id: str, now: float) -> Iterator[messages.EngineInstruction]:
     """Do what is due for an open incident: ask again, stop waiting, judge."""
     incident = state.incidents[id]
     if incident.asked_at is not None and now >= _waits_until(state, incident, incident.asked_at):
@@ -257,7 +248,7 @@ def _go_on(state: EngineState, id: str, now: float) -> Iterator[EngineInstructio
         yield from _judge(state, id)
 
 
-def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineInstruction]:
+def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[messages.EngineInstruction]:
     """Begin a round of evidence: ask every node of the job at once, before a collective's timeout kills the victims."""
     if incident.job is None:
         return
@@ -277,7 +268,7 @@ def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineI
     remember_incident(state, changed)
     state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
     for verb, arguments in ASKED:
-        yield Ask(
+        yield messages.Ask(
             incident=incident.id,
             nodes=nodes,
             verb=verb,
@@ -285,7 +276,7 @@ def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[EngineI
         )
 
 
-def _judge(state: EngineState, id: str) -> Iterator[EngineInstruction]:
+def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
     incident = state.incidents[id]
     if incident.cut is not None:  # one judgement at a time: the next sees the records that came meanwhile
         remember_incident(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
@@ -298,7 +289,7 @@ def _judge(state: EngineState, id: str) -> Iterator[EngineInstruction]:
     yield request_judgement(state, state.incidents[id])
 
 
-def request_judgement(state: EngineState, incident: Incident) -> Judge:
+def request_judgement(state: EngineState, incident: Incident) -> messages.Judge:
     """Return the request to judge an incident's cut; after a restart it is asked again."""
     cut = incident.cut
     if cut is None:
@@ -307,10 +298,10 @@ def request_judgement(state: EngineState, incident: Incident) -> Judge:
         state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut, incident.job,
         incident.attempt,
     )  # fmt: skip
-    return Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
+    return messages.Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
 
 
-def _judged(state: EngineState, event: Judged, now: float) -> Iterator[EngineInstruction]:
+def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[messages.EngineInstruction]:
     """Publish a verdict that differs from the last one."""
     incident = state.incidents.get(event.incident)
     if incident is None:  # it was closed in the meantime
@@ -321,7 +312,7 @@ def _judged(state: EngineState, event: Judged, now: float) -> Iterator[EngineIns
     # An incident that an outage explains names no culprit.
     if content != incident.digest and not early and incident.merged_into is None:
         incident = replace(incident, digest=content, published=incident.published + 1)
-        yield Publish(
+        yield messages.Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
         )
     remember_incident(state, incident)
@@ -337,12 +328,12 @@ def _is_early(verdict: Verdict, unanswered: int) -> bool:
 
 def _close(
     state: EngineState, incident: Incident, now: float, because: str, *, recovered: bool = False
-) -> Iterator[EngineInstruction]:
+) -> Iterator[messages.EngineInstruction]:
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
     # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
     drop_incident(state, incident.id, moved_until if moved_until > incident.opened_at else None)
-    yield Close(incident=incident.id, at=now, because=because, recovered=recovered)
+    yield messages.Close(incident=incident.id, at=now, because=because, recovered=recovered)
 
 
 def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:

@@ -18,28 +18,36 @@ class Proposed(msgspec.Struct, frozen=True, kw_only=True):
     person: bool = False  # nothing is left to propose: a person must decide
 
 
-class Approve(msgspec.Struct, frozen=True, kw_only=True):
-    """A person approves it."""
+class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's order for one remediation."""
 
     id: str
     by: str
     reason: str = ""
 
 
-class Reject(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request under a claim, with its fencing token."""
+
+    id: str
+    by: str
+    token: int
+
+
+class Approve(_Order, frozen=True, kw_only=True):
+    """A person approves it."""
+
+
+class Reject(_Order, frozen=True, kw_only=True):
     """A person refuses it."""
 
-    id: str
-    by: str
-    reason: str
 
-
-class Cancel(msgspec.Struct, frozen=True, kw_only=True):
+class Cancel(_Order, frozen=True, kw_only=True):
     """It is not wanted any more: the job recovered, the verdict was wrong."""
 
-    id: str
-    by: str
-    reason: str
+
+class AskUndo(_Order, frozen=True, kw_only=True):
+    """A person asks to undo it."""
 
 
 class Take(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,48 +58,27 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 60.0
 
 
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+class Heartbeat(ClaimRequest, frozen=True, kw_only=True):
     """The claimant is alive and renews its lease."""
 
-    id: str
-    by: str
-    token: int
     seconds: float = 60.0
 
 
-class Begin(msgspec.Struct, frozen=True, kw_only=True):
+class Begin(ClaimRequest, frozen=True, kw_only=True):
     """The claimant is about to act: the last moment at which a guard can stop it."""
 
-    id: str
-    by: str
-    token: int
 
-
-class Complete(msgspec.Struct, frozen=True, kw_only=True):
+class Complete(ClaimRequest, frozen=True, kw_only=True):
     """It is done, or undone: read back and verified by the claimant."""
 
-    id: str
-    by: str
-    token: int
     did: dict[str, Any] = {}
 
 
-class Fail(msgspec.Struct, frozen=True, kw_only=True):
+class Fail(ClaimRequest, frozen=True, kw_only=True):
     """It failed. ``did``: what was done before, to be undone."""
 
-    id: str
-    by: str
-    token: int
     reason: str
     did: dict[str, Any] = {}
-
-
-class AskUndo(msgspec.Struct, frozen=True, kw_only=True):
-    """A person asks to undo it."""
-
-    id: str
-    by: str
-    reason: str
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +95,8 @@ class AddHold(msgspec.Struct, frozen=True, kw_only=True):
     hold: Hold
 
 
-class ExpireHold(msgspec.Struct, frozen=True, kw_only=True):
+class ExpireHold(_Order, frozen=True, kw_only=True):
     """A person ends a hold."""
-
-    id: str
-    by: str
-    reason: str = ""
 
 
 class SetFreeze(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,9 +118,10 @@ class RemediationTick(msgspec.Struct, frozen=True, kw_only=True):
     """Time has passed."""
 
 
+FleetOrder = AddHold | ExpireHold | SetFreeze | CloseBreaker
 RemediationEvent = (
-    Proposed | Approve | Reject | Cancel | Take | Heartbeat | Begin | Complete | Fail | AskUndo | Verified
-    | AddHold | ExpireHold | SetFreeze | CloseBreaker | RemediationTick
+    Proposed | Approve | Reject | Cancel | Take | Heartbeat | Begin | Complete | Fail | AskUndo | Verified | FleetOrder
+    | RemediationTick
 )  # fmt: skip
 
 

@@ -22,29 +22,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analyzers.remediation import approval, breaker, checks
+from analyzers.remediation import approval, breaker, checks, messages
 from analyzers.remediation.guards import expires_at, explain_expiry, find_blockers
-from analyzers.remediation.messages import (
-    AddHold,
-    Approve,
-    AskUndo,
-    Begin,
-    Cancel,
-    CloseBreaker,
-    Complete,
-    ExpireHold,
-    Fail,
-    Heartbeat,
-    Proposed,
-    Reject,
-    RemediationEvent,
-    RemediationInstruction,
-    RemediationRefused,
-    RemediationTick,
-    SetFreeze,
-    Take,
-    Verified,
-)
 from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
     CHECKS,
@@ -72,34 +51,34 @@ NOT_IN_TIME = {
 
 
 def step(
-    state: RemediationState, event: RemediationEvent, now: float
-) -> tuple[RemediationState, list[RemediationInstruction]]:
+    state: RemediationState, event: messages.RemediationEvent, now: float
+) -> tuple[RemediationState, list[messages.RemediationInstruction]]:
     """Return the state after an event, and the instructions; where it raises ``RemediationRefused`` nothing has changed."""
     transition = Transition(state, now)
     match event:
-        case Proposed():
+        case messages.Proposed():
             approval.accept_proposal(transition, event)
-        case Approve():
+        case messages.Approve():
             _approve(transition, event)
-        case Reject() | Cancel():
+        case messages.Reject() | messages.Cancel():
             _withdraw(transition, event)
-        case Take():
+        case messages.Take():
             _take(transition, event)
-        case Heartbeat():
+        case messages.Heartbeat():
             _heartbeat(transition, event)
-        case Begin():
+        case messages.Begin():
             _begin(transition, event)
-        case Complete():
+        case messages.Complete():
             _complete(transition, event)
-        case Fail():
+        case messages.Fail():
             _fail(transition, event)
-        case AskUndo():
+        case messages.AskUndo():
             _ask_undo(transition, event)
-        case Verified():
+        case messages.Verified():
             _verified(transition, event)
-        case RemediationTick():
+        case messages.RemediationTick():
             _tick(transition)
-        case AddHold() | ExpireHold() | SetFreeze() | CloseBreaker():
+        case messages.AddHold() | messages.ExpireHold() | messages.SetFreeze() | messages.CloseBreaker():
             _order(transition, event)
     return transition.state, transition.instructions
 
@@ -107,19 +86,19 @@ def step(
 # --- people
 
 
-def _approve(transition: Transition, event: Approve) -> None:
+def _approve(transition: Transition, event: messages.Approve) -> None:
     one = transition.find(event.id)
     transition.require(one.status == "proposed", one, "approved")
     if (why := explain_expiry(transition.state, one, transition.now)) is not None:
-        raise RemediationRefused("conflict", f"{one.id} cannot be approved any more: {why}")
+        raise messages.RemediationRefused("conflict", f"{one.id} cannot be approved any more: {why}")
     transition.change(
         one, "approved", event.by, _reason(event.reason), status="approved", because=_short(event.reason), approved_by=event.by,
         approved_at=transition.now,
     )  # fmt: skip
 
 
-def _withdraw(transition: Transition, event: Reject | Cancel) -> None:
-    one, rejected = transition.find(event.id), isinstance(event, Reject)
+def _withdraw(transition: Transition, event: messages.Reject | messages.Cancel) -> None:
+    one, rejected = transition.find(event.id), isinstance(event, messages.Reject)
     status = "rejected" if rejected else "cancelled"
     transition.require(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
     said = {} if rejected else {"cancelled_by": event.by}
@@ -128,13 +107,13 @@ def _withdraw(transition: Transition, event: Reject | Cancel) -> None:
     )
 
 
-def _ask_undo(transition: Transition, event: AskUndo) -> None:
+def _ask_undo(transition: Transition, event: messages.AskUndo) -> None:
     one = transition.find(event.id)
     transition.require(one.status in UNDOABLE, one, "undone")
     if not one.may_have_taken:
-        raise RemediationRefused("conflict", f"{one.id} took no node out: there is nothing to undo")
+        raise messages.RemediationRefused("conflict", f"{one.id} took no node out: there is nothing to undo")
     if one.undo is not None:
-        raise RemediationRefused(
+        raise messages.RemediationRefused(
             "conflict", f"{one.undo.by} has asked before that {one.id} is undone: a scheduler has to take it"
         )
     transition.change(
@@ -149,15 +128,15 @@ def _ask_undo(transition: Transition, event: AskUndo) -> None:
 # --- schedulers
 
 
-def _take(transition: Transition, event: Take) -> None:
+def _take(transition: Transition, event: messages.Take) -> None:
     one = transition.find(event.id)
     if one.claim is not None and one.claim.until > transition.now:
-        raise RemediationRefused(
+        raise messages.RemediationRefused(
             "conflict", f"{one.id} is claimed by {one.claim.by}: it is free again when that claim has run out"
         )
     task = approval.claimable_task(one)
     if task is None:
-        raise RemediationRefused(
+        raise messages.RemediationRefused(
             "conflict", f"{one.id} is {one.status}: only what is approved, or is to be undone, can be claimed"
         )
     _unhindered(transition, one, task)
@@ -169,14 +148,14 @@ def _take(transition: Transition, event: Take) -> None:
     transition.change(one, "claimed", event.by, {"task": task}, claim=claim, claims=claim.token, **to)
 
 
-def _heartbeat(transition: Transition, event: Heartbeat) -> None:
+def _heartbeat(transition: Transition, event: messages.Heartbeat) -> None:
     one = transition.find(event.id)
     claim = _held(transition, one, event)
     seconds = min(max(event.seconds, SHORTEST_CLAIM_SECONDS), transition.state.limits.claim_seconds)
     transition.store(replace(one, claim=replace(claim, until=max(claim.until, transition.now + seconds))))
 
 
-def _begin(transition: Transition, event: Begin) -> None:
+def _begin(transition: Transition, event: messages.Begin) -> None:
     one = transition.find(event.id)
     claim = _held(transition, one, event)
     if claim.task == "undo":
@@ -213,7 +192,7 @@ def _begin_undo(transition: Transition, one: Remediation) -> None:
         transition.store(replace(one, give_back=give_back, version=one.version + 1))
 
 
-def _complete(transition: Transition, event: Complete) -> None:
+def _complete(transition: Transition, event: messages.Complete) -> None:
     one = transition.find(event.id)
     if _said_before(one, event):
         return
@@ -224,7 +203,7 @@ def _complete(transition: Transition, event: Complete) -> None:
         return
     transition.require(one.status == "executing", one, "completed")
     if (why := checks.explain_problem(one, event.did)) is not None:
-        raise RemediationRefused("conflict", f"{one.id} is not completed: {why}")
+        raise messages.RemediationRefused("conflict", f"{one.id} is not completed: {why}")
     status = "done" if one.kind in CHECKS else "verifying"
     transition.change(
         one, "completed", event.by, {"did": event.did}, status=status, did=one.did | event.did,
@@ -232,16 +211,16 @@ def _complete(transition: Transition, event: Complete) -> None:
     )  # fmt: skip
 
 
-def _said_before(one: Remediation, event: Complete | Fail) -> bool:
+def _said_before(one: Remediation, event: messages.Complete | messages.Fail) -> bool:
     """Whether a claimant repeats an ending that was recorded. A claim that ran out has none."""
     return one.claim is None and one.ending == _ending(event)
 
 
-def _ending(event: Complete | Fail) -> Ending:
-    return Ending(by=event.by, token=event.token, word="complete" if isinstance(event, Complete) else "fail")
+def _ending(event: messages.Complete | messages.Fail) -> Ending:
+    return Ending(by=event.by, token=event.token, word="complete" if isinstance(event, messages.Complete) else "fail")
 
 
-def _fail(transition: Transition, event: Fail) -> None:
+def _fail(transition: Transition, event: messages.Fail) -> None:
     one = transition.find(event.id)
     if _said_before(one, event):
         return
@@ -269,17 +248,21 @@ def _fail(transition: Transition, event: Fail) -> None:
         _count(transition, one, out, event.by)
 
 
-def _held(transition: Transition, one: Remediation, event: Heartbeat | Begin | Complete | Fail) -> Claim:
+def _held(
+    transition: Transition,
+    one: Remediation,
+    event: messages.ClaimRequest,
+) -> Claim:
     """Return the event's claim; refuse another caller's, an older, or an expired one."""
     claim = one.claim
     if claim is None or claim.token != event.token or claim.by != event.by:
         newest = f"the newest is {one.claims}" if claim is not None else f"it is {one.status}, and has no holder"
-        raise RemediationRefused(
+        raise messages.RemediationRefused(
             "fenced", f"{one.id} is not held under token {event.token} by {event.by}: {newest}; do not act"
         )
     if claim.until <= transition.now:
         late = transition.now - claim.until
-        raise RemediationRefused(
+        raise messages.RemediationRefused(
             "fenced", f"the claim of {one.id} under token {event.token} ran out {late:.1f} s ago: do not act"
         )
     return claim
@@ -290,7 +273,7 @@ def _unhindered(transition: Transition, one: Remediation, task: str) -> None:
     found = find_blockers(transition.state, one, transition.now)
     found = [hindrance for hindrance in found if task == "do" or hindrance.code == "frozen"]
     if found:
-        raise RemediationRefused(
+        raise messages.RemediationRefused(
             "hindered", f"{one.id} must not act now: " + "; ".join(hindrance.text for hindrance in found)
         )
 
@@ -298,7 +281,7 @@ def _unhindered(transition: Transition, one: Remediation, task: str) -> None:
 # --- time
 
 
-def _verified(transition: Transition, event: Verified) -> None:
+def _verified(transition: Transition, event: messages.Verified) -> None:
     one = transition.find(event.id)
     transition.require(one.status == "verifying", one, "verified")
     _end(transition, one, event.outcome, event.why)
@@ -353,29 +336,31 @@ def _expire(transition: Transition, one: Remediation) -> None:
 # --- orders for the whole fleet
 
 
-def _order(transition: Transition, event: AddHold | ExpireHold | SetFreeze | CloseBreaker) -> None:
+def _order(transition: Transition, event: messages.FleetOrder) -> None:
     state = transition.state
     match event:
-        case AddHold(hold=hold):
+        case messages.AddHold(hold=hold):
             state.holds[hold.id] = hold
             named = {"hold": hold.id, "node": hold.node, "job": hold.job, "until": hold.until, "reason": hold.reason}
             transition.audit("hold_added", hold.by, None, named)
-        case ExpireHold():
+        case messages.ExpireHold():
             if event.id not in state.holds:
-                raise RemediationRefused(
+                raise messages.RemediationRefused(
                     "not_found", f"there is no hold {event.id}: `faulthound holds list` names those there are"
                 )
             hold = state.holds.pop(event.id)
             named = {"hold": hold.id, "node": hold.node, "job": hold.job, "reason": _short(event.reason)}
             transition.audit("hold_expired", event.by, None, named)
-        case SetFreeze():
+        case messages.SetFreeze():
             if (state.freeze is None) == (event.freeze is None):
-                raise RemediationRefused("conflict", "it is frozen already" if state.freeze else "nothing is frozen")
+                raise messages.RemediationRefused(
+                    "conflict", "it is frozen already" if state.freeze else "nothing is frozen"
+                )
             state.freeze = event.freeze
             transition.audit("frozen" if event.freeze else "thawed", event.by, None, {"reason": event.reason})
-        case CloseBreaker():
+        case messages.CloseBreaker():
             if state.trip is None:
-                raise RemediationRefused("conflict", "the breaker is closed already")
+                raise messages.RemediationRefused("conflict", "the breaker is closed already")
             state.trip, state.breaker_closed_at = None, transition.now
             transition.audit("breaker_closed", event.by, None, {"reason": event.reason})
 
