@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from analyzers.diagnosis.hardware.echoes import ECHO_SECONDS, SKEW_SECONDS, explained
-from analyzers.diagnosis.hardware.faults import REMOTE_REQUESTS, Fault, device_faults
+from analyzers.diagnosis.hardware.faults import REMOTE_REQUESTS, Fault, device_faults, repeated
 from analyzers.diagnosis.hardware.occurrences import Occurrence
 from analyzers.diagnosis.hardware.places import Places
-from analyzers.diagnosis.hardware.repeats import repeated
 from analyzers.knowledge import Knowledge, xids
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 

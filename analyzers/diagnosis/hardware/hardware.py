@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from analyzers.diagnosis.hardware import devices, hosts, ports, sightings
+from analyzers.diagnosis.hardware import devices, hosts, ports
+from analyzers.diagnosis.hardware.hosts import without_passed
 from analyzers.diagnosis.hardware.occurrences import UTC, coalesce, instant_of, of_kind
-from analyzers.diagnosis.hardware.passed import without_passed
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window, last_activity_ns
-from collectors.records import KernelEvent, LogEvent
+from collectors.records import Device, DeviceState, KernelEvent, LogEvent
 
 # A kernel log keeps weeks. An event this far from the job's last own sign of life is another story; the bounds leave
 # room for stamps without a zone, which may be off by half a day.
@@ -22,7 +23,7 @@ LATER_SECONDS = 54_000.0
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield a finding per faulty device, link or host that the kernel logs show; nothing for ordinary lines."""
-    events = sightings.events(window)
+    events = events_of(window)
     if not events:
         return
     last_sign_at = _last_sign_at(window)
@@ -60,3 +61,58 @@ def _missing(events: list[KernelEvent]) -> tuple[str, ...]:
         return ()
     file = undated.source.rpartition(":")[0]
     return (f"the year of {file}: its lines carry none, so they cannot be set beside other logs in time",)
+
+
+OFF_BUS_XID = 79
+SAME_XID_SECONDS = 15.0  # the library is asked every ten seconds, so it reports an Xid that much later than the log
+LIBRARY = "nvml"  # the source of what a live agent read from the library
+
+Xid = tuple[str | None, str | None, int | None]  # node, PCI address, code
+
+
+def events_of(window: Window) -> tuple[KernelEvent, ...]:
+    """Return the kernel's events and, where the library alone saw them, its Xids and lost GPUs."""
+    logged = window.records_of(KernelEvent)
+    in_log = _instants(logged)
+    seen = (*(event for event in logged if event.source == LIBRARY), *_lost(window))
+    return (
+        *(event for event in logged if event.source != LIBRARY),
+        *(event for event in seen if not _logged(event, in_log)),
+    )
+
+
+def _lost(window: Window) -> Iterator[KernelEvent]:
+    """Yield an event per GPU that became lost; while it stays so, an agent that starts again reports nothing new."""
+    pci = {(device.node, device.id): device.pci for device in window.records_of(Device)}
+    before: dict[tuple[str | None, str], str] = {}
+    for state in window.records_of(DeviceState):
+        key = (state.node, state.device)
+        if state.state == "lost" != before.get(key):
+            yield KernelEvent(
+                event="off_bus",
+                code=OFF_BUS_XID,
+                pci=state.pci or pci.get(key),
+                gpu_uuid=state.device,
+                device=state.device,  # it distinguishes two without an address
+                text=f"the driver's library reports GPU {state.device}: {state.text or 'lost'}",
+                source=state.source,
+                node=state.node,
+                at=state.at,
+                monotonic_at=state.monotonic_at,
+                boot_id=state.boot_id,
+            )
+        before[key] = state.state
+
+
+def _instants(logged: tuple[KernelEvent, ...]) -> dict[Xid, list[float]]:
+    """Return when the kernel's own log has each Xid of each GPU."""
+    found: dict[Xid, list[float]] = defaultdict(list)
+    for event in logged:
+        if event.event in ("xid", "off_bus") and event.source != LIBRARY and event.at is not None:
+            found[event.node, event.pci, event.code].append(event.at)
+    return found
+
+
+def _logged(event: KernelEvent, in_log: dict[Xid, list[float]]) -> bool:
+    same = in_log.get((event.node, event.pci, event.code), ())
+    return event.at is not None and any(abs(event.at - at) <= SAME_XID_SECONDS for at in same)

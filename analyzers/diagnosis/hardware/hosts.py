@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzers.diagnosis.hardware import together
 from analyzers.diagnosis.hardware.occurrences import Occurrence, coalesce, of_kind
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.model.finding import Cause, Finding, Kind, Suspect, Symptom
-from collectors.records import KernelEvent
+from analyzers.model.window import Window, last_activity_ns
+from collectors.records import KernelEvent, Steps
 
 EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "fuse"})
@@ -65,8 +65,8 @@ def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]
     grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
     occurrences = coalesce(events)
     local = [one for one in occurrences if one.event.event != "hung_task" or not _waits_for_storage(one, unreachable)]
-    shared = together.many(local, places.count)
-    yield from map(together.finding, shared)
+    shared = _befell_many(local, places.count)
+    yield from map(_shared_finding, shared)
     excused = {id(one) for cluster in shared for one in cluster}
     for occurrence in occurrences:
         rule = _rule(occurrence, unreachable)
@@ -151,3 +151,85 @@ def _ranks(rule: _Rule, occurrence: Occurrence, places: Places) -> tuple[int, ..
         on_node = places.ranks_on(occurrence.event.node)
         return on_node if len(on_node) == 1 else ()
     return places.ranks_of_process(occurrence.event)
+
+
+STUCK = frozenset({"soft_lockup", "hard_lockup", "rcu_stall", "hung_task"})
+MANY_HOSTS, TOGETHER_SECONDS = 3, 60.0
+
+
+def _befell_many(occurrences: Iterable[Occurrence], nodes: int) -> list[list[Occurrence]]:
+    """Return what befell so many hosts within a minute, or all of the job's ``nodes``, each time by itself.
+
+    Only hosts that are named count: of one there may be several logs.
+    """
+    enough = min(MANY_HOSTS, nodes) if nodes > 1 else MANY_HOSTS
+    named = [one for one in occurrences if one.event.node is not None]
+    return [found for found in _clusters(named) if len(_hosts(found)) >= enough]
+
+
+def _shared_finding(occurrences: Sequence[Occurrence]) -> Finding:
+    """Blame what the hosts share: power, the hypervisor, a file system that all of them mount."""
+    nodes = len(_hosts(occurrences))
+    why = f"processors or processes were stuck on {nodes} nodes within a minute: it lies in what they share"
+    evidence = tuple(one.evidence("stuck") for one in occurrences[:EVIDENCE_LIMIT])
+    return Finding(
+        analyzer="hardware", family="hardware", symptom="hardware", cause="platform", fault_class="stuck_together",
+        suspects=(Suspect(kind="platform", strength=0.5, why=why, evidence=evidence),), first_symptom=evidence[0],
+        onset=min((one.event.at for one in occurrences if one.event.at is not None), default=None),
+    )  # fmt: skip
+
+
+def _hosts(occurrences: Iterable[Occurrence]) -> set[str]:
+    """Return the hosts by their first label: "gpu-07" and "gpu-07.cluster.local" are one."""
+    return {(one.event.node or "").partition(".")[0] for one in occurrences}
+
+
+def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:
+    """Group what began within a minute of the first, on clocks that can be compared."""
+    cluster: list[Occurrence] = []
+    stuck = (one for one in occurrences if one.event.event in STUCK and one.at.seconds is not None)
+    for one in sorted(stuck, key=lambda one: (one.at.clock, one.at.seconds or 0.0, one.machine)):
+        gap = one.at.after(cluster[0].at) if cluster else None
+        if cluster and (gap is None or gap > TOGETHER_SECONDS):
+            yield cluster
+            cluster = []
+        cluster.append(one)
+    if cluster:
+        yield cluster
+
+
+PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "segfault"})
+PASSED_SECONDS = 300.0  # a kernel reports a stuck processor again every minute or less for as long as it is stuck
+
+
+def without_passed(events: Iterable[KernelEvent], window: Window) -> list[KernelEvent]:
+    """Leave out what passed and was followed by progress of its node and of the job; only a known clock can show that."""
+    known = list(events)
+    if not any(event.event in PASSING for event in known):
+        return known
+    of_job, of_node = _went_on(window)
+    return [event for event in known if not _passed(event, min(of_job, of_node.get(event.node or "", of_job)))]
+
+
+def _passed(event: KernelEvent, went_on_at: float) -> bool:
+    # With both clocks of one boot nothing is guessed: a line of text may lack its zone, or its year.
+    known = None not in (event.boot_id, event.monotonic_at, event.at)
+    return known and event.event in PASSING and (event.at or 0.0) + PASSED_SECONDS < went_on_at
+
+
+def _went_on(window: Window) -> tuple[float, dict[str, float]]:
+    """Return when most of the ranks last launched a collective or reported a step, and when those of each node did."""
+    launched = {(dump.node, dump.rank): last_activity_ns(dump) / 1e9 for dump in window.dumps}
+    stepped = {
+        (steps.node, steps.rank): steps.at for steps in window.records_of(Steps) if steps.at is not None and steps.count
+    }  # in order of time
+    of_node: dict[str, float] = {}
+    for (node, _), at in (*launched.items(), *stepped.items()):
+        of_node[node or ""] = max(of_node.get(node or "", 0.0), at)
+    return max(_most(launched.values()), _most(stepped.values())), of_node
+
+
+def _most(instants: Iterable[float]) -> float:
+    """Return what at least half of them reach: one wild clock does not make it."""
+    ordered = sorted(instants)
+    return ordered[len(ordered) // 2] if ordered else 0.0
