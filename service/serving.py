@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
         self._listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.service.let_go()
+        self._app.state.service.end_waits()
         await super().shutdown(sockets)
 
     def handle_exit(self, _sig: int, _frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""The first tables: nodes, jobs, the log, and who may say what."""
+"""The first tables: nodes, jobs, the log, and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incidents: what the engine opened, judged and closed, and what people say of it."""
+"""Incidents: what the engine opened, judged and closed, and operators' feedback."""
 
 from __future__ import annotations
 

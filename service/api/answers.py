@@ -1,8 +1,8 @@
-"""Idempotency-Key: the same question asked twice is acted on once and answered the same.
+"""Idempotency-Key: a request that is repeated is carried out once, and answered the same.
 
-Answers are kept for an hour in the store, for every process that serves it and over restarts. They are for a client that lost
-an answer and asks again. A process that dies between acting and keeping the answer leaves the key taken for a minute; then
-the request is done again.
+Answers are kept for an hour in the store, for all processes and over restarts. They are for a client that lost an answer and
+repeats its request. A process that dies between acting and keeping the answer leaves the key taken for a minute; then the
+request is carried out again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from service.store.models import Answer as Row
 from service.store.schema import clean
 
 KEPT_SECONDS = 3_600.0
-DOING_SECONDS = 60.0  # that a request may take; a key that is taken for longer is that of a process that has died
+DOING_SECONDS = 60.0  # that a request may take; a key that is taken for longer is of a process that has died
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key", pattern=r"^[\x21-\x7e]{1,255}$",
-        description="A name of your own for this request: sent again with the same name, it is answered, not done, again.",
+        description="The client's name for this request. Repeated under the same name, it is answered, not carried out, again.",
     ),
 ]  # fmt: skip
 
@@ -53,7 +53,7 @@ class Answers:
         make: Callable[[], Answer],
         keep: Callable[[Answer], Answer] = lambda answer: answer,
     ) -> Answer:
-        """Return ``make()``, or what it returned for this caller and key before; ``keep`` says what may be kept of it."""
+        """Return ``make()``, or what it returned for this caller and key before; ``keep`` returns the part to be kept."""
         if key is None:
             return make()
         name = (clean(caller, 255), key)
@@ -69,7 +69,7 @@ class Answers:
         try:
             with self._database.transaction() as session:
                 session.execute(update(Row).where(*_is(name)).values(body=msgspec.json.encode(keep(answer)).decode()))
-        except SQLAlchemyError as error:  # it was done, and whoever asked is told so
+        except SQLAlchemyError as error:  # it was done, and the caller gets the answer all the same
             structlog.get_logger().error("answer_not_kept", error=type(error).__name__)
         return answer
 
@@ -83,9 +83,11 @@ class Answers:
                 session.add(Row(caller=name[0], key=name[1], fingerprint=fingerprint, at=at, body=None))
                 return None
             if row.fingerprint != fingerprint:
-                raise Problem("invalid", f"Idempotency-Key {name[1]} was used for another request: choose a new one")
+                raise Problem("invalid", f"Idempotency-Key {name[1]} was used for another request: send a new key")
             if row.body is None and at - row.at < DOING_SECONDS:
-                raise Problem("conflict", f"the request {name[1]} is being done: ask again", retry_after_seconds=1)
+                raise Problem(
+                    "conflict", f"the request {name[1]} is being carried out: send it again", retry_after_seconds=1
+                )
             if row.body is None:
                 row.at = at
             return row.body

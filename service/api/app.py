@@ -17,15 +17,15 @@ from service import packaged_knowledge
 from service.api import problems, resources, routing
 from service.api.answers import Answers
 from service.api.audit import Audit
-from service.api.auth import Door
 from service.api.intake import Intake
+from service.api.long_polls import LongPolls
 from service.api.metrics import Metrics
+from service.api.middleware import Requests
 from service.api.node_fitness import Fitness
+from service.api.open_access import OpenAccess
 from service.api.problems import Problem
-from service.api.requests import Requests
 from service.api.state import Service
 from service.api.streams import Streams
-from service.api.waiting import WaitingRoom
 from service.engine.supervision import EngineProcess
 from service.pages import routes as page_routes
 from service.remediation.policy_file import PolicyFile
@@ -95,14 +95,15 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
     if engine is not None:
         engine.start()
         closing.callback(engine.close)
-    waiting = WaitingRoom(board)
+    waiting = LongPolls(board)
     closing.push_async_callback(waiting.close)
     policy, streams = PolicyFile(settings.policy), Streams(database)
     closing.push_async_callback(streams.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
-        streams=streams, fitness=Fitness(database), metrics=Metrics(), door=Door(lambda: bool(keys.all())), policy=policy,
+        streams=streams, fitness=Fitness(database), metrics=Metrics(), open_access=OpenAccess(lambda: bool(keys.all())),
+        policy=policy,
         remedies=RemediationRepository(database, policy), engine=engine,
         weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip
@@ -116,5 +117,5 @@ async def _of_database(request: Request, raised: Exception) -> Response:
 
 async def _of_contention(request: Request, raised: Exception) -> Response:
     structlog.get_logger().warning("write_collided", path=request.url.path, error=type(raised).__name__)
-    detail = "somebody else wrote the same thing at the same moment: send it again"
+    detail = "another request wrote the same thing at the same moment: send it again"
     return problems.answer(request, Problem("conflict", detail, retry_after_seconds=1))

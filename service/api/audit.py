@@ -1,4 +1,4 @@
-"""Refusals in the audit log: all of them are counted, and one a minute of each sender and kind is written down."""
+"""Refusals in the audit log: all are counted, and one a minute of each sender and kind is written."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MOST_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
-class _Told:
+class _Written:
     at: float  # monotonic
-    untold: int = 0
+    omitted: int = 0
 
 
 class Audit:
@@ -34,39 +34,39 @@ class Audit:
     def __init__(self, database: Database, *, clock: Callable[[], float] = monotonic) -> None:
         self._database, self._clock = database, clock
         self._lock = threading.Lock()
-        self._told: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str], _Written] = OrderedDict()
         self.refusals: dict[str, int] = {}
 
     def refused(self, kind: str, actor: str, subject: str, why: str) -> None:
-        """Note that ``actor`` was refused something; ``untold`` in the row counts those since the row before."""
-        untold = self._due(kind, actor)
-        if untold is None:
+        """Record that ``actor`` was refused; ``untold`` in the row counts the refusals since the row before."""
+        omitted = self._due(kind, actor)
+        if omitted is None:
             return
-        structlog.get_logger().warning("refused", kind=kind, actor=actor, subject=subject, why=why, untold=untold)
-        write = partial(self._write, now(), kind, actor, subject, {"why": why, "untold": untold})
+        structlog.get_logger().warning("refused", kind=kind, actor=actor, subject=subject, why=why, untold=omitted)
+        write = partial(self._write, now(), kind, actor, subject, {"why": why, "untold": omitted})
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             write()
-        else:  # everybody else's requests would wait for this row's commit
+        else:  # in a thread: else all other requests would wait for this commit
             loop.run_in_executor(None, write)
 
     def _write(self, at: float, kind: str, actor: str, subject: str, details: dict[str, Any]) -> None:
         try:
             with self._database.transaction() as session:
                 audit_log.record(session, at, kind, actor, subject, details)
-        except SQLAlchemyError as error:  # the refusal stands, whether or not it can be written down
+        except SQLAlchemyError as error:  # the request stays refused, whether or not that can be written
             structlog.get_logger().error("refusal_not_written", kind=kind, error=type(error).__name__)
 
     def _due(self, kind: str, actor: str) -> int | None:
         with self._lock:
             self.refusals[kind] = self.refusals.get(kind, 0) + 1
-            told = self._told.get((actor, kind))
-            if told is not None and self._clock() - told.at < EVERY_SECONDS:
-                told.untold += 1
+            written = self._written.get((actor, kind))
+            if written is not None and self._clock() - written.at < EVERY_SECONDS:
+                written.omitted += 1
                 return None
-            self._told[actor, kind] = _Told(self._clock())
-            self._told.move_to_end((actor, kind))
-            if len(self._told) > MOST_REMEMBERED:
-                self._told.popitem(last=False)
-            return told.untold if told is not None else 0
+            self._written[actor, kind] = _Written(self._clock())
+            self._written.move_to_end((actor, kind))
+            if len(self._written) > MOST_REMEMBERED:
+                self._written.popitem(last=False)
+            return written.omitted if written is not None else 0

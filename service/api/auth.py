@@ -1,23 +1,21 @@
-"""Who asks, and what for: bearer tokens with scopes.
+"""Who sends a request, and what it may do: bearer tokens with scopes.
 
-``admin`` may do everything; ``remediate`` changes things and reads; ``execute`` reads, and carries out what somebody else
+``admin`` may do everything; ``remediate`` changes things and reads; ``execute`` reads, and carries out what another token
 has approved; ``read`` reads; ``ingest`` sends records and takes commands, and nothing else. A token that is bound to a node
-has only the last, and only for that node.
+has only ``ingest``, and only for that node.
 
-A browser has no way to send a bearer token: to look at something, pages and their JSON, it may send the token as the
-password of HTTP Basic, under any name. To change something it may not: another site could have it send that. The pages'
-own forms go with a session instead (service/pages/forms.py), which is good for nothing else.
+A browser cannot send a bearer token. To read pages and their JSON it may send the token as the password of HTTP Basic, under
+any name. It may not change anything that way: another site could make it send the request. The pages' own forms use a
+session instead (service/pages/forms.py), which is valid for nothing else.
 
-Until the first token is made the service is open, and then only to this machine: not to a request that came through a
-proxy, nor to a web page that had a browser send it here under a name of its own.
+Until the first token is made the service is open, and only to its own machine: not to a request that came through a proxy,
+nor to a web page that had a browser send it here under a name of its own.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -28,14 +26,13 @@ from service.api.problems import Problem
 from service.api.state import Service, service_of
 from service.store.tokens import SCOPES, TokenRefused
 
-# Whoever approves does not execute by that, nor the other way round: a stolen scheduler's token approves nothing.
+# Approval does not imply execution, nor the reverse: a stolen scheduler's token approves nothing.
 IMPLIED = {
     "admin": frozenset(SCOPES),
     "remediate": frozenset({"remediate", "read"}),
     "execute": frozenset({"execute", "read"}),
 }
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-LOOK_SECONDS = 1.0  # so often an open service looks whether another process has made a token
 
 _scheme = HTTPBearer(auto_error=False, description="A token of `faulthound tokens create`.")
 _password = HTTPBasic(auto_error=False)
@@ -44,7 +41,7 @@ CHALLENGE = 'Basic realm="Faulthound: any name, and a token as the password", ch
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request. ``node``: may speak for this node only."""
+    """The sender of a request. ``node``: it may act for this node only."""
 
     actor: str
     scopes: frozenset[str]
@@ -57,12 +54,12 @@ class Caller:
 
 
 async def ingest(request: Request) -> Caller:
-    """Return who sends records; raise the problem of who may not."""
+    """Return the sender of records; raise the problem of one that may not send."""
     return await _checked(request, await _scheme(request), "ingest")
 
 
 async def reader(request: Request) -> Caller:
-    """Return who wants to read, for a route that bounds itself how long that may take."""
+    """Return the caller of a read, for a route that bounds the time of this check itself."""
     return await _checked(request, await _scheme(request), "read")
 
 
@@ -82,12 +79,12 @@ def require(scope: str) -> Any:
 
 
 async def viewer(request: Request) -> Caller:
-    """Return who looks at a page."""
+    """Return the caller that reads a page."""
     return await _asking(request, await _scheme(request) or await _from_browser(request))
 
 
 async def _asking(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
-    """Return who reads with a browser; where a token is needed, it asks its user for it."""
+    """Return the caller of a browser, which asks its user for the token where one is needed."""
     try:
         return await _checked(request, credentials, "read")
     except Problem as problem:
@@ -111,7 +108,7 @@ async def still_may(request: Request, scope: str) -> bool:
 
 
 async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: str) -> Caller:
-    # A thread only where the database is asked, which is once in some seconds: a fleet's batches all come by here.
+    # A thread only where the database is queried, once in some seconds: all batches of the fleet pass here.
     if _is_known(service_of(request), credentials):
         caller = _caller(request, credentials)
     else:
@@ -124,7 +121,7 @@ async def _checked(request: Request, credentials: HTTPAuthorizationCredentials |
 
 
 def check_node(request: Request, caller: Caller, node: str) -> None:
-    """Let a caller speak for its own node only."""
+    """Raise the problem of a caller that acts for another node than its own."""
     if caller.node is not None and caller.node != node:
         why = f"the token of {caller.actor} is bound to node {caller.node} and came for {node}"
         service_of(request).audit.refused("node_refused", caller.actor, node, why)
@@ -133,7 +130,7 @@ def check_node(request: Request, caller: Caller, node: str) -> None:
 
 def _is_known(service: Service, credentials: HTTPAuthorizationCredentials | None) -> bool:
     if credentials is None:
-        return service.door.is_fresh
+        return service.open_access.is_fresh
     return service.tokens.knows(credentials.credentials)
 
 
@@ -150,12 +147,14 @@ def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) 
 
 
 def _without_token(request: Request, service: Service) -> Caller:
-    if not service.door.is_open():
+    if not service.open_access.is_open():
         service.audit.refused("token_refused", "nobody", _asked(request), "no token")
         raise _unauthenticated("send Authorization: Bearer and a token of `faulthound tokens create`")
     if why := _not_from_here(request):
         service.audit.refused("token_refused", "nobody", _asked(request), why)
-        raise _unauthenticated(f"{why}, and without tokens the service is for its own machine only: make a token")
+        raise _unauthenticated(
+            f"{why}, and a service without tokens answers its own machine only: make a token with `faulthound tokens create`"
+        )
     return Caller("anyone on this machine", frozenset(SCOPES))
 
 
@@ -188,30 +187,6 @@ def is_loopback(address: str) -> bool:
         return False
     mapped = getattr(parsed, "ipv4_mapped", None)
     return bool((mapped or parsed).is_loopback)
-
-
-class Door:
-    """Whether the service is open: no token was ever made. Once closed it stays closed, also when all are revoked."""
-
-    def __init__(self, any_token: Callable[[], bool]) -> None:
-        self._any_token = any_token
-        self._closed, self._looked_at = False, -LOOK_SECONDS
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the answer is known without a look at the table."""
-        return self._closed or monotonic() - self._looked_at < LOOK_SECONDS
-
-    def is_open(self) -> bool:
-        """Return whether requests need no token; the table is looked at once a second until there is one."""
-        if not self.is_fresh:
-            self._closed = self._any_token()
-            self._looked_at = monotonic()
-        return not self._closed
-
-    def look_again(self) -> None:
-        """Look at the next request: a token was just made."""
-        self._looked_at = -LOOK_SECONDS
 
 
 READ, EXECUTE, REMEDIATE, ADMIN, INGEST = (

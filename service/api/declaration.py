@@ -1,4 +1,4 @@
-"""What a job's owner declares: what no agent can see, or sees too late."""
+"""What a job's owner declares: facts that no agent can see, or sees too late."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Declaration(BaseModel):
     code_version: str | None = Field(None, max_length=255, pattern=fields.TEXT_PATTERN, description="A commit, a tag.")
 
     def check(self, job: str) -> None:
-        """Raise a problem where the parts of the declaration contradict each other."""
+        """Raise a problem where parts of the declaration contradict each other."""
         errors = [*self._of_nodes(job), *self._of_roles(job), *self._of_parallel(job)]
         if errors:
             raise Problem("invalid", errors[0]["detail"], errors=errors)
@@ -60,10 +60,10 @@ class Declaration(BaseModel):
 
     def _of_nodes(self, job: str) -> list[dict[str, str]]:
         if self.nodes and len(self.nodes) != self.world_size:
-            told = (
-                f"{len(self.nodes)} nodes for the {self.world_size} ranks of {job}: name the node of each rank, or none"
+            detail = (
+                f"{len(self.nodes)} nodes for {self.world_size} ranks of {job}: name the node of each rank, or none"
             )
-            return [{"pointer": "/nodes", "detail": told}]
+            return [{"pointer": "/nodes", "detail": detail}]
         return []
 
     def _of_roles(self, job: str) -> list[dict[str, str]]:
@@ -75,18 +75,18 @@ class Declaration(BaseModel):
                 errors.append({"pointer": f"/roles/{role}", "detail": str(error)})
                 continue
             if last >= self.world_size:
-                told = f"rank {last} of role {role} is outside job {job} (world size {self.world_size})"
-                errors.append({"pointer": f"/roles/{role}", "detail": f"{told}: declare the new world size with it"})
+                detail = f"rank {last} of role {role} is outside job {job} (world size {self.world_size})"
+                errors.append({"pointer": f"/roles/{role}", "detail": f"{detail}: declare the new world size with it"})
         return errors
 
     def _of_parallel(self, job: str) -> list[dict[str, str]]:
         product = 1
         for dimension, size in self.parallel.items():
             if dimension not in DIMENSIONS:
-                told = f"{dimension!a} is no parallel dimension: they are {', '.join(DIMENSIONS)}"
-                return [{"pointer": f"/parallel/{dimension}", "detail": told}]
-            product *= 1 if dimension == "ep" else size  # experts are spread over ranks of the other dimensions
+                detail = f"{dimension!a} is no parallel dimension: use {', '.join(DIMENSIONS)}"
+                return [{"pointer": f"/parallel/{dimension}", "detail": detail}]
+            product *= 1 if dimension == "ep" else size  # experts are spread over the ranks of the other dimensions
         if self.world_size % product:
-            told = f"the parallel sizes of {job} multiply to {product}, which does not divide {self.world_size} ranks"
-            return [{"pointer": "/parallel", "detail": told}]
+            detail = f"the parallel sizes of {job} multiply to {product}, which does not divide {self.world_size} ranks"
+            return [{"pointer": "/parallel", "detail": detail}]
         return []

@@ -10,7 +10,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, defer
 
 from analyzers.model.doc import doc
-from service.api.pages import from_row
+from service.api.paging import from_row
 from service.api.problems import not_found
 from service.store.models import Downtime, Feedback, Incident, TimelineEntry, Verdict
 
@@ -133,7 +133,7 @@ class _Action(msgspec.Struct, frozen=True):
     kind: str = "none"
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _PublishedSummary(msgspec.Struct, frozen=True):
     """The part of a verdict document that a list shows."""
 
     symptom: str = "unknown"
@@ -160,12 +160,12 @@ def document(session: Session, row: Incident) -> IncidentDocument:
     versions = _versions(session, row.id)
     verdict_at = next((one.at for one in versions if one.version == row.verdict_version), None)
     downtime = session.get(Downtime, row.id)
-    said = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
+    feedback = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
     return IncidentDocument(
         **_summary(row, verdict_at),
         symptoms=tuple(known(SymptomDocument, one) for one in row.state.get("symptoms", ())),
         downtime=downtime_document(downtime) if downtime is not None else None,
-        feedback=tuple(map(feedback_document, session.scalars(said))),
+        feedback=tuple(map(feedback_document, session.scalars(feedback))),
         versions=versions,
     )
 
@@ -180,10 +180,10 @@ def found(session: Session, id: str, *, locked: bool = False) -> Incident:
 
 def version_document(row: Verdict) -> VerdictVersion:
     """Return a version of a verdict in short, read from its document."""
-    said = msgspec.json.decode(row.document, type=_Said)
+    found = msgspec.json.decode(row.document, type=_PublishedSummary)
     return VerdictVersion(
-        version=row.version, at=row.at, symptom=said.symptom, cause=said.cause, abstained=said.abstained,
-        action=said.action.kind, culprits=_culprits(said.culprits), cut=row.cut, knowledge=row.knowledge,
+        version=row.version, at=row.at, symptom=found.symptom, cause=found.cause, abstained=found.abstained,
+        action=found.action.kind, culprits=_culprits(found.culprits), cut=row.cut, knowledge=row.knowledge,
         program=row.program,
     )  # fmt: skip
 

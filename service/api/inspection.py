@@ -1,7 +1,7 @@
-"""What is looked at in a batch before it is taken: whole, within its bounds, and of the node that sent it.
+"""The inspection of a batch before it is stored: it must be whole, within its bounds, and of the node that sent it.
 
-The records themselves are not decoded here: of each only its kind and whose it says it is. That costs a tenth, and what a
-later version of the agent sends is kept although this one cannot read it.
+The records are not decoded here, only the kind and the node of each. That costs a tenth, and records of a later version of
+the agent are kept although this one cannot read them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Broken(Exception):
 
 
 class NotYours(Exception):
-    """A record of the batch speaks for another node."""
+    """A record of the batch is of another node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ def inspect(data: bytes, node: str, *, most_records: int, largest_bytes: int) ->
 
 
 def check_claims(index: int, kind: str, node: str | None, placed_on: tuple[str, ...], sender: str) -> None:
-    """Raise ``NotYours`` where a record speaks for a node that is not its sender."""
+    """Raise ``NotYours`` where a record is of a node that is not its sender."""
     for other in (node, *placed_on):
         if other is not None and other != sender:
-            raise NotYours(f"record {index} ({kind}) speaks for node {other[:255]!a}, and {sender} sent it")
+            raise NotYours(f"record {index} ({kind}) is of node {other[:255]!a}, and {sender} sent it")
 
 
 def _unpacked(data: bytes, largest_bytes: int) -> bytes | memoryview:
@@ -92,7 +92,7 @@ def _placed_on(claim: _Claims) -> tuple[str, ...]:
     try:
         return msgspec.msgpack.decode(claim.nodes, type=tuple[str, ...])
     except msgspec.DecodeError:
-        return ()  # then the record is none that anybody could read
+        return ()  # then the record cannot be decoded either
 
 
 def _check_members(lists: msgspec.Raw) -> None:

@@ -16,7 +16,7 @@ from service.store.appender import Appender, Busy, Unavailable
 from service.store.log import Appended, Incoming
 
 BODY_SECONDS = 60.0  # in which a body must have arrived
-LARGE_AT_ONCE = 2  # batches that are unpacked beside the event loop: each may take batch_unpacked_bytes
+LARGE_AT_ONCE = 2  # batches unpacked in threads: each may take batch_unpacked_bytes
 BUSY_SECONDS = 2.0
 
 
@@ -30,7 +30,7 @@ class Intake:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def admit(self, token: str, node: str) -> None:
-        """Refuse a sender that is over its rate."""
+        """Raise the problem of a sender that is over its rate."""
         if wait := self.buckets.wait_seconds((token, node)):
             rate = self.settings.node_batches_per_second
             raise Problem(
@@ -41,7 +41,7 @@ class Intake:
 
     @asynccontextmanager
     async def body(self, request: Request, most_bytes: int) -> AsyncIterator[bytes]:
-        """Give the request's body; one that is too large is refused before it has all arrived."""
+        """Yield the request's body; one that is too large is refused before all of it has arrived."""
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > most_bytes:
             raise too_large(most_bytes)
@@ -92,7 +92,7 @@ class Intake:
     async def store(self, batch: Incoming) -> Appended:
         """Store a batch; at return it is durable."""
         try:
-            # Shielded: a client that goes away takes back its question, not its batch.
+            # Shielded: a client that disconnects does not cancel its batch.
             return await asyncio.shield(asyncio.wrap_future(self._appender.submit(batch)))
         except (Busy, Unavailable) as refused:
             raise Problem(

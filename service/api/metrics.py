@@ -79,7 +79,7 @@ class _Parts(Collector):
         yield _counter("queue_refused_total", "Batches refused because the queue was full.", appended.refused)
         yield _counter("followed_batches_total", "Batches that were derived.", followed.batches)
         yield _counter(
-            "undecodable_batches_total", "Stored batches that nobody can read.", followed.undecodable_batches
+            "undecodable_batches_total", "Stored batches that cannot be decoded.", followed.undecodable_batches
         )
         yield _counter("underivable_batches_total", "Stored batches that broke a rule.", followed.underivable_batches)
         yield _counter("unknown_records_total", "Stored records of unknown kinds.", followed.unknown_records)
@@ -92,28 +92,30 @@ class _Parts(Collector):
 
 
 def _of_engine(engine: EngineProcess) -> Iterator[Metric]:
-    """Yield the numbers of this service's engine, as it told them a second ago; they begin anew with its process."""
-    told = engine.numbers
+    """Yield the numbers of this service's engine, at most a second old; they restart with its process."""
+    numbers = engine.numbers
     yield _gauge("engine_up", "Whether the engine's process runs.", engine.pid is not None)
-    yield _gauge("engine_working", "Whether this service's engine is the one that works.", told.working)
+    yield _gauge("engine_working", "Whether this service's engine holds the lease.", numbers.working)
     yield _counter("engine_starts_total", "Starts of the engine's process.", engine.starts)
-    yield _gauge("engine_sequence", "The newest batch that the engine has decided upon.", told.sequence)
-    yield _gauge("engine_lag_seconds", "Age of the oldest batch that the engine has not seen.", told.lag_seconds)
-    yield _gauge("engine_open_incidents", "Incidents that are open.", told.open_incidents)
-    yield _counter("engine_batches_total", "Batches that the engine has taken up.", told.batches)
-    yield _counter("engine_undecodable_batches_total", "Batches that it could not read.", told.undecodable_batches)
-    yield _counter("engine_step_failures_total", "Events that broke a rule and were left out.", told.step_failures)
-    yield _counter("engine_write_failures_total", "Decisions that the database refused.", told.write_failures)
-    yield _counter("engine_ticks_total", "Looks at all jobs.", told.ticks)
-    yield _counter("engine_tick_seconds_total", "Seconds in those looks.", told.tick_seconds)
-    yield _gauge("engine_longest_tick_seconds", "The longest of them.", told.longest_tick_seconds)
-    yield _counter("engine_judgements_total", "Judgements that ended.", told.judgements)
-    yield _counter("engine_judgement_seconds_total", "Seconds from asking for them to their ends.", told.judge_seconds)
-    yield _counter("engine_judgement_failures_total", "Analyzers that crashed or did not end.", told.judge_failures)
-    yield _counter("engine_proposals_total", "Verdicts that came to a plan.", told.proposals)
-    yield _gauge("engine_remediations", "Remediations that have not ended.", told.remediations)
-    yield _counter("engine_remedy_failures_total", "Passes over remediation that broke off.", told.remedy_failures)
-    yield _counter("engine_takeovers_total", "Times that this engine took the lease.", told.takeovers)
+    yield _gauge("engine_sequence", "The newest batch that the engine has processed.", numbers.sequence)
+    yield _gauge("engine_lag_seconds", "Age of the oldest batch that the engine has not seen.", numbers.lag_seconds)
+    yield _gauge("engine_open_incidents", "Incidents that are open.", numbers.open_incidents)
+    yield _counter("engine_batches_total", "Batches that the engine has processed.", numbers.batches)
+    yield _counter("engine_undecodable_batches_total", "Batches that it could not read.", numbers.undecodable_batches)
+    yield _counter("engine_step_failures_total", "Events that broke a rule and were left out.", numbers.step_failures)
+    yield _counter("engine_write_failures_total", "Decisions that the database refused.", numbers.write_failures)
+    yield _counter("engine_ticks_total", "Ticks: evaluations of all jobs.", numbers.ticks)
+    yield _counter("engine_tick_seconds_total", "Seconds in those ticks.", numbers.tick_seconds)
+    yield _gauge("engine_longest_tick_seconds", "The longest of them.", numbers.longest_tick_seconds)
+    yield _counter("engine_judgements_total", "Judgements that ended.", numbers.judgements)
+    yield _counter(
+        "engine_judgement_seconds_total", "Seconds from their requests to their ends.", numbers.judge_seconds
+    )
+    yield _counter("engine_judgement_failures_total", "Analyzers that crashed or did not end.", numbers.judge_failures)
+    yield _counter("engine_proposals_total", "Verdicts that led to a plan.", numbers.proposals)
+    yield _gauge("engine_remediations", "Remediations that have not ended.", numbers.remediations)
+    yield _counter("engine_remedy_failures_total", "Passes over remediation that broke off.", numbers.remedy_failures)
+    yield _counter("engine_takeovers_total", "Times that this engine took the lease.", numbers.takeovers)
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

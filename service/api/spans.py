@@ -1,4 +1,4 @@
-"""What a bundle holds of the log: the batches of some nodes in a span of it, and what the store no longer has of them."""
+"""What a bundle has of the log: the batches of some nodes in a span, and which of them the store no longer has."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from service.store.retention import REMOVED
 BUNDLE_TYPE = "application/vnd.faulthound.bundle"
 ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "A bundle; the header Faulthound-Bytes says about how large it will be.",
+        "description": "A bundle; the header Faulthound-Bytes has its approximate size.",
         "content": {BUNDLE_TYPE: {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-LOOK_ROWS = 2_000  # of the log at once: the nodes are found among all
+LOOK_ROWS = 2_000  # of the log in one query
 BLOCKS_AT_ONCE = 16
-FEW_NODES = 500  # so many the database picks out itself
+FEW_NODES = 500  # so many nodes the database filters itself
 
 
 class Overtaken(Exception):
@@ -49,10 +49,8 @@ class Span:
     def where(self) -> list[ColumnElement[bool]]:
         """Return the condition of its batches; where there are many nodes, of others' too."""
         inside = [Batch.received_at >= self.since, Batch.received_at < self.until]
-        inside += [
-            Batch.sequence >= self.first,
-            Batch.sequence <= self.last,
-        ]  # what comes while it streams is not in it
+        # What arrives while it streams is not in it.
+        inside += [Batch.sequence >= self.first, Batch.sequence <= self.last]
         return [*inside, Batch.node.in_(self.nodes)] if len(self.nodes) <= FEW_NODES else inside
 
 
@@ -81,7 +79,7 @@ def sizes(session: Session, span: Span) -> dict[str, int]:
 
 
 def missing(session: Session, span: Span, sizes: Mapping[str, int]) -> Iterator[str]:
-    """Yield what a reader of the bundle should know that it has not."""
+    """Yield what is missing from the bundle, one sentence each."""
     removed = session.get(Cursor, REMOVED)
     if removed is not None:
         whole = select(Batch.received_at).where(Batch.sequence > removed.sequence).order_by(Batch.sequence).limit(1)
@@ -116,9 +114,9 @@ def streamed(
 
 
 def _batches(database: Database, span: Span, size_bytes: int) -> Iterator[bundle.Batch]:
-    """Yield the batches in the log's order; a session for each handful, so that a slow client holds up nobody.
+    """Yield the batches in the log's order; a session for each handful, so that a slow client blocks no writer.
 
-    Raise ``Overtaken`` where they are not the bytes that were promised: the answer breaks off, and nobody takes it for whole.
+    Raise ``Overtaken`` where bytes of the promised size are missing: the answer breaks off, and no client takes it for whole.
     """
     left = size_bytes
     sequences = _sequences(database, span)

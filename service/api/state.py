@@ -1,4 +1,4 @@
-"""What the routes work with: one of each, made by the application's lifespan."""
+"""What the routes work with: one object of each kind, made by the application's lifespan."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from analyzers.knowledge.convictions import Weights
     from service.api.answers import Answers
     from service.api.audit import Audit
-    from service.api.auth import Door
     from service.api.intake import Intake
+    from service.api.long_polls import LongPolls
     from service.api.metrics import Metrics
     from service.api.node_fitness import Fitness
+    from service.api.open_access import OpenAccess
     from service.api.streams import Streams
-    from service.api.waiting import WaitingRoom
     from service.engine.supervision import EngineProcess
     from service.remediation.policy_file import PolicyFile
     from service.remediation.repository import RemediationRepository
@@ -44,21 +44,21 @@ class Service:
     commands: Commands
     audit: Audit
     intake: Intake
-    waiting: WaitingRoom
+    waiting: LongPolls
     streams: Streams
     fitness: Fitness
     answers: Answers
     metrics: Metrics
-    door: Door
+    open_access: OpenAccess
     policy: PolicyFile
     remedies: RemediationRepository
     weights: Callable[[], Weights]  # of evidence about nodes; read at the first call
     engine: EngineProcess | None = None  # None: this service runs none
 
-    def let_go(self) -> None:
-        """Send home whoever waits for something to come: the service is stopping. Called in the event loop."""
-        self.waiting.let_go()
-        self.streams.let_go()
+    def end_waits(self) -> None:
+        """End all waits: the service is stopping. Called in the event loop."""
+        self.waiting.end_waits()
+        self.streams.end_waits()
 
 
 def service_of(request: Request) -> Service:

@@ -1,6 +1,6 @@
-"""One event of remediation that a request brings: checked, taken for good or for show, and shown; or refused, and noted.
+"""One event of remediation from a request: checked, applied or rehearsed, and answered; or refused, and audited.
 
-Whoever is refused a step (under a claim that is over, for what has changed since, past a hold) is in the audit log.
+A refused step (under an ended claim, of an old version, against a hold) is in the audit log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.remediation.messages import RemediationEvent, RemediationInstruction, RemediationRefused, Store
 from analyzers.remediation.types import Blocker, Remediation, RemediationState
-from service.api import tags
+from service.api import etags
 from service.api.auth import Caller
 from service.api.problems import Problem
 from service.api.remediation_documents import RemediationDocument, document, in_the_way
@@ -42,7 +42,7 @@ def take(
     *,
     dry_run: bool = False,
 ) -> tuple[RemediationState, list[RemediationInstruction]]:
-    """Let an event happen; return the book that it met, and what was done. ``subject`` is what it is about."""
+    """Apply an event; return the state before it, and the instructions. ``subject`` is what it is about."""
     at, met = now(), RemediationState()
 
     def meets(session: Session, book: RemediationState) -> None:
@@ -72,10 +72,10 @@ def take_of_one(
     *,
     dry_run: bool = False,
 ) -> tuple[Remediation, RemediationDocument]:
-    """Let an event of one remediation happen; return it as this event left it, and as the API shows it."""
+    """Apply an event of one remediation; return the remediation after it, and as the API shows it."""
     book, done = take(service, caller, event, id, check, dry_run=dry_run)
-    changed = [said.remediation for said in done if isinstance(said, Store) and said.remediation.id == id]
-    one = changed[-1] if changed else book.remediations[id]  # it was done before
+    changed = [made.remediation for made in done if isinstance(made, Store) and made.remediation.id == id]
+    one = changed[-1] if changed else book.remediations[id]  # it was applied before
     return one, document(one, book, now())
 
 
@@ -83,8 +83,8 @@ def unchanged(if_match: str | None, id: str) -> Check:
     """Return the check that a remediation is still as it was when the client read it."""
 
     def check(_session: Session, book: RemediationState) -> None:
-        if (one := book.remediations.get(id)) is not None:  # if there is none, the step says so
-            tags.check(if_match, one.version, f"remediation {id}")
+        if (one := book.remediations.get(id)) is not None:  # else the step refuses it
+            etags.check(if_match, one.version, f"remediation {id}")
 
     return check
 

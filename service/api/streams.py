@@ -70,14 +70,14 @@ class Streams:
             except TimeoutError:
                 return
 
-    def let_go(self) -> None:
+    def end_waits(self) -> None:
         """End all streams: the service is stopping."""
         self.closed = True
         self._wake()
 
     async def close(self) -> None:
         """End all streams and the query."""
-        self.let_go()
+        self.end_waits()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

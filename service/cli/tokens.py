@@ -108,7 +108,7 @@ def _made_here(request: dict[str, Any]) -> dict[str, Any]:
     from pydantic import ValidationError
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.api.pages import from_row
+    from service.api.paging import from_row
     from service.api.problems import Problem
     from service.api.resources.tokens import TokenDocument, TokenRequest, check_request
     from service.settings import load

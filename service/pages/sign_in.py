@@ -25,7 +25,7 @@ router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
 def sign_in_page(request: Request, to: Annotated[str, Query(max_length=255)] = "/") -> Response:
     """Ask for a token; where there is none, say how to make one."""
     notice = ""
-    if service_of(request).door.is_open():
+    if service_of(request).open_access.is_open():
         notice = f"There is no token yet: make one with `faulthound tokens create NAME --scope {SCOPE}`"
     return response("sign_in.html", "", notice=notice, to=forms.own_page(to))
 

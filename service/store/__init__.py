@@ -1,1 +1,1 @@
-"""The store: the log of batches, and what is known of nodes, jobs and who may say what."""
+"""The store: the log of batches, what is derived from it, incidents, tokens, retention. It knows nothing of the web."""

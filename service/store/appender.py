@@ -1,4 +1,4 @@
-"""The one writer of the log: it gathers the batches of many senders into one commit, and promises nothing before that."""
+"""The one writer of the log: it commits the batches of many senders together, and acknowledges none before that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.store.log import Appended, Incoming, Log
 
 COMMIT_BATCHES = 500
 COMMIT_BYTES = 32 << 20  # of one commit, or a single larger batch
-BUSY_SECONDS = 2.0  # that a sender is told to wait: a full queue of ordinary batches is stored within them
+BUSY_SECONDS = 2.0  # for a sender to wait: a full queue of ordinary batches is stored within them
 DOWN_SECONDS = 5.0  # and when the database fails
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Appender:
     """A queue and the thread that empties it into the log."""
 
     def __init__(self, log: Log, settings: Settings | Bounds, committed: Callable[[], None] = lambda: None) -> None:
-        """``committed`` is called after each commit, in the appender's thread: it wakes who reads the log."""
+        """``committed`` is called after each commit, in the appender's thread: it wakes the log's reader."""
         self.counts = Counts()
         self._log, self._bounds, self._committed = log, settings, committed
         self._changed = threading.Condition()
@@ -152,7 +152,7 @@ class Appender:
             return together
 
     def _store(self, together: list[_Waiting]) -> None:
-        # Who has gone away in the meantime cancelled its future. Its batch is stored all the same: it comes again.
+        # A sender that has disconnected has cancelled its future. Its batch is stored all the same: it is sent again.
         waited_for = [waiting.future.set_running_or_notify_cancel() for waiting in together]
         began = time.monotonic()
         try:

@@ -1,9 +1,9 @@
 """What agents are asked to do: each command goes to one node, is handed out once, and ends with an outcome or expires.
 
     asked ──take──▶ taken ──result──▶ done · nothing · failed · denied · unknown
-      └──── nobody took it, or no result came, in time ────▶ expired
+      └──── not taken, or without a result, in time ───────▶ expired
 
-A result that comes after all replaces "expired": the agent did what it says.
+A late result replaces "expired": the agent did carry it out.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Commands:
             return session.scalars(select(Command).where(Command.id.in_(ids)).order_by(Command.node)).all()
 
     def waiting(self) -> set[str]:
-        """Return the nodes that have a command to take: one look a second serves all the long polls of a process."""
+        """Return the nodes that have a command to take: one query a second serves all long polls of a process."""
         with self._database.session() as session:
             return set(session.scalars(select(Command.node).where(*_untaken(self._clock())).distinct()))
 
     def take(self, node: str) -> list[Command]:
-        """Return what the node is to do, oldest first; nobody gets these again."""
+        """Return the commands for a node, the oldest first; each is returned once."""
         at = self._clock()
-        with self._database.session() as session:  # nearly always there is nothing, and a look does not hold up the log
+        with self._database.session() as session:  # nearly always there is none, and a read does not block the log
             if session.scalar(select(Command.id).where(Command.node == node, *_untaken(at)).limit(1)) is None:
                 return []
         with self._database.transaction() as session:
@@ -68,7 +68,7 @@ class Commands:
             return sorted(taken, key=lambda command: (command.asked_at, command.id))
 
     def finish(self, session: Session, node: str, id: str, outcome: str, text: str, at: float) -> None:
-        """Write a command's outcome as its own node tells it; the first that comes counts."""
+        """Write a command's outcome as its node reports it; the first one counts."""
         session.execute(
             update(Command)
             .where(Command.id == id, Command.node == node, or_(Command.outcome.is_(None), Command.outcome == "expired"))
@@ -76,7 +76,7 @@ class Commands:
         )
 
     def expire(self) -> None:
-        """End the commands that nobody took in time, and those whose results have not come."""
+        """Expire the commands that were not taken in time, and those without a result."""
         at = self._clock()
         late = or_(Command.taken_at.is_(None) & (Command.expires_at <= at), Command.expires_at <= at - RESULT_SECONDS)
         with self._database.session() as session:
@@ -90,7 +90,7 @@ class Commands:
 def add(
     session: Session, asked: Iterable[tuple[str, dict[str, Any]]], verb: str, asked_by: str, seconds: float, at: float
 ) -> list[Command]:
-    """Add commands to the transaction of who asks: to each (node, arguments) one, to be taken within ``seconds``."""
+    """Add commands to the caller's transaction: one for each (node, arguments), to be taken within ``seconds``."""
     if verb not in VERBS:
         raise ValueError(f"{verb!r} is no command: the verbs are {', '.join(VERBS)}")
     commands = [

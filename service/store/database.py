@@ -34,7 +34,7 @@ TRANSIENT_ERRORS = (exc.OperationalError, exc.InterfaceError, exc.InternalError,
 
 _SQLITE = (
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # said aloud, for a build may default to less: then power loss takes what was promised
+    "PRAGMA synchronous = FULL",  # explicit: a build may default to less, and lose acknowledged batches with the power
     "PRAGMA foreign_keys = ON",
     "PRAGMA journal_size_limit = 67108864",
 )
@@ -48,7 +48,7 @@ _POSTGRESQL = (
 
 
 class WrongDatabase(Exception):
-    """The database is not one that this program can use; the text says why and what to do."""
+    """The database is not one that this program can use; the text has the reason and the next step."""
 
 
 class Database:
@@ -167,7 +167,7 @@ def _connected_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver's own BEGIN comes too late and spares statements that change tables
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     # Retention shrinks the file. That it can is written into a new file's header, before anything else; asked for again
-    # it would wait for the writer, and so would whoever wants to read.
+    # it would wait for the writer, and so would every reader.
     if connection.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")

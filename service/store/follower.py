@@ -30,7 +30,7 @@ from service.store.upserts import upsert
 READER = "follower"
 TURN_BATCHES = 256
 TURN_BYTES = 64 << 20  # of unpacked blocks that are in memory at once, or a single larger one
-TURN_SECONDS = 0.2  # between two looks at the log: what comes in the meantime shares a transaction
+TURN_SECONDS = 0.2  # between two reads of the log: batches that arrive meanwhile share a transaction
 IDLE_SECONDS = 1.0  # without a call to wake: another process may be appending
 AGAIN_SECONDS = 1.0  # after the database failed
 MOST_RESULTS = 256  # of one batch
@@ -186,7 +186,7 @@ class Follower:
         return read
 
     def _derive(self, read: Sequence[_Read], *, again: bool = False) -> None:
-        """Write what the batches say and that they are done; one that cannot be written is left out, alone.
+        """Write what the batches report and that they are done; one that cannot be written is left out alone.
 
         Each is tried twice, the second time from what the tables have: retention may have taken a row that is remembered.
         """

@@ -1,7 +1,7 @@
-"""How long incidents stay: their records for some months, what is known of them for a year after their closing.
+"""Incident retention: the records of incidents for some months, all else about them for a year after their closing.
 
-An incident's records are kept by a pin of the engine's (``incidents.insert``). Without an end of these the log would grow
-by every incident there ever was, beyond the bound of its size.
+An incident's records are kept by a pin of the engine (``incidents.insert``). Without an end of these pins the log would grow
+by every incident, beyond the bound of its size.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class IncidentRetention:
         self._database, self._days, self._clock = database, days, clock
 
     def sweep(self) -> None:
-        """Let go of the records of old incidents, and of what is older than the audit log."""
+        """Delete the pins of old incidents, and all that is older than the audit log."""
         at = self._clock()
-        told_before_at = at - AUDIT_DAYS * DAY_SECONDS
+        kept_from_at = at - AUDIT_DAYS * DAY_SECONDS
         rules: tuple[tuple[type[Base], tuple[ColumnElement[bool], ...]], ...] = (
             (Pin, (Pin.by == ENGINE, Pin.until < at - self._days * DAY_SECONDS)),
-            (Incident, (Incident.closed_at < told_before_at,)),  # with its verdicts, timeline, feedback and downtime
-            (TimelineEntry, (TimelineEntry.incident.is_(None), TimelineEntry.at < told_before_at)),
+            (Incident, (Incident.closed_at < kept_from_at,)),  # with its verdicts, timeline, feedback and downtime
+            (TimelineEntry, (TimelineEntry.incident.is_(None), TimelineEntry.at < kept_from_at)),
             (UnfitNode, (UnfitNode.until < at,)),
-            (Alarm, (Alarm.over_at < told_before_at,)),
-            (Remediation, (Remediation.changed_at < told_before_at, Remediation.status.in_(ENDED))),
-            (Execution, (Execution.at < told_before_at,)),
-            (ShadowCase, (ShadowCase.at < told_before_at,)),
+            (Alarm, (Alarm.over_at < kept_from_at,)),
+            (Remediation, (Remediation.changed_at < kept_from_at, Remediation.status.in_(ENDED))),
+            (Execution, (Execution.at < kept_from_at,)),
+            (ShadowCase, (ShadowCase.at < kept_from_at,)),
         )
         for model, where in rules:
-            with self._database.session() as session:  # nearly always nothing, and then nobody waits for the writer
+            with self._database.session() as session:  # nearly always nothing: then no writer has to wait
                 if session.scalar(select(exists().where(*where))) is not True:
                     continue
             with self._database.transaction() as session:

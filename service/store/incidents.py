@@ -23,9 +23,9 @@ from service.store.models import Verdict as VerdictRow
 from service.store.schema import clean
 
 READER = "engine"  # of the log: its row in the table of cursors
-ENGINE = "engine"  # who made a pin, asked for a command
+ENGINE = "engine"  # who made a pin, or sent a command
 PIN_SLACK_SECONDS = 60.0
-UNFIT_SECONDS = 86_400.0  # after the closing: whoever looks after nodes has decided by then
+UNFIT_SECONDS = 86_400.0  # after the closing: operators have decided by then
 LARGEST = (1 << 31) - 1  # of a column for attempts and steps
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def insert(session: Session, opened: Open) -> bool:
     row = Row(
         id=incident.id, kind=incident.kind, job=job, attempt=attempt, opened_at=incident.opened_at,
         onset_at=incident.onset_at, closed_at=None, closed_because="", merged_into=None, nodes=_nodes(incident),
-        version=1, verdict_version=0, culprits=[], state=told(incident), context=block.encode(opened.context, pack=True),
+        version=1, verdict_version=0, culprits=[], state=to_values(incident), context=block.encode(opened.context, pack=True),
         pin=_pinned(session, incident, job).id,
     )  # fmt: skip
     session.add(row)
@@ -74,14 +74,18 @@ def insert(session: Session, opened: Open) -> bool:
 
 def save(session: Session, incident: Incident, *, changed: bool) -> None:
     """Store what the engine remembers of an incident that is still open; ``changed``: so that its readers see it."""
-    values: dict[str, Any] = {"state": told(incident), "nodes": _nodes(incident), "merged_into": incident.merged_into}
+    values: dict[str, Any] = {
+        "state": to_values(incident),
+        "nodes": _nodes(incident),
+        "merged_into": incident.merged_into,
+    }
     if changed:
         values["version"] = Row.version + 1
     session.execute(update(Row).where(Row.id == incident.id, Row.closed_at.is_(None)).values(values))
 
 
 def publish(session: Session, published: Publish, at: float) -> bool:
-    """Store a version of an incident's verdict; return False where the incident was closed by somebody else."""
+    """Store a version of an incident's verdict; return False where the incident was closed meanwhile."""
     row = session.get(Row, published.incident, with_for_update=True)
     if row is None or row.closed_at is not None:
         return False
@@ -115,9 +119,9 @@ def publish(session: Session, published: Publish, at: float) -> bool:
 
 
 def close(session: Session, id: str, at: float, because: str, *, recovered: bool = True) -> bool:
-    """Close an incident; return False where somebody else has.
+    """Close an incident; return False where it is closed already.
 
-    The records of one that named nobody are kept no longer than all others. Who was named stays unfit for a day, unless
+    The records of one that named nothing are kept no longer than all others. A named node stays unfit for a day, unless
     the job recovered by itself or a person closed the incident: the restart that follows must not choose that node again.
     """
     row = session.get(Row, id, with_for_update=True)
@@ -141,9 +145,9 @@ def acquit(session: Session, id: str) -> None:
 
 
 def remembered(session: Session, closed_since: float) -> Iterator[Remembered]:
-    """Yield the incidents that are open, and those that were closed since an instant: they say what is settled.
+    """Yield the incidents that are open, and those that were closed since an instant: they show what is settled.
 
-    One that cannot be read is told of and left out: nobody looks after it any more until it is closed by hand.
+    One that cannot be read is logged and left out: the engine ignores it until it is closed by hand.
     """
     wanted = Row.closed_at.is_(None) | (Row.closed_at >= closed_since)
     for row in session.scalars(select(Row).where(wanted).order_by(Row.opened_at, Row.id)):
@@ -159,7 +163,7 @@ def remembered(session: Session, closed_since: float) -> Iterator[Remembered]:
 
 
 def closed_among(session: Session, ids: Collection[str]) -> Sequence[str]:
-    """Return those of these incidents that are closed, or gone."""
+    """Return those of these incidents that are closed, or deleted."""
     if not ids:
         return []
     found = set(session.scalars(select(Row.id).where(Row.id.in_(ids), Row.closed_at.is_(None))))
@@ -175,7 +179,7 @@ def lag(session: Session, now: float) -> Lag:
     return Lag(max(0, newest - place), 0.0 if waiting_since is None else max(0.0, now - waiting_since))
 
 
-def told(incident: Incident) -> dict[str, Any]:
+def to_values(incident: Incident) -> dict[str, Any]:
     """Return an incident as plain values."""
     values: dict[str, Any] = msgspec.to_builtins(incident)
     return values
@@ -205,7 +209,7 @@ def _reason(incident: str) -> str:
 
 
 def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
-    """Say which nodes the newest verdict takes out, in place of those of the version before."""
+    """Store which nodes the newest verdict takes out, in place of those of the version before."""
     session.execute(delete(UnfitNode).where(UnfitNode.incident == id))
     if verdict.action.kind not in TAKES_NODES:
         return
@@ -216,7 +220,7 @@ def _mark_unfit(session: Session, id: str, verdict: Verdict, at: float) -> None:
 
 
 def acquitted(session: Session, id: str) -> set[str]:
-    """Return the nodes of which a person has said that it was wrong to take them out; a new version does not unsay it."""
+    """Return the nodes that an operator has judged wrongly taken out; a new version does not change that."""
     return _acquitted(session, Feedback.incident == id).get(id, set())
 
 
@@ -254,5 +258,5 @@ def _nodes(incident: Incident) -> list[str]:
 
 
 def bounded(number: int | None) -> int | None:
-    """Return a number that fits its column; what a record may say has no bound."""
+    """Return a number that fits its column; a record's number has no bound."""
     return number if number is not None and abs(number) <= LARGEST else None

@@ -19,7 +19,7 @@ from service.store.database import Database
 from service.store.models import Lease as Row
 from service.store.upserts import upsert
 
-HELD_SECONDS = 10.0  # without a proof; then somebody else may take it
+HELD_SECONDS = 10.0  # without a proof; then another engine may take it
 RENEW_SECONDS = 3.0
 LEASE_LOCK = 0x46484E  # "FHN": the number of PostgreSQL's advisory lock for a row that is not there yet
 
@@ -37,7 +37,7 @@ class Lease:
 
     def take(self) -> bool:
         """Take the lease if it is free, has run out or is this owner's own; return whether it is held now."""
-        with self._database.session() as session:  # a look that keeps no writer waiting: a standby asks every second
+        with self._database.session() as session:  # a read, which blocks no writer: a standby asks every second
             if not self._is_free(session.get(Row, self._name)):
                 return False
         with self._database.transaction() as session:
@@ -54,7 +54,7 @@ class Lease:
     def prove(self, session: Session) -> None:
         """Hold the lease for ten more seconds, as the first thing of a transaction; raise ``LeaseLost`` where it was taken.
 
-        The row stays locked to the transaction's end: who takes the lease meanwhile waits for it, or this one has failed.
+        The row stays locked to the transaction's end: another engine that takes the lease waits for it, or this one fails.
         """
         mine = (Row.name == self._name, Row.owner == self._owner, Row.token == self.token)
         held = session.execute(update(Row).where(*mine).values(until=self._until()).returning(Row.token))
@@ -62,7 +62,7 @@ class Lease:
             raise LeaseLost(f"the lease {self._name!r} is not {self._owner}'s with token {self.token} any more")
 
     def release(self) -> None:
-        """Let somebody else take it at once, if it is still held."""
+        """Release it if it is still held: another engine may take it at once."""
         mine = (Row.name == self._name, Row.owner == self._owner, Row.token == self.token)
         with self._database.transaction() as session:
             session.execute(update(Row).where(*mine).values(until=0.0))

@@ -1,7 +1,6 @@
 """The log of batches: what was acknowledged, in the order in which it became durable.
 
-Two methods, so that a message broker can stand behind them one day. Nothing else writes batches, and only retention
-deletes them.
+Two methods, which a message broker could implement too. Nothing else writes batches, and only retention deletes them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a batch stands in the log; ``duplicate``: it stood there before."""
+    """The place of a batch in the log; ``duplicate``: it was there before."""
 
     sequence: int
     duplicate: bool
@@ -60,7 +59,7 @@ class Log:
         self._database = database
 
     def append(self, batches: Sequence[Incoming]) -> list[Appended]:
-        """Store the batches in one transaction and return where each stands; durable at return, or nothing is stored.
+        """Store the batches in one transaction and return the place of each; durable at return, or nothing is stored.
 
         A later number is a later commit, on PostgreSQL and between processes too: a reader never finds a smaller number
         than one that it has seen. Numbers may be missing. A batch that its node has sent before keeps its first number.
@@ -137,7 +136,7 @@ def _insert(connection: Connection, batches: Iterable[Incoming]) -> list[int]:
 
 
 def _place(batch: Incoming, known: dict[_Key, int], inserted: dict[_Key, int]) -> Appended:
-    """Tell where the batch stands; the first of its kind in a call takes the number, the others are its duplicates."""
+    """Return the place of a batch; the first of its id in a call takes the number, the others are its duplicates."""
     key = (batch.node, batch.batch_id)
     if key in known:
         return Appended(known[key], duplicate=True)

@@ -1,8 +1,8 @@
-"""Who is there, derived from records: nodes with their devices and their agents' accounts, jobs, attempts, placements.
+"""Observed nodes and jobs, derived from records: nodes with their devices and coverage, jobs, attempts, placements.
 
-What has been seen is kept in memory and written where it changed; that nothing changed is written once in
-``SEEN_SECONDS``, and for placements, of which a fleet has ten thousands a minute, in ``PLACED_SECONDS``. Every write can
-be repeated, and an older sighting never replaces a newer one.
+Observations are kept in memory and written where they changed. An unchanged one is written once in ``SEEN_SECONDS``, and a
+placement, of which a fleet has ten thousands a minute, once in ``PLACED_SECONDS``. Every write can be repeated, and an older
+observation never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Seen:
 
 
 class _ObservedTable:
-    """The rows of one table that were seen of late, by their keys."""
+    """The rows of one table that were observed recently, by their keys."""
 
     def __init__(self, model: type[Base], seconds: float, kept: Iterable[str] = ()) -> None:
         """Write what is merely seen again once in ``seconds``; what is there keeps its columns ``kept``."""
@@ -65,22 +65,22 @@ class _ObservedTable:
         """Remember a row that the table has."""
         self._seen[key] = _Seen(row, changed=False, written_at=row["last_seen_at"])
 
-    def see(self, key: Any, at: float, **told: Any) -> dict[str, Any]:
-        """Take over what a sighting says, if none newer has been seen; return the row. ``told`` has every column."""
+    def see(self, key: Any, at: float, **columns: Any) -> dict[str, Any]:
+        """Take over an observation, if none newer has been seen; return the row. ``columns`` are all of the table's."""
         seen = self._seen.get(key)
         if seen is None:
-            seen = self._seen[key] = _Seen({**told, "first_seen_at": at, "last_seen_at": at})
+            seen = self._seen[key] = _Seen({**columns, "first_seen_at": at, "last_seen_at": at})
         elif at >= seen.row["last_seen_at"]:
-            seen.changed |= any(seen.row[name] != value for name, value in told.items())
-            seen.row.update(told, last_seen_at=at)
+            seen.changed |= any(seen.row[name] != value for name, value in columns.items())
+            seen.row.update(columns, last_seen_at=at)
         self._touched[key] = seen
         return seen.row
 
-    def change(self, key: Any, **told: Any) -> None:
+    def change(self, key: Any, **columns: Any) -> None:
         """Change columns of a row that was seen in this batch."""
         seen = self._seen[key]
-        seen.changed |= any(seen.row[name] != value for name, value in told.items())
-        seen.row.update(told)
+        seen.changed |= any(seen.row[name] != value for name, value in columns.items())
+        seen.row.update(columns)
 
     def unwritten(self) -> list[dict[str, Any]]:
         """Return the rows that this memory has not written yet: new ones, unless the table has them already."""
@@ -106,7 +106,7 @@ class _ObservedTable:
 
 
 class Observations:
-    """What the records that were noted say, until ``write``; and a memory of what the tables have."""
+    """The observations of the noted records, until ``write``, and a memory of the tables' rows."""
 
     def __init__(self) -> None:
         self.left_out = 0  # placements and devices past the bounds of one batch
@@ -116,7 +116,7 @@ class Observations:
         self._placements = _ObservedTable(PlacementRow, PLACED_SECONDS)
 
     def load(self, session: Session, names: Iterable[str]) -> None:
-        """Remember the nodes of these batches as the table has them: a batch tells of one device, the row has all."""
+        """Remember the nodes of these batches as the table has them: a batch has one device, the row has all."""
         if unknown := {name for name in names if name not in self._nodes}:
             columns = Node.__table__.columns.keys()
             for node in session.scalars(select(Node).where(Node.name.in_(unknown))):
@@ -151,37 +151,39 @@ class Observations:
 
     def forget(self, before_at: float = math.inf) -> None:
         """Drop from memory what was last seen before; all of it after a transaction that failed."""
-        for sightings in (self._nodes, self._jobs, self._attempts, self._placements):
-            sightings.forget(before_at)
+        for observed in (self._nodes, self._jobs, self._attempts, self._placements):
+            observed.forget(before_at)
 
     def _see_node(self, batch: Stored) -> None:
-        told = {} if batch.node in self._nodes else _new_node(batch.node)
-        row = self._nodes.see(batch.node, batch.received_at, **told)
+        columns = {} if batch.node in self._nodes else _new_node(batch.node)
+        row = self._nodes.see(batch.node, batch.received_at, **columns)
         if row["last_seen_at"] == batch.received_at and (offset := _offset(batch)) is not None:
             row["clock_offset_seconds"] = offset  # it moves with every batch: written when the row is
 
     def _note_coverage(self, batch: Stored, coverage: Coverage) -> None:
         row = self._nodes.row(batch.node)
-        told = msgspec.to_builtins(coverage)
+        values = msgspec.to_builtins(coverage)
         known_at = row["coverage"].get("at") or 0.0
         if (coverage.at or batch.received_at) < known_at <= batch.received_at + AHEAD_SECONDS:
             return  # from a spool, after a newer one
-        if len(msgspec.json.encode(told)) > MOST_COVERAGE_BYTES:
-            told["collectors"] = []
+        if len(msgspec.json.encode(values)) > MOST_COVERAGE_BYTES:
+            values["collectors"] = []
         boot_id = clean(coverage.boot_id, 64) if coverage.boot_id else row["boot_id"]
-        self._nodes.change(batch.node, coverage=told, agent_version=clean(coverage.agent_version, 64), boot_id=boot_id)
+        self._nodes.change(
+            batch.node, coverage=values, agent_version=clean(coverage.agent_version, 64), boot_id=boot_id
+        )
 
     def _note_device(self, node: str, device: Device) -> None:
         known = self._nodes.row(node)["devices"]
         if device.id not in known and len(known) >= MOST_DEVICES:
             self.left_out += 1
             return
-        told = msgspec.to_builtins(device)
-        if len(msgspec.json.encode(told)) > MOST_DEVICE_BYTES:
+        values = msgspec.to_builtins(device)
+        if len(msgspec.json.encode(values)) > MOST_DEVICE_BYTES:
             self.left_out += 1
             return
-        if _without_time(told) != _without_time(known.get(device.id, {})):
-            self._nodes.change(node, devices={**known, device.id: told})
+        if _without_time(values) != _without_time(known.get(device.id, {})):
+            self._nodes.change(node, devices={**known, device.id: values})
 
     def _note_placement(self, batch: Stored, record: Placement) -> None:
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
@@ -190,8 +192,8 @@ class Observations:
         size = _whole(record.world_size)
         if (job, attempt) not in self._attempts:
             self._attempts.see((job, attempt), at, job=job, number=attempt, world_size=size, code_version=None)
-        told = {} if size is None else {"world_size": size}
-        self._attempts.see((job, attempt), at, job=job, number=attempt, **told)
+        sized = {} if size is None else {"world_size": size}
+        self._attempts.see((job, attempt), at, job=job, number=attempt, **sized)
         for rank, columns in _ranks(record):
             key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}
             self._placements.see((job, attempt, rank, batch.node), at, **key, **columns)
@@ -204,7 +206,7 @@ def _new_node(name: str) -> dict[str, Any]:
 
 
 def _without_time(device: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a device can change: an agent tells of each again and again."""
+    """Return the fields of a device that can change: an agent sends each again and again."""
     return {key: value for key, value in device.items() if key not in {"at", "monotonic_at", "received_at", "source"}}
 
 
@@ -227,7 +229,7 @@ def _seen_at(batch: Stored, record: Record) -> float:
 
 
 def _ranks(record: Placement) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each rank with the columns that tell of it."""
+    """Yield each rank with its columns."""
     for place, rank in enumerate(record.ranks.ranks() if record.ranks else ()):
         if rank >= 0:
             yield (

@@ -1,4 +1,4 @@
-"""Browsers that have signed in: a random secret in a cookie, its SHA-256 here, and the token that it stands for.
+"""Browsers that have signed in: a random secret in a cookie, its SHA-256 here, and its token.
 
 What a session may do is what its token may do at that moment: one that is revoked or expires ends all its sessions.
 """
@@ -28,7 +28,7 @@ class PageSessions:
         self._database, self._clock = database, clock
 
     def begin(self, bearer: Bearer) -> str:
-        """Begin a session for who holds this token, and return its secret, which nobody can see again."""
+        """Begin a session for the holder of this token, and return its secret, which is not shown again."""
         secret, at = secrets.token_urlsafe(32), self._clock()
         with self._database.transaction() as session:
             session.execute(delete(PageSession).where(PageSession.expires_at <= at))
@@ -38,7 +38,7 @@ class PageSessions:
         return secret
 
     def find(self, secret: str) -> Bearer | None:
-        """Return who has this session; None where there is none, or where it or its token has ended."""
+        """Return the holder of this session; None where it is unknown, or it or its token has ended."""
         at = self._clock()
         found = select(PageSession.expires_at, Token).join(Token, Token.id == PageSession.token)
         with self._database.session() as session:
@@ -58,7 +58,7 @@ class PageSessions:
 
 
 def form_key(secret: str) -> str:
-    """Return what every form of a session holds: who only has a browser send its cookie cannot know it."""
+    """Return the value in every form of a session: a site that only makes a browser send its cookie cannot know it."""
     return hmac.new(secret.encode("utf-8", "replace"), b"forms", hashlib.sha256).hexdigest()
 
 

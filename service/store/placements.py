@@ -7,11 +7,11 @@ from sqlalchemy.orm import Session, aliased
 
 from service.store.models import Attempt, Job, Placement
 
-OBSERVED_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after its last sighting
+OBSERVED_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after it was last seen
 
 
 def is_newest() -> ColumnElement[bool]:
-    """Return the condition that a placement is the newest sighting of its rank: where the rank is, if it has moved."""
+    """Return the condition that a placement is the newest of its rank, which may have moved."""
     other = aliased(Placement)
     newer = tuple_(other.last_seen_at, other.node) > tuple_(Placement.last_seen_at, Placement.node)
     same = (other.job == Placement.job) & (other.attempt == Placement.attempt) & (other.rank == Placement.rank)

@@ -22,19 +22,19 @@ from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, 
 from service.store.upserts import upsert
 
 DAY_SECONDS = 86_400.0
-AUDIT_DAYS = 365.0  # events outlive what they tell of
+AUDIT_DAYS = 365.0  # events outlive what they are about
 ROWS_AT_ONCE = 500
 BYTES_AT_ONCE = 16 << 20
 VACUUM_PAGES = 1_000  # given back in one transaction: 8 MB
 SPARE_BYTES = 16 << 20  # free pages that a SQLite file keeps, or a twentieth of it: the next batches take them
 READERS = ("follower", "compaction")
-REMOVED = "retention"  # row of the cursors: the highest sequence that was deleted, for an export tells what it has not
+REMOVED = "retention"  # row of the cursors: the highest sequence that was deleted: an export reports what is missing
 
 _log = logging.getLogger(__name__)
 
 
 class Bounds(Protocol):
-    """The settings that say what is kept."""
+    """The settings that bound what is kept."""
 
     retention_days: float
     retention_bytes: int
@@ -123,9 +123,9 @@ class Retention:
     def _delete(self, swept: Swept, goes: Sequence[Row[Any]]) -> None:
         for some in _by_size(goes):
             with self._database.transaction() as session:
-                gone = [row.sequence for row in some]
-                session.execute(delete(Batch).where(Batch.sequence.in_(gone)))
-                row = {"reader": REMOVED, "sequence": max(gone)}
+                deleted = [row.sequence for row in some]
+                session.execute(delete(Batch).where(Batch.sequence.in_(deleted)))
+                row = {"reader": REMOVED, "sequence": max(deleted)}
                 upsert(session, Cursor, [row], where=lambda table, new: new.sequence > table.sequence)
             size_bytes = sum(row.size_bytes for row in some)
             swept.batches += len(some)
@@ -133,7 +133,7 @@ class Retention:
             swept.log_bytes -= size_bytes
 
     def _sweep_blocks(self, kept: Sequence[_Kept], before_at: float) -> int:
-        """Delete the blocks of the minutes whose batches are gone."""
+        """Delete the blocks of the minutes whose batches are deleted."""
         order = (Block.minute, Block.node, Block.scope)
         after: tuple[int, str, str] = (-1, "", "")
         deleted = 0
@@ -155,7 +155,7 @@ class Retention:
                 deleted += len(goes)
 
     def _sweep_rows(self, before_at: float, audit_before_at: float) -> None:
-        """Delete what nothing is left of: nodes, jobs and their runs, ended commands; events after a year."""
+        """Delete rows without records: nodes, jobs and their runs, ended commands; events after a year."""
         undeclared = Job.declared_at.is_(None) | (Job.declared_at < before_at)
         has_attempts = exists().where(Attempt.job == Job.name)
         rules = (
@@ -167,7 +167,7 @@ class Retention:
             (Event, (Event.at < audit_before_at,)),
         )
         for model, where in rules:
-            with self._database.session() as session:  # nearly always nothing, and then nobody waits for the writer
+            with self._database.session() as session:  # nearly always nothing: then no writer has to wait
                 if session.scalar(select(exists().where(*where))) is not True:
                     continue
             with self._database.transaction() as session:

@@ -26,7 +26,7 @@ CACHE_TOKENS = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who holds a valid token, and what it is good for."""
+    """The holder of a valid token, and what it allows."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class Bearer:
 
 
 class TokenRefused(Exception):
-    """The token is not valid. ``actor`` names its holder, or is empty where nobody knows the token."""
+    """The token is not valid. ``actor`` names its holder, or is empty where the token is unknown."""
 
     def __init__(self, reason: Literal["unknown", "expired", "revoked"], actor: str = "") -> None:
         super().__init__(f"the token is {reason}")
@@ -54,7 +54,7 @@ class Tokens:
     def __init__(self, database: Database, clock: Callable[[], float] = now) -> None:
         self._database, self._clock = database, clock
         self._lock = threading.Lock()
-        self._seen: dict[str, tuple[float, Token | None]] = {}  # hash → until when (monotonic), what the table said
+        self._seen: dict[str, tuple[float, Token | None]] = {}  # hash → until when (monotonic), what the table had
         self._changes = 0  # made and revoked here: what was read before one is not remembered after it
         self._used: dict[str, float] = {}  # id → when, not yet written
 
@@ -66,7 +66,7 @@ class Tokens:
         expires_at: float | None = None,
         by: str = "local",
     ) -> tuple[Token, str]:
-        """Make a token and return its row and its secret, which nobody can see again."""
+        """Make a token and return its row and its secret, which is not shown again."""
         wanted = sorted(set(scopes), key=SCOPES.index)
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
@@ -77,11 +77,11 @@ class Tokens:
             session.add(token)
             details = {"name": name, "scopes": wanted, "node": node, "expires_at": expires_at}
             audit_log.record(session, token.made_at, "token_made", by, token.id, details)
-        self._forget()  # somebody may have tried it too early
+        self._forget()  # it may have been tried too early
         return token, secret
 
     def check(self, secret: str) -> Bearer:
-        """Return who holds this token, or raise ``TokenRefused``. It asks the database once in five seconds for each."""
+        """Return the holder of this token, or raise ``TokenRefused``. Each token is looked up once in five seconds."""
         token = self._find(_hash(secret))
         if token is None:
             raise TokenRefused("unknown")
@@ -148,7 +148,7 @@ class Tokens:
         with self._database.session() as session:
             token = session.scalars(select(Token).where(Token.hash == hash)).one_or_none()
         with self._lock:
-            if len(self._seen) >= CACHE_TOKENS:  # a guesser fills it; who has a token comes back in
+            if len(self._seen) >= CACHE_TOKENS:  # an attacker's guesses fill it; a valid token is read again
                 self._seen.clear()
             if changes == self._changes:
                 self._seen[hash] = (time.monotonic() + CACHE_SECONDS, token)

@@ -2,7 +2,7 @@
 
 Its time is from its first attempt's beginning to its end, or to now while an attempt or a downtime goes on; restarts lie
 within it. It trains while an attempt runs and no downtime covers the instant. Downtimes that overlap count once. Steps that
-are done again after a restart count as training here: how long they took is nobody's record.
+are done again after a restart count as training here: their duration is not recorded.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Upkeep:
-    """Chores by name, such as ``{"tokens": tokens.write_used, "retention": retention.sweep}``; one that fails is told of."""
+    """Chores by name, such as ``{"tokens": tokens.write_used, "retention": retention.sweep}``; one that fails is logged."""
 
     chores: Mapping[str, Callable[[], object]]
     every_seconds: float = EVERY_SECONDS

@@ -46,8 +46,8 @@ def forget_tokens(client: Client) -> None:
     with client.service.database.transaction() as session:
         session.execute(delete(Token))
     client.service.tokens._forget()
-    client.service.door._closed = False
-    client.service.door.look_again()
+    client.service.open_access._closed = False
+    client.service.open_access.recheck()
 
 
 def running(database: Database, job: str = JOB, nodes: tuple[str, ...] = NODES) -> None:

@@ -106,7 +106,7 @@ def served(folder: Path, **settings: Any) -> Iterator[Client]:
             time.sleep(0.005)
         with Client(app, f"http://127.0.0.1:{bound.getsockname()[1]}") as client:
             yield client
-        app.state.service.waiting._loop.call_soon_threadsafe(app.state.service.let_go)
+        app.state.service.waiting._loop.call_soon_threadsafe(app.state.service.end_waits)
         server.should_exit = True
         thread.join(timeout=60)
 

@@ -9,7 +9,7 @@ from fastapi import Query, Request
 from sqlalchemy import select
 
 from analyzers.model.doc import doc
-from service.api import auth, fields, pages
+from service.api import auth, fields, paging
 from service.api.routing import Router
 from service.api.state import service_of
 from service.store.models import Alarm
@@ -34,21 +34,21 @@ def list_alarms(
     request: Request,
     status: Annotated[Literal["raised", "over"] | None, Query(description="Still raised, or over.")] = None,
     job: Annotated[fields.JobName | None, Query(description="Of this job.")] = None,
-    limit: pages.Limit = 100,
-    after: pages.After = None,
-) -> pages.Page[AlarmDocument]:
+    limit: paging.Limit = 100,
+    after: paging.After = None,
+) -> paging.Page[AlarmDocument]:
     """List alarms, the newest first."""
     query = select(Alarm).order_by(Alarm.id.desc()).limit(limit + 1)
     if status is not None:
         query = query.where(Alarm.over_at.is_(None) if status == "raised" else Alarm.over_at.is_not(None))
     if job is not None:
         query = query.where(Alarm.job == job)
-    if (last := pages.from_cursor(after, int)) is not None:
+    if (last := paging.from_cursor(after, int)) is not None:
         query = query.where(Alarm.id < last)
     with service_of(request).database.session() as session:
-        return pages.page(session.scalars(query).all(), limit, lambda row: row.id, alarm_document)
+        return paging.page(session.scalars(query).all(), limit, lambda row: row.id, alarm_document)
 
 
 def alarm_document(row: Alarm) -> AlarmDocument:
     """Return an alarm as it is shown."""
-    return pages.from_row(row, AlarmDocument)
+    return paging.from_row(row, AlarmDocument)

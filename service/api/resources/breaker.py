@@ -14,7 +14,7 @@ from analyzers.model.doc import doc
 from analyzers.remediation import breaker
 from analyzers.remediation.messages import CloseBreaker
 from analyzers.remediation.types import RemediationState
-from service.api import auth, fields, tags
+from service.api import auth, etags, fields
 from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.routing import Router
@@ -57,7 +57,7 @@ def get_breaker(request: Request, response: Response) -> BreakerDocument:
     """Return the state of the breaker, and how much of the budget is used."""
     at = now()
     with service_of(request).database.session() as session:
-        response.headers["ETag"] = tags.etag(rows.version_of(session, rows.BREAKER))
+        response.headers["ETag"] = etags.etag(rows.version_of(session, rows.BREAKER))
         return _document(service_of(request).remedies.read(session, at), at)
 
 
@@ -69,14 +69,14 @@ def close_breaker(
     request: Request,
     asked: CloseBreakerRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> BreakerDocument:
     """Close the breaker, once it is known why so many nodes were taken out: the version that was read, and no later one."""
     service = service_of(request)
 
     def check(session: Session, _book: RemediationState) -> None:
-        tags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
+        etags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
 
     event = CloseBreaker(by=caller.actor, reason=asked.reason)
     book, _ = take(service, caller, event, "breaker", check, dry_run=dry_run)

@@ -12,7 +12,7 @@ from pydantic import Field
 from sqlalchemy import func, select
 
 from analyzers.model.doc import doc
-from service.api import answers, auth, fields, pages
+from service.api import answers, auth, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
 from service.api.resources.jobs import newest_ranks
@@ -138,7 +138,7 @@ async def take_commands(
     if await request.is_disconnected():  # a command that is taken for a lost connection never arrives
         return TakenCommands(commands=())
     taken = await asyncio.to_thread(service.commands.take, node)
-    return TakenCommands(commands=tuple(pages.from_row(command, TakenCommand) for command in taken))
+    return TakenCommands(commands=tuple(paging.from_row(command, TakenCommand) for command in taken))
 
 
 @router.post(
@@ -245,7 +245,7 @@ def _check_room(service: Service, nodes: Sequence[str]) -> None:
 
 
 def _document(command: Row) -> CommandDocument:
-    return pages.from_row(command, CommandDocument)
+    return paging.from_row(command, CommandDocument)
 
 
 def _list(commands: Sequence[Row]) -> CommandList:

@@ -11,7 +11,7 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
-from service.api import auth, fields, pages
+from service.api import auth, fields, paging
 from service.api.incident_documents import DowntimeDocument, downtime_document
 from service.api.problems import documented
 from service.api.resources.jobs import found
@@ -34,7 +34,7 @@ class Ettr(msgspec.Struct, frozen=True, kw_only=True):
     sliding_hour: Annotated[float | None, doc("Of the last hour.")]
 
 
-class DowntimePage(pages.Page[DowntimeDocument], frozen=True, kw_only=True):
+class DowntimePage(paging.Page[DowntimeDocument], frozen=True, kw_only=True):
     """What incidents cost a job, the newest first, and its sums as of now."""
 
     as_of: Annotated[float, doc("The instant of the sums, UTC seconds.")]
@@ -50,17 +50,17 @@ class DowntimePage(pages.Page[DowntimeDocument], frozen=True, kw_only=True):
     responses=documented("not-found"),
 )  # fmt: skip
 def get_downtime(
-    request: Request, job: fields.JobPath, limit: pages.Limit = 100, after: pages.After = None
+    request: Request, job: fields.JobPath, limit: paging.Limit = 100, after: paging.After = None
 ) -> DowntimePage:
     """List what incidents cost a job: onset, detected, verdict, acted, first good step, steps lost; and its ETTR."""
     order = (Downtime.onset_at, Downtime.incident)
     query = select(Downtime).where(Downtime.job == job).order_by(*(column.desc() for column in order)).limit(limit + 1)
-    if (last := pages.from_cursor(after, tuple[float, str])) is not None:
+    if (last := paging.from_cursor(after, tuple[float, str])) is not None:
         query = query.where(tuple_(*order) < last)
     at = now()
     with service_of(request).database.session() as session:
         found(session, job)
-        rows, following = pages.cut(session.scalars(query).all(), limit, lambda row: (row.onset_at, row.incident))
+        rows, following = paging.cut(session.scalars(query).all(), limit, lambda row: (row.onset_at, row.incident))
         attempts, downtimes = _attempts(session, job, at), _downtimes(session, job)
     whole, hour = (measure(attempts, downtimes, since, at) for since in (0.0, at - HOUR_SECONDS))
     return DowntimePage(

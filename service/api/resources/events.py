@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Query, Request
 
 from analyzers.model.doc import doc
-from service.api import auth, pages
+from service.api import auth, paging
 from service.api.routing import Router
 from service.api.state import service_of
 from service.store import audit_log
@@ -30,12 +30,12 @@ class EventDocument(msgspec.Struct, frozen=True, kw_only=True):
 @router.get("/v1/events", dependencies=[auth.READ])
 def list_events(
     request: Request,
-    limit: pages.Limit = 100,
-    after: pages.After = None,
+    limit: paging.Limit = 100,
+    after: paging.After = None,
     kind: Annotated[str | None, Query(pattern=r"^[a-z_]{1,64}$", description="Of this kind only.")] = None,
-) -> pages.Page[EventDocument]:
+) -> paging.Page[EventDocument]:
     """List what was done and refused, the newest first."""
-    before = pages.from_cursor(after, int)
+    before = paging.from_cursor(after, int)
     with service_of(request).database.session() as session:
         found = audit_log.newest(session, limit + 1, before, kind)
-    return pages.page(found, limit, lambda event: event.sequence, lambda event: pages.from_row(event, EventDocument))
+    return paging.page(found, limit, lambda event: event.sequence, lambda event: paging.from_row(event, EventDocument))

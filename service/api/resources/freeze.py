@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from analyzers.model.doc import doc
 from analyzers.remediation.messages import SetFreeze
 from analyzers.remediation.types import Freeze, RemediationState
-from service.api import auth, fields, tags
+from service.api import auth, etags, fields
 from service.api.auth import Caller
 from service.api.problems import documented
 from service.api.routing import Router
@@ -44,7 +44,7 @@ class FreezeDocument(msgspec.Struct, frozen=True, kw_only=True):
 def get_freeze(request: Request, response: Response) -> FreezeDocument:
     """Return whether everything is frozen. A change needs its ETag."""
     with service_of(request).database.session() as session:
-        response.headers["ETag"] = tags.etag(rows.version_of(session, rows.FREEZE))
+        response.headers["ETag"] = etags.etag(rows.version_of(session, rows.FREEZE))
         return _document(rows.read_freeze(session))
 
 
@@ -57,7 +57,7 @@ def put_freeze(
     response: Response,
     asked: FreezeRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> FreezeDocument:
     """Freeze everything, or end the freeze: no claim is granted, and what is claimed cannot begin. What has begun goes on."""
@@ -67,11 +67,11 @@ def put_freeze(
     def check(session: Session, _book: RemediationState) -> None:
         nonlocal version
         version = rows.version_of(session, rows.FREEZE)
-        tags.check(if_match, version, "the freeze")
+        etags.check(if_match, version, "the freeze")
 
     event = SetFreeze(freeze=freeze, by=caller.actor, reason=asked.reason)
     take(service_of(request), caller, event, "freeze", check, dry_run=dry_run)
-    response.headers["ETag"] = tags.etag(version + (not dry_run))
+    response.headers["ETag"] = etags.etag(version + (not dry_run))
     return _document(freeze)
 
 

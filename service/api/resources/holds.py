@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from analyzers.model.doc import doc
 from analyzers.remediation.messages import AddHold, ExpireHold
 from analyzers.remediation.types import Hold, RemediationState, same_node
-from service.api import answers, auth, fields, pages, tags
+from service.api import answers, auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
 from service.api.routing import Router
@@ -59,20 +59,20 @@ def list_holds(
     request: Request,
     node: Annotated[fields.NodeName | None, Query(description="Of this node.")] = None,
     job: Annotated[fields.JobName | None, Query(description="Of this job.")] = None,
-    limit: pages.Limit = 100,
-    after: pages.After = None,
-) -> pages.Page[HoldDocument]:
+    limit: paging.Limit = 100,
+    after: paging.After = None,
+) -> paging.Page[HoldDocument]:
     """List the holds, the newest first; those that have ended are in the audit log."""
     order = (Row.made_at, Row.id)
     found = select(Row).where(Row.until > now()).order_by(*(column.desc() for column in order)).limit(limit + 1)
     equal = {Row.node: node, Row.job: job}
     found = found.where(*(column == value for column, value in equal.items() if value is not None))
-    if (last := pages.from_cursor(after, tuple[float, str])) is not None:
+    if (last := paging.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
     with service_of(request).database.session() as session:
-        rows, following = pages.cut(session.scalars(found).all(), limit, lambda row: (row.made_at, row.id))
-        items = _documents(session, [pages.from_row(row, Hold) for row in rows])
-    return pages.Page(items=tuple(items), next=following)
+        rows, following = paging.cut(session.scalars(found).all(), limit, lambda row: (row.made_at, row.id))
+        items = _documents(session, [paging.from_row(row, Hold) for row in rows])
+    return paging.Page(items=tuple(items), next=following)
 
 
 @router.post("/v1/holds", status_code=201, responses=documented("conflict"))
@@ -111,7 +111,7 @@ def expire_hold(
     id: fields.IdPath,
     caller: Annotated[Caller, auth.REMEDIATE],
     asked: ExpireRequest | None = None,
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     dry_run: DryRun = False,
 ) -> HoldDocument:
     """End a hold before its time: what was approved meanwhile can act at once."""
@@ -119,7 +119,7 @@ def expire_hold(
 
     def check(_session: Session, book: RemediationState) -> None:
         if id in book.holds:  # else the step refuses it
-            tags.check(if_match, VERSION, f"hold {id}")
+            etags.check(if_match, VERSION, f"hold {id}")
 
     book, _ = take(service_of(request), caller, event, id, check, dry_run=dry_run)
     with service_of(request).database.session() as session:

@@ -73,7 +73,7 @@ def _missing(session: Session, row: Incident, span: spans.Span) -> Iterator[str]
         return
     yield (
         f"retention has removed batches up to number {removed.sequence:,}, and the incident begins with {span.first:,}: "
-        "its first records may be gone, and a replay may come to another verdict"
+        "its first records may be missing, and a replay may give another verdict"
     )
 
 
@@ -86,6 +86,6 @@ def _versions(published: Sequence[Verdict]) -> Iterator[bundle.Published]:
 
 
 def _context(row: Incident) -> Iterator[bundle.Batch]:
-    """Yield what was told before the first of the batches and still held."""
+    """Yield the records before the first batch that still held."""
     if row.context:
         yield bundle.Batch(0, row.opened_at, row.context)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, defer
 
 from analyzers.model.doc import doc
 from analyzers.model.verdict import Verdict as VerdictDocument
-from service.api import answers, auth, fields, pages, tags
+from service.api import answers, auth, etags, fields, paging
 from service.api import incident_documents as shown
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
@@ -71,9 +71,9 @@ def list_incidents(
     kind: Annotated[str | None, Query(pattern=KIND_PATTERN, description="Of this kind.")] = None,
     since: fields.Since = None,
     until: fields.Until = None,
-    limit: pages.Limit = 100,
-    after: pages.After = None,
-) -> pages.Page[shown.IncidentSummary]:
+    limit: paging.Limit = 100,
+    after: paging.After = None,
+) -> paging.Page[shown.IncidentSummary]:
     """List incidents, the newest first; `since` and `until` are of their opening."""
     order = (Incident.opened_at, Incident.id)
     found = shown.query().order_by(*(column.desc() for column in order)).limit(limit + 1)
@@ -85,13 +85,13 @@ def list_incidents(
         found = found.where(Incident.opened_at >= since)
     if until is not None:
         found = found.where(Incident.opened_at < until)
-    if node is not None:  # a list of names as JSON text; in quotes a name stands for itself only
+    if node is not None:  # a list of names as JSON text; in quotes a name matches itself only
         found = found.where(cast(Incident.nodes, String).contains(f'"{node}"', autoescape=True))
-    if (last := pages.from_cursor(after, tuple[float, str])) is not None:
+    if (last := paging.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
     with service_of(request).database.session() as session:
         rows = session.execute(found).all()
-        return pages.page(rows, limit, lambda row: (row[0].opened_at, row[0].id), lambda row: shown.summary(*row))
+        return paging.page(rows, limit, lambda row: (row[0].opened_at, row[0].id), lambda row: shown.summary(*row))
 
 
 @router.get("/v1/incidents/{id}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -99,7 +99,7 @@ def get_incident(request: Request, response: Response, id: fields.IdPath) -> sho
     """Get one incident: its symptoms, its cost, feedback, and its verdict's versions. Closing it needs its ETag."""
     with service_of(request).database.session() as session:
         row = shown.found(session, id)
-        response.headers["ETag"] = tags.etag(row.version)
+        response.headers["ETag"] = etags.etag(row.version)
         return shown.document(session, row)
 
 
@@ -108,12 +108,12 @@ def get_incident(request: Request, response: Response, id: fields.IdPath) -> sho
     responses={304: {"description": "The client has it already."}, **documented("not-found")},
 )  # fmt: skip
 def get_verdict(
-    request: Request, id: fields.IdPath, version: Version = None, if_none_match: tags.IfNoneMatch = None
+    request: Request, id: fields.IdPath, version: Version = None, if_none_match: etags.IfNoneMatch = None
 ) -> Response:
-    """Get the verdict document, byte for byte as it was published; Faulthound-Verdict-Version says which version it is."""
+    """Get the verdict document, byte for byte as it was published; Faulthound-Verdict-Version has its version."""
     with service_of(request).database.session() as session:
         row = _verdict(session, id, version)
-    tag = tags.etag(row.version)
+    tag = etags.etag(row.version)
     headers = {"ETag": tag, "Faulthound-Verdict-Version": str(row.version)}
     if if_none_match == tag:
         return Response(status_code=304, headers=headers)
@@ -125,16 +125,16 @@ def get_verdict(
     responses=documented("not-found"),
 )  # fmt: skip
 def list_verdicts(
-    request: Request, id: fields.IdPath, limit: pages.Limit = 100, after: pages.After = None
-) -> pages.Page[shown.VerdictVersion]:
+    request: Request, id: fields.IdPath, limit: paging.Limit = 100, after: paging.After = None
+) -> paging.Page[shown.VerdictVersion]:
     """List the versions of an incident's verdict in short, the oldest first."""
     found = select(Verdict).options(defer(Verdict.claims)).where(Verdict.incident == id).order_by(Verdict.version)
-    if (last := pages.from_cursor(after, int)) is not None:
+    if (last := paging.from_cursor(after, int)) is not None:
         found = found.where(Verdict.version > last)
     with service_of(request).database.session() as session:
         shown.found(session, id)
         rows = session.scalars(found.limit(limit + 1)).all()
-        return pages.page(rows, limit, lambda row: row.version, shown.version_document)
+        return paging.page(rows, limit, lambda row: row.version, shown.version_document)
 
 
 @router.get(
@@ -153,16 +153,16 @@ def list_findings(request: Request, id: fields.IdPath, version: Version = None) 
     responses=documented("not-found"),
 )  # fmt: skip
 def list_timeline(
-    request: Request, id: fields.IdPath, limit: pages.Limit = 1_000, after: pages.After = None
-) -> pages.Page[shown.TimelineEntryDocument]:
+    request: Request, id: fields.IdPath, limit: paging.Limit = 1_000, after: paging.After = None
+) -> paging.Page[shown.TimelineEntryDocument]:
     """List what has happened with an incident, the oldest first."""
     found = select(TimelineEntry).where(TimelineEntry.incident == id).order_by(TimelineEntry.sequence).limit(limit + 1)
-    if (last := pages.from_cursor(after, int)) is not None:
+    if (last := paging.from_cursor(after, int)) is not None:
         found = found.where(TimelineEntry.sequence > last)
     with service_of(request).database.session() as session:
         shown.found(session, id)
         rows = session.scalars(found).all()
-        return pages.page(rows, limit, lambda row: row.sequence, shown.timeline_entry_document)
+        return paging.page(rows, limit, lambda row: row.sequence, shown.timeline_entry_document)
 
 
 @router.post(
@@ -193,9 +193,9 @@ def give_feedback(
             session.flush()
             if asked.judgement == "wrong":
                 incidents.acquit(session, id)
-            told = {"judgement": asked.judgement, "verdict_version": version, "feedback": row.id}
-            audit_log.record(session, at, "feedback_given", caller.actor, id, told)
-            timeline.add(session, at, "feedback", id, incident.job, {**told, "by": caller.actor})
+            details = {"judgement": asked.judgement, "verdict_version": version, "feedback": row.id}
+            audit_log.record(session, at, "feedback_given", caller.actor, id, details)
+            timeline.add(session, at, "feedback", id, incident.job, {**details, "by": caller.actor})
             return shown.feedback_document(row)
 
     return service_of(request).answers.once(caller.actor, key, (f"{id}/feedback", asked), shown.FeedbackDocument, make)
@@ -211,20 +211,20 @@ def close_incident(
     id: fields.IdPath,
     asked: CloseRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
 ) -> shown.IncidentDocument:
     """Close an incident by hand. The engine judges it no more, and opens another one for a new symptom of the job."""
     at = now()
     with service_of(request).database.transaction() as session:
         row = shown.found(session, id, locked=True)
-        tags.check(if_match, row.version, f"incident {id}")
+        etags.check(if_match, row.version, f"incident {id}")
         if row.closed_at is not None:
             raise Problem("conflict", f"incident {id} was closed before: {row.closed_because}")
         incidents.close(session, id, at, f"{caller.actor}: {asked.reason}")
         audit_log.record(session, at, "incident_closed", caller.actor, id, {"reason": asked.reason})
         document = shown.document(session, row)
         timeline.add(session, at, "closed", id, row.job, {"because": row.closed_because, "by": caller.actor})
-        response.headers["ETag"] = tags.etag(row.version)
+        response.headers["ETag"] = etags.etag(row.version)
     return document
 
 
@@ -232,8 +232,8 @@ def _verdict(session: Session, id: str, version: int | None) -> Verdict:
     number = shown.found(session, id).verdict_version if version is None else version
     row = session.get(Verdict, (id, number))
     if row is None:
-        told = f"version {number} of its verdict" if number else "verdict yet"
-        raise Problem("not-found", f"incident {id} has no {told}: /v1/incidents/{id}/verdicts lists what was published")
+        what = f"version {number} of its verdict" if number else "verdict yet"
+        raise Problem("not-found", f"incident {id} has no {what}: /v1/incidents/{id}/verdicts lists what was published")
     return row
 
 

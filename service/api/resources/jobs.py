@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
-from service.api import auth, fields, pages, tags
+from service.api import auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.declaration import Declaration
 from service.api.problems import Problem, documented, not_found
@@ -76,17 +76,17 @@ class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @router.get("/v1/jobs", dependencies=[auth.READ])
 def list_jobs(
-    request: Request, limit: pages.Limit = 100, after: pages.After = None, since: fields.Since = None
-) -> pages.Page[JobSummary]:
+    request: Request, limit: paging.Limit = 100, after: paging.After = None, since: fields.Since = None
+) -> paging.Page[JobSummary]:
     """List jobs by name; `since`: those that were seen after it."""
     query = select(Job).order_by(Job.name).limit(limit + 1)
-    if (last := pages.from_cursor(after, str)) is not None:
+    if (last := paging.from_cursor(after, str)) is not None:
         query = query.where(Job.name > last)
     if since is not None:
         query = query.where(Job.last_seen_at >= since)
     with service_of(request).database.session() as session:
         rows = session.scalars(query).all()
-        return pages.page(rows, limit, lambda job: job.name, lambda job: pages.from_row(job, JobSummary))
+        return paging.page(rows, limit, lambda job: job.name, lambda job: paging.from_row(job, JobSummary))
 
 
 @router.get(
@@ -97,18 +97,18 @@ def list_ranks(
     request: Request,
     job: fields.JobPath,
     attempt: Annotated[int | None, Query(ge=0, lt=1 << 31, description="The newest, if left out.")] = None,
-    limit: pages.Limit = 1_000,
-    after: pages.After = None,
-) -> pages.Page[RankDocument]:
+    limit: paging.Limit = 1_000,
+    after: paging.After = None,
+) -> paging.Page[RankDocument]:
     """List where the ranks of an attempt run."""
     with service_of(request).database.session() as session:
         found(session, job)
         number = newest_attempt(session, job) if attempt is None else attempt
         query = select(Placement).where(Placement.job == job, Placement.attempt == number, is_newest())
-        if (last := pages.from_cursor(after, int)) is not None:
+        if (last := paging.from_cursor(after, int)) is not None:
             query = query.where(Placement.rank > last)
         rows = session.scalars(query.order_by(Placement.rank).limit(limit + 1)).all()
-        return pages.page(rows, limit, lambda one: one.rank, lambda one: pages.from_row(one, RankDocument))
+        return paging.page(rows, limit, lambda one: one.rank, lambda one: paging.from_row(one, RankDocument))
 
 
 @router.get("/v1/jobs/{job:path}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -116,7 +116,7 @@ def get_job(request: Request, response: Response, job: fields.JobPath) -> JobDoc
     """Get one job: its declaration, whose ETag a change needs, and its attempts."""
     with service_of(request).database.session() as session:
         document = _document(session, found(session, job))
-    response.headers["ETag"] = tags.etag(document.version)
+    response.headers["ETag"] = etags.etag(document.version)
     return document
 
 
@@ -130,7 +130,7 @@ def declare_job(
     job: fields.JobPath,
     declaration: Declaration,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
 ) -> JobDocument:
     """Declare a job: rank map, roles, parallel sizes, checkpoint holders, code version.
 
@@ -155,7 +155,7 @@ def declare_job(
             .values(code_version=declaration.code_version)
         )
         document = _document(session, row)
-    response.headers["ETag"] = tags.etag(document.version)
+    response.headers["ETag"] = etags.etag(document.version)
     return document
 
 
@@ -183,8 +183,8 @@ def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str]]:
 
 def _check_match(row: Job, if_match: str | None) -> None:
     if row.declared_at is not None:
-        tags.check(if_match, row.version, f"the declaration of job {row.name}")
-    elif if_match not in (None, tags.etag(row.version)):
+        etags.check(if_match, row.version, f"the declaration of job {row.name}")
+    elif if_match not in (None, etags.etag(row.version)):
         raise Problem("precondition-failed", f"job {row.name} is not declared yet: leave If-Match out")
 
 
@@ -198,9 +198,9 @@ def _document(session: Session, row: Job) -> JobDocument:
 
     def shown(attempt: Attempt) -> AttemptDocument:
         ranks, nodes = counts.get(attempt.number, (0, 0))
-        return AttemptDocument(**msgspec.structs.asdict(pages.from_row(attempt, Run)), ranks=ranks, nodes=nodes)
+        return AttemptDocument(**msgspec.structs.asdict(paging.from_row(attempt, Run)), ranks=ranks, nodes=nodes)
 
     query = select(Attempt).where(Attempt.job == row.name).order_by(Attempt.number.desc()).limit(MOST_ATTEMPTS)
     declared = Declaration(**row.declared) if row.declared_at is not None else None
-    summary = msgspec.structs.asdict(pages.from_row(row, JobSummary))
+    summary = msgspec.structs.asdict(paging.from_row(row, JobSummary))
     return JobDocument(**summary, declared=declared, attempts=tuple(map(shown, session.scalars(query))))

@@ -1,4 +1,4 @@
-"""What is remembered of a node, how it stands by that, and that it is back."""
+"""What is remembered of a node, its state by that, and its return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from analyzers.knowledge.convictions import Weights
 from analyzers.model.doc import doc
 from analyzers.remediation.node_history import HOUR_SECONDS, HistoryLine, NodeEvent, update_record
-from service.api import answers, auth, fields, pages, tags
+from service.api import answers, auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
@@ -63,12 +63,12 @@ class ReturnedRequest(fields.Body):
     "/v1/fleet/records", dependencies=[auth.READ], responses=documented()
 )  # fmt: skip
 def list_node_records(
-    request: Request, limit: pages.Limit = 100, after: pages.After = None
-) -> pages.Page[NodeRecordDocument]:
+    request: Request, limit: paging.Limit = 100, after: paging.After = None
+) -> paging.Page[NodeRecordDocument]:
     """List the nodes that are not fit, by name: suspected, out, under burn-in, offenders."""
-    last = pages.from_cursor(after, str) or ""
+    last = paging.from_cursor(after, str) or ""
     found = [one for one in not_fit(service_of(request), now()) if one.node > last]
-    return pages.page(found[: limit + 1], limit, lambda one: one.node, lambda one: one)
+    return paging.page(found[: limit + 1], limit, lambda one: one.node, lambda one: one)
 
 
 @router.get(
@@ -76,11 +76,11 @@ def list_node_records(
     responses=documented("not-found"),
 )  # fmt: skip
 def get_node_record(request: Request, response: Response, node: fields.NodePath) -> NodeRecordDocument:
-    """Get how a node stands, what is remembered of it, and what happened to it of late."""
+    """Get the state of a node, what is remembered of it, and its recent history."""
     service = service_of(request)
     with service.database.session() as session:
         found = _known(session, service, node, now())
-    response.headers["ETag"] = tags.etag(found.record.version)
+    response.headers["ETag"] = etags.etag(found.record.version)
     return document(found, service.weights())
 
 
@@ -93,7 +93,7 @@ def return_node(
     node: fields.NodePath,
     asked: ReturnedRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> NodeRecordDocument:
@@ -109,7 +109,7 @@ def return_node(
 
 
 def not_fit(service: Service, at: float) -> list[NodeRecordDocument]:
-    """Return how all nodes stand that are not fit, by name."""
+    """Return the nodes that are not fit, by name."""
     weights = service.weights()
     with service.database.session() as session:
         found = node_standing.read_standings(session, at, weights).values()
@@ -141,7 +141,7 @@ def _returned(
     with service.database.transaction() as session:
         node_records.read_record(session, node, to_change=True)  # held to the commit
         found = _known(session, service, node, at)
-        tags.check(if_match, found.record.version, f"the record of node {node}")
+        etags.check(if_match, found.record.version, f"the record of node {node}")
         if why_not := _refusal(found, checked=asked.checked):
             raise Problem("conflict", why_not)
         record = found.record

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, defer
 
 from analyzers.model.doc import doc
-from service.api import auth, fields, pages
+from service.api import auth, fields, paging
 from service.api.problems import documented, not_found
 from service.api.routing import Router
 from service.api.state import service_of
@@ -49,21 +49,21 @@ class NodeDocument(NodeSummary, frozen=True, kw_only=True):
 @router.get("/v1/nodes", dependencies=[auth.READ])
 def list_nodes(
     request: Request,
-    limit: pages.Limit = 100,
-    after: pages.After = None,
+    limit: paging.Limit = 100,
+    after: paging.After = None,
     since: fields.Since = None,
-) -> pages.Page[NodeSummary]:
+) -> paging.Page[NodeSummary]:
     """List nodes by name; `since`: those that have reported after it."""
     # Without what only a node's own page shows: a thousand accounts and lists of devices are some hundred megabytes.
     query = select(Node).options(defer(Node.coverage), defer(Node.devices)).order_by(Node.name).limit(limit + 1)
-    if (last := pages.from_cursor(after, str)) is not None:
+    if (last := paging.from_cursor(after, str)) is not None:
         query = query.where(Node.name > last)
     if since is not None:
         query = query.where(Node.last_seen_at >= since)
     with service_of(request).database.session() as session:
-        rows, following = pages.cut(session.scalars(query).all(), limit, lambda node: node.name)
+        rows, following = paging.cut(session.scalars(query).all(), limit, lambda node: node.name)
         standings = _standings(request, session, [node.name for node in rows])
-    return pages.Page(items=tuple(_shown(node, standings[node.name]) for node in rows), next=following)
+    return paging.Page(items=tuple(_shown(node, standings[node.name]) for node in rows), next=following)
 
 
 @router.get("/v1/nodes/{node}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -83,5 +83,5 @@ def _standings(request: Request, session: Session, names: list[str]) -> dict[str
 
 
 def _shown(node: Node, standing: Standing) -> NodeSummary:
-    seen = msgspec.structs.asdict(pages.from_row(node, SeenNode))
+    seen = msgspec.structs.asdict(paging.from_row(node, SeenNode))
     return NodeSummary(**seen, state=standing.state, why=standing.why)

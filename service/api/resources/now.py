@@ -79,12 +79,12 @@ class NowDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @router.get("/v1/now", dependencies=[auth.READ])
 def get_now(request: Request) -> NowDocument:
-    """Get everything at a glance: open incidents, the jobs that run, who reports, and how the engine stands."""
+    """Get everything at a glance: open incidents, running jobs, reporting nodes, and the state of the engine."""
     return document(service_of(request))
 
 
 def document(service: Service) -> NowDocument:
-    """Return what is going on, of one moment."""
+    """Return everything at a glance, of one moment."""
     at = now()
     with service.database.session() as session:
         lag = incidents.lag(session, at)

@@ -10,7 +10,7 @@ from pydantic import Field
 from sqlalchemy import func, select
 
 from analyzers.model.doc import doc
-from service.api import answers, auth, fields, pages
+from service.api import answers, auth, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
@@ -67,20 +67,20 @@ def create_pin(
             session.flush()
             details = {"job": asked.job, "since": asked.since, "until": asked.until, "reason": asked.reason}
             audit_log.record(session, at, "pin_made", caller.actor, str(pin.id), details)
-        return pages.from_row(pin, PinDocument)
+        return paging.from_row(pin, PinDocument)
 
     return service.answers.once(caller.actor, key, ("pins", asked), PinDocument, make)
 
 
 @router.get("/v1/pins", dependencies=[auth.READ])
-def list_pins(request: Request, limit: pages.Limit = 100, after: pages.After = None) -> pages.Page[PinDocument]:
+def list_pins(request: Request, limit: paging.Limit = 100, after: paging.After = None) -> paging.Page[PinDocument]:
     """List the pins, the oldest first."""
     query = select(Pin).order_by(Pin.id).limit(limit + 1)
-    if (last := pages.from_cursor(after, int)) is not None:
+    if (last := paging.from_cursor(after, int)) is not None:
         query = query.where(Pin.id > last)
     with service_of(request).database.session() as session:
         rows = session.scalars(query).all()
-        return pages.page(rows, limit, lambda pin: pin.id, lambda pin: pages.from_row(pin, PinDocument))
+        return paging.page(rows, limit, lambda pin: pin.id, lambda pin: paging.from_row(pin, PinDocument))
 
 
 @router.delete("/v1/pins/{id}", status_code=204, responses=documented("not-found"))

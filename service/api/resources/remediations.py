@@ -10,7 +10,7 @@ from sqlalchemy import String, cast, select, tuple_
 
 from analyzers.remediation.messages import Approve, AskUndo, Cancel, Reject
 from analyzers.remediation.types import Status
-from service.api import answers, auth, fields, pages, tags
+from service.api import answers, auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.problems import documented, not_found
 from service.api.remediation_documents import RemediationDocument, document
@@ -38,7 +38,7 @@ class DecideRequest(fields.Body):
 
 
 class Decided(BaseModel):
-    """What an Idempotency-Key stands for."""
+    """The request that an Idempotency-Key is for."""
 
     decision: str
     id: str
@@ -55,17 +55,17 @@ def list_remediations(
     claimable: Annotated[
         bool, Query(description="Only those that a scheduler can claim now: without blockers.")
     ] = False,
-    limit: pages.Limit = 100,
-    after: pages.After = None,
-) -> pages.Page[RemediationDocument]:
+    limit: paging.Limit = 100,
+    after: paging.After = None,
+) -> paging.Page[RemediationDocument]:
     """List remediations, the newest first."""
     order = (Row.proposed_at, Row.id)
     found = select(*order).order_by(*(column.desc() for column in order))
     equal = {Row.status: status, Row.incident: incident, Row.job: job}
     found = found.where(*(column == value for column, value in equal.items() if value is not None))
-    if node is not None:  # a list of names as JSON text; in quotes a name stands for itself only
+    if node is not None:  # a list of names as JSON text; in quotes a name matches itself only
         found = found.where(cast(Row.nodes, String).contains(f'"{node}"', autoescape=True))
-    if (last := pages.from_cursor(after, tuple[float, str])) is not None:
+    if (last := paging.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
     # Only the guards know which can be claimed; few have a task.
     found = found.where(Row.task.is_not(None)) if claimable else found.limit(limit + 1)
@@ -77,8 +77,8 @@ def list_remediations(
     shown = {id: document(book.remediations[id], book, at) for _, id in keys if id in book.remediations}
     if claimable:
         keys = [key for key in keys if (one := shown.get(key[1])) is not None and one.task and not one.hindrances]
-    rows, following = pages.cut(keys, limit, lambda key: key)
-    return pages.Page(items=tuple(shown[id] for _, id in rows if id in shown), next=following)
+    rows, following = paging.cut(keys, limit, lambda key: key)
+    return paging.Page(items=tuple(shown[id] for _, id in rows if id in shown), next=following)
 
 
 @router.get("/v1/remediations/{id}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -88,7 +88,7 @@ def get_remediation(request: Request, response: Response, id: fields.IdPath) -> 
     book = service_of(request).remedies.state(at, id)
     if (one := book.remediations.get(id)) is None:
         raise not_found("remediation", id, "/v1/remediations lists the known ones")
-    response.headers["ETag"] = tags.etag(one.version)
+    response.headers["ETag"] = etags.etag(one.version)
     return document(one, book, at)
 
 
@@ -99,7 +99,7 @@ def approve_remediation(
     id: fields.IdPath,
     caller: Annotated[Caller, auth.REMEDIATE],
     asked: ApproveRequest | None = None,
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
@@ -115,7 +115,7 @@ def reject_remediation(
     id: fields.IdPath,
     asked: DecideRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
@@ -131,7 +131,7 @@ def cancel_remediation(
     id: fields.IdPath,
     asked: DecideRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
@@ -147,7 +147,7 @@ def undo_remediation(
     id: fields.IdPath,
     asked: DecideRequest,
     caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: tags.IfMatch = None,
+    if_match: etags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> RemediationDocument:
@@ -169,5 +169,5 @@ def _decided(
     if dry_run:  # the answer of a dry run must not be kept under the key of the real request
         return make()
     answer = service.answers.once(caller.actor, key, ("remediations", named), RemediationDocument, make)
-    response.headers["ETag"] = tags.etag(answer.version)
+    response.headers["ETag"] = etags.etag(answer.version)
     return answer

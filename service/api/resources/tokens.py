@@ -9,7 +9,7 @@ from fastapi import Request
 from pydantic import Field
 
 from analyzers.model.doc import doc
-from service.api import answers, auth, fields, pages
+from service.api import answers, auth, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
@@ -64,8 +64,8 @@ def create_token(
 
     def make() -> MadeToken:
         token, secret = service.tokens.make(asked.name, asked.scopes, asked.node, asked.expires_at, caller.actor)
-        service.door.look_again()
-        return MadeToken(**msgspec.structs.asdict(pages.from_row(token, TokenDocument)), token=secret)
+        service.open_access.recheck()
+        return MadeToken(**msgspec.structs.asdict(paging.from_row(token, TokenDocument)), token=secret)
 
     def without_secret(made: MadeToken) -> MadeToken:
         return msgspec.structs.replace(made, token="")
@@ -76,7 +76,7 @@ def create_token(
 @router.get("/v1/tokens", dependencies=[auth.ADMIN])
 def list_tokens(request: Request) -> TokenList:
     """List all tokens, also those that have ended."""
-    return TokenList(items=tuple(pages.from_row(token, TokenDocument) for token in service_of(request).tokens.all()))
+    return TokenList(items=tuple(paging.from_row(token, TokenDocument) for token in service_of(request).tokens.all()))
 
 
 @router.delete("/v1/tokens/{id}", status_code=204, responses=documented("not-found"))

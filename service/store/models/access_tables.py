@@ -49,7 +49,7 @@ class Event(Base):
 
 
 class Answer(Base):
-    """What a request under an Idempotency-Key was answered, for whoever lost the answer and asks again."""
+    """The answer to a request under an Idempotency-Key, for a client that lost it and repeats the request."""
 
     __tablename__ = "answers"
     caller: Mapped[str] = mapped_column(String(255), primary_key=True)
@@ -60,7 +60,7 @@ class Answer(Base):
 
 
 class Lease(Base):
-    """Who runs the engine. Every transaction of an engine proves that its token is the newest."""
+    """The engine that works. Every transaction of an engine proves that its token is the newest."""
 
     __tablename__ = "leases"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)

@@ -52,7 +52,7 @@ class Attempt(Base):
 
 
 class Placement(Base):
-    """Which process of a node a rank of an attempt was. Where a rank has moved, its newest sighting is where it is."""
+    """Which process of a node a rank of an attempt was. Where a rank has moved, its newest placement holds."""
 
     __tablename__ = "placements"
     job: Mapped[str] = mapped_column(String(255), primary_key=True)

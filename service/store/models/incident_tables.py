@@ -34,7 +34,9 @@ class Incident(Base):
     action: Mapped[str | None] = mapped_column(String(32))
     culprits: Mapped[list[Any]] = mapped_column(default=list)  # [{"kind", "id", "ranks", "probability"}]
     state: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    context: Mapped[bytes] = mapped_column(LargeBinary, default=b"")  # a block: what was told before and still held
+    context: Mapped[bytes] = mapped_column(
+        LargeBinary, default=b""
+    )  # a block: the records before the first that still held
     pin: Mapped[int | None] = mapped_column(BigInteger)  # that keeps its records
 
 
@@ -78,7 +80,7 @@ class TimelineEntry(Base):
 
 
 class Feedback(Base):
-    """What an operator says of a verdict."""
+    """An operator's judgement of a verdict."""
 
     __tablename__ = "feedback"
     id: Mapped[int] = mapped_column(Sequence, primary_key=True, autoincrement=True)

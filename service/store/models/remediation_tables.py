@@ -19,7 +19,7 @@ class Remediation(Base):
         Index("ix_remediations_job_proposed_at", "job", "proposed_at"),
     )
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    incident: Mapped[str] = mapped_column(String(32), index=True)  # that may be gone before it
+    incident: Mapped[str] = mapped_column(String(32), index=True)  # which may be deleted before it
     job: Mapped[str] = mapped_column(String(255))
     kind: Mapped[str] = mapped_column(String(32))
     status: Mapped[str] = mapped_column(String(16), index=True)
@@ -82,6 +82,6 @@ class ShadowCase(Base):
     incident: Mapped[str] = mapped_column(String(32), index=True)
     at: Mapped[float]
     closed_at: Mapped[float | None] = mapped_column(index=True)  # None: the incident is open
-    correct: Mapped[bool | None]  # None: nobody has said, and nothing has shown it
+    correct: Mapped[bool | None]  # None: no operator has judged it, and nothing has shown it
     because: Mapped[str] = mapped_column(String(1000), default="")
     document: Mapped[dict[str, Any]]  # the remediation as it was then

@@ -16,7 +16,7 @@ from service.store.window.tail import Cube, Tail, TooMany
 
 MOST_ROOM = 64 << 20  # values of the nodes' blocks that are in memory at once, all metrics of the scope: 256 MB
 BATCHES_AT_ONCE = 16
-SLACK_SECONDS = 60.0  # a block is of a minute of receipt: readings of the span may stand in the next one
+SLACK_SECONDS = 60.0  # a block is of a minute of receipt: readings of the span may be in the next one
 
 
 def assemble(
@@ -40,7 +40,7 @@ def assemble(
     for node, received_at, records in _sampled(database, since - SLACK_SECONDS, until + SLACK_SECONDS, scope, nodes):
         past.add(node, received_at, records)
         if past.size > MOST_ROOM:
-            raise TooMany(f"more than {MOST_ROOM:,} values of {len(nodes):,} nodes stand in the blocks of this span")
+            raise TooMany(f"more than {MOST_ROOM:,} values of {len(nodes):,} nodes are in the blocks of this span")
     return past.assemble(scope, nodes, metrics, since, until, most_values)
 
 
@@ -48,9 +48,7 @@ def _sampled(
     database: Database, since: float, until: float, scope: str, nodes: Sequence[str]
 ) -> Iterator[tuple[str, float, list[Record]]]:
     """Yield what was received in a span: whole minutes out of the blocks, and out of the log what is not yet in them."""
-    with (
-        database.session() as session
-    ):  # before the blocks: a minute that is written meanwhile comes twice and not never
+    with database.session() as session:  # before the blocks: a minute written meanwhile comes twice, and is not missed
         place = session.scalar(select(Cursor.sequence).where(Cursor.reader == PLACE)) or 0
     yield from blocks(database, since, until, scope, nodes)
     newer = (
@@ -60,6 +58,6 @@ def _sampled(
     )
     with database.session() as session:
         for node, received_at, data in session.execute(newer.execution_options(yield_per=BATCHES_AT_ONCE)):
-            with suppress(Damaged):  # the follower has told of it
+            with suppress(Damaged):  # the follower has reported it
                 records = block.decode(data)
                 yield node, received_at, [one for one in records if isinstance(one, Samples) and one.scope == scope]

@@ -149,7 +149,7 @@ def _joined(parts: Sequence[Samples]) -> Samples:
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
-    names = len(first.devices), len(first.metrics)  # either may be none: how many ticks there are the values do not say
+    names = len(first.devices), len(first.metrics)  # either may be 0: the values do not give the number of ticks
     cubes = [np.frombuffer(part.values, part.type).reshape(*names, len(part.ticks) // 8) for part in parts]
     return msgspec.structs.replace(
         first,

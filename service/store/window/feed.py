@@ -38,6 +38,6 @@ class Feed:
             for stored in (one for one in found if one.sequence <= until_sequence):
                 try:
                     self.add(stored, block.decode(stored.block))
-                except Damaged:  # the follower has told of it
+                except Damaged:  # the follower has reported it
                     continue
             place = found[-1].sequence if found else until_sequence

@@ -24,10 +24,10 @@ class Full(ValueError):
 
 
 class Grid:
-    """Rows of ``slots`` ticks; a tick's row is its number modulo ``slots``, and ``numbers`` says which tick stands there.
+    """Rows of ``slots`` ticks; a tick's row is its number modulo ``slots``, and ``numbers`` has the tick of each row.
 
-    Values are float32 of shape (slots, devices, metrics of that type), NaN where nothing was read. A gauge stands as it
-    came. A counter stands as its growth since the reading in ``first``: a float32 has no room for the bytes of a month,
+    Values are float32 of shape (slots, devices, metrics of that type), NaN where nothing was read. A gauge is as it
+    came. A counter is its growth since the reading in ``first``: a float32 has no room for the bytes of a month,
     and for those of some minutes it has. The first readings move up as the window does.
     """
 
@@ -48,7 +48,7 @@ class Grid:
     def add(self, samples: Samples, tick_seconds: float, latest_at: float) -> int:
         """Place the ticks of one record; return how many were outside the window and were left out.
 
-        Raise ``ValueError`` where its bytes are not what its names say, ``Full`` where it names too much.
+        Raise ``ValueError`` where its bytes do not have the shape of its names, ``Full`` where it names too much.
         """
         check(samples)
         at, cube = unpacked(samples)

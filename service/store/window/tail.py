@@ -25,7 +25,7 @@ FUTURE_SECONDS = 120.0  # a node's clock may be ahead by so much; further on it 
 class Cube:
     """Samples of many nodes: float32 values, shape (ticks, devices, metrics); ``ticks``: UTC seconds of each grid line.
 
-    A counter is told as its growth since a reading of the window, of each device its own: rates need no more.
+    A counter is its growth since a reading of the window, for each device its own: rates need no more.
     """
 
     ticks: NDArray[np.float64]
@@ -35,7 +35,7 @@ class Cube:
 
 
 class TooMany(ValueError):
-    """More values are asked for than whoever asks has room for."""
+    """More values are asked for than the caller has room for."""
 
 
 class Tail:
@@ -45,7 +45,7 @@ class Tail:
         self.window_seconds, self.tick_seconds = window_seconds, tick_seconds
         self.slots = int(window_seconds / tick_seconds) + 2  # the tick that is arriving, and one that is late
         self.size = 0  # values that the grids have room for, of four bytes each
-        self.left_out = 0  # ticks outside the window, and samples whose bytes are not what they say
+        self.left_out = 0  # ticks outside the window, and samples whose bytes do not have the shape that they name
         self._grids: dict[str, dict[str, Grid]] = {}  # scope → node → grid
         self._lock = threading.Lock()
 

@@ -295,7 +295,7 @@ def test_a_policy_is_checked_before_it_is_used(client: Client, text: str, proble
 def test_only_who_may_change_stops_things(client: Client) -> None:
     """Holding, freezing and closing the breaker take the scope remediate; looking takes read."""
     tokens = {scope: client.service.tokens.make(scope, [scope])[1] for scope in ("read", "execute", "remediate")}
-    client.service.door.look_again()
+    client.service.open_access.recheck()
     asked = [
         ("POST", "/v1/holds"), ("POST", "/v1/holds/hold-1/expire"), ("PUT", "/v1/freeze"), ("POST", "/v1/breaker/close"),
     ]  # fmt: skip

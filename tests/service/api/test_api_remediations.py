@@ -242,7 +242,7 @@ def test_only_who_may_change_decides(client: Client) -> None:
     tokens = {
         scope: client.service.tokens.make(scope, [scope])[1] for scope in ("read", "ingest", "execute", "remediate")
     }
-    client.service.door.look_again()
+    client.service.open_access.recheck()
     try:
         statuses = {}
         for scope, token in tokens.items():

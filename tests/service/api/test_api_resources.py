@@ -215,7 +215,7 @@ def test_polls_are_bounded(client: Client) -> None:
         time.sleep(0.01)
 
     assert client.get("/v1/nodes/gpu-0001/commands?wait_seconds=20").status_code == 429
-    client.service.waiting._loop.call_soon_threadsafe(client.service.waiting.let_go)
+    client.service.waiting._loop.call_soon_threadsafe(client.service.waiting.end_waits)
     for thread in threads:
         thread.join(timeout=60)
     assert answers == [200] * 4

@@ -243,7 +243,7 @@ def test_a_stopping_service_ends_its_streams(client: Client) -> None:
     """When the service is told to stop, streams end whole and at once."""
     with streaming(client) as reader:
         open_streams(client, 1)
-        client.service.streams._task.get_loop().call_soon_threadsafe(client.service.let_go)
+        client.service.streams._task.get_loop().call_soon_threadsafe(client.service.end_waits)
         began = time.monotonic()
 
         assert list(reader.events()) == []

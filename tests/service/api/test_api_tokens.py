@@ -87,7 +87,7 @@ def test_a_bound_token_speaks_for_its_node(client: Client) -> None:
     assert agent.get("/v1/nodes/gpu-0001/commands").status_code == 200
     assert agent.get("/v1/nodes/gpu-0002/commands").json()["type"] == "/docs/rest.md#not-your-node"
     assert events(admin, "node_refused")[0]["subject"] == "gpu-0002"
-    assert "speaks for node 'gpu-0002'" in str(events(admin, "batch_refused")[0]["details"])
+    assert "is of node 'gpu-0002'" in str(events(admin, "batch_refused")[0]["details"])
 
 
 def test_a_bound_token_has_one_scope(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""ETags: a change names the state that it is of, so that nobody overwrites what they have not seen."""
+"""ETags: a change names the version that it is for, so that no caller overwrites what it has not read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def etag(version: int) -> str:
 
 
 def check(if_match: str | None, version: int, what: str) -> None:
-    """Raise the problem of a change that does not say which version it is for, or that is for an older one."""
+    """Raise the problem of a change that names no version, or an older one."""
     if if_match is None:
         raise Problem("precondition-required", f"read {what} first, and send its ETag {etag(version)} as If-Match")
     if if_match not in ("*", etag(version)):
-        raise Problem("precondition-failed", f"{what} is at version {etag(version)} by now: read it again")
+        raise Problem(
+            "precondition-failed", f"{what} is at version {etag(version)} now, not {if_match[:100]}: read it again"
+        )

@@ -1,7 +1,7 @@
-"""Where agents' long polls wait for a command: one look a second at the table serves them all.
+"""The agents' long polls, which wait for a command: one query a second serves them all.
 
-A command that this process was asked for wakes its agents at once; one that another process was asked for is found by the
-look. While nobody waits nothing is looked at.
+A command that this process has received wakes its agents at once; a command that another process has received is found by
+the query. Without waiting polls there is no query.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.api.problems import Problem
 from service.store.commands import Commands
 
-LOOK_SECONDS = 1.0
+QUERY_SECONDS = 1.0
 MOST_WAITING = 20_000  # in all: an agent each of a fleet, and those that came back before their old poll had ended
 MOST_OF_A_NODE = 4
 RETRY_SECONDS = 5.0
 
 
-class WaitingRoom:
+class LongPolls:
     """The polls that wait, by node. All methods but ``wake`` are called in the event loop."""
 
     def __init__(self, commands: Commands) -> None:
@@ -29,18 +29,18 @@ class WaitingRoom:
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._task = asyncio.create_task(self._look())
+        self._task = asyncio.create_task(self._query())
         self.count = 0
 
     async def wait(self, node: str, seconds: float) -> bool:
-        """Wait for a command of the node, or until the service stops; return whether it is worth a look at the table."""
+        """Wait for a command of the node, or until the service stops; return whether a query is worth while."""
         if self._closed or seconds <= 0:
             return True
         mine = self._waiting.get(node, set())
         if self.count >= MOST_WAITING or len(mine) >= MOST_OF_A_NODE:
             raise Problem(
                 "too-many-requests",
-                f"{len(mine)} polls of {node} and {self.count:,} in all are waiting already: end one first",
+                f"{len(mine)} polls of {node} and {self.count:,} in all are waiting, the most: end one first",
                 retry_after_seconds=RETRY_SECONDS,
             )
         event = asyncio.Event()
@@ -50,7 +50,7 @@ class WaitingRoom:
             async with asyncio.timeout(seconds):
                 await event.wait()
         except TimeoutError:
-            return seconds < 2 * LOOK_SECONDS  # a longer wait was looked at for it
+            return seconds < 2 * QUERY_SECONDS  # during a longer wait the query has run
         else:
             return True
         finally:
@@ -60,14 +60,14 @@ class WaitingRoom:
         """Wake the polls of these nodes; called from any thread."""
         self._loop.call_soon_threadsafe(self._wake, frozenset(nodes))
 
-    def let_go(self) -> None:
-        """Send everybody home with what there is: the service is stopping."""
+    def end_waits(self) -> None:
+        """End all polls: the service is stopping."""
         self._closed = True
         self._wake(frozenset(self._waiting))
 
     async def close(self) -> None:
-        """Let go and end the look."""
-        self.let_go()
+        """End all polls and the query."""
+        self.end_waits()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -82,12 +82,12 @@ class WaitingRoom:
             for event in self._waiting.get(node, ()):
                 event.set()
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         while not self._closed:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(QUERY_SECONDS)
             if not self._waiting:
                 continue
             try:
                 self._wake(frozenset(await asyncio.to_thread(self._commands.waiting)))
-            except SQLAlchemyError as error:  # the polls end empty, and the agents come again
-                structlog.get_logger().warning("commands_not_looked_up", error=type(error).__name__)
+            except SQLAlchemyError as error:  # the polls end without a command, and the agents poll again
+                structlog.get_logger().warning("commands_not_read", error=type(error).__name__)

@@ -82,5 +82,5 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
     if service is not None:
         service.metrics.answered(path, method, status, seconds)
     log = structlog.get_logger()
-    say = log.debug if path in QUIET and status < 400 else log.info
-    say("request", method=scope["method"], path=scope["path"][:255], status=status, seconds=round(seconds, 4))
+    write = log.debug if path in QUIET and status < 400 else log.info
+    write("request", method=scope["method"], path=scope["path"][:255], status=status, seconds=round(seconds, 4))
