@@ -26,7 +26,7 @@ from service.api.routing import Handler, Route
 from service.store.database import Database
 from service.store.models import TimelineEntry
 
-LOOK_SECONDS = 0.5
+QUERY_SECONDS = 0.5
 CHECK_SECONDS = 10.0  # between two checks whether a client's token is still valid
 SLOW_SECONDS = 30.0
 RETRY_MILLISECONDS = 2_000
@@ -42,7 +42,7 @@ class Streams:
         self._database = database
         self._newest = 0
         self._changed = asyncio.Event()
-        self._task = asyncio.create_task(self._look())
+        self._task = asyncio.create_task(self._query())
         self.closed = False
         self.count = 0
 
@@ -85,9 +85,9 @@ class Streams:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         while not self.closed:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(QUERY_SECONDS)
             if not self.count:
                 continue
             try:
