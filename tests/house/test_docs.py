@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -92,6 +94,28 @@ def test_every_detector_has_a_row() -> None:
     from analyzers.incidents.detectors import every_detector
 
     assert rows("docs/engine.md") >= set(every_detector())
+
+
+def test_every_adapter_is_described() -> None:
+    """docs/adapters.md or docs/slurm.md shows how each adapter is started."""
+    from service import adapters
+
+    described = text("docs/adapters.md") + text("docs/slurm.md")
+
+    assert [name for name in adapters.names() if f"faulthound adapter {name} " not in described] == []
+
+
+def test_every_browser_page_has_a_row() -> None:
+    """docs/pages.md has a row for each address that a browser can open."""
+    import service.pages
+
+    modules = [
+        importlib.import_module(f"service.pages.{found.name}") for found in pkgutil.iter_modules(service.pages.__path__)
+    ]
+    routes = [route for module in modules if hasattr(module, "router") for route in module.router.routes]
+    addresses = {route.path for route in routes if "GET" in getattr(route, "methods", ())}
+
+    assert rows("docs/pages.md") == addresses - {"/sign-in"}
 
 
 def test_knowledge_says_where_it_is_from() -> None:
