@@ -128,7 +128,7 @@ class _Guarded(io.RawIOBase):
         self._most = most
 
     def seekable(self) -> bool:
-        """Say that it can seek, as zipfile asks."""
+        """Return True: zipfile asks."""
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -136,7 +136,7 @@ class _Guarded(io.RawIOBase):
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Tell as the file does."""
+        """Return the position, as the file does."""
         return self._file.tell()
 
     def read(self, size: int = -1) -> bytes:

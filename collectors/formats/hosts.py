@@ -25,14 +25,11 @@ def expand(hostlist: str) -> list[str]:
     """Return the names of a hostlist such as "node[0001-0004,0007]" in its order."""
     if "[" not in hostlist and "," not in hostlist:
         return [hostlist]
-    try:
-        from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
-    except ImportError as error:
-        raise Damaged(f"{hostlist[:80]!r} is a hostlist: pip install ClusterShell, or write one host a line") from error
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetParseError
+
     names: list[str] = []
-    for part in re.split(
-        r",(?![^\[]*\])", hostlist
-    ):  # a NodeSet sorts; the order of its parts is the order of the ranks
+    # A NodeSet sorts its names; the order of the parts is the order of the ranks.
+    for part in re.split(r",(?![^\[]*\])", hostlist):
         if (most := _size(part)) + len(names) > MOST_RANKS:  # asked before: a NodeSet holds every number of its ranges
             raise Damaged(f"{part[:80]!r} names up to {most:,} hosts; {MOST_RANKS:,} is the most: correct its range")
         try:

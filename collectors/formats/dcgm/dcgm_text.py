@@ -111,7 +111,7 @@ def _metric(name: str, labels: Mapping[str, str]) -> str:
 
 
 def _names_a_gpu(labels: Mapping[str, str]) -> bool:
-    """Tell whether a series is of a whole GPU, by its UUID."""
+    """Whether a series is of a whole GPU, by its UUID."""
     return bool(labels.get("UUID")) and "GPU_I_ID" not in labels
 
 

@@ -102,7 +102,7 @@ def _prefix(text: str) -> re.Match[str] | None:
 
 
 def is_numbered(head: str) -> bool:
-    """Tell whether srun labelled the lines: nearly all begin with a number and a colon, as no logger's do."""
+    """Whether srun labelled the lines: nearly all begin with a number and a colon, as no logger's do."""
     shown = [line for line in head.splitlines()[:400] if line.strip()]
     return len(shown) > 0 and sum(1 for line in shown if _SRUN.match(line)) >= SRUN_SHARE * len(shown)
 

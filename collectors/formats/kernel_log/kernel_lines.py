@@ -26,7 +26,7 @@ _PORT = r"((?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"  # not ve
 
 
 def worth_a_look(text: str) -> bool:
-    """Tell quickly that a line reports nothing: nearly all of a kernel log's lines hold none of the words looked for."""
+    """Whether a line may report an event, quickly: nearly all lines of a kernel log hold none of the words."""
     return any(word in text for word in _WORDS)
 
 

@@ -203,7 +203,7 @@ class Parser:
 
 
 def _notable(line: str) -> bool:
-    """Tell in a microsecond that a line can be passed over: of a log of 100 MB hardly any line is split."""
+    """Whether a line is worth splitting, decided in a microsecond: in a log of 100 MB hardly any is."""
     if kernel_lines.worth_a_look(line) or "last message repeated" in line or line.startswith("-- Boot"):
         return True
     return line.startswith(("{", "\x1e{")) and '"MESSAGE":[' in line.replace(" ", "")  # the text is in byte values
