@@ -11,23 +11,27 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BANNED = (
-    "told", "tell", "tells", "somebody", "nobody", "whoever", "anybody", "be gone", "is gone", "are gone", "what there is",
+    "told", "tell", "tells", "somebody", "nobody", "whoever", "anybody", "be gone", "what there is",
     "need be", "need not", "of late", "rhythm, and twice", "twice what one step", "knock at the door", "happenings",
     "sightings", "caretaker", "hindrance", "say so",
 )  # fmt: skip
 """Each has a plain word: reports, an operator, no rank, the sender, ended, a blocker, a timeline entry (CONTRIBUTING.md)."""
 PHRASE = re.compile(r"(?<![\w./_-])(" + "|".join(map(re.escape, BANNED)) + r")(?![\w_-])", re.IGNORECASE)
-CLEAN_SOURCES = (
-    "analyzers/diagnosis", "analyzers/knowledge", "analyzers/model", "analyzers/verdict",
-    "service/adapters", "service/cli", "service/client.py", "service/pages", "service/reports",
-)  # fmt: skip
-"""Rooms whose strings are held to it so far."""
-CLEAN_TEMPLATES = tuple(
+PACKAGES = ("collectors", "analyzers", "service", "simulation", "faulthound", "migrations")
+NOT_YET = frozenset({
+    "analyzers/incidents", "analyzers/remediation",
+    "collectors/faulthound_probe.py", "collectors/files", "collectors/formats", "collectors/records",
+    "service/api", "service/remediation", "service/store",
+})  # fmt: skip
+"""Rooms whose texts still hold some of these phrases. The list only becomes shorter."""
+PAGES = sorted(
     str(path.relative_to(REPOSITORY))
-    for room in ("pages", "reports")
-    for path in (REPOSITORY / "service" / room).glob("*.html")
+    for path in (
+        REPOSITORY / "README.md",
+        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "service").rglob("*.html"),
+    )
 )
-CLEAN_PAGES = ("docs/cli.md",)
 JSON_NAMES = frozenset({"hindrances", "unheard"})  # of public documents; they stay
 
 
@@ -38,7 +42,7 @@ def found(text: str) -> list[str]:
 
 
 def strings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the string constants of a file that users may see: no names of fields, and docstrings of verbs alone."""
+    """Yield the texts of a file: its string constants of several words."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
@@ -46,14 +50,15 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def sources() -> Iterator[Path]:
-    """Yield the Python files of the rooms that are clean."""
-    for name in CLEAN_SOURCES:
-        path = REPOSITORY / name
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    """Yield the Python files of every room that is clean."""
+    for package in PACKAGES:
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            if "/".join(path.relative_to(REPOSITORY).parts[:2]) not in NOT_YET:
+                yield path
 
 
 def test_messages_and_help_are_plain() -> None:
-    """No string of these rooms, docstrings included, holds a banned phrase."""
+    """No string of the product, docstrings included, holds a banned phrase."""
     wrong = [
         f"{path.relative_to(REPOSITORY)}:{line}: {phrase!r} in {text[:80]!r}"
         for path in sources()
@@ -64,9 +69,11 @@ def test_messages_and_help_are_plain() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", [*CLEAN_TEMPLATES, *CLEAN_PAGES])
+@pytest.mark.parametrize("name", PAGES)
 def test_pages_are_plain(name: str) -> None:
     """No line of a template or a page of docs holds a banned phrase."""
-    lines = (REPOSITORY / name).read_text(encoding="utf-8").splitlines()
+    prose = (REPOSITORY / name).read_text(encoding="utf-8")
+    if name != "docs/cli.md":  # its blocks are the help
+        prose = re.sub(r"^```.*?^```", "", prose, flags=re.MULTILINE | re.DOTALL)
 
-    assert [f"{number}: {phrase!r}" for number, line in enumerate(lines, 1) for phrase in found(line)] == []
+    assert [f"{phrase!r} in {line[:80]!r}" for line in prose.splitlines() for phrase in found(line)] == []
