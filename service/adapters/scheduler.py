@@ -288,5 +288,5 @@ def patiently(step: Callable[[], Result | None], keep: Keep, refusal: Callable[[
             raise WorkFailed(str(refused)) from None
         time.sleep(pause)
         keep()
-    said = f"; the scheduler refused: {refusal()}" if refusal() else ""
-    raise WorkFailed(f"given up after {PATIENCE_SECONDS:.0f} s: {problem}{said}")
+    last = f"; the scheduler refused: {refusal()}" if refusal() else ""
+    raise WorkFailed(f"given up after {PATIENCE_SECONDS:.0f} s: {problem}{last}")

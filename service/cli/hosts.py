@@ -1,4 +1,4 @@
-"""``--hosts`` and ``--ranks-per-node``: who runs where, as one placement record."""
+"""``--hosts`` and ``--ranks-per-node``: where each rank runs, as one placement record."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FILE_NAMES = (".txt", ".list", ".lst", ".csv", ".log", ".conf", ".cfg", "hosts"
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """What the options said. ``names``: one host a rank (a file without ranks per node) or one a node (otherwise)."""
+    """What the options state. ``names``: one host a rank (a file without ranks per node) or one a node (otherwise)."""
 
     names: tuple[str, ...] = ()
     ranks_per_node: int | None = None
     a_line_a_rank: bool = False
-    said: str = ""
+    source: str = ""
 
     @classmethod
     def given(cls, text: str | None, ranks_per_node: int | None) -> Hosts:
-        """Read the options; ValueError says what is wrong with them."""
+        """Read the options; ValueError states what is wrong with them."""
         if text is None:
             return cls((), ranks_per_node, False, "--ranks-per-node")
         path = Path(text)
@@ -44,7 +44,7 @@ class Hosts:
             return ()
         ranks = range(_world_size(records))
         nodes = self._nodes(ranks, _known_nodes(records))
-        return (Placement(source=self.said, ranks=Members.of(range(len(nodes))), nodes=nodes),)
+        return (Placement(source=self.source, ranks=Members.of(range(len(nodes))), nodes=nodes),)
 
     def _nodes(self, ranks: range, known: Mapping[int, str]) -> tuple[str, ...]:
         if self.a_line_a_rank:
@@ -52,7 +52,7 @@ class Hosts:
         size = self.ranks_per_node or self._ranks_a_host(len(ranks))
         if self.names and len(ranks) > size * len(self.names):
             raise ValueError(
-                f"{self.said}: {len(self.names)} hosts of {size} ranks hold {size * len(self.names)} ranks, the files show "
+                f"{self.source}: {len(self.names)} hosts of {size} ranks hold {size * len(self.names)} ranks, the files show "
                 f"{len(ranks)}: name the other hosts or correct --ranks-per-node"
             )
         if self.names:
@@ -64,7 +64,7 @@ class Hosts:
     def _ranks_a_host(self, ranks: int) -> int:
         if ranks % len(self.names):
             raise ValueError(
-                f"{self.said}: {ranks} ranks do not divide into {len(self.names)} hosts: give --ranks-per-node too"
+                f"{self.source}: {ranks} ranks do not divide into {len(self.names)} hosts: give --ranks-per-node too"
             )
         return max(1, ranks // len(self.names))
 
@@ -96,7 +96,7 @@ def _lines(path: Path, ranks_per_node: int | None) -> tuple[str, ...]:
 
 
 def _world_size(records: Iterable[Record]) -> int:
-    """Return how many ranks the records speak of: the highest one that wrote or is a member of a group, plus one."""
+    """Return how many ranks the records show: the highest one that wrote or is a member of a group, plus one."""
     from collectors.records import FlightRecorderDump
 
     highest = -1

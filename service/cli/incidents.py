@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from service.cli.export import check_place, download, exported
+from service.cli.options import Limit
 from service.cli.output import print_lines, print_table, print_verdict
 from service.cli.speech import Speech
 from service.cli.times import instant, shown_instant
@@ -21,21 +21,8 @@ incidents = typer.Typer(
     no_args_is_help=True, help="List incidents, show one, export it, and give feedback on its verdict."
 )
 Id = Annotated[str, typer.Argument(metavar="ID", help="The incident's id, inc-0123456789ab.")]
-
-
-class Status(StrEnum):
-    """Whether an incident goes on."""
-
-    OPEN = "open"
-    CLOSED = "closed"
-
-
-class Judgement(StrEnum):
-    """A person's feedback on a verdict."""
-
-    RIGHT = "right"
-    WRONG = "wrong"
-    UNCLEAR = "unclear"
+Status = Literal["open", "closed"]
+Judgement = Literal["right", "wrong", "unclear"]
 
 
 @command(incidents, "list", ids=True)
@@ -47,7 +34,7 @@ def list_incidents(
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="hang, crash, numeric, infrastructure …")] = None,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Opened after 10m, 2h ago or RFC 3339.")] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="And before.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
+    limit: Limit = None,
 ) -> Answer:
     """List incidents, the newest first, with the culprit and the action of their newest verdicts.
 
@@ -58,7 +45,7 @@ def list_incidents(
     """
     rows = list(
         connection.all(
-            "/v1/incidents", limit, job=job, node=node, kind=kind, status=None if status is None else status.value,
+            "/v1/incidents", limit, job=job, node=node, kind=kind, status=status,
             since=instant("--since", since, now()), until=instant("--until", until, now()),
         )
     )  # fmt: skip
@@ -126,9 +113,9 @@ def feedback(
       faulthound incidents feedback inc-0123456789ab right
       faulthound incidents feedback inc-0123456789ab wrong --culprit node:gpu-0007 --text "its HBM failed the test"
     """
-    body: dict[str, Any] = {"judgement": judgement.value, "text": text} | _real(culprit)
+    body: dict[str, Any] = {"judgement": judgement, "text": text} | _real(culprit)
     answer = connection.post(resource("incidents", incident, "feedback"), body)
-    return Answer(answer, lambda: Speech().note(f"{incident}: its verdict is recorded as {judgement.value}"))
+    return Answer(answer, lambda: Speech().note(f"{incident}: its verdict is recorded as {judgement}"))
 
 
 INCIDENT_COLUMNS = ("incident", "opened", "closed", "kind", "job", "culprit", "sure", "action")

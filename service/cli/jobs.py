@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import exit_codes
+from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech
 from service.cli.times import instant, shown_instant
@@ -35,7 +36,7 @@ class What(StrEnum):
 def list_jobs(
     connection: Connection,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Seen after 10m, 2h ago or RFC 3339.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
+    limit: Limit = None,
 ) -> Answer:
     """List the jobs that agents have seen or their owners declared.
 

@@ -9,6 +9,7 @@ import typer
 
 from service.cli import consent
 from service.cli.consent import DryRun, Reason, Yes
+from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.times import instant, shown_instant
 from service.cli.verbs import Answer, command, table
@@ -25,7 +26,7 @@ Name = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
 def list_nodes(
     connection: Connection,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Reported after 10m, 2h ago or RFC 3339.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
+    limit: Limit = None,
     unfit: Annotated[
         bool, typer.Option("--unfit", help="Only those that are not fit, whether they report or not.")
     ] = False,

@@ -1,4 +1,4 @@
-"""The options of ``faulthound diagnose``: their names, bounds and help."""
+"""Options that several verbs share, and those of ``faulthound diagnose``: their names, bounds and help."""
 
 from __future__ import annotations
 
@@ -33,3 +33,4 @@ Workers = Annotated[
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors on stderr.")]
 NoColor = Annotated[bool, Option("--no-color", help="No colours; NO_COLOR does the same.")]
+Limit = Annotated[int | None, Option(min=1, metavar="N", help="No more than these.")]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from service.cli import consent
 from service.cli.consent import DryRun, OptionalReason, Reason, Yes
+from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech
 from service.cli.times import shown_instant
@@ -25,22 +25,9 @@ Bad = Annotated[
     list[str] | None, typer.Option("--bad", metavar="GROUP", help="A replay's group that showed the fault, as H3.")
 ]
 NoneBad = Annotated[bool, typer.Option("--none-bad", help="No group of the replay showed it.")]
-
-
-class Status(StrEnum):
-    """The status of a remediation."""
-
-    PROPOSED = "proposed"
-    APPROVED = "approved"
-    CLAIMED = "claimed"
-    EXECUTING = "executing"
-    VERIFYING = "verifying"
-    DONE = "done"
-    REJECTED = "rejected"
-    FAILED = "failed"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
-    UNDONE = "undone"
+Status = Literal[
+    "proposed", "approved", "claimed", "executing", "verifying", "done", "rejected", "failed", "expired", "cancelled", "undone"
+]  # fmt: skip
 
 
 @command(remediations, "list", ids=True)
@@ -54,7 +41,7 @@ def list_remediations(
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Of this job.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="That take this node out.")] = None,
     claimable: Annotated[bool, typer.Option("--claimable", help="That a scheduler may claim now.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
+    limit: Limit = None,
 ) -> Answer:
     """List remediations, the newest first: what each does, to which nodes and job, and its status.
 
@@ -65,7 +52,7 @@ def list_remediations(
     """
     rows = list(
         connection.all(
-            "/v1/remediations", limit, status=None if status is None else status.value, incident=incident,
+            "/v1/remediations", limit, status=status, incident=incident,
             job=job, node=node, claimable="true" if claimable else None,
         )
     )  # fmt: skip

@@ -84,10 +84,10 @@ class Reruns:
         """Print every incident: why it opened, how its verdict changed, why it closed; and the newest verdict."""
         from service.cli.output import print_table, print_verdict
 
-        whose = recording.manifest.job if recording.manifest is not None and recording.manifest.job else "every job"
+        job = recording.manifest.job if recording.manifest is not None and recording.manifest.job else "every job"
         count = len(self.stories)
         opened = f"{count:,} incident{'s' if count != 1 else ''}" if count else "no incident"
-        sys.stdout.write(f"{recording.count:,} batches of {printable(whose)}: the engine opens {opened}\n")
+        sys.stdout.write(f"{recording.count:,} batches of {printable(job)}: the engine opens {opened}\n")
         for at, alarm in self.alarms:
             sys.stdout.write(f"{clock(at)}  alarm{'' if alarm.raised else ' over'}: {printable(alarm.text)}\n")
         for story in self.stories.values():
@@ -111,15 +111,15 @@ def _at(version: tuple[float, Publish]) -> float:
     return version[0]
 
 
-def _versions(story: Story) -> Iterator[history.Said]:
+def _versions(story: Story) -> Iterator[history.VersionLine]:
     return (history.of_verdict(one.verdict, one.version, at) for at, one in story.versions)
 
 
 def _lines(story: Story) -> Iterator[str]:
     incident = story.incident
     attempt = f", attempt {incident.attempt}" if incident.attempt is not None else ""
-    whose = printable(incident.job) if incident.job else "the fleet"
-    yield f"{incident.id}: {incident.kind} of {whose}{attempt}, opened {shown_instant(incident.opened_at)}"
+    job = printable(incident.job) if incident.job else "the fleet"
+    yield f"{incident.id}: {incident.kind} of {job}{attempt}, opened {shown_instant(incident.opened_at)}"
     for symptom in story.symptoms:
         yield f"  {clock(symptom.at)}  {symptom.detector}: {printable(symptom.text)}"
     if story.closed is not None:
@@ -141,6 +141,6 @@ def _as_json(story: Story) -> dict[str, Any]:
         "closed_at": closed.at if closed is not None else None,
         "closed_because": closed.because if closed is not None else "",
         "symptoms": story.symptoms,
-        "versions": [history.as_json(said) for said in _versions(story)],
+        "versions": [history.as_json(line) for line in _versions(story)],
         "verdict": msgspec.Raw(to_json(story.versions[-1][1].verdict)) if story.versions else None,
     }

@@ -77,8 +77,8 @@ def line_of(event: Event) -> str:
     from service.reports.instants import clock
     from service.reports.text import printable
 
-    said = timeline_entries.entry_text(event.kind, event.details)
-    parts = (clock(event.at)[:8], event.kind, event.incident, event.job, said)
+    text = timeline_entries.entry_text(event.kind, event.details)
+    parts = (clock(event.at)[:8], event.kind, event.incident, event.job, text)
     return printable("  ".join(part for part in parts if part)).replace("\n", " ")
 
 

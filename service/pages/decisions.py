@@ -18,7 +18,7 @@ from service.api.steps import take_of_one, unchanged
 from service.clock import now
 from service.pages import forms, incidents
 from service.pages.rendering import MOST_HOLD_HOURS
-from service.reports import remediations as telling
+from service.reports import remediations as sentences
 from service.reports.instants import moment, rfc3339
 from service.store.models import Remediation as Row
 
@@ -53,7 +53,7 @@ def _event(id: str, verb: Verb, form: forms.Sent) -> Approve | Reject | Cancel |
 
 
 def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Response:
-    """Return the incident's page with what was wrong; of what has changed since it says how it stands now."""
+    """Return the incident's page with what was wrong; of what has changed since, it shows the present status."""
     service = service_of(request)
     with service.database.session() as session:
         row = session.get(Row, id)
@@ -63,7 +63,7 @@ def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Resp
     notice = problem.detail
     if problem.kind == "precondition-failed":
         stands = f"{plan['status']} since {moment(rfc3339(plan['changed_at']))}"
-        because = telling.standing(plan)
+        because = sentences.standing(plan)
         notice = f"{id} has changed since you saw it: it is {stands}{f' ({because})' if because else ''}"
     return incidents.page(
         service, form.visitor, incident, notice=f"Nothing was changed. {notice}", status=problem.status_code
@@ -72,7 +72,7 @@ def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Resp
 
 @router.post("/holds")
 def hold(request: Request, form: forms.Form) -> Response:
-    """Leave a node or a job alone for some hours."""
+    """Hold a node or a job for some hours."""
     kind, _, name = form.fields.get("what", "").partition(":")
     if not name:
         kind, name = form.text("kind"), form.text("name")
@@ -80,10 +80,10 @@ def hold(request: Request, form: forms.Form) -> Response:
         raise Problem("invalid", "what: a hold is of a node or of a job: choose one of them")
     until = now() + 3_600 * _hours(form.text("hours"))
     try:
-        wish = holds.HoldRequest.model_validate({kind: name, "until": until, "reason": form.reason()})
+        body = holds.HoldRequest.model_validate({kind: name, "until": until, "reason": form.reason()})
     except ValidationError as error:
         raise Problem("invalid", f"{kind} {name!a}: {error.errors()[0]['msg']}") from None
-    holds.add_hold(request, wish, form.caller)
+    holds.add_hold(request, body, form.caller)
     return RedirectResponse(form.back("/holds"), 303)
 
 
@@ -96,18 +96,18 @@ def expire(request: Request, id: fields.IdPath, form: forms.Form) -> Response:
 
 @router.post("/freeze")
 def set_freeze(request: Request, form: forms.Form) -> Response:
-    """Stop everything, or let it go on."""
+    """Freeze everything, or end the freeze."""
     frozen = form.text("frozen")
-    if frozen not in {"yes", "no"}:  # a form that does not say must not let everything go on
+    if frozen not in {"yes", "no"}:  # a form without the field must not end the freeze
         raise Problem("invalid", f"frozen: {frozen!a} is neither yes nor no: send the form of the page")
-    wish = freeze.FreezeRequest(frozen=frozen == "yes", reason=form.reason())
-    freeze.put_freeze(request, Response(), wish, form.caller, form.if_match())
+    body = freeze.FreezeRequest(frozen=frozen == "yes", reason=form.reason())
+    freeze.put_freeze(request, Response(), body, form.caller, form.if_match())
     return RedirectResponse("/remediations", 303)
 
 
 @router.post("/breaker/close")
 def close_breaker(request: Request, form: forms.Form) -> Response:
-    """Close the breaker: a person has looked."""
+    """Close the breaker."""
     breaker.close_breaker(request, breaker.CloseBreakerRequest(reason=form.reason()), form.caller, form.if_match())
     return RedirectResponse("/remediations", 303)
 

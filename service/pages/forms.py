@@ -1,6 +1,6 @@
 """Forms: accepted from this service's own pages only, and from a signed-in person.
 
-Three things must hold, and each alone would do: the browser says that the form came from here (Origin, Sec-Fetch-Site), it
+Three things must hold, and each alone would do: the browser states that the form came from here (Origin, Sec-Fetch-Site), it
 sends a cookie that it sends with no request from another site (SameSite), and the form holds the key of its session.
 """
 
@@ -33,7 +33,7 @@ AGAIN = "sign in again; nothing was changed"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a form holds, and who sent it."""
+    """The fields of a form, and its sender."""
 
     visitor: Visitor
     fields: dict[str, str]
@@ -44,7 +44,7 @@ class Sent:
         return self.visitor.caller
 
     def if_match(self) -> str:
-        """Return the ETag of what the form was shown with; a form that says none was shown with nothing there is."""
+        """Return the ETag of what the form was shown with; a form without one matches no version."""
         return f'"{self.fields.get("version", "")}"'
 
     def back(self, otherwise: str) -> str:
@@ -85,7 +85,7 @@ async def fields(request: Request) -> dict[str, str]:
 
 
 async def sent(request: Request, found: Annotated[dict[str, str], Depends(fields)]) -> Sent:
-    """Return a form of who has signed in; raise the problem of one that a page of their session did not hold."""
+    """Return a form of a signed-in person; raise the problem of one that no page of their session held."""
     visitor = await signed_in(request)
     if visitor is None:
         raise Problem("unauthenticated", f"your session has ended: {AGAIN}")
@@ -111,7 +111,7 @@ def _foreign(request: Request) -> str:
     if site is not None and site != "same-origin":
         return f"the form came from another site (Sec-Fetch-Site: {site[:20]!a})"
     if origin is not None:
-        # Only the host: what stands before the service may speak TLS for it, and the service sees plain HTTP.
+        # Only the host: a proxy before the service may end TLS, and the service sees plain HTTP.
         host = request.headers.get("host", "")
         same = origin.startswith(("http://", "https://")) and urlsplit(origin).netloc.lower() == host.lower()
         return "" if same else f"the form came from {origin[:255]!a} and the service is {host[:255]!a}"

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from analyzers.remediation.types import ENDED, UNBEGUN, UNDOABLE, Remediation, RemediationState
 from service.api.remediation_documents import document
 from service.api.state import Service
-from service.reports import remediations as telling
+from service.reports import remediations as sentences
 from service.store.models import Remediation as Row
 
 MOST = 100
@@ -64,8 +64,8 @@ def choices(one: Remediation) -> tuple[str, ...]:
 def _shown(one: Remediation, book: RemediationState, at: float) -> Shown:
     plan = msgspec.to_builtins(document(one, book, at))
     return Shown(
-        plan=plan, deed=telling.deed(plan, _job_nodes(one, book)), leaving=_leaving(one, plan), undoing=telling.undoing(plan),
-        standing=telling.standing(plan), obstacles=telling.obstacles(plan), choices=choices(one),
+        plan=plan, deed=sentences.deed(plan, _job_nodes(one, book)), leaving=_leaving(one, plan), undoing=sentences.undoing(plan),
+        standing=sentences.standing(plan), obstacles=sentences.obstacles(plan), choices=choices(one),
         holdable=[(f"{kind}:{name}", f"{kind} {name}") for kind, name in _holdable(one)],
     )  # fmt: skip
 
@@ -83,5 +83,5 @@ def _holdable(one: Remediation) -> list[tuple[str, str]]:
 
 
 def _leaving(one: Remediation, plan: dict[str, Any]) -> str:
-    left = f"leave {telling.nodes(plan)} in {one.job}" if one.nodes else f"leave {one.job} as it is"
+    left = f"leave {sentences.nodes(plan)} in {one.job}" if one.nodes else f"leave {one.job} as it is"
     return f"{left}; the same is not proposed again for {one.incident}" if one.status == "proposed" else left

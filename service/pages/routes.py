@@ -50,7 +50,7 @@ def now_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResp
 
 def _rows(
     incidents: Sequence[documents.IncidentSummary],
-) -> list[tuple[documents.IncidentSummary, history.Said | None]]:
+) -> list[tuple[documents.IncidentSummary, history.VersionLine | None]]:
     return [(one, history.of_summary(msgspec.to_builtins(one.verdict)) if one.verdict else None) for one in incidents]
 
 

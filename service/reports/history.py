@@ -16,7 +16,7 @@ NONE_NAMED = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class VersionLine:
     """One version, as far as a line holds it. ``culprits``: (kind, id, ranks, probability)."""
 
     version: int
@@ -40,52 +40,52 @@ class Said:
         return f"{min(sure for *_, sure in self.culprits) * 100:.0f} %" if self.culprits else ""
 
 
-def of_verdict(verdict: Verdict, version: int, at: float) -> Said:
+def of_verdict(verdict: Verdict, version: int, at: float) -> VersionLine:
     """Return a verdict's line."""
     culprits = tuple((one.kind, one.id, one.ranks, one.probability) for one in verdict.culprits)
-    return Said(version, at, verdict.symptom, verdict.cause, verdict.abstained, verdict.action.kind, culprits)
+    return VersionLine(version, at, verdict.symptom, verdict.cause, verdict.abstained, verdict.action.kind, culprits)
 
 
-def of_summary(row: Mapping[str, Any]) -> Said:
+def of_summary(row: Mapping[str, Any]) -> VersionLine:
     """Return the line of the service's summary of a version."""
     culprits = tuple(
         (str(one["kind"]), str(one["id"]), tuple(one.get("ranks") or ()), float(one.get("probability") or 0.0))
         for one in row.get("culprits") or ()
     )
-    return Said(
+    return VersionLine(
         int(row["version"]), float(row["at"]), row.get("symptom") or "", row.get("cause") or "",
         bool(row.get("abstained")), row.get("action") or "none", culprits,
     )  # fmt: skip
 
 
-def as_json(said: Said) -> dict[str, Any]:
+def as_json(line: VersionLine) -> dict[str, Any]:
     """Return a version in the service's own shape."""
     return {
-        "version": said.version,
-        "at": said.at,
-        "symptom": said.symptom,
-        "cause": said.cause,
-        "abstained": said.abstained,
-        "action": said.action,
+        "version": line.version,
+        "at": line.at,
+        "symptom": line.symptom,
+        "cause": line.cause,
+        "abstained": line.abstained,
+        "action": line.action,
         "culprits": [
             {"kind": kind, "id": id, "ranks": list(ranks), "probability": probability}
-            for kind, id, ranks, probability in said.culprits
+            for kind, id, ranks, probability in line.culprits
         ],
     }
 
 
-def lines(versions: Iterable[Said]) -> Iterator[tuple[str, ...]]:
+def lines(versions: Iterable[VersionLine]) -> Iterator[tuple[str, ...]]:
     """Yield the cells of ``COLUMNS`` for each version, oldest first."""
-    before: Said | None = None
-    for said in versions:
+    before: VersionLine | None = None
+    for line in versions:
         yield (
-            str(said.version), clock(said.at), said.symptom, said.cause, said.named, said.sure, said.action,
-            changed(before, said),
+            str(line.version), clock(line.at), line.symptom, line.cause, line.named, line.sure, line.action,
+            changed(before, line),
         )  # fmt: skip
-        before = said
+        before = line
 
 
-def changed(before: Said | None, after: Said) -> str:
+def changed(before: VersionLine | None, after: VersionLine) -> str:
     """Return what changed from one version to the next."""
     if before is None:
         return "first"

@@ -23,7 +23,7 @@ def ranks_for_people(ranks: Iterable[int], most: int = 8) -> str:
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
-    """Unfold ``0-3,7``; ValueError names the part that is no range, or says that the whole is too long."""
+    """Unfold ``0-3,7``; ValueError names the part that is no range, or makes the whole too long."""
     ranks: list[int] = []
     for part in (piece.strip() for piece in text.split(",") if piece.strip()):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)

@@ -99,10 +99,10 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             "unknown": "The evidence does not decide what happened.",
             "healthy": "The evidence does not show whether this job is healthy.",
         }
-        said = seen.get(
+        sentence = seen.get(
             verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide the culprit."
         )
-        return (Headline("Nothing is named.", said, "", ""),)
+        return (Headline("Nothing is named.", sentence, "", ""),)
     if tone(verdict) == "healthy":
         if any(root.fault_class.startswith("pause_") for root in verdict.roots):
             return (Headline("No fault:", "the job is in a pause", "", ""),)
@@ -116,10 +116,12 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
 def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
     deed = _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))[plural]
-    return Headline(who(culprits), deed, moment(verdict.onset), confidence(min(c.probability for c in culprits)))
+    return Headline(
+        name_culprits(culprits), deed, moment(verdict.onset), confidence(min(c.probability for c in culprits))
+    )
 
 
-def who(culprits: Sequence[Culprit]) -> str:
+def name_culprits(culprits: Sequence[Culprit]) -> str:
     """Name culprits of one root in one phrase: ``Node gpu-0413 (rank 3304)``, ``Ranks 9 and 14``."""
     if all(culprit.kind == "rank" and culprit.ranks for culprit in culprits):
         ranks = sorted({rank for culprit in culprits for rank in culprit.ranks})
@@ -149,12 +151,12 @@ def _one(culprit: Culprit) -> str:
 
 def reason(why: str, culprits: Sequence[Culprit], *, named: bool) -> str:
     """Return why as a sentence; ``named`` puts who before it, unless it begins with them."""
-    name = who(culprits) if culprits else ""
-    said = f"{why.strip()}{'' if why.strip().endswith(('.', '?', '!')) else '.'}"
-    if named and not said.lower().startswith(name.lower()):
-        return f"{name}: {said}"
+    name = name_culprits(culprits) if culprits else ""
+    text = f"{why.strip()}{'' if why.strip().endswith(('.', '?', '!')) else '.'}"
+    if named and not text.lower().startswith(name.lower()):
+        return f"{name}: {text}"
     # "ib6" and "mlx5_0" are names, at the beginning of a sentence too.
-    return f"{said[:1].upper()}{said[1:]}" if said.partition(" ")[0].strip(",.:;").isalpha() else said
+    return f"{text[:1].upper()}{text[1:]}" if text.partition(" ")[0].strip(",.:;").isalpha() else text
 
 
 def plural_ranks(ranks: Iterable[int], most: int = 8) -> str:
@@ -210,7 +212,7 @@ def advice(verdict: Verdict) -> str:
     """Return what to do about this verdict as one sentence."""
     if tone(verdict) == "healthy" and verdict.action.kind == "none":
         return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict no node."
-    known = who(verdict.culprits)
+    known = name_culprits(verdict.culprits)
     suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
     return deed(verdict.action, suspects, abstained=verdict.abstained)
 

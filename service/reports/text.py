@@ -133,10 +133,8 @@ def _open_suspects(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if not verdict.abstained:
         return
     for suspect in verdict.suspects[:MOST_ROWS]:
-        yield (
-            "-",
-            f"{story.who([suspect])}, {story.confidence(suspect.probability)}{f': {suspect.why}' if suspect.why else ''}",
-        )
+        why = f": {suspect.why}" if suspect.why else ""
+        yield "-", f"{story.name_culprits([suspect])}, {story.confidence(suspect.probability)}{why}"
 
 
 def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ class Wait:
     sequence: int | None  # None: a send or a receive
     size: int
     entered: tuple[int, ...]
-    waiting: tuple[int, ...]  # of those that entered, who stands there
+    waiting: tuple[int, ...]  # of those that entered, the ranks that stand there
     missing: tuple[int, ...]
     silent: tuple[int, ...]
     since_ns: int  # UTC; -1 unknown

@@ -117,7 +117,7 @@ def restarts(text: str, number: str) -> int:
 
 
 def clock(text: str) -> float:
-    """Return what the controller's clock says, UTC seconds, of ``sdiag``."""
+    """Return the controller's time, UTC seconds, of ``sdiag``."""
     found = _CLOCK.search(text)
     if found is None:
         raise Unreadable(f"sdiag prints {_begin(text)}")

@@ -128,8 +128,8 @@ def test_a_set_is_told_as_one_or_more_of_its_ranks() -> None:
     loose = Culprit(root="r1", kind="group", id="ranks 9,14", ranks=(9, 14), probability=0.9)
     group = msgspec.structs.replace(loose, id="42 (PIPELINE)")
 
-    assert story.who([loose]) == "One or more of ranks 9 and 14"
-    assert story.who([group]) == "One or more of ranks 9 and 14 (group 42 (PIPELINE))"
+    assert story.name_culprits([loose]) == "One or more of ranks 9 and 14"
+    assert story.name_culprits([group]) == "One or more of ranks 9 and 14 (group 42 (PIPELINE))"
     assert " hang the job" in text.render(changed(hang(), culprits=(loose,)))
 
 
