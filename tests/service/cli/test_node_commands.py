@@ -81,7 +81,7 @@ def test_that_a_node_is_back_is_said_by_a_person_who_agrees(url: str) -> None:
     done = run(url, *says, "--yes")
     assert (done.returncode, "gpu-0002 is burn-in" in done.stderr) == (0, True), done.stderr
     again = run(url, *says, "--yes")
-    assert (again.returncode, "is back already" in again.stderr) == (5, True)
+    assert (again.returncode, "under burn-in" in again.stderr) == (5, True), again.stderr
     checked = run(url, *says, "--checked", "--yes", "--json")
     assert json.loads(checked.stdout)["state"] == "fit"
 
