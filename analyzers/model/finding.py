@@ -9,20 +9,8 @@ Symptom = Literal["hang", "slow", "crash", "numeric", "hardware", "healthy", "un
 Cause = Literal["machine", "network", "code", "data", "imbalance", "storage", "platform", "unknown", "none"]
 Family = Literal["waits", "stacks", "process", "hardware", "log"]
 Kind = Literal[
-    "rank",
-    "device",
-    "node",
-    "link",
-    "switch",
-    "group",
-    "role",
-    "stage",
-    "code",
-    "data",
-    "library",
-    "storage",
-    "platform",
-]
+    "rank", "device", "node", "link", "switch", "group", "role", "stage", "code", "data", "library", "storage", "platform"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,17 +251,17 @@ def _in_their_words(stands: FlightRecorderDump, real: Mapping[int, FlightRecorde
     """Call collectives what the recorders of the group's other members call them.
 
     The two do not use the same words (gloo records a reduce-scatter as all_reduce) nor the same sizes (elements, bytes):
-    what is only said otherwise must not look like a rank that called something else.
+    what was only worded otherwise must not seem a rank that called something else.
     """
     texts, columns = _Texts(stands.strings), _columns_of(stands)
     for group in stands.groups:
         members = group.members.ranks() if group.members is not None else ()
-        told: dict[int, tuple[str, ...]] = {}
+        calls: dict[int, tuple[str, ...]] = {}
         for dump in [real[member] for member in members if member in real][:MOST_COMPARED]:
-            told = _calls(dump, group.name) | told
+            calls = _calls(dump, group.name) | calls
         rows = (columns["group"] == texts.numbers.get(group.name, -1)) & (columns["is_p2p"] == 0)
         for row in np.flatnonzero(rows):
-            words = told.get(int(columns["collective_seq"][row]))
+            words = calls.get(int(columns["collective_seq"][row]))
             if words is not None:
                 columns["operation"][row], columns["input_sizes"][row], columns["dtypes"][row] = texts.coded(words)
     packed = {name: columns[name].astype(kind).tobytes() for name, kind in FLIGHT_RECORDER_COLUMNS.items()}

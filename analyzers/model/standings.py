@@ -66,12 +66,12 @@ def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int
     by_rank = _by_rank(window, topology)
 
     @cache
-    def of(rank: int) -> tuple[Observation, ...]:
+    def observed(rank: int) -> tuple[Observation, ...]:
         return (
             tuple(_split([Observation.from_dump(dump, rules) for dump in by_rank[rank]])[0]) if rank in by_rank else ()
         )
 
-    return of
+    return observed
 
 
 def _by_rank(window: Window, topology: Topology) -> dict[int, list[StackDump]]:

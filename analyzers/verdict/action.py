@@ -35,7 +35,7 @@ def nothing_held(_root: Root) -> str | None:
     return None
 
 
-def fitting(
+def choose_action(
     culprits: tuple[Culprit, ...],
     roots: list[Root],
     topology: Topology,
@@ -93,12 +93,12 @@ def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
     found: dict[str, list[str]] = {}
     for root, entry in pairs:
         found.setdefault(_reason(root), []).append(f"{entry.kind} {entry.id}")
-    reasons = [_of(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
+    reasons = [_reason_for(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
     more = "; probe the others that are named before they are touched" if partly else ""
     return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
 
 
-def _of(guilty: list[str], reason: str, *, alone: bool) -> str:
+def _reason_for(guilty: list[str], reason: str, *, alone: bool) -> str:
     """Name the guilty before a reason, where there are several."""
     if len(guilty) == 1 and alone:
         return reason

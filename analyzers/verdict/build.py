@@ -15,7 +15,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Coverage, Culprit, Verdict, instant
 from analyzers.model.verdict import Root as RootEntry
 from analyzers.model.window import Window
-from analyzers.verdict.action import Held, fitting, nothing_held
+from analyzers.verdict.action import Held, choose_action, nothing_held
 from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Decision, Root
 from analyzers.verdict.explain import (
     NumberedEvidence,
@@ -69,7 +69,7 @@ def compose(
         rejected=rejected_by(decision, culprits),
         evidence=evidence.entries(),
         missing=missing_from(decision, window, topology, culprits),
-        action=fitting(culprits, [root for _, root in named], topology, knowledge, symptom, held)
+        action=choose_action(culprits, [root for _, root in named], topology, knowledge, symptom, held)
         if not explained
         else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4]))),
         coverage=_coverage(window, topology),

@@ -21,7 +21,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import KernelEvent, LogEvent
 
-TELLING = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
+SYMPTOMS = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
 """Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
 MAX_REJECTED = 8
 MAX_EVIDENCE = 12
@@ -36,34 +36,34 @@ DISPUTED = 0.75  # of the strength is left where the launcher names another rank
 class Scene:
     """What the rules use: the events with their kinds, each process's failure, and the expected ranks."""
 
-    told: tuple[tuple[str, LogEvent], ...]
+    classified: tuple[tuple[str, LogEvent], ...]
     failures: tuple[Failure, ...]
     expected: frozenset[int]
     topology: Topology
     table: Mapping[str, Any]
     not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
 
-    def of(self, *kinds: str) -> list[Failure]:
+    def of_kinds(self, *kinds: str) -> list[Failure]:
         """The failures of these kinds."""
         return [failure for failure in self.failures if failure.kind in kinds]
 
     def events(self, *kinds: str) -> list[LogEvent]:
         """The events of these kinds."""
-        return [event for kind, event in self.told if kind in kinds]
+        return [event for kind, event in self.classified if kind in kinds]
 
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")
     ordered = sorted((*window.records_of(LogEvent), *exit_events(window, topology)), key=_order)
-    told = tuple((kind_of(event, table), event) for event in ordered)
-    if not table or not any(kind for kind, _ in told):
+    classified = tuple((kind_of(event, table), event) for event in ordered)
+    if not table or not any(kind for kind, _ in classified):
         return
-    failures = tuple(failures_of(told, window.records_of(KernelEvent), topology.nodes))
+    failures = tuple(failures_of(classified, window.records_of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
-    scene = Scene(told, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
+    scene = Scene(classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
     found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
-    yield from found or silence.findings(scene.told, scene.failures, scene.expected, topology)
+    yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology)
 
 
 def _order(event: LogEvent) -> tuple[Any, ...]:
@@ -97,7 +97,9 @@ def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
     A process that a signal ends at the end of a job that half of its ranks have left in good order dies of leaving, too.
     """
     left = left_before(window)
-    own = scene.of(*SPOKEN) or (scene.of("killed", "crashed") if 2 * len(left) < len(scene.expected) else [])
+    own = scene.of_kinds(*SPOKEN) or (
+        scene.of_kinds("killed", "crashed") if 2 * len(left) < len(scene.expected) else []
+    )
     if not left or own:
         return
     ranks = tuple(sorted(left))
@@ -110,7 +112,7 @@ def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
 
 
 def _all_terminated(scene: Scene) -> bool:
-    ended = [failure for failure in scene.of("terminated") if not failure.closed]
+    ended = [failure for failure in scene.of_kinds("terminated") if not failure.closed]
     return len(ended) > 1 and {failure.rank for failure in ended} >= scene.expected
 
 
@@ -143,14 +145,14 @@ def _node_failure(scene: Scene, events: Sequence[LogEvent]) -> Finding:
 
 def _roots(scene: Scene) -> Iterator[Finding]:
     """One finding a way of failing. Words outrank signals, and both outrank bare exit codes, which victims have too."""
-    spoken = scene.of(*SPOKEN)
+    spoken = scene.of_kinds(*SPOKEN)
     certain = [failure for failure in spoken if not failure.handled]
-    silent = scene.of("killed", "crashed")
+    silent = scene.of_kinds("killed", "crashed")
     if certain or (spoken and not silent):
         # Ended without words while another gave its reason: srun and torchrun kill what is left. Unless it was first.
         mine = (certain or spoken) + [failure for failure in silent if failure.first]
     else:
-        mine = silent or scene.of("aborted") or _first_exits(scene) or scene.of("network")
+        mine = silent or scene.of_kinds("aborted") or _first_exits(scene) or scene.of_kinds("network")
     if not spoken and not mine and (network := scene.events("network")):
         mine = [_transport(network)]
     groups: dict[tuple[str, ...], list[Failure]] = defaultdict(list)
@@ -170,7 +172,7 @@ def _transport(events: Sequence[LogEvent]) -> Failure:
 def _first_exits(scene: Scene) -> list[Failure]:
     """Of bare exit codes the launcher's first, for want of better; all where it names none or its first is an echo."""
     # An accounting table's row is of the job, not of a process: without a rank it names none.
-    exits = [failure for failure in scene.of("exit") if failure.rank is not None or failure.first]
+    exits = [failure for failure in scene.of_kinds("exit") if failure.rank is not None or failure.first]
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
         return []
     return [failure for failure in exits if failure.first] or exits
@@ -237,14 +239,14 @@ def _peers(scene: Scene, group: Sequence[Failure]) -> tuple[Evidence, ...]:
     lost = [event for event in scene.events("echo") if event.peer]
     counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
     nodes = {failure.node for failure in group}
-    told = []
+    classified = []
     for host, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2]:
         one = next(event for event in lost if (event.peer or "").rsplit(":", 1)[0] == host)
         where = ", the suspect's own node" if host in nodes else ""
-        told.append(
+        classified.append(
             Evidence(text=f"{count} ranks lost their connection to {host}{where}", source=one.source, at=one.at)
         )
-    return tuple(told)
+    return tuple(classified)
 
 
 def _finding(
@@ -253,7 +255,7 @@ def _finding(
 ) -> Finding:  # fmt: skip
     guilty = {failure.rank for failure in group}
     victims = [failure for failure in scene.failures if failure.rank not in guilty and failure.kind not in SPOKEN]
-    events = [event for kind, event in scene.told if kind in TELLING and event.at is not None]
+    events = [event for kind, event in scene.classified if kind in SYMPTOMS and event.at is not None]
     earliest = min(events, key=lambda event: (event.at or 0.0, *place(event.source)), default=None)
     earliest = earliest or next((failure.event for failure in group), None)
     own = [failure.event.at for failure in group if failure.event is not None and failure.event.at is not None]

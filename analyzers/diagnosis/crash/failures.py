@@ -36,7 +36,7 @@ class Failure:
     rank: int | None
     node: str | None
     kind: str = ""
-    told: list[tuple[str, LogEvent]] = field(default_factory=list)
+    classified: list[tuple[str, LogEvent]] = field(default_factory=list)
     event: LogEvent | None = None  # the one that decided the kind
     first: bool = False  # its launcher reports that it failed first
     closed: bool = False  # its launcher ended it
@@ -67,7 +67,7 @@ class Failure:
 
     def evidence(self) -> tuple[Evidence, ...]:
         """The line that decided, and the launcher's where there is one."""
-        mine = [event for kind, event in self.told if event is self.event or kind == self.kind]
+        mine = [event for kind, event in self.classified if event is self.event or kind == self.kind]
         ordered = sorted({event.source: event for event in mine}.values(), key=lambda event: event is not self.event)
         return tuple(evidence_of(event) for event in ordered[:3])
 
@@ -133,18 +133,18 @@ def _unless_unwound(kind: str, event: LogEvent, table: Mapping[str, Any]) -> str
 
 
 def failures_of(
-    told: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEvent], nodes: Mapping[int, str]
+    classified: Sequence[tuple[str, LogEvent]], kernel: Sequence[KernelEvent], nodes: Mapping[int, str]
 ) -> list[Failure]:
     """Return one failure for each process in the logs, ranks in order; a process without a rank stands for itself."""
     grouped: dict[tuple[int, str], Failure] = {}
-    for kind, event in told:
+    for kind, event in classified:
         if kind in {"", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line"}:
             continue
         key = (event.rank, "") if event.rank is not None else (-1, f"{event.node}/{event.local_rank}/{event.pid}")
         failure = grouped.setdefault(key, Failure(event.rank, event.node))
         placed = nodes.get(event.rank) if event.rank is not None else None
         failure.node = placed or failure.node or event.node
-        failure.told.append((kind, event))
+        failure.classified.append((kind, event))
     for failure in grouped.values():
         _decide(failure)
         _explained_by_kernel(failure, kernel)
@@ -153,7 +153,7 @@ def failures_of(
 
 def _decide(failure: Failure) -> None:
     by_kind: dict[str, list[LogEvent]] = defaultdict(list)
-    for kind, event in failure.told:
+    for kind, event in failure.classified:
         by_kind[kind].append(event)
         failure.first = failure.first or (event.first is True and event.event in {"exit", "torchrun_failure"})
     failure.closed = "closing" in by_kind
@@ -194,13 +194,13 @@ def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> Non
     """A SIGKILL with the kernel's own out-of-memory line for that process, or for its node alone, is no mystery."""
     if failure.kind != "killed":
         return
-    pids = {event.pid for _, event in failure.told if event.pid is not None}
+    pids = {event.pid for _, event in failure.classified if event.pid is not None}
     for event in kernel:
         same_node = event.node is not None and event.node == failure.node
         elsewhere = None not in {event.node, failure.node} and not same_node
         if event.event == "oom_kill" and (same_node or (event.pid in pids and not elsewhere)):
             failure.kind = "host_memory"
-            failure.told.append(
+            failure.classified.append(
                 ("host_memory", LogEvent(source=event.source, at=event.at, event="oom_kill", text=event.text))
             )
             return

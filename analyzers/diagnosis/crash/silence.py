@@ -18,18 +18,18 @@ from collectors.records import LogEvent
 NEVER_ENTERED = 0.6
 STUCK = 0.7
 SILENT = 0.45
-Told = Sequence[tuple[str, LogEvent]]
+Classified = Sequence[tuple[str, LogEvent]]
 
 
 def findings(
-    told: Told, failures: Sequence[Failure], expected: frozenset[int], topology: Topology
+    classified: Classified, failures: Sequence[Failure], expected: frozenset[int], topology: Topology
 ) -> Iterator[Finding]:
     """Yield one finding that narrows to the ranks that did not come, or a bare hang where the logs name no rank."""
-    echoes = [event for kind, event in told if kind in {"echo", "watchdog", "stuck"}]
+    echoes = [event for kind, event in classified if kind in {"echo", "watchdog", "stuck"}]
     if not echoes:
         return
-    behind = _behind(told)
-    stuck = {event.rank: event for kind, event in told if kind == "stuck" and event.rank is not None}
+    behind = _behind(classified)
+    stuck = {event.rank: event for kind, event in classified if kind == "stuck" and event.rank is not None}
     barrier = missing_in_barrier(echoes)
     waiting = {event.rank for event in echoes if event.event in {"watchdog_timeout", "communication_timeout"}}
     timed_out = bool(waiting) or any(event.timeout_ms for event in echoes)
@@ -52,11 +52,11 @@ def findings(
     )  # fmt: skip
 
 
-def _behind(told: Told) -> dict[int, Evidence]:
+def _behind(classified: Classified) -> dict[int, Evidence]:
     """Ranks that had not enqueued what others of the same group timed out on, and that wait for no rank."""
     awaited: dict[str, dict[int, LogEvent]] = defaultdict(dict)
     enqueued: dict[str, dict[int, LogEvent]] = defaultdict(dict)
-    for kind, event in told:
+    for kind, event in classified:
         # A local group number means another group on another rank; only one that is unique in the job compares.
         if kind != "watchdog" or event.rank is None or event.group is None or event.group.startswith("local:"):
             continue

@@ -27,33 +27,29 @@ FEWEST_GAPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """``pulse`` with the reason in a sentence; ages and pauses in seconds, None where they are unknown."""
+    """``pulse`` with the reason in a sentence, and when the oldest wait began, None where there is none."""
 
     pulse: Pulse
     why: str
-    age_seconds: float | None = None
-    usual_pause_seconds: float | None = None
-    onset_ns: int | None = None
-    skew_seconds: float | None = None
+    onset_ns: int | None
 
 
 def rhythm(window: Window, progress: Progress) -> Rhythm:
     """Judge whether the job runs. ``unknown``: neither two samples nor a trusted time; the caller assumes a hang."""
     onset = _oldest_created_ns(progress)
-    age, skew = _age_seconds(window, progress)
-    usual, longest = _pauses(progress)
-    moved = _moved(window)
+    return Rhythm(*_judged(window, progress, onset), onset)
+
+
+def _judged(window: Window, progress: Progress, onset: int | None) -> tuple[Pulse, str]:
+    age, moved = _age_seconds(window, progress), _moved(window)
     if moved is False:
-        return Rhythm("hung", "two dumps of the same ranks show no progress between them", age, usual, onset, skew)
+        return "hung", "two dumps of the same ranks show no progress between them"
     if age is None:
-        if moved:
-            return Rhythm("running", MOVED, age, usual, onset, skew)
-        return Rhythm("unknown", "no record shows when the dumps were taken", age, usual, onset, skew)
+        return ("running", MOVED) if moved else ("unknown", "no record shows when the dumps were taken")
     waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
-    if onset is None:  # between two launches: the silence since the last one is held against the rhythm all the same
+    if onset is None:  # between two launches the silence since the last one is compared with the rhythm
         waits = f"nothing was outstanding, and the last launch was {age:.1f} s old when the dump was taken"
-    pulse, why = _by_age(age, usual, longest, waits, moved=moved is True)
-    return Rhythm(pulse, why, age, usual, onset, skew)
+    return _by_age(age, *_pauses(progress), waits, moved=moved is True)
 
 
 def _by_age(age: float, usual: float | None, longest: float | None, waits: str, *, moved: bool) -> tuple[Pulse, str]:
@@ -83,22 +79,22 @@ def _waits(progress: Progress) -> Mask:
     return waits
 
 
-def _age_seconds(window: Window, progress: Progress) -> tuple[float | None, float | None]:
-    """Return the age of the oldest wait when its own rank was dumped, and the spread of the dumps' times."""
+def _age_seconds(window: Window, progress: Progress) -> float | None:
+    """Return the age of the oldest wait when its own rank was dumped, None where no instant can be trusted."""
     at = {dump.rank: dump.at for dump in window.dumps if dump.at is not None and last_activity_ns(dump) > 0}
     if len(at) < len(window.dumps) / 2 or not at:
-        return None, None
+        return None
     last = max(last_activity_ns(dump) for dump in window.dumps) / 1e9
     timeout = int(progress.table["timeout_ms"].max(initial=0)) / 1e3
     trusted = TIMEOUT_MARGIN * timeout if timeout > 0 else LONGEST_TRUSTED_SECONDS
-    newest, oldest = max(at.values()), min(at.values())
-    if newest is None or oldest is None or not -5.0 <= newest - last <= trusted + SHORTEST_HANG_SECONDS:
-        return None, None
+    newest = max(at.values())
+    if newest is None or not -5.0 <= newest - last <= trusted + SHORTEST_HANG_SECONDS:
+        return None
     table, rows = progress.table, np.flatnonzero(_waits(progress))
     ranks, first = np.unique(table["rank"][rows], return_index=True)
     created = table["created_ns"][rows][first] / 1e9
     ages = [(at.get(int(rank)) or newest) - float(since) for rank, since in zip(ranks, created, strict=True)]
-    return (max(*ages, 0.0) if ages else newest - last), newest - oldest
+    return max(*ages, 0.0) if ages else newest - last
 
 
 def _pauses(progress: Progress) -> tuple[float | None, float | None]:

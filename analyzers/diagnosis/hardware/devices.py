@@ -52,10 +52,10 @@ def out_of_time(occurrences: Sequence[Occurrence], places: Places, knowledge: Kn
         Suspect(
             kind="device",
             strength=0.05,
-            why=f"{fault.says}; {why}",
+            why=f"{fault.summary}; {why}",
             node=places.node(fault.occurrence.event.node),
             device=fault.occurrence.event.pci,
-            evidence=(fault.occurrence.evidence(fault.says),),
+            evidence=(fault.occurrence.evidence(fault.summary),),
         )
         for fault in faults[-EVIDENCE_LIMIT:]
     )
@@ -212,7 +212,7 @@ class _Clusters:
             suspects=suspects,
             scope=frozenset(ranks),
             onset=min(onsets, default=None),
-            first_symptom=first.occurrence.evidence(first.says),
+            first_symptom=first.occurrence.evidence(first.summary),
             rejected=tuple(one for one in innocent if (one.node, one.device) not in suspected)[:REJECTED_LIMIT],
             missing=(*missing, *self._missing),
         )
@@ -221,10 +221,10 @@ class _Clusters:
         lead = max(faults, key=_weight)
         event = lead.occurrence.event
         if why is None:
-            others = sorted({fault.says for fault in faults} - {lead.says})
+            others = sorted({fault.summary for fault in faults} - {lead.summary})
             also = f"; also {', '.join(others[:3])}" if others else ""
             where = f" on {lead.occurrence.device}" if lead.occurrence.device else ""
-            why = f"{lead.says}{where}{also}; {self._asks(lead.fault_class)}"
+            why = f"{lead.summary}{where}{also}; {self._asks(lead.fault_class)}"
         kind: Kind = "switch" if lead.kind == "switch" else "device"
         return self._place(event.node, kind, strength, why, faults, self._ranks(faults))
 
@@ -259,24 +259,24 @@ class _Clusters:
                     seen.add(echo.occurrence.key)
                     lead = next(fault for fault in faults if fault.occurrence.key == key)
                     yield self._echo(
-                        echo.occurrence, echo.says, f"it follows {lead.says.split(',')[0]} on {_device(lead)}"
+                        echo.occurrence, echo.summary, f"it follows {lead.summary.split(',')[0]} on {_device(lead)}"
                     )
         at = min((fault.occurrence.at for fault in faults), key=lambda instant: instant.seconds or 0.0)
         for occurrence in self._followers:
             if occurrence.key not in seen and occurrence.at.within(at, SKEW_SECONDS, TOGETHER_SECONDS):
                 seen.add(occurrence.key)
-                says = f"Xid {occurrence.event.code}"
-                yield self._echo(occurrence, says, "such a line follows the fault of another device")
+                summary = f"Xid {occurrence.event.code}"
+                yield self._echo(occurrence, summary, "such a line follows the fault of another device")
 
-    def _echo(self, occurrence: Occurrence, says: str, why: str) -> Suspect:
+    def _echo(self, occurrence: Occurrence, summary: str, why: str) -> Suspect:
         return Suspect(
             kind="device",
             strength=0.05,
-            why=f"{says}: {why}",
+            why=f"{summary}: {why}",
             node=self._places.node(occurrence.event.node),
             device=occurrence.event.pci,
             ranks=self._places.ranks_of_device(occurrence.event, occurrence.pids),
-            evidence=(occurrence.evidence(says),),
+            evidence=(occurrence.evidence(summary),),
         )
 
     def _asks(self, fault_class: str) -> str:
@@ -291,7 +291,7 @@ def _per_device(faults: Root) -> list[Root]:
 
 
 def _evidence(faults: Root) -> tuple[Evidence, ...]:
-    own = [fault.occurrence.evidence(fault.says) for fault in faults]
+    own = [fault.occurrence.evidence(fault.summary) for fault in faults]
     beside = [other.evidence(f"Xid {other.event.code}") for fault in faults for other in fault.beside]
     return tuple(dict.fromkeys([*own, *beside]))[:EVIDENCE_LIMIT]
 

@@ -35,7 +35,7 @@ class Fault:
 
     occurrence: Occurrence
     fault_class: str
-    says: str
+    summary: str
     strength: float
     precedence: int
     echoes: bool = False  # may be the consequence of a fault elsewhere
@@ -66,8 +66,10 @@ def _guided_alone(
     for key, said in guidance.items():
         for occurrence, suffix in said:
             if not any(occurrence.at.within(other.last_at, 5.0, GUIDANCE_SECONDS) for other in faulty[key]):
-                says = "Xid 154, the driver asks for a recovery of this GPU; the Xid that led to it is not in the log"
-                yield Fault(occurrence, f"xid_154{suffix}", says, 0.5, _AFTERMATH, echoes=True)
+                summary = (
+                    "Xid 154, the driver asks for a recovery of this GPU; the Xid that led to it is not in the log"
+                )
+                yield Fault(occurrence, f"xid_154{suffix}", summary, 0.5, _AFTERMATH, echoes=True)
 
 
 def _fault(
@@ -85,15 +87,15 @@ def _fault(
     if code == 74:
         return _link_fault(occurrence, row, knowledge, by_link[*occurrence.key, event.link])
     precedence = _OF_CODE.get(code, _DEAD)
-    says = f"Xid {code}, {row.means}"
-    return Fault(occurrence, f"xid_{code}", says, row.strength, precedence, code in _ECHOING)
+    summary = f"Xid {code}, {row.means}"
+    return Fault(occurrence, f"xid_{code}", summary, row.strength, precedence, code in _ECHOING)
 
 
 def _switch_fault(occurrence: Occurrence) -> Fault | None:
     if occurrence.event.severity != "fatal":
         return None
-    says = f"SXid {occurrence.event.code}, a fatal error of an NVSwitch"
-    return Fault(occurrence, f"sxid_{occurrence.event.code}", says, 0.8, _SWITCH, echoes=True, kind="switch")
+    summary = f"SXid {occurrence.event.code}, a fatal error of an NVSwitch"
+    return Fault(occurrence, f"sxid_{occurrence.event.code}", summary, 0.8, _SWITCH, echoes=True, kind="switch")
 
 
 def _nvlink5_fault(occurrence: Occurrence, knowledge: Knowledge, guided: bool) -> Fault | None:  # noqa: FBT001
@@ -103,10 +105,10 @@ def _nvlink5_fault(occurrence: Occurrence, knowledge: Knowledge, guided: bool) -
         return None
     row = xids.xid(knowledge, code)
     severity = event.severity or "fatal by its registers"
-    says = f"Xid {code} ({event.unit or decided.unit or 'unit not given'}, {severity}), {row.means}"
+    summary = f"Xid {code} ({event.unit or decided.unit or 'unit not given'}, {severity}), {row.means}"
     strength = row.strength if decided.decided_by == "registers" or code != 145 else row.strength * 0.8
     return Fault(
-        occurrence, f"nvlink5_{code}_fatal", says, strength, _nvlink5_precedence(code, decided.later), echoes=True
+        occurrence, f"nvlink5_{code}_fatal", summary, strength, _nvlink5_precedence(code, decided.later), echoes=True
     )
 
 
@@ -127,12 +129,12 @@ def _link_fault(occurrence: Occurrence, row: xids.Xid, knowledge: Knowledge, see
     if strength is None:
         return None
     link = "an NVLink" if occurrence.event.link is None else f"NVLink {occurrence.event.link}"
-    says = f"Xid {row.code} on {link} ({kind} bits)"
+    summary = f"Xid {row.code} on {link} ({kind} bits)"
     if kind == "ecc" and seen > ECC_REPEATS:
-        return Fault(occurrence, "nvlink_74_ecc", f"{says}, {seen} times", 0.8, _OLD_LINK, echoes=True)
+        return Fault(occurrence, "nvlink_74_ecc", f"{summary}, {seen} times", 0.8, _OLD_LINK, echoes=True)
     fault_class = "nvlink_74_repeated" if kind == "ecc" else f"nvlink_74_{kind}"
     precedence = _OLD_LINK if kind != "sympathetic" else REMOTE_REQUESTS - 10
-    return Fault(occurrence, fault_class, says, strength, precedence, echoes=True)
+    return Fault(occurrence, fault_class, summary, strength, precedence, echoes=True)
 
 
 def _counts_by_link(occurrences: Iterable[Occurrence]) -> dict[tuple[str, str, int | None], int]:
@@ -223,8 +225,8 @@ def repeated(occurrences: Sequence[Occurrence], knowledge: Knowledge) -> Iterato
             elsewhere = everywhere - len(seen)
             if len(processes) >= PROCESSES and len(seen) >= PROCESSES and elsewhere <= ELSEWHERE * len(seen):
                 where = f" at {place}" if place else ""
-                says = f"Xid {code}{where} on this GPU in {len(processes)} processes, {elsewhere} times on others"
-                yield Fault(seen[0], f"xid_{code}_repeated", says, 0.4, 0, beside=tuple(seen[1:]))
+                summary = f"Xid {code}{where} on this GPU in {len(processes)} processes, {elsewhere} times on others"
+                yield Fault(seen[0], f"xid_{code}_repeated", summary, 0.4, 0, beside=tuple(seen[1:]))
 
 
 def _occasions(occurrences: Sequence[Occurrence]) -> dict[tuple[str, str, str], list[Occurrence]]:

@@ -28,7 +28,7 @@ class _Rule:
     cause: Cause
     kind: Kind
     strength: float
-    says: str
+    summary: str
     symptom: Symptom = "hardware"
 
 
@@ -106,7 +106,7 @@ def _waits_for_storage(occurrence: Occurrence, unreachable: list[Occurrence]) ->
 
 
 def _unreachable(events: Sequence[KernelEvent]) -> list[Occurrence]:
-    """Return the outages of file servers that lasted: nothing within a minute says that the server answers again."""
+    """Return the outages of file servers that lasted: nothing within a minute shows that the server answers again."""
     back = coalesce(of_kind(events, "nfs_responding"))
     return [
         outage
@@ -123,7 +123,7 @@ def _finding(rule: _Rule, occurrences: list[Occurrence], places: Places) -> Find
     nodes = sorted({node for found in occurrences if (node := places.node(found.event.node)) is not None})
     ranks = tuple(sorted({rank for found in occurrences for rank in _ranks(rule, found, places)}))
     detail = first.event.device or first.event.process
-    why = f"{rule.says} ({detail})" if detail else rule.says
+    why = f"{rule.summary} ({detail})" if detail else rule.summary
     suspect = Suspect(
         kind=rule.kind,
         strength=rule.strength,
@@ -131,7 +131,7 @@ def _finding(rule: _Rule, occurrences: list[Occurrence], places: Places) -> Find
         ranks=ranks,
         node=nodes[0] if len(nodes) == 1 and rule.kind != "storage" else None,
         device=first.event.pci if rule.kind == "device" else None,
-        evidence=tuple(found.evidence(rule.says) for found in occurrences[:EVIDENCE_LIMIT]),
+        evidence=tuple(found.evidence(rule.summary) for found in occurrences[:EVIDENCE_LIMIT]),
     )
     return Finding(
         analyzer="hardware",

@@ -53,10 +53,10 @@ class Occurrence:
         """Identify the device among all machines."""
         return (self.machine, self.device)
 
-    def evidence(self, says: str) -> Evidence:
+    def evidence(self, summary: str) -> Evidence:
         """Return what was seen as evidence, with its line."""
         times = f" ({self.count} times)" if self.count > 1 else ""
-        return Evidence(text=f"{says}{times}: {self.event.text[:200]}", source=self.event.source, at=self.event.at)
+        return Evidence(text=f"{summary}{times}: {self.event.text[:200]}", source=self.event.source, at=self.event.at)
 
 
 def machine_of(event: KernelEvent) -> str:
