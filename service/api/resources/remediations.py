@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import String, cast, select, tuple_
 
@@ -22,6 +23,7 @@ from service.store.models import Remediation as Row
 
 router = Router("remediations")
 Decision = Approve | Reject | Cancel | AskUndo
+Decide = Callable[[type[Decision], str], RemediationDocument]
 DECISIONS = documented("not-found", "conflict", "precondition-failed", "precondition-required")
 
 
@@ -92,82 +94,58 @@ def get_remediation(request: Request, response: Response, id: fields.IdPath) -> 
     return document(one, book, at)
 
 
-@router.post("/v1/remediations/{id}/approve", responses=DECISIONS)
-def approve_remediation(
+async def _decider(
     request: Request,
     response: Response,
     id: fields.IdPath,
     caller: Annotated[Caller, auth.REMEDIATE],
-    asked: ApproveRequest | None = None,
     if_match: etags.IfMatch = None,
     key: answers.Key = None,
     dry_run: DryRun = False,
-) -> RemediationDocument:
+) -> Decide:
+    """Return what carries out a decision on the remediation of this request, for its caller."""
+    service = service_of(request)
+
+    def decide(kind: type[Decision], reason: str) -> RemediationDocument:
+        event, named = (
+            kind(id=id, by=caller.actor, reason=reason),
+            Decided(decision=kind.__name__, id=id, reason=reason),
+        )
+
+        def make() -> RemediationDocument:
+            return take_of_one(service, caller, event, id, unchanged(if_match, id), dry_run=dry_run)[1]
+
+        if dry_run:  # the answer of a dry run must not be kept under the key of the real request
+            return make()
+        answer = service.answers.once(caller.actor, key, ("remediations", named), RemediationDocument, make)
+        response.headers["ETag"] = etags.etag(answer.version)
+        return answer
+
+    return decide
+
+
+Decider = Annotated[Decide, Depends(_decider)]
+
+
+@router.post("/v1/remediations/{id}/approve", responses=DECISIONS)
+def approve_remediation(decide: Decider, asked: ApproveRequest | None = None) -> RemediationDocument:
     """Approve a proposal: a scheduler can claim it from now on. Its blockers hold until it begins."""
-    event = Approve(id=id, by=caller.actor, reason=asked.reason if asked else "")
-    return _decided(request, response, caller, event, if_match, key, dry_run)
+    return decide(Approve, asked.reason if asked else "")
 
 
 @router.post("/v1/remediations/{id}/reject", responses=DECISIONS)
-def reject_remediation(
-    request: Request,
-    response: Response,
-    id: fields.IdPath,
-    asked: DecideRequest,
-    caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: etags.IfMatch = None,
-    key: answers.Key = None,
-    dry_run: DryRun = False,
-) -> RemediationDocument:
+def reject_remediation(decide: Decider, asked: DecideRequest) -> RemediationDocument:
     """Reject a proposal: the same plan is not proposed again for this incident."""
-    event = Reject(id=id, by=caller.actor, reason=asked.reason)
-    return _decided(request, response, caller, event, if_match, key, dry_run)
+    return decide(Reject, asked.reason)
 
 
 @router.post("/v1/remediations/{id}/cancel", responses=DECISIONS)
-def cancel_remediation(
-    request: Request,
-    response: Response,
-    id: fields.IdPath,
-    asked: DecideRequest,
-    caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: etags.IfMatch = None,
-    key: answers.Key = None,
-    dry_run: DryRun = False,
-) -> RemediationDocument:
+def cancel_remediation(decide: Decider, asked: DecideRequest) -> RemediationDocument:
     """Cancel a remediation that no scheduler has begun: a claim of it ends at once."""
-    event = Cancel(id=id, by=caller.actor, reason=asked.reason)
-    return _decided(request, response, caller, event, if_match, key, dry_run)
+    return decide(Cancel, asked.reason)
 
 
 @router.post("/v1/remediations/{id}/undo", responses=DECISIONS)
-def undo_remediation(
-    request: Request,
-    response: Response,
-    id: fields.IdPath,
-    asked: DecideRequest,
-    caller: Annotated[Caller, auth.REMEDIATE],
-    if_match: etags.IfMatch = None,
-    key: answers.Key = None,
-    dry_run: DryRun = False,
-) -> RemediationDocument:
+def undo_remediation(decide: Decider, asked: DecideRequest) -> RemediationDocument:
     """Ask for an undo: a scheduler can claim it from now on, with the task `undo`."""
-    event = AskUndo(id=id, by=caller.actor, reason=asked.reason)
-    return _decided(request, response, caller, event, if_match, key, dry_run)
-
-
-def _decided(
-    request: Request, response: Response, caller: Caller, event: Decision, if_match: str | None, key: str | None,
-    dry_run: bool,
-) -> RemediationDocument:  # fmt: skip
-    service, named = service_of(request), Decided(decision=type(event).__name__, id=event.id, reason=event.reason)
-
-    def make() -> RemediationDocument:
-        check = unchanged(if_match, event.id)
-        return take_of_one(service, caller, event, event.id, check, dry_run=dry_run)[1]
-
-    if dry_run:  # the answer of a dry run must not be kept under the key of the real request
-        return make()
-    answer = service.answers.once(caller.actor, key, ("remediations", named), RemediationDocument, make)
-    response.headers["ETag"] = etags.etag(answer.version)
-    return answer
+    return decide(AskUndo, asked.reason)
