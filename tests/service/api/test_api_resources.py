@@ -117,7 +117,7 @@ def test_a_declaration_gives_its_runs_their_code(client: Client) -> None:
 @pytest.mark.parametrize(
     ("wrong", "pointer", "said"),
     [
-        ({"nodes": ["gpu-0001"]}, "/nodes", "1 nodes for the 4 ranks"),
+        ({"nodes": ["gpu-0001"]}, "/nodes", "1 nodes for 4 ranks"),
         (
             {"roles": {"critic": "2-4"}},
             "/roles/critic",
