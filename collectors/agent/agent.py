@@ -53,7 +53,7 @@ class AlreadyRunning(Exception):
 
 
 class Agent:
-    """Everything that runs between ``start`` and ``stop``."""
+    """All parts of a running agent."""
 
     def __init__(self, settings: Settings, collectors: Mapping[str, Collector] | None = None) -> None:
         """Lock the state folder and make the parts; nothing runs yet."""
@@ -80,7 +80,7 @@ class Agent:
         return Runner(collector, run_of(collector), self._host, self._stamp, self._spool, every_seconds)
 
     def run(self) -> None:
-        """Run until ``stop`` is called, then seal, ship for some seconds, and leave."""
+        """Run until a signal, then seal, ship for some seconds, and leave."""
         node, service = self._settings.node, self._settings.service
         log.info("agent_started node=%s service=%s collectors=%s", node, service, ",".join(self.runners))
         if self._client.sends_token_in_clear():
@@ -91,11 +91,6 @@ class Agent:
         self._poll.start()
         self._supervise()
         self._leave()
-
-    def stop(self) -> None:
-        """Let ``run`` come to its end; for any thread."""
-        self._stopping = True
-        self._spool.wake.set()
 
     def on_signal(self, *_signal: object) -> None:
         """Let ``run`` end at its next round; a handler may not take the lock that ``run`` may hold."""

@@ -48,10 +48,8 @@ class Settings:
             with self.token_file.open("rb") as file:
                 text = file.read(TOKEN_BYTES_MAX).decode("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise Misconfigured(
-                f"token_file {self.token_file} cannot be read ({why}): give a file that this user may read"
-            ) from error
+            why = f"{getattr(error, 'strerror', None) or error}): give a file that this user may read"
+            raise Misconfigured(f"token_file {self.token_file} cannot be read ({why}") from error
         if not text or any(character.isspace() for character in text):
             raise Misconfigured(f"token_file {self.token_file} holds no token: write one line with nothing else in it")
         return text
@@ -142,23 +140,17 @@ def _from_file(file: Path | None) -> tuple[dict[str, Any], dict[str, Path], dict
             raise Misconfigured(f"{path} does not exist: name another file with --config") from None
         return {}, {}, {}
     except OSError as error:
-        raise Misconfigured(
-            f"{path} cannot be read ({error.strerror}): ask as root, or name another with --config"
-        ) from error
+        next_step = "ask as root, or name another with --config"
+        raise Misconfigured(f"{path} cannot be read ({error.strerror}): {next_step}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Misconfigured(f"{path} cannot be read as TOML: {error}") from error
-    roots = _roots(_table(document, "path", path), f"{path}: path")
-    options = _table(document, "collector", path)
-    for name in options:
-        _table(options, name, path)
-    return {key: _parsed(key, value, f"{path}: {key}") for key, value in document.items()}, roots, options
-
-
-def _table(document: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
-    value = document.get(key, {}) if key not in {"path", "collector"} else document.pop(key, {})
-    if not isinstance(value, dict):
-        raise Misconfigured(f"{path}: {key} must be a table of its own, not {value!r}")
-    return value
+    paths, options = document.pop("path", {}), document.pop("collector", {})
+    sections = options.items() if isinstance(options, dict) else ()
+    for key, value in (("path", paths), ("collector", options), *sections):
+        if not isinstance(value, dict):
+            raise Misconfigured(f"{path}: {key} must be a table of its own, not {value!r}")
+    values = {key: _parsed(key, value, f"{path}: {key}") for key, value in document.items()}
+    return values, _roots(paths, f"{path}: path"), options
 
 
 def _parsed(key: str, value: Any, where: str) -> Any:
@@ -174,15 +166,14 @@ def _roots(given: Mapping[str, Any], where: str) -> dict[str, Path]:
     names = [root.name for root in dataclasses.fields(Roots)]
     for name, value in given.items():
         if name not in names or not isinstance(value, str) or not value:
-            raise Misconfigured(
-                f"{where} {name}={value!r} is not a root: write one of {', '.join(names)}, as proc=/host/proc"
-            )
+            choice = f"write one of {', '.join(names)}, as proc=/host/proc"
+            raise Misconfigured(f"{where} {name}={value!r} is not a root: {choice}")
     return {name: Path(value) for name, value in given.items()}
 
 
 def _check_collectors(names: Iterable[str], where: str) -> None:
-    for name in names:
-        from collectors.live import registry
+    from collectors.live import registry
 
+    for name in names:
         if name not in registry():
             raise Misconfigured(f"{where}: there is no collector {name!r}: the collectors are {', '.join(registry())}")

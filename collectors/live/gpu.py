@@ -95,15 +95,11 @@ class GpuCollector:
             gpu.state = states.get(gpu.id, "")
             gpus.append(gpu)
         self._gpus = gpus
-        yield from self._gone(known)
+        for lost in (gpu for gpu in known if gpu.id not in {here.id for here in gpus}):
+            text = "the driver enumerated it earlier in this boot and no longer does"
+            yield DeviceState(source=SOURCE, device=lost.id, index=lost.index, pci=lost.pci, state="absent", text=text)
         self._listen(nvml)
         yield self._cursor()
-
-    def _gone(self, known: list[Gpu]) -> Iterator[DeviceState]:
-        here = {gpu.id for gpu in self._gpus}
-        for gone in (gpu for gpu in known if gpu.id not in here):
-            text = "the driver enumerated it earlier in this boot and no longer does"
-            yield DeviceState(source=SOURCE, device=gone.id, index=gone.index, pci=gone.pci, state="absent", text=text)
 
     def _cursor(self, asking: int | None = None) -> Cursor:
         """Keep the GPUs' names for a time when they cannot be read, and which GPU is being asked."""

@@ -182,17 +182,14 @@ class Processes:
             command=stat.name,  # the command line may hold a key, and reading it may wait for a stuck process
             started_at=self._started_at(stat.start_ticks),
             cpu_seconds=stat.cpu_ticks / TICKS_A_SECOND,
-            oom_kills_total=None if one.child else self._oom_kills(),
+            # The kernel counts a kill for memory before it sends the signal.
+            oom_kills_total=None if one.child else pairs(text(f"{self._proc}/vmstat")).get("oom_kill"),
             **one.owner.of_records,
             **more,
         )
 
     def _started_at(self, start_ticks: int) -> float | None:
         return None if self._booted_at is None else self._booted_at + start_ticks / TICKS_A_SECOND
-
-    def _oom_kills(self) -> int | None:
-        """Return how often the kernel has killed for memory; it counts before it sends the signal."""
-        return pairs(text(f"{self._proc}/vmstat")).get("oom_kill")
 
     def _readings(self) -> Iterator[Readings]:
         stats = [one.stat for one in self._followed.values() if not one.child]

@@ -126,12 +126,9 @@ class JobLogs:
                 )
                 key = None if elsewhere or _astray(path) else key_of(path)  # one of another node is for its agent
                 if key is not None and key not in known:
-                    processes = self._of_rank(named.rank)
-                    self.owners[key] = _Owner(named.rank, processes)
+                    all_or_one = (each for each in self.processes.values() if named.rank in {None, each.rank})
+                    self.owners[key] = _Owner(named.rank, tuple(all_or_one))
                     yield key, (path, path)
-
-    def _of_rank(self, rank: int | None) -> tuple[TrainingProcess, ...]:
-        return tuple(process for process in self.processes.values() if rank is None or process.rank == rank)
 
     def _records(self, chunk: Chunk, owner: _Owner) -> Iterator[Record]:
         chunk = self._whole(chunk)

@@ -67,7 +67,7 @@ def left_behind(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a job of two ranks that called everything there is."""
     folder = tmp_path_factory.mktemp("everything")
     ended = start(folder, "everything", ranks=2)
@@ -80,12 +80,12 @@ ALIKE = {"_all_gather_base": "all_gather", "_reduce_scatter_base": "all_reduce"}
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_sequence_numbers_are_the_flight_recorders(told: Path, rank: int) -> None:
+def test_sequence_numbers_are_the_flight_recorders(reported: Path, rank: int) -> None:
     """Every collective that Python issued has the number and the operation that the flight recorder has for it."""
     recorded = {
-        (group, number): name for group, number, name in json.loads((told / f"recorded{rank}.json").read_text())
+        (group, number): name for group, number, name in json.loads((reported / f"recorded{rank}.json").read_text())
     }
-    ring = image(told, rank)
+    ring = image(reported, rank)
 
     seen = {
         (ring.groups[entry.group].name, entry.collective_seq): ring.names[entry.operation]
@@ -97,21 +97,21 @@ def test_sequence_numbers_are_the_flight_recorders(told: Path, rank: int) -> Non
     assert {key: f"gloo:{ALIKE.get(name, name)}" for key, name in seen.items()}.items() <= recorded.items()
 
 
-def test_what_python_did_not_issue_is_noticed(told: Path) -> None:
+def test_what_python_did_not_issue_is_noticed(reported: Path) -> None:
     """DDP's buckets are in the recorder and not in the ring, which says of that group that some went by."""
-    ring = image(told)
+    ring = image(reported)
 
-    recorded = json.loads((told / "recorded0.json").read_text())
+    recorded = json.loads((reported / "recorded0.json").read_text())
 
     assert len(recorded) > len([entry for entry in ring.entries if not entry.p2p_seq])
     assert ring.unseen == ("0",)
 
 
-def test_transfers_are_told_with_their_ends_and_counted(told: Path) -> None:
+def test_transfers_are_reported_with_their_ends_and_counted(reported: Path) -> None:
     """Sends and receives are numbered along each pair and direction, in group-local ranks."""
     transfers = [
         [(ring.names[entry.operation], entry.p2p_seq) for entry in ring.entries if entry.p2p_seq]
-        for ring in (image(told, 0), image(told, 1))
+        for ring in (image(reported, 0), image(reported, 1))
     ]
 
     assert transfers == [
@@ -120,9 +120,9 @@ def test_transfers_are_told_with_their_ends_and_counted(told: Path) -> None:
     ]
 
 
-def test_only_what_is_outstanding_is_still_inside(told: Path) -> None:
-    """What was waited for, polled or dropped is left; the one that nobody had waited for yet is not."""
-    ring = image(told)
+def test_only_what_is_outstanding_is_still_inside(reported: Path) -> None:
+    """What was waited for, polled or dropped is left; the one that was not waited for yet is not."""
+    ring = image(reported)
 
     inside = [entry.left_ns < 0 for entry in ring.entries]
 
@@ -131,9 +131,9 @@ def test_only_what_is_outstanding_is_still_inside(told: Path) -> None:
     assert ring.swallowed == ring.torn == 0
 
 
-def test_groups_steps_and_phases_are_told(told: Path) -> None:
+def test_groups_steps_and_phases_are_reported(reported: Path) -> None:
     """The ring lists members, counts the first optimizer's steps, and knows rank and world."""
-    ring = image(told, 1)
+    ring = image(reported, 1)
 
     assert {(group.name, group.description, group.members.ranks()) for group in ring.groups if group.members} == {
         ("0", "default_pg", (0, 1)),
@@ -143,9 +143,9 @@ def test_groups_steps_and_phases_are_told(told: Path) -> None:
     assert (ring.rank, ring.world_size, ring.step, ring.names[-1]) == (1, 2, 2, "optimizer")
 
 
-def test_a_job_that_ends_leaves_nothing(told: Path) -> None:
+def test_a_job_that_ends_leaves_nothing(reported: Path) -> None:
     """Ring and socket are gone after an ordinary end."""
-    assert left_behind(told) == []
+    assert left_behind(reported) == []
 
 
 def test_results_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_results_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_the_rings_of_killed_and_waiting_ranks_stay(tmp_path: Path) -> None:
-    """After a SIGKILL both rings tell it: the dead rank was in nothing, the other had waited for its send and failed."""
+    """After a SIGKILL both rings show it: the dead rank was in nothing, the other had waited for its send and failed."""
     start(tmp_path, "stuck", ranks=2)
 
     rings = {ring.rank: ring for ring in map(parse, (path.read_bytes() for path in tmp_path.glob("*/*.ring")))}
@@ -190,7 +190,7 @@ def test_failures_inside_are_swallowed_and_counted(tmp_path: Path) -> None:
 
 
 def test_without_a_place_for_the_ring_the_job_runs(tmp_path: Path) -> None:
-    """Where others could write into the folder no ring is made, and nobody hears of it."""
+    """Where others could write into the folder no ring is made, and the job sees no error."""
     folder = tmp_path / f"faulthound-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -201,7 +201,7 @@ def test_without_a_place_for_the_ring_the_job_runs(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that somebody laid out in /dev/shm does not lead the ring elsewhere."""
+    """A link that another user made in /dev/shm does not lead the ring elsewhere."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / f"faulthound-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("FAULTHOUND_PROBE_DIR", str(tmp_path))
@@ -272,7 +272,7 @@ class Cuda:
 
 
 def test_device_timings_are_read_without_waiting(tmp_path: Path) -> None:
-    """Phases are timed by the device and told once it has passed them; nothing is recorded into a captured graph."""
+    """Phases are timed by the device and reported once it has passed them; nothing is recorded into a captured graph."""
     ring = faulthound_probe.Ring(str(tmp_path / "1.ring"), 0, 1)
     cuda = Cuda()
     device = faulthound_probe._Device(cuda, ring)

@@ -97,11 +97,6 @@ class Tails:
         position.lines -= chunk.data.count(b"\n", offset)
         position.held = True
 
-    def close(self) -> None:
-        """Close every file."""
-        for key in list(self.files):
-            self._close(key)
-
     def _open(self, key: str, name: str, path: str) -> None:
         if key in self.files or len(self.files) >= MOST_FILES:
             return

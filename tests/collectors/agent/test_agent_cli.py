@@ -85,7 +85,7 @@ def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path, text: str, words
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
-    """A value of the environment that cannot be used is told by its variable, and on the command line with exit code 2."""
+    """A value of the environment that cannot be used is reported by its variable, and on the command line with exit code 2."""
     done = faulthound_agent("once", FAULTHOUND_SPOOL_BYTES="much")
 
     assert done.returncode == 2
@@ -122,8 +122,10 @@ def test_once_reads_this_node(tmp_path: Path) -> None:
     records = block.decode(out.read_bytes())
 
     assert as_json.returncode == as_block.returncode == 0
-    told = {json.loads(line)["kind"] for line in as_json.stdout.splitlines()}
-    assert told == {msgspec.to_builtins(record, builtin_types=(bytes,))["kind"] for record in records} >= {"samples"}
+    reported = {json.loads(line)["kind"] for line in as_json.stdout.splitlines()}
+    assert (
+        reported == {msgspec.to_builtins(record, builtin_types=(bytes,))["kind"] for record in records} >= {"samples"}
+    )
     assert {record.node for record in records} == {"gpu-0001"}
     nowhere = faulthound_agent("once", "--collectors", "host", "--out", str(tmp_path / "none" / "now.fhb"))
     assert (nowhere.returncode, "cannot be written (No such file or directory): name" in nowhere.stderr) == (2, True)
@@ -160,7 +162,7 @@ def test_check_of_a_healthy_node(running: list[str], service: AgentService) -> N
     assert not [key for key in service.batches if key[1] == "check"]
 
 
-def test_check_tells_a_refused_token(running: list[str], service: AgentService) -> None:
+def test_check_reports_a_refused_token(running: list[str], service: AgentService) -> None:
     """A token that the service does not accept is CRITICAL, with the service's own words."""
     service.token = "fh_other"
     done = faulthound_agent("check", *running, FAULTHOUND_TOKEN="fh_mine")
@@ -170,7 +172,7 @@ def test_check_tells_a_refused_token(running: list[str], service: AgentService) 
     assert "fh_mine" not in done.stdout
 
 
-def test_status_tells_of_the_running_agent(running: list[str]) -> None:
+def test_status_reports_the_running_agent(running: list[str]) -> None:
     """``status`` shows what the running agent wrote, for a person and as JSON."""
     text, form = faulthound_agent("status", *running), faulthound_agent("status", *running, "--json")
 
@@ -180,7 +182,7 @@ def test_status_tells_of_the_running_agent(running: list[str]) -> None:
 
 
 def test_check_of_a_node_without_agent(tmp_path: Path) -> None:
-    """Nobody home: no agent, no folder, no service, all in one CRITICAL line; ``status`` says what to do."""
+    """No agent, no folder, no service, all in one CRITICAL line; ``status`` says what to do."""
     flags = ["--service", "http://127.0.0.1:9", "--state", str(tmp_path / "none"), "--node", "gpu-0001"]
     done, status = faulthound_agent("check", *flags), faulthound_agent("status", *flags)
 
@@ -194,7 +196,7 @@ def test_check_of_a_node_without_agent(tmp_path: Path) -> None:
 
 
 def test_check_of_a_service_that_hangs(tmp_path: Path) -> None:
-    """A service that takes the connection and never answers is told within five seconds."""
+    """A service that takes the connection and never answers is reported within five seconds."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -214,7 +216,7 @@ def test_wrong_settings_are_unknown_to_nagios(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.startswith("UNKNOWN: "), done.stderr) == (3, True, "")
 
 
-def test_who_may_not_look_is_not_told_that_no_agent_runs(tmp_path: Path) -> None:
+def test_who_may_not_look_is_not_reported_that_no_agent_runs(tmp_path: Path) -> None:
     """Where the state folder is another user's, ``check`` and ``status`` say so: the agent may be well."""
     settings = Settings(state=tmp_path / "state")
     settings.state.mkdir(mode=0)

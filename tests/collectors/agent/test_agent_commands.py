@@ -84,8 +84,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
         runner.stop()
 
 
-def told(result: CommandResult) -> tuple[str, int]:
-    """What a test looks at first."""
+def reported(result: CommandResult) -> tuple[str, int]:
+    """What a test checks first."""
     return result.outcome, result.records
 
 
@@ -93,27 +93,27 @@ def test_a_verb_reaches_the_collectors_that_answer_it(node: Node) -> None:
     """Every collector that answers "stacks" runs at once with the command's arguments, and one result counts their records."""
     result = node.result("stacks", ranks=[3], native=True)
 
-    assert told(result) == ("done", 2)
+    assert reported(result) == ("done", 2)
     assert sorted(node.asked, key=str) == [
         (name, Request("stacks", {"ranks": [3], "native": True})) for name in ("stacks", "threads")
     ]
 
 
-def test_a_verb_that_nobody_answers_fails(node: Node) -> None:
+def test_a_verb_that_no_process_answers_fails(node: Node) -> None:
     """A verb whose collectors do not run here fails with that reason."""
     assert "no collector that runs here answers 'recorders'" in node.result("recorders").text
 
 
 def test_read_is_an_ordinary_run_now(node: Node) -> None:
-    """``read`` runs the named collector once without a question; a collector that is not here is told."""
-    assert told(node.result("read", collector="kernel")) == ("done", 1)
+    """``read`` runs the named collector once without a request; a collector that is not here is reported."""
+    assert reported(node.result("read", collector="kernel")) == ("done", 1)
     assert node.asked == [("kernel", None)]
     assert "must be one that runs here: kernel, stacks, threads" in node.result("read", collector="../etc").text
 
 
 def test_rate_is_bounded(node: Node) -> None:
     """``rate`` makes a collector run faster; rates and durations outside the bounds are refused with the bound."""
-    assert told(node.result("rate", collector="kernel", every_seconds=0.1, for_seconds=1)) == ("done", 0)
+    assert reported(node.result("rate", collector="kernel", every_seconds=0.1, for_seconds=1)) == ("done", 0)
     time.sleep(0.6)
     assert len(node.asked) >= 3
     for every, lasting in ((0.01, 10), (1, 601), (1, float("nan")), ("1", 10), (True, 10), (1, None)):
@@ -140,7 +140,7 @@ def test_a_verb_outside_the_set_is_unknown(node: Node) -> None:
 
 
 def test_expiry_is_by_the_service_s_clock(node: Node) -> None:
-    """A command counts as expired by the clock of the service, whose offset the answer told, not by the node's."""
+    """A command counts as expired by the clock of the service, whose offset the answer states, not by the node's."""
     now = time.time()
     node.commands.take(Command("late", "stacks", {}, now - 5), 0.0)
     node.commands.take(Command("late by our wrong clock", "stacks", {}, now - 5), 10.0)
@@ -162,16 +162,16 @@ def test_outcomes_are_those_of_the_collectors(node: Node) -> None:
         raise RuntimeError("no permission")
 
     node.does |= {"stacks": nothing, "threads": nothing}
-    assert told(node.result("stacks")) == ("nothing", 0)
+    assert reported(node.result("stacks")) == ("nothing", 0)
     node.does["threads"] = failing
     failed = node.result("stacks")
     assert failed.outcome == "failed"
     assert failed.text == "stacks: no job here; threads: RuntimeError: no permission"
     node.does["stacks"] = lambda asked: [LogEvent(event="x")]
-    assert told(node.result("stacks")) == ("done", 1)
+    assert reported(node.result("stacks")) == ("done", 1)
 
 
-def test_an_answer_tells_what_was_not_read(node: Node) -> None:
+def test_an_answer_reports_what_was_not_read(node: Node) -> None:
     """What a collector could not read is in the answer with its ranks, and an answer with nothing else is ``nothing``."""
     refusals = [Unread(source="recorder", reason="no answer in time", rank=rank) for rank in (3, 1)]
     node.does["threads"] = lambda _asked: []
@@ -195,7 +195,7 @@ def test_a_collector_that_does_not_come_back_is_answered_for(node: Node, monkeyp
     (result,) = node.results()
     time.sleep(1.0)
 
-    assert told(result) == ("done", 1)
+    assert reported(result) == ("done", 1)
     assert "threads: did not return in time" in result.text
     assert len(node.results()) == 1
 

@@ -1,4 +1,4 @@
-"""Whatever a collector does, it does to itself: the others lose no tick, and what it did is counted and told."""
+"""Whatever a collector does, it does to itself: the others lose no tick, and what it did is counted and reported."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _scopes(kept: Kept) -> set[str]:
     return {tick.scope for entry in kept.entries for tick in entry.ticks}
 
 
-def test_a_lasting_overrun_is_told_in_every_report(host: Host) -> None:
+def test_a_lasting_overrun_is_reported_in_every_report(host: Host) -> None:
     """While a run hangs each report says overran, how long it has been going, and that nothing else ran."""
     runner = runner_of(hang, host, Kept(), limit_seconds=0.05)
     runner.start()
@@ -261,7 +261,7 @@ def test_events_and_answers_are_urgent(host: Host) -> None:
 
 
 def test_a_question_runs_at_once(host: Host) -> None:
-    """A run that somebody asks for does not wait for the interval, and its outcome comes back."""
+    """A requested run does not wait for the interval, and its outcome comes back."""
     kept, asked, outcomes = Kept(), [], []
     answered = threading.Event()
 
@@ -297,7 +297,7 @@ def test_a_faster_rate_ends_by_itself(host: Host) -> None:
 
 
 def test_nothing_to_collect_is_quiet_and_counted(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing to collect is told as coverage and never logged; a failure is logged once as long as it stays the same."""
+    """Nothing to collect is reported as coverage and never logged; a failure is logged once as long as it stays the same."""
     quiet, loud = runner_of(nothing, host, Kept()), runner_of(raising, host, Kept())
     for _ in range(3):
         quiet.run_once(None)

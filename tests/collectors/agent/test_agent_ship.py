@@ -258,7 +258,7 @@ def test_tls_with_a_ca_file(tmp_path: Path, authority: Path) -> None:
             assert service.wait(lambda: len(service.batches) == 1)
 
 
-def test_a_ca_file_that_is_none_is_told() -> None:
+def test_a_ca_file_that_is_none_is_reported() -> None:
     """A ca_file that is missing or no certificate is an error at the start that names the file."""
     with pytest.raises(Misconfigured, match=r"/srv/none\.pem"):
         Client(Settings(service="https://127.0.0.1:1", ca_file=Path("/srv/none.pem")), CLOCK)

@@ -1,4 +1,4 @@
-"""What the spool has, it has until the service has it: over kills, full disks and its own bound, all told exactly."""
+"""What the spool has, it has until the service has it: over kills, full disks and its own bound, all reported exactly."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_half_written_frame_is_not_there(tmp_path: Path) -> None:
         assert len(list(segments.read(cut))) == sum(end <= length for end in ends)
 
 
-def test_the_bound_is_told_exactly(tmp_path: Path) -> None:
+def test_the_bound_is_reported_exactly(tmp_path: Path) -> None:
     """Over its bound the spool drops the oldest batches: dropped and shipped add up to what was added, span included."""
     began_at = time.time()
     spool = opened(tmp_path, bytes_max=MEGABYTE)
@@ -280,8 +280,8 @@ def fill(path: Path) -> None:
             pass
 
 
-def test_a_full_disk_is_told_and_loses_nothing(small_disk: Path) -> None:
-    """While the disk takes nothing, batches wait in memory and are shipped from there; the trouble is told until it ends."""
+def test_a_full_disk_is_reported_and_loses_nothing(small_disk: Path) -> None:
+    """While the disk takes nothing, batches wait in memory and are shipped from there; the trouble is reported until it ends."""
     spool = opened(small_disk)
     spool.add(entry(0))
     spool.seal(now=True)

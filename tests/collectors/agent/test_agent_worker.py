@@ -35,7 +35,7 @@ OBEDIENT = Collector("obedient", "a test", 1.0, 1.5, make, own_process=True)
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """The file that tells the collector what to do."""
+    """The file with the collector's instructions."""
     path = tmp_path / "script"
     path.write_text("record")
     return path
@@ -120,7 +120,7 @@ def test_a_hang_is_killed_at_the_bound(obedient: Worker, script: Path) -> None:
     assert pid(obedient) != before
 
 
-def test_a_crash_is_told_with_its_signal(obedient: Worker, script: Path) -> None:
+def test_a_crash_is_reported_with_its_signal(obedient: Worker, script: Path) -> None:
     """A child that dies of a signal is a failure that names it; a later run has a new child."""
     script.write_text("die")
     with pytest.raises(WorkerFailed, match="signal 11"):

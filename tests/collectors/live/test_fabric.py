@@ -22,7 +22,7 @@ from collectors.live.sources.reporting import AGAIN_SECONDS
 from collectors.live.sources.sockets import connections, networks, socket_inodes
 from collectors.records import Device, Unread
 
-# One rank: a connection to itself over loopback, over which it sends what it was told to; then it waits to be ended.
+# One rank: a connection to itself over loopback, over which it sends the given number of bytes; then it waits to be ended.
 RANK = """
 import socket, sys
 server = socket.create_server(("127.0.0.1", 0))
@@ -218,7 +218,7 @@ def test_a_device_is_said_once_then_when_it_changes_and_hourly(tmp_path: Path) -
     assert set(devices(run(collector))) == {"mlx5_0/1"}
 
 
-def test_ports_beyond_the_bound_are_told_once(tmp_path: Path) -> None:
+def test_ports_beyond_the_bound_are_reported_once(tmp_path: Path) -> None:
     """Of seventy interfaces 64 are read, and one record says that six are not."""
     for number in range(70):
         interface(tmp_path / "sys", f"eth{number}")
@@ -320,7 +320,7 @@ def test_the_edges_of_a_rank_have_its_number(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_edges_beyond_the_bound_are_told(tmp_path: Path) -> None:
+def test_edges_beyond_the_bound_are_reported(tmp_path: Path) -> None:
     """With room for one of a connection's two ends one is sent, and a record says that one is left out."""
     with rank(38, 50_000) as (pid, _edge):
         host = alone(tmp_path, pid, edges=1)
@@ -372,6 +372,6 @@ def test_a_network_that_may_not_be_entered_costs_the_others_nothing(tmp_path: Pa
 
 
 def test_a_rank_that_is_gone_costs_nothing(tmp_path: Path) -> None:
-    """A process that ended between the look and the run has no sockets, and no network to ask but the agent's own."""
+    """A process that ended between the scan and the run has no sockets, and no network to ask but the agent's own."""
     assert socket_inodes(tmp_path / "4242") == set()
     assert networks([tmp_path / "4242"], Path("/proc/self")) == [None]

@@ -52,7 +52,7 @@ def proc(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(library: Path, tmp_path: Path, proc: Path) -> Iterator[Worker]:
-    """The collector in a process of its own, on eight healthy GPUs until told otherwise."""
+    """The collector in a process of its own, on eight healthy GPUs until a test changes them."""
     with Worker(tmp_path / "scenario", library, proc) as worker:
         worker.says("* gpus 8")
         yield worker
@@ -146,7 +146,7 @@ def test_the_driver_s_list_names_a_lost_gpu_without_a_past(library: Path, tmp_pa
 
 
 def test_a_gpu_that_is_no_longer_enumerated_is_absent(library: Path, tmp_path: Path, proc: Path) -> None:
-    """Of eight GPUs known in this boot the driver lists seven: the one that is missing is told, and is not called lost."""
+    """Of eight GPUs known in this boot the driver lists seven: the one that is missing is reported, and is not called lost."""
     known = {"boot_id": "0f0e0d0c-0000-4000-8000-000000000001", "gpus": [[7, uuid(7), "0000:88:00"]]}
     with Worker(tmp_path / "scenario", library, proc, cursors={"gpu": known}) as worker:
         worker.says("* gpus 7")
@@ -176,7 +176,7 @@ def test_a_failing_call_costs_its_value_only(worker: Worker, code: int) -> None:
     assert set(states(said).values()) == {"ok"}
 
 
-def test_a_double_bit_error_is_counted_and_its_xid_told(worker: Worker) -> None:
+def test_a_double_bit_error_is_counted_and_its_xid_reported(worker: Worker) -> None:
     """Four double-bit errors stand in both counters, rows are remapped, and Xid 48 comes once, with the GPU's address."""
     worker.run()
     worker.says(

@@ -188,8 +188,8 @@ def test_slow_parts_come_every_third_run(tmp_path: Path) -> None:
     assert read == [True, False, False, True, False, False, True]
 
 
-def test_a_blocked_task_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
-    """A name with brackets and spaces is read whole, and a task that sleeps is not told of."""
+def test_a_blocked_task_is_reported_with_what_it_waits_for(tmp_path: Path) -> None:
+    """A name with brackets and spaces is read whole, and a task that sleeps is not reported."""
     fields = ["1", *["0"] * 17, "50000", *["0"] * 30]
     tree = {
         "proc/77/stat": f"77 (a) b (c) D {' '.join(fields)}\n",
@@ -268,7 +268,7 @@ def test_a_group_outside_the_tree_is_not_followed(tmp_path: Path) -> None:
     assert rows(run(HostLoad(node(tmp_path, tree))), "cgroup") == {}
 
 
-def test_mounts_are_told_apart(tmp_path: Path) -> None:
+def test_mounts_are_reported_apart(tmp_path: Path) -> None:
     """Each file system once, where the node has it; what is in memory, automatic or served by this node is not remote."""
     write(tmp_path, {"proc/1/mountinfo": MOUNTINFO})
 
@@ -294,7 +294,7 @@ def test_a_remote_mount_that_answers_is_timed_and_measured(tmp_path: Path) -> No
     assert [(one.device, one.state) for one in found if isinstance(one, DeviceState)] == [("/data sets", "ok")]
 
 
-def test_a_mount_that_answers_with_an_error_is_told_in_its_words(tmp_path: Path) -> None:
+def test_a_mount_that_answers_with_an_error_is_reported_in_its_words(tmp_path: Path) -> None:
     """An answer that is an error is an answer in time; what the kernel said is kept, once."""
     collector = HostLoad(node(tmp_path, {"proc/1/mountinfo": MOUNTINFO}))
 
@@ -309,7 +309,7 @@ def test_a_mount_that_answers_with_an_error_is_told_in_its_words(tmp_path: Path)
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Iterator[tuple[Host, subprocess.Popen[str]]]:
-    """A node with a real file system that nobody serves, in a mount namespace that only its holder is in."""
+    """A node with a real file system without a server, in a mount namespace that only its holder is in."""
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or not shutil.which("unshare"):
         pytest.skip("a file system that hangs needs root, /dev/fuse and unshare")
     point = tmp_path / "hanging"
@@ -334,7 +334,7 @@ def hanging(tmp_path: Path) -> Iterator[tuple[Host, subprocess.Popen[str]]]:
 
 
 def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, subprocess.Popen[str]]) -> None:
-    """It has an infinite answer; one child waits for it, ever; when its server is gone the child comes back and is told."""
+    """It has an infinite answer; one child waits for it, ever; when its server has ended the child ends and is reported."""
     host, holder = hanging
     collector = HostLoad(host)
     point = next(one.point for one in mounts(host.roots.proc, host.roots.files) if one.type == "fuse.testfs")

@@ -1,4 +1,4 @@
-"""The kernel's log is followed live: each event once, across restarts and boots, and a flood is bounded and told."""
+"""The kernel's log is followed live: each event once, across restarts and boots, and a flood is bounded and reported."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def test_a_spoilt_cursor_is_as_none(tmp_path: Path, log: Log, kept: object) -> N
     assert len(events(run(Kernel(node(tmp_path, cursor=kept))))) == 1
 
 
-def test_overwritten_records_are_counted_and_told(tmp_path: Path, log: Log) -> None:
-    """A gap in the kernel's numbers is what was overwritten: 500 lost are told as 500, once a minute at most."""
+def test_overwritten_records_are_counted_and_reported(tmp_path: Path, log: Log) -> None:
+    """A gap in the kernel's numbers is what was overwritten: 500 lost are reported as 500, once a minute at most."""
     host = node(tmp_path)
     collector = Kernel(host)
     log.say(XID)
@@ -185,7 +185,7 @@ def test_overwritten_records_are_counted_and_told(tmp_path: Path, log: Log) -> N
     assert [one.reason[:10] for one in run(collector) if isinstance(one, Unread)] == ["20 records"]
 
 
-def test_what_was_lost_while_no_agent_ran_is_told_too(tmp_path: Path, log: Log) -> None:
+def test_what_was_lost_while_no_agent_ran_is_reported_too(tmp_path: Path, log: Log) -> None:
     """The cursor says which number comes next: an agent that was away for long says how much it missed."""
     log.next = 1000
     log.say(XID)
@@ -209,15 +209,15 @@ def test_a_run_that_is_cut_costs_no_event(tmp_path: Path, log: Log) -> None:
     log.say(*[XID] * (kernel.EVENTS_PER_RUN + 50), *[XID.replace("05:00", "06:00")] * 10)
     collector = Kernel(node(tmp_path))
     cut = iter(collector(None))
-    told = [next(cut) for _ in range(kernel.EVENTS_PER_RUN + 1)]
+    reported = [next(cut) for _ in range(kernel.EVENTS_PER_RUN + 1)]
     cut.close()  # type: ignore[attr-defined]
-    told += run(collector)
+    reported += run(collector)
 
-    assert sum(event.repeats for event in events(told)) == kernel.EVENTS_PER_RUN + 60
-    assert events(run(Kernel(node(tmp_path, cursor=cursor(told))))) == []
+    assert sum(event.repeats for event in events(reported)) == kernel.EVENTS_PER_RUN + 60
+    assert events(run(Kernel(node(tmp_path, cursor=cursor(reported))))) == []
 
 
-def test_a_flood_of_different_events_is_bounded_and_told(tmp_path: Path, log: Log) -> None:
+def test_a_flood_of_different_events_is_bounded_and_reported(tmp_path: Path, log: Log) -> None:
     """Beyond a hundred kinds nothing more is kept in a run, and the record says how many were left out."""
     log.say(*(XID.replace("05:00", f"{number:02x}:00") for number in range(1, 251)))
 
@@ -281,7 +281,7 @@ def test_a_blocked_task_without_a_stack_is_not_kept_for_ever(tmp_path: Path, log
 
 
 def test_a_followed_line_is_no_older_than_the_look_before(tmp_path: Path, log: Log) -> None:
-    """The kernel's clock runs off: a line that says an hour ago, and was not there two looks ago, is dated after that."""
+    """The kernel's clock drifts: a line of an hour ago that was not there two runs ago is dated after that."""
     host = node(tmp_path)
     collector = Kernel(host)
     for _ in range(2):
@@ -384,7 +384,7 @@ def test_journald_is_followed_where_kmsg_cannot_be_opened(tmp_path: Path) -> Non
 
 
 def test_a_journalctl_that_ends_is_a_failure_with_its_own_words(tmp_path: Path) -> None:
-    """It is counted and told, and the run after it starts another."""
+    """It is counted and reported, and the run after it starts another."""
     program = journalctl(tmp_path, "echo 'no permission to read the journal' >&2; exit 3")
     collector = Kernel(node(tmp_path, journalctl=program))
 

@@ -102,16 +102,16 @@ def states(found: list[Yielded]) -> list[ProcessState]:
 
 
 def ends(collect: Callable[[None], object], count: int) -> list[ProcessState]:
-    """Run until so many ends have been told."""
-    told: list[ProcessState] = []
+    """Run until so many ends have been reported."""
+    reported: list[ProcessState] = []
     until = time.monotonic() + 60
-    while len(told) < count and time.monotonic() < until:
+    while len(reported) < count and time.monotonic() < until:
         try:
-            told += [one for one in states(list(collect(None))) if one.state == "X"]  # type: ignore[call-overload]
+            reported += [one for one in states(list(collect(None))) if one.state == "X"]  # type: ignore[call-overload]
         except NothingToCollect:
             break
         time.sleep(0.02)
-    return told
+    return reported
 
 
 needs_events = pytest.mark.skipif(
@@ -121,28 +121,28 @@ needs_events = pytest.mark.skipif(
 
 @pytest.mark.parametrize("events", [pytest.param(True, marks=needs_events), False], ids=["events", "pidfd"])
 def test_who_ends_first_how_and_when(ranks: Ranks, events: bool) -> None:
-    """An exit code and a signal are told of the right ranks, in order, at their instants."""
+    """An exit code and a signal are reported for the right ranks, in order, at their instants."""
     first, second, third = ranks.start(0), ranks.start(1), ranks.start(2, 0.6, 3)
     collect = follower(ranks, events=events)
     assert {one.rank: one.state for one in states(list(collect(None)))}.keys() == {0, 1, 2}
     second.kill()
     killed_at = time.time()
-    told = ends(collect, 2)
-    assert [(one.rank, one.pid, one.exit_code, one.signal) for one in told] == [
+    reported = ends(collect, 2)
+    assert [(one.rank, one.pid, one.exit_code, one.signal) for one in reported] == [
         (1, second.pid, None, 9),
         (2, third.pid, 3, None),
     ]
-    assert abs((told[0].at or 0.0) - killed_at) < (0.25 if events else 1.0)
-    assert told[0].at is not None
-    assert told[1].at is not None
-    assert told[0].at < told[1].at
-    assert (told[0].job, told[0].parent_pid) == (ranks.job, None)
+    assert abs((reported[0].at or 0.0) - killed_at) < (0.25 if events else 1.0)
+    assert reported[0].at is not None
+    assert reported[1].at is not None
+    assert reported[0].at < reported[1].at
+    assert (reported[0].job, reported[0].parent_pid) == (ranks.job, None)
     assert first.poll() is None
 
 
 @needs_events
 def test_deaths_between_two_runs_come_in_their_order(ranks: Ranks) -> None:
-    """Eight ranks that end within one interval are told in the order of their ends, with the gaps between them."""
+    """Eight ranks that end within one interval are reported in the order of their ends, with the gaps between them."""
     started = {rank: ranks.start(rank) for rank in range(8)}
     collect = follower(ranks)
     list(collect(None))
@@ -151,14 +151,14 @@ def test_deaths_between_two_runs_come_in_their_order(ranks: Ranks) -> None:
         started[rank].kill()
         started[rank].wait()
         time.sleep(0.02)
-    told = ends(collect, 8)
-    assert [one.rank for one in told] == order
-    instants = [one.at or 0.0 for one in told]
+    reported = ends(collect, 8)
+    assert [one.rank for one in reported] == order
+    instants = [one.at or 0.0 for one in reported]
     assert all(0.015 < later - earlier < 0.5 for earlier, later in itertools.pairwise(instants))
 
 
-def test_a_rank_that_is_looked_at_while_it_ends_is_told_of(tmp_path: Path) -> None:
-    """With much to give back a process is alive without an environment for a while: its end is told all the same."""
+def test_a_rank_that_is_looked_at_while_it_ends_is_reported(tmp_path: Path) -> None:
+    """With much to give back a process is alive without an environment for a while: its end is reported all the same."""
     proc = tmp_path / "proc"
     proc.mkdir()
     for entry in Path("/proc").iterdir():
@@ -181,11 +181,11 @@ def test_a_rank_that_is_looked_at_while_it_ends_is_told_of(tmp_path: Path) -> No
         rank.stdin.write(b"\n")
         rank.stdin.flush()
 
-        told: list[ProcessState] = []
+        reported: list[ProcessState] = []
         with contextlib.suppress(NothingToCollect):
-            while not told:  # as often as it can be looked at
-                told = [one for one in states(list(collect(None))) if one.state == "X"]
-        assert [(one.rank, one.exit_code) for one in told] == [(0, 3)]
+            while not reported:  # as often as it can be read
+                reported = [one for one in states(list(collect(None))) if one.state == "X"]
+        assert [(one.rank, one.exit_code) for one in reported] == [(0, 3)]
 
 
 def test_a_run_that_is_cut_costs_no_end(ranks: Ranks) -> None:
@@ -198,28 +198,28 @@ def test_a_run_that_is_cut_costs_no_end(ranks: Ranks) -> None:
         process.wait()
 
     cut = iter(collect(None))
-    told = [next(cut)]
+    reported = [next(cut)]
     cut.close()  # type: ignore[attr-defined]
-    told += ends(collect, 3)
+    reported += ends(collect, 3)
 
-    assert sorted(one.rank for one in states(told)) == [0, 1, 2, 3]
+    assert sorted(one.rank for one in states(reported)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("events", [True, False], ids=["events", "pidfd"])
-def test_a_process_that_was_long_reaped_still_tells_how_it_ended(ranks: Ranks, events: bool) -> None:
-    """Its parent has waited for it: the kernel's event, or from Linux 6.15 on the pidfd, tells its code all the same."""
-    process = ranks.start(0, 0.3, 7)
+def test_a_process_that_was_long_reaped_still_reports_how_it_ended(ranks: Ranks, events: bool) -> None:
+    """Its parent has waited for it: the kernel's event, or from Linux 6.15 on the pidfd, reports its code all the same."""
+    process = ranks.start(0, 2.0, 7)
     collect = follower(ranks, events=events)
     list(collect(None))
     process.wait()
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
-    (told,) = ends(collect, 1)
+    (reported,) = ends(collect, 1)
     known = collect._exits.exact or release >= (6, 15)
-    assert told.exit_code == (7 if known else None)
+    assert reported.exit_code == (7 if known else None)
 
 
-def test_a_stopped_rank_is_told_within_a_run_and_again_when_it_goes_on(ranks: Ranks) -> None:
-    """SIGSTOP leaves no trace in any dump: the state is told at once, with where it waits, not with the next table."""
+def test_a_stopped_rank_is_reported_within_a_run_and_again_when_it_goes_on(ranks: Ranks) -> None:
+    """SIGSTOP leaves no trace in any dump: the state is reported at once, with where it waits, not with the next table."""
     process = ranks.start(0)
     ranks.start(1)
     collect = follower(ranks)
@@ -239,7 +239,7 @@ def test_a_stopped_rank_is_told_within_a_run_and_again_when_it_goes_on(ranks: Ra
 
 
 def test_a_child_that_is_killed_is_a_child_of_its_rank(ranks: Ranks) -> None:
-    """A data loader's worker that the kernel kills is told with its parent, and the rank lives on."""
+    """A data loader's worker that the kernel kills is reported with its parent, and the rank lives on."""
     program = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print(p.pid, flush=True); p.wait(); import time; time.sleep(60)"  # noqa: E501
     process = ranks.start(0, program=program)
     collect = follower(ranks)
@@ -249,8 +249,8 @@ def test_a_child_that_is_killed_is_a_child_of_its_rank(ranks: Ranks) -> None:
         time.sleep(0.02)
     list(collect(None))
     os.kill(below[0].pid, 9)
-    (told,) = ends(collect, 1)
-    assert (told.rank, told.pid, told.parent_pid, told.signal) == (0, below[0].pid, process.pid, 9)
+    (reported,) = ends(collect, 1)
+    assert (reported.rank, reported.pid, reported.parent_pid, reported.signal) == (0, below[0].pid, process.pid, 9)
     assert process.poll() is None
 
 
@@ -283,8 +283,8 @@ def test_states_come_every_ten_seconds_and_at_once_when_asked(tmp_path: Path) ->
     assert [one.pid for one in states(list(collect(None)))] == [20, 21]
 
 
-def test_what_the_kernel_has_killed_for_memory_is_told_with_life_and_end(tmp_path: Path) -> None:
-    """The node's count stands beside each state and each end, so that a SIGKILL can be told from one for want of memory."""
+def test_what_the_kernel_has_killed_for_memory_is_reported_with_life_and_end(tmp_path: Path) -> None:
+    """The node's count stands beside each state and each end, which shows whether a SIGKILL was for want of memory."""
     tree = ProcessTree(tmp_path / "proc")
     (tree.root / "vmstat").write_text("nr_free_pages 7\noom_kill 3\n")
     tree.add(2_000_000_020, 1, {"RANK": 0, "FAULTHOUND_JOB": "a"})
@@ -297,7 +297,7 @@ def test_what_the_kernel_has_killed_for_memory_is_told_with_life_and_end(tmp_pat
     assert [(one.state, one.oom_kills_total) for one in alive + dead] == [("S", 3), ("X", 4)]
 
 
-def test_without_a_pidfd_the_table_tells_of_the_end(tmp_path: Path) -> None:
+def test_without_a_pidfd_the_table_reports_the_end(tmp_path: Path) -> None:
     """In a tree whose numbers are not this machine's: a zombie's exit status, a vanished process, a reused number."""
     tree = ProcessTree(tmp_path / "proc")
     for rank in range(4):
@@ -308,9 +308,9 @@ def test_without_a_pidfd_the_table_tells_of_the_end(tmp_path: Path) -> None:
     tree.add(2_000_000_021, 1, state="Z", status=3 << 8)
     tree.remove(2_000_000_022)
     tree.add(2_000_000_023, 1, start=7777, name="sleep")
-    told = {one.rank: (one.state, one.exit_code, one.signal, one.at) for one in states(list(collect(None)))}
+    reported = {one.rank: (one.state, one.exit_code, one.signal, one.at) for one in states(list(collect(None)))}
     now = BOOTED_AT + 1000.0
-    assert told == {
+    assert reported == {
         0: ("X", None, 9, now),
         1: ("X", 3, None, now),
         2: ("X", None, None, now),
@@ -337,7 +337,7 @@ def test_a_launchers_end_is_not_its_first_ranks(tmp_path: Path) -> None:
     assert all(one.state == "S" for one in states(list(collect(None))))
 
 
-def test_what_ended_while_no_agent_looked_is_told_by_the_next(tmp_path: Path) -> None:
+def test_what_ended_while_no_agent_looked_is_reported_by_the_next(tmp_path: Path) -> None:
     """The ranks that were followed are kept: of those that are gone the next agent says so, once, on the same boot."""
     tree = ProcessTree(tmp_path / "proc")
     boot = tree.root / "sys/kernel/random/boot_id"
@@ -376,8 +376,8 @@ def test_a_flood_of_other_exits_hides_no_rank(ranks: Ranks) -> None:
     list(collect(None))
     subprocess.run(["sh", "-c", "i=0; while [ $i -lt 2000 ]; do (:); i=$((i+1)); done"], check=True, timeout=60)
     process.kill()
-    (told,) = ends(collect, 1)
-    assert (told.rank, told.signal) == (0, 9)
+    (reported,) = ends(collect, 1)
+    assert (reported.rank, reported.signal) == (0, 9)
 
 
 def test_descriptors_are_bounded_and_given_back() -> None:
@@ -409,10 +409,10 @@ def test_a_status_is_a_code_or_a_signal() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it makes a network namespace")
 def test_no_process_events_is_no_failure() -> None:
-    """In a network namespace of its own, as in a container, the kernel tells no exits: pidfds alone do."""
+    """In a network namespace of its own, as in a container, the kernel reports no exits: only pidfds do."""
     code = "from collectors.live.sources.exits import ExitWatcher; print(ExitWatcher().exact)"
     command = ["unshare", "--net", sys.executable, "-c", code]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    if told.returncode:
-        pytest.skip(f"no network namespace can be made: {told.stderr.strip()[-200:]}")
-    assert told.stdout == "False\n"
+    reported = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    if reported.returncode:
+        pytest.skip(f"no network namespace can be made: {reported.stderr.strip()[-200:]}")
+    assert reported.stdout == "False\n"

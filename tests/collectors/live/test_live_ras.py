@@ -75,13 +75,13 @@ class Server:
                     self._report(connection, (self.json or "") if asked_json else self.text)
                     return
 
-    def _report(self, connection: socket.socket, told: str) -> None:
+    def _report(self, connection: socket.socket, answer: str) -> None:
         if self.hangs:
-            connection.sendall(told[:100].encode())
+            connection.sendall(answer[:100].encode())
             connection.recv(1)
         while self.floods:
             connection.sendall(b"x" * (1 << 20))
-        connection.sendall(told.encode())
+        connection.sendall(answer.encode())
 
 
 @pytest.fixture
@@ -142,13 +142,13 @@ def test_a_server_that_hangs_costs_its_bound(node: Node, monkeypatch: pytest.Mon
 
 
 def test_a_server_that_floods_is_cut(node: Node) -> None:
-    """Of an answer without an end a bounded part is read, and that it was cut is told."""
+    """Of an answer without an end a bounded part is read, and that it was cut is reported."""
     with Server(floods=True).serving() as server:
         node.options["ras"] = {"address": server.address}
 
         found = node.run(Ras(node.host), "ras")
 
-    assert [told.outcome for told in of(found, Unread)] == ["limit"]
+    assert [reported.outcome for reported in of(found, Unread)] == ["limit"]
     assert of(found, RasCommunicator) == []
 
 
@@ -175,7 +175,7 @@ def test_nobody_listening_is_nothing_to_collect(node: Node) -> None:
 
 
 def test_one_node_asks_for_all(tmp_path: Path) -> None:
-    """Where rank 0 is elsewhere nobody is asked by the clock; a command asks all the same."""
+    """Where rank 0 is elsewhere no run asks periodically; a command asks all the same."""
     node = Node(tmp_path)
     node.rank(7)
     with Server().serving() as server:

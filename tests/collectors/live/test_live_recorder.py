@@ -147,7 +147,7 @@ def test_a_real_worker_server_is_asked(node: Node, trainer: tuple[subprocess.Pop
 
 
 def test_listening_sockets_are_found(node: Node, trainer: tuple[subprocess.Popen[str], Path, int]) -> None:
-    """A worker server that nobody names is found by its UNIX socket, one at a port where the option says to look."""
+    """A worker server that no variable names is found by its UNIX socket, one at a port where the option allows it."""
     process, path, port = trainer
     node.rank(0, pid=process.pid, real=True)
 
@@ -169,8 +169,10 @@ def test_a_port_gives_the_dump(node: Node, trainer: tuple[subprocess.Popen[str],
 
 
 @pytest.mark.system
-def test_a_stopped_rank_is_told(node: Node, trainer: tuple[subprocess.Popen[str], Path, int], tmp_path: Path) -> None:
-    """Of a stopped and a running rank the running one's dump comes, the other's silence is told, within the bound."""
+def test_a_stopped_rank_is_reported(
+    node: Node, trainer: tuple[subprocess.Popen[str], Path, int], tmp_path: Path
+) -> None:
+    """Of a stopped and a running rank the running one's dump comes, the other's silence is reported, within the bound."""
     process, path, _ = trainer
     with serving(http({"/handler/fr_trace_json": DUMP}), tmp_path / "s.sock") as address:
         node.rank(0, pid=process.pid, real=True, labels={"TORCH_WORKER_SERVER_SOCKET": str(path)})
@@ -184,13 +186,13 @@ def test_a_stopped_rank_is_told(node: Node, trainer: tuple[subprocess.Popen[str]
             process.send_signal(signal.SIGCONT)
 
     assert [dump.rank for dump in of(found, FlightRecorderDump)] == [1]
-    (told,) = of(found, Unread)
-    assert (told.rank, told.outcome, "no answer in time" in told.reason) == (0, "limit", True)
+    (reported,) = of(found, Unread)
+    assert (reported.rank, reported.outcome, "no answer in time" in reported.reason) == (0, "limit", True)
     assert in_time(took, ASKING_SECONDS)
 
 
 def test_an_ordinary_run_only_looks(node: Node, tmp_path: Path) -> None:
-    """Without a command nobody is asked; the run says how many ranks could be."""
+    """Without a command no rank is asked; the run states how many could be."""
     asked = []
     with serving(asked.append, tmp_path / "s.sock") as address:
         node.rank(0, pid=os.getpid(), real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
@@ -242,7 +244,7 @@ def test_the_probes_socket_is_found(node: Node) -> None:
     ],
     ids=["silent", "dripping", "flooding", "mail", "cut", "other", "error", "closing"],
 )  # fmt: skip
-def test_a_server_that_misbehaves_is_told(node: Node, behave: Behaviour, reason: str, tmp_path: Path) -> None:
+def test_a_server_that_misbehaves_is_reported(node: Node, behave: Behaviour, reason: str, tmp_path: Path) -> None:
     """Whatever a rank's server does, the run ends within its bound with one reason for that rank and no dump."""
     with serving(behave, tmp_path / "s.sock") as address:
         node.rank(0, pid=os.getpid(), real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
@@ -250,7 +252,7 @@ def test_a_server_that_misbehaves_is_told(node: Node, behave: Behaviour, reason:
         found = node.run(Recorders(node.host), "recorder", ASKED)
 
     assert in_time(time.monotonic() - begun, ASKING_SECONDS + 1)
-    assert [(told.rank, reason in told.reason) for told in of(found, Unread)] == [(0, True)]
+    assert [(reported.rank, reason in reported.reason) for reported in of(found, Unread)] == [(0, True)]
     assert of(found, FlightRecorderDump) == []
 
 
@@ -260,10 +262,10 @@ def test_another_process_is_not_asked(node: Node, tmp_path: Path) -> None:
     with serving(asked.append, tmp_path / "s.sock") as address, subprocess.Popen(["sleep", "60"]) as other:
         node.rank(0, pid=other.pid, real=True, labels={"FAULTHOUND_WORKER_SERVER": address})
         node.rank(1, labels={"FAULTHOUND_WORKER_SERVER": "192.0.2.7:80"})
-        told = of(node.run(Recorders(node.host), "recorder", ASKED), Unread)
+        reported = of(node.run(Recorders(node.host), "recorder", ASKED), Unread)
         other.kill()
 
-    reasons = {each.rank: each.reason for each in told}
+    reasons = {each.rank: each.reason for each in reported}
     assert f"process {os.getpid()} listens there, not {other.pid}" in reasons[0]
     assert "neither a worker server" in reasons[1]
 
@@ -306,7 +308,7 @@ def test_the_debug_pipe_is_written_to(node: Node, tmp_path: Path) -> None:
 
 
 def test_a_pipe_without_a_reader_leads_to_the_file(node: Node, tmp_path: Path) -> None:
-    """Where nobody reads the pipe, the dump that is already there is read, as of when it was written."""
+    """Where no process reads the pipe, the dump that is already there is read, as of when it was written."""
     named, stem = stem_of(node, "dump_")
     os.mkfifo(f"{stem}0.pipe")
     Path(f"{stem}0").write_bytes(pickle.dumps(DUMP))
@@ -319,7 +321,7 @@ def test_a_pipe_without_a_reader_leads_to_the_file(node: Node, tmp_path: Path) -
 
 
 def test_the_dead_leave_their_dumps(node: Node, tmp_path: Path) -> None:
-    """A rank that has ended since the last look is asked by the file that it left, one of an earlier run is not."""
+    """A rank that has ended since the last run is asked by the file that it left, one of an earlier run is not."""
     named, stem = stem_of(node, "dump_")
     for rank, at in ((0, node.clock.at), (1, node.clock.at - 86_400)):
         Path(f"{stem}{rank}").write_text(json.dumps(DUMP))
@@ -334,7 +336,9 @@ def test_the_dead_leave_their_dumps(node: Node, tmp_path: Path) -> None:
     found = node.run(collector, "recorder", ASKED)
 
     assert [dump.rank for dump in of(found, FlightRecorderDump)] == [0]
-    assert [(told.rank, "before this process began" in told.reason) for told in of(found, Unread)] == [(1, True)]
+    assert [(reported.rank, "before this process began" in reported.reason) for reported in of(found, Unread)] == [
+        (1, True)
+    ]
 
 
 def test_dumps_are_found_where_pytorch_writes_by_itself(node: Node) -> None:
@@ -387,8 +391,12 @@ def test_roles_that_count_from_zero_are_all_asked(node: Node) -> None:
         for arguments in ({}, {"job": "a", "ranks": [0]})
     )
 
-    assert sorted((told.job, told.role) for told in every) == [("a", "rollout"), ("a", "trainer"), ("b", "trainer")]
-    assert sorted((told.job, told.role) for told in of_one) == [("a", "rollout"), ("a", "trainer")]
+    assert sorted((reported.job, reported.role) for reported in every) == [
+        ("a", "rollout"),
+        ("a", "trainer"),
+        ("b", "trainer"),
+    ]
+    assert sorted((reported.job, reported.role) for reported in of_one) == [("a", "rollout"), ("a", "trainer")]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can open what is another user's")
@@ -406,8 +414,8 @@ def test_another_users_pipe_and_dump_are_left_alone(node: Node) -> None:
 
     found = node.run(Recorders(node.host), "recorder", ASKED)
 
-    (told,) = of(found, Unread)
-    assert told.reason.count("it belongs to user 12345") == 2
+    (reported,) = of(found, Unread)
+    assert reported.reason.count("it belongs to user 12345") == 2
     assert (of(found, FlightRecorderDump), os.read(reader, 10)) == ([], b"")
     os.close(reader)
 
@@ -424,13 +432,13 @@ def test_what_the_dead_left_is_theirs(node: Node) -> None:
     node.host.processes = ()
     shutil.rmtree(node.folder / "proc" / str(process.pid))
 
-    (told,) = node.run(collector, "recorder", ASKED)
+    (reported,) = node.run(collector, "recorder", ASKED)
 
-    assert "it belongs to user 12345, its process to 0" in told.reason  # type: ignore[union-attr]
+    assert "it belongs to user 12345, its process to 0" in reported.reason  # type: ignore[union-attr]
 
 
 def test_a_dump_that_is_a_trap_costs_its_rank(node: Node, tmp_path: Path) -> None:
-    """A pickle that asks for a class or for all memory, a FIFO and a link in the dump's place are told, nothing is run."""
+    """A pickle that asks for a class or for all memory, a FIFO and a link in the dump's place are reported, nothing is run."""
     named, stem = stem_of(node, "dump_")
     Path(f"{stem}0").write_bytes(b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00trueR.")
     Path(f"{stem}1").write_bytes(b"\x80\x04" + b"\x8e" + (1 << 40).to_bytes(8, "little") + b"x.")
@@ -441,7 +449,7 @@ def test_a_dump_that_is_a_trap_costs_its_rank(node: Node, tmp_path: Path) -> Non
 
     found = node.run(Recorders(node.host), "recorder", ASKED)
 
-    assert sorted(told.rank or 0 for told in of(found, Unread)) == [0, 1, 2, 3]
+    assert sorted(reported.rank or 0 for reported in of(found, Unread)) == [0, 1, 2, 3]
     assert of(found, FlightRecorderDump) == []
 
 
@@ -457,12 +465,12 @@ def test_many_ranks_answer_within_the_bound(node: Node, tmp_path: Path) -> None:
         took = time.monotonic() - begun
 
         assert sorted(dump.rank or 0 for dump in of(found, FlightRecorderDump)) == list(range(0, 16, 2))
-        assert sorted(told.rank or 0 for told in of(found, Unread)) == list(range(1, 16, 2))
+        assert sorted(reported.rank or 0 for reported in of(found, Unread)) == list(range(1, 16, 2))
         assert in_time(took, ASKING_SECONDS)
 
 
 def test_no_training_process_is_nothing_to_collect(node: Node) -> None:
-    """A node without training processes has nobody to ask."""
+    """A node without training processes has no rank to ask."""
     with pytest.raises(NothingToCollect, match="no training process"):
         node.run(Recorders(node.host), "recorder", ASKED)
 

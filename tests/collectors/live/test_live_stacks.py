@@ -100,7 +100,7 @@ class Ranks:
 
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
-    """Real ranks that end with the test; an answer's two looks come without a pause between them."""
+    """Real ranks that end with the test; an answer's two dumps come without a pause between them."""
     monkeypatch.setattr("collectors.live.stacks.BETWEEN_SECONDS", 0.0)
     made = Ranks()
     yield made
@@ -122,7 +122,7 @@ def script(path: Path, text: str) -> str:
 @needs_pyspy
 @needs_root
 def test_when_asked_every_rank_and_its_children_are_looked_at_twice(ranks: Ranks) -> None:
-    """Each look has its rank, job, role and instant; a child has its parent, its rank's own process has none."""
+    """Each dump has its rank, job, role and instant; a child has its parent, its rank's own process has none."""
     first, second = ranks.start(0, "child"), ranks.start(1)
     found = dumps(list(Stacks(ranks.host())(Request("stacks"))))
     own = [(one.rank, one.pid, one.parent_pid) for one in found if one.parent_pid is None]
@@ -176,7 +176,7 @@ def test_a_stopped_rank_gives_its_stack_all_the_same(ranks: Ranks) -> None:
 
 @needs_pyspy
 @needs_root
-def test_a_rank_that_is_no_python_is_told_and_costs_nobody_else(ranks: Ranks) -> None:
+def test_a_rank_that_is_no_python_is_reported_and_costs_no_process_else(ranks: Ranks) -> None:
     """Of a shell's ``sleep`` there is no Python stack: one line says so, and the other rank has its stack."""
     environment = {**os.environ, "RANK": "0", "FAULTHOUND_JOB": ranks.job}
     ranks.processes.append(
@@ -185,15 +185,15 @@ def test_a_rank_that_is_no_python_is_told_and_costs_nobody_else(ranks: Ranks) ->
     ranks.start(1)
     found = list(Stacks(ranks.host())(Request("stacks")))
     assert {one.rank for one in dumps(list(found))} == {1}
-    (told,) = (one for one in found if isinstance(one, Unread))
-    assert told.rank == 0
-    assert told.reason.startswith("no stack of rank 0, process")
+    (reported,) = (one for one in found if isinstance(one, Unread))
+    assert reported.rank == 0
+    assert reported.reason.startswith("no stack of rank 0, process")
 
 
 @needs_pyspy
 @needs_root
 def test_unasked_a_rank_is_looked_at_once_a_minute(ranks: Ranks) -> None:
-    """Within two minutes of runs every two seconds each of three ranks has two looks, spread, and its child one at most."""
+    """Within two minutes of runs every two seconds each of three ranks has two dumps, spread, and its child one at most."""
     for rank in range(3):
         ranks.start(rank, *(["child"] if rank == 0 else []))
     host = ranks.host()
@@ -211,7 +211,7 @@ def test_unasked_a_rank_is_looked_at_once_a_minute(ranks: Ranks) -> None:
 
 @pytest.mark.system
 def test_looks_are_earned(tmp_path: Path, ranks: Ranks) -> None:
-    """A py-spy that burns half a second a look is started only as often as 0.3 % of a core pay for."""
+    """A py-spy that burns half a second a dump is started only as often as 0.3 % of a core pay for."""
     for rank in range(4):
         ranks.start(rank)
     burn = f"exec {sys.executable} -c 'import time; t = time.process_time()\nwhile time.process_time() < t + 0.3: pass'"
@@ -238,17 +238,17 @@ def test_a_pyspy_that_hangs_or_floods_is_ended(tmp_path: Path) -> None:
     assert in_time(ran.cpu_seconds, 10.0)
 
 
-def test_a_hanging_pyspy_is_told_of_every_rank(tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_pyspy_is_reported_every_rank(tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer comes within its time and says of whom there is no stack."""
     monkeypatch.setattr("collectors.live.stacks.DUMP_SECONDS", 0.2)
     for rank in range(3):
         ranks.start(rank)
     collect = Stacks(ranks.host(program=script(tmp_path / "py-spy", "exec sleep 60")))
-    told = [one for one in collect(Request("stacks")) if isinstance(one, Record)]
-    assert [(one.rank, getattr(one, "outcome", "")) for one in told] == [(0, "limit"), (1, "limit"), (2, "limit")]
+    reported = [one for one in collect(Request("stacks")) if isinstance(one, Record)]
+    assert [(one.rank, getattr(one, "outcome", "")) for one in reported] == [(0, "limit"), (1, "limit"), (2, "limit")]
 
 
-def test_no_permission_is_told_and_no_failure(tmp_path: Path, ranks: Ranks) -> None:
+def test_no_permission_is_reported_and_no_failure(tmp_path: Path, ranks: Ranks) -> None:
     """Unasked it is nothing to collect, with what to do; asked it is said of each rank."""
     ranks.start(0)
     refuse = script(
@@ -261,9 +261,9 @@ def test_no_permission_is_told_and_no_failure(tmp_path: Path, ranks: Ranks) -> N
     host.clock.seconds += 61
     with pytest.raises(NothingToCollect, match="CAP_SYS_PTRACE"):
         list(collect(None))
-    (told,) = collect(Request("stacks"))
-    assert isinstance(told, Unread)
-    assert told.outcome == "refused"
+    (reported,) = collect(Request("stacks"))
+    assert isinstance(reported, Unread)
+    assert reported.outcome == "refused"
 
 
 def test_stuck_pyspys_stop_further_ones(ranks: Ranks) -> None:

@@ -59,10 +59,12 @@ def test_a_line_reports_a_step(text: str, layout: str, values: dict[str, float])
 
     assert found is not None
     assert (found.layout, found.step) == (layout, 41)
-    told = {
+    reported = {
         name: getattr(found, name) for name in Step.__slots__ if name not in {"layout", "step", "at"} or name in values
     }
-    assert {name: value for name, value in told.items() if value not in {0, None} and not math.isnan(value)} == values
+    assert {
+        name: value for name, value in reported.items() if value not in {0, None} and not math.isnan(value)
+    } == values
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_an_idle_run_keeps_nothing(node: Node, tmp_path: Path) -> None:
 
 
 def test_a_truncation_between_looks_is_kept(node: Node, tmp_path: Path) -> None:
-    """A log that was emptied, and has grown past its old end by the next look, is read from its beginning."""
+    """A log that was emptied, and has grown past its old end by the next run, is read from its beginning."""
     log = tmp_path / "out.txt"
     append(log, "step 1 loss 0.5\n")
     node.rank(0, output=log)
@@ -213,7 +215,7 @@ def test_a_log_that_was_written_anew_is_read_from_its_beginning(node: Node, tmp_
     assert column(found, "step", STEP_COLUMNS) == [1, 2]
 
 
-def test_a_flooding_log_is_bounded_and_told(node: Node, tmp_path: Path) -> None:
+def test_a_flooding_log_is_bounded_and_reported(node: Node, tmp_path: Path) -> None:
     """Of twenty megabytes at once only the newest are read, and a record says how many bytes were not."""
     log = tmp_path / "out.txt"
     line = "x" * 99 + "\n"
@@ -222,9 +224,9 @@ def test_a_flooding_log_is_bounded_and_told(node: Node, tmp_path: Path) -> None:
 
     found = node.run(JobLogs(node.host), "steps")
 
-    (told,) = of(found, Unread)
-    assert told.outcome == "limit"
-    left_out = int(told.reason.split(" ")[0].replace(",", ""))
+    (reported,) = of(found, Unread)
+    assert reported.outcome == "limit"
+    left_out = int(reported.reason.split(" ")[0].replace(",", ""))
     assert log.stat().st_size - FILE_BYTES <= left_out <= log.stat().st_size - FILE_BYTES + len(line)
     assert column(of(found, Steps)[0], "step", STEP_COLUMNS) == [7]
 
@@ -338,7 +340,7 @@ def test_a_shared_logs_launcher_accuses_no_node_of_anothers_process(node: Node, 
 
 
 def test_an_ended_process_is_known_by_the_pid_in_its_container(node: Node, tmp_path: Path) -> None:
-    """A launcher in a container tells of the dead by its own numbers, when /proc no longer has them."""
+    """A launcher in a container names ended processes by its own numbers, when /proc no longer has them."""
     log = tmp_path / "job.out"
     append(log, "starting\n")
     dead, living = node.rank(2, output=log), node.rank(3, output=log)
@@ -354,8 +356,8 @@ def test_an_ended_process_is_known_by_the_pid_in_its_container(node: Node, tmp_p
     assert (event.event, event.signal, event.rank) == ("exit", 9, 2)
 
 
-def test_a_flood_of_exceptions_is_told(node: Node, tmp_path: Path) -> None:
-    """Of a thousand different exceptions at once a bounded number is sent, and how many are not is told."""
+def test_a_flood_of_exceptions_is_reported(node: Node, tmp_path: Path) -> None:
+    """Of a thousand different exceptions at once a bounded number is sent, and how many are not is reported."""
     log = tmp_path / "out.txt"
     functions = [f"main{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{n // 676}" for n in range(1000)]
     append(log, "".join(TRACEBACK.replace("main", function) for function in functions), node.clock.at - 60)

@@ -91,7 +91,7 @@ def test_torchrun_in_a_pod_gives_its_workers_and_neither_agent_nor_loaders(tree:
 
 
 def test_one_worker_under_torchrun_is_the_rank_and_not_its_agent(tree: ProcessTree) -> None:
-    """With one worker the agent's inherited rank is the same number: torchrun's own variables tell them apart."""
+    """With one worker the agent's inherited rank is the same number: torchrun's own variables distinguish them."""
     agent = tree.add(11, 1, {"RANK": 0, "WORLD_SIZE": 1}, command="python launch.py")
     tree.add(20, agent, torchrun(0))
     assert pids(ProcessTable(tree.root).scan()) == {0: 20}
@@ -124,7 +124,7 @@ def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -
 
 
 def test_deepspeeds_launcher_under_slurm_is_no_rank(tree: ProcessTree) -> None:
-    """Its command tells what its variables do not; a trainer that is given --deepspeed is a trainer."""
+    """Its command shows what its variables do not; a trainer that is given --deepspeed is a trainer."""
     step = {**SLURM, "SLURM_PROCID": 1, "SLURM_STEP_ID": 0}
     launcher = tree.add(10, 1, step, command="/usr/bin/python -u -m deepspeed.launcher.launch --nnodes 2 train.py")
     tree.add(11, launcher, {**step, "RANK": 1, "WORLD_SIZE": 2}, command="python train.py --deepspeed zero3.json")
@@ -270,7 +270,7 @@ def test_a_launcher_that_was_seen_too_early_hides_no_rank(tree: ProcessTree) -> 
 
 
 def test_a_number_that_was_given_to_another_process_is_another_process(tree: ProcessTree) -> None:
-    """The start time tells them apart: the new one's environment is read."""
+    """The start time distinguishes them: the new one's environment is read."""
     tree.add(20, 1, torchrun(0), start=1000)
     table = ProcessTable(tree.root)
     assert pids(table.scan()) == {0: 20}
@@ -301,7 +301,7 @@ def test_a_rank_that_is_about_to_end_stays_the_rank(tree: ProcessTree) -> None:
 
 
 def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: ProcessTree) -> None:
-    """What has long been no rank is looked at every so many looks only, and found then."""
+    """What has long been no rank is read in every so many scans only, and found then."""
     tree.add(20, 1, {}, name="sleep")
     table = ProcessTable(tree.root)
     for _ in range(SCANS_OF_THE_YOUNG + 1):
@@ -312,7 +312,7 @@ def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: Pro
 
 @pytest.mark.system
 def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
-    """Once they are known, a look at 1,000 processes with 64 ranks among them takes no longer than 50 ms."""
+    """Once they are known, a scan of 1,000 processes with 64 ranks among them takes no longer than 50 ms."""
     for pid in range(100, 1036):
         tree.add(pid, 1, {"PATH": "/usr/bin", "LANG": "C"}, name="sleep")
     for rank in range(64):
@@ -327,7 +327,7 @@ def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
 
 
 def test_two_jobs_on_a_node_are_two_placements(tree: ProcessTree) -> None:
-    """Each has its own ranks, sizes, devices and shared labels; a second look tells nothing, a change or a minute does."""
+    """Each has its own ranks, sizes, devices and shared labels; a second run reports only a change, or a minute later."""
     for rank in range(2):
         tree.add(20 + rank, 1, torchrun(rank, TORCHELASTIC_RUN_ID="a", CUDA_VISIBLE_DEVICES="0,1"), start=1000 + rank)
         tree.add(30 + rank, 1, {"RANK": rank, "WORLD_SIZE": 2, "FAULTHOUND_JOB": "b", "FAULTHOUND_ROLE": "rollout"})
@@ -367,7 +367,7 @@ def test_a_leftover_of_an_earlier_start_does_not_take_its_ranks_place(tree: Proc
     assert placement.pids == (20,)
 
 
-def test_a_process_that_is_stuck_is_given_up_and_hides_nobody(tree: ProcessTree) -> None:
+def test_a_process_that_is_stuck_is_given_up_and_hides_no_process(tree: ProcessTree) -> None:
     """Its environment never comes: the others are found, it is not asked again, and so many of them end the reading."""
     for number in range(MOST_STUCK + 2):
         tree.add(20 + number, 1)
@@ -413,8 +413,8 @@ def test_a_name_may_hold_parentheses_and_spaces() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it looks at root's processes as nobody")
-def test_environments_that_may_not_be_read_are_told() -> None:
-    """As nobody, root's Python processes cannot be looked at: that is said once, with what to do about it."""
+def test_environments_that_may_not_be_read_are_reported() -> None:
+    """As user nobody, root's Python processes may not be read: that is reported once, with what to do about it."""
     code = """
 import os, sys
 from collectors.live.sources.host import Host
