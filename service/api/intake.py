@@ -1,4 +1,4 @@
-"""The way of a batch into the log: its body read within a bound, its content inspected, its place promised."""
+"""The way of a batch into the log: bounded by rate and size, inspected, and acknowledged once it is durable."""
 
 from __future__ import annotations
 

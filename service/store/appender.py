@@ -86,7 +86,7 @@ class Appender:
         self._thread.start()
 
     def close(self) -> None:
-        """Store what is waiting, end the thread, and refuse what still comes."""
+        """Store the waiting batches, end the thread, and refuse new ones."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -157,7 +157,7 @@ class Appender:
         began = time.monotonic()
         try:
             places = self._log.append([waiting.batch for waiting in together])
-        except Exception as error:  # noqa: BLE001 - whatever it is, senders wait for an answer and the next ones come
+        except Exception as error:  # noqa: BLE001 - whatever fails, the waiting senders need an answer
             self.counts.failed_commits += 1
             reason = _reason(error)
             _log.warning("commit_failed batches=%d reason=%s", len(together), reason)

@@ -165,7 +165,7 @@ class Follower:
                 consumer.resume(self._log, self.sequence, at - self._window_seconds, at)
             except TRANSIENT_ERRORS:
                 raise
-            except Exception:  # noqa: BLE001 - what comes is worth more than what was
+            except Exception:  # noqa: BLE001 - new batches matter more than old ones
                 _log.exception("consumer_not_resumed")
                 self.counts.consumer_failures += 1
         self.resumed = True
@@ -250,7 +250,7 @@ class Follower:
                     self._consumers[place].add(one.stored, one.records)
                 except TRANSIENT_ERRORS:
                     raise
-                except Exception:  # noqa: BLE001 - the other consumers, and the batches behind it, come all the same
+                except Exception:  # noqa: BLE001 - the other consumers and later batches must go on
                     _log.exception("consumer_failed sequence=%d", one.stored.sequence)
                     self.counts.consumer_failures += 1
                 self._given = place + 1

@@ -26,7 +26,7 @@ from service.store.upserts import touch, upsert
 
 SEEN_SECONDS = 30.0
 PLACED_SECONDS = 300.0
-FORGOTTEN_SECONDS = 3_600.0  # what has not been seen so long leaves the memory; the tables have it
+FORGOTTEN_SECONDS = 3_600.0  # rows not seen for so long leave the memory; the tables have them
 MOST_RANKS = 4_096  # of one batch: a node's processes
 MOST_JOBS = 64  # of one batch
 MOST_DEVICES = 1_024  # of one node
@@ -49,7 +49,7 @@ class _ObservedTable:
     """The rows of one table that were observed recently, by their keys."""
 
     def __init__(self, model: type[Base], seconds: float, kept: Iterable[str] = ()) -> None:
-        """Write what is merely seen again once in ``seconds``; what is there keeps its columns ``kept``."""
+        """Write an unchanged row once in ``seconds``; a row of the table keeps its columns ``kept``."""
         self._model, self._seconds, self._kept = model, seconds, frozenset({"first_seen_at", *kept})
         self._seen: dict[Any, _Seen] = {}
         self._touched: dict[Any, _Seen] = {}
@@ -100,7 +100,7 @@ class _ObservedTable:
         self._touched.clear()
 
     def forget(self, before_at: float) -> None:
-        """Drop what was last seen before."""
+        """Drop the rows last seen before an instant."""
         self._touched.clear()
         self._seen = {key: seen for key, seen in self._seen.items() if seen.row["last_seen_at"] >= before_at}
 
@@ -150,7 +150,7 @@ class Observations:
         self._placements.write(session)
 
     def forget(self, before_at: float = math.inf) -> None:
-        """Drop from memory what was last seen before; all of it after a transaction that failed."""
+        """Drop the rows last seen before an instant; without one all of them, after a failed transaction."""
         for observed in (self._nodes, self._jobs, self._attempts, self._placements):
             observed.forget(before_at)
 

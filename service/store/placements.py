@@ -29,7 +29,7 @@ def job_nodes(session: Session, job: str, since: float, until: float) -> list[st
 
 
 def code_version_of(session: Session, job: str, number: int) -> str | None:
-    """Return the code version of a run that is new: what was declared for it or an earlier one, or what the one before has."""
+    """Return the code version of a new run: declared for it or for an earlier one, else that of the run before."""
     row = session.get(Job, job)
     if row is not None and row.declared_at is not None and row.declared.get("attempt", 0) <= number:
         version: str | None = row.declared.get("code_version")

@@ -1,4 +1,4 @@
-"""What leaves the store: batches by age and by the log's size, and with them what was derived from them.
+"""Retention: batches are deleted by age and by the log's size, and with them the rows derived from them.
 
 The oldest go first, a few at a time, so that the log waits for no deletion longer than for another commit. A pin keeps
 the batches and blocks of its span, and what the log's readers have not read stays too.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From an instant on, and before another one; ``until`` None: it goes on."""
+    """From one instant to before another; ``until`` None: it has no end yet."""
 
     since: float
     until: float | None = None

@@ -80,7 +80,7 @@ class Compaction:
                 self._gather(node, record)
 
     def _gather(self, node: str, samples: Samples) -> None:
-        """Keep samples for the minute's block; those that no block can hold are in the log all the same."""
+        """Keep samples for the minute's block; those that no block can hold are left out; the log has them."""
         size_bytes = len(samples.values) + RECORD_BYTES
         try:
             check(samples)
