@@ -15,6 +15,7 @@ from collectors.formats import Input, recognise
 from collectors.formats.job_log import job_log
 from collectors.formats.job_log.step_series import MAX_SERIES, MAX_STEPS_OF_SERIES
 from collectors.records import LogEvent, Record, Steps
+from simulation.scenarios import KINDS, draw, play
 from tests.support.live_hangs import verdict
 
 CODES = {"step": "q", "nan": "b", "skipped": "b"}
@@ -241,3 +242,12 @@ def test_a_hostile_log_stays_bounded() -> None:
     text = "".join(f"[rank{rank}]: step {rank * 7919 % 1000} loss 0.5\n" for rank in range(MAX_SERIES + 500))
 
     assert len(steps(read(text))) == MAX_SERIES
+
+
+def test_a_job_that_runs_on_nan_is_not_healthy() -> None:
+    """Two rounds of dumps show a job that moves: with a sound log it is healthy, with a NaN in its log it is not."""
+    dumps = play(draw(KINDS.index("healthy_twice"), 64, 8)).records()
+    sound = [plain(step) for step in range(1, 31)]
+
+    assert verdict([*dumps, *read("".join(sound))]).symptom == "healthy"
+    assert verdict([*dumps, *read("".join([*sound, plain(31, "nan"), plain(32, "nan")]))]).symptom == "numeric"
