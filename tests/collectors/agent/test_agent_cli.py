@@ -195,6 +195,19 @@ def test_check_of_a_node_without_agent(tmp_path: Path) -> None:
     assert "start one, or give --state" in status.stderr
 
 
+def test_check_as_json(tmp_path: Path) -> None:
+    """``check --json`` gives the same state and exit code as an object, with each problem and its level."""
+    done = faulthound_agent(
+        "check", "--json", "--service", "http://127.0.0.1:9", "--state", str(tmp_path), "--node", "gpu-0001"
+    )
+    form = json.loads(done.stdout)
+
+    assert done.returncode == form["code"] == 2
+    assert (form["state"], form["node"]) == ("CRITICAL", "gpu-0001")
+    assert {problem["level"] for problem in form["problems"]} == {"CRITICAL"}
+    assert any("no agent runs on" in problem["text"] for problem in form["problems"])
+
+
 def test_check_of_a_service_that_hangs(tmp_path: Path) -> None:
     """A service that takes the connection and never answers is reported within five seconds."""
     import socket
