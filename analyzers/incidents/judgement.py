@@ -52,7 +52,7 @@ def failed_analyzers(judged: Judged) -> Iterator[tuple[str, str]]:
 
 
 def give_up(asked: Judge, knowledge: Knowledge, why: str) -> Judged:
-    """Return the judgement of a cut that cannot be judged: it abstains and says why."""
+    """Return the judgement of a cut that cannot be judged: it abstains and states why."""
     cut = replace(asked.cut, unfinished=tuple(every_analyzer()))
     missing = Missing(what=f"this could not be judged: the judgement failed ({why}); the log of the service says more")
     verdict = Verdict(

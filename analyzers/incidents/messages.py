@@ -24,7 +24,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineTick(msgspec.Struct, frozen=True, kw_only=True):
-    """Time has passed: every ten seconds, and whenever ``next_due_at`` says so."""
+    """Time has passed: every ten seconds, and whenever ``next_due_at`` asks for it."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):

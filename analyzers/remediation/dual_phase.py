@@ -20,7 +20,7 @@ MOST_REPEATS = 1_000
 
 
 class ReplayUnsuited(ValueError):
-    """No replay of two phases finds a single machine here; the message says why, and what would."""
+    """No replay of two phases finds a single machine here; the message states why, and what would."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ MOST_NODES = 1_000_000
 MOST_FAILURES = 100_000
 INTERVAL = 0.95
 _HALVINGS = 60
-_SPREAD = 12.0  # standard deviations: what lies beyond is less than a number can tell
+_SPREAD = 12.0  # standard deviations: the probability beyond is below the precision of a float
 
 
 class FleetRate(msgspec.Struct, frozen=True, kw_only=True):

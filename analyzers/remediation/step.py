@@ -101,9 +101,16 @@ def _withdraw(transition: Transition, event: messages.Reject | messages.Cancel) 
     one, rejected = transition.find(event.id), isinstance(event, messages.Reject)
     status = "rejected" if rejected else "cancelled"
     transition.require(one.status in WAITING or (one.status == "claimed" and not rejected), one, status)
-    said = {} if rejected else {"cancelled_by": event.by}
+    cancelled = {} if rejected else {"cancelled_by": event.by}
     transition.change(
-        one, status, event.by, _reason(event.reason), status=status, because=_short(event.reason), claim=None, **said
+        one,
+        status,
+        event.by,
+        _reason(event.reason),
+        status=status,
+        because=_short(event.reason),
+        claim=None,
+        **cancelled,
     )
 
 
@@ -198,8 +205,8 @@ def _complete(transition: Transition, event: messages.Complete) -> None:
         return
     claim, ended = _held(transition, one, event), {"claim": None, "ending": _ending(event)}
     if claim.task == "undo":
-        told = {"did": event.did, "give_back": list(one.give_back)}
-        transition.change(one, "undone", event.by, told, status="undone", out=(), **ended)
+        details = {"did": event.did, "give_back": list(one.give_back)}
+        transition.change(one, "undone", event.by, details, status="undone", out=(), **ended)
         return
     transition.require(one.status == "executing", one, "completed")
     if (why := checks.explain_problem(one, event.did)) is not None:
@@ -288,8 +295,8 @@ def _verified(transition: Transition, event: messages.Verified) -> None:
 
 
 def _end(transition: Transition, one: Remediation, outcome: str, why: str) -> None:
-    told = {"outcome": outcome, "why": why}
-    transition.change(one, "verified", "engine", told, status="done", outcome=outcome, because=_short(why))
+    details = {"outcome": outcome, "why": why}
+    transition.change(one, "verified", "engine", details, status="done", outcome=outcome, because=_short(why))
 
 
 def _tick(transition: Transition) -> None:
@@ -317,15 +324,15 @@ def _tick(transition: Transition) -> None:
 
 def _run_out(transition: Transition, one: Remediation) -> None:
     assert one.claim is not None
-    told = {"token": one.claim.token, "claimed_by": one.claim.by}
+    details = {"token": one.claim.token, "claimed_by": one.claim.by}
     if one.claim.task == "undo":
-        transition.change(one, "released", "engine", told, claim=None)
+        transition.change(one, "released", "engine", details, claim=None)
     elif one.status == "claimed":
-        transition.change(one, "released", "engine", told, status="approved", claim=None)
+        transition.change(one, "released", "engine", details, status="approved", claim=None)
     else:
         why = f"the claim of {one.claim.by} ran out while it acted: how far it came is unknown; check, or undo it"
         ended = {"status": "failed", "claim": None, "because": why, "outcome": "unknown"}
-        transition.change(one, "failed", "engine", told | {"why": why}, **ended)
+        transition.change(one, "failed", "engine", details | {"why": why}, **ended)
 
 
 def _expire(transition: Transition, one: Remediation) -> None:

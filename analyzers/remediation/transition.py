@@ -47,7 +47,7 @@ class Transition:
         """Store a remediation."""
         self.state.remediations[one.id] = one
         self.instructions = [
-            *(said for said in self.instructions if not isinstance(said, Store) or said.remediation.id != one.id),
+            *(other for other in self.instructions if not isinstance(other, Store) or other.remediation.id != one.id),
             Store(remediation=one),
         ]
 

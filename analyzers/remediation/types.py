@@ -179,13 +179,13 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a job when somebody wants to act on it."""
+    """What is known of a job before an action."""
 
     nodes: tuple[str, ...] = ()  # that its newest attempt runs on
     attempt: int | None = None
     gpus_per_node: int = 8
-    minimum_nodes: int | None = None  # declared; None: nobody has said
-    spares: int | None = None  # nodes left that can take an evicted one's place; None: nobody has said
+    minimum_nodes: int | None = None  # declared; None: unknown
+    spares: int | None = None  # nodes left that can take an evicted one's place; None: unknown
     saving_since: float | None = None  # a checkpoint is being saved
     save_seconds: float | None = None  # how long that usually takes; None: none was seen yet
     holders: dict[str, tuple[str, ...]] = {}  # node → nodes with a copy of its checkpoint shards; empty: not declared

@@ -79,9 +79,9 @@ def newest_attempt(session: Session, job: str) -> int | None:
     seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(of_job))
     if seen_at is None:
         return None
-    told = _count_nodes(session, job, seen_at - BELIEVED_SECONDS)
-    most = max(told.values(), default=0)
-    for nodes in (_count_nodes(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), told):
+    believed = _count_nodes(session, job, seen_at - BELIEVED_SECONDS)
+    most = max(believed.values(), default=0)
+    for nodes in (_count_nodes(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), believed):
         if known := [number for number, count in nodes.items() if 2 * count >= most]:
             return max(known)
     return session.scalar(select(func.max(Attempt.number)).where(of_job))
@@ -89,9 +89,9 @@ def newest_attempt(session: Session, job: str) -> int | None:
 
 def _count_nodes(session: Session, job: str, since: float) -> dict[int, int]:
     """Return on how many nodes each attempt of a job was reported since then."""
-    told = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)
+    reported = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)
     placed = select(Placement.attempt, func.count(Placement.node.distinct())).where(
-        Placement.job == job, Placement.attempt.in_(told), Placement.last_seen_at >= since
+        Placement.job == job, Placement.attempt.in_(reported), Placement.last_seen_at >= since
     )
     return {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
 
@@ -167,5 +167,5 @@ def _ranks_by_node(session: Session, attempt: Attempt) -> dict[str, int]:
 
 
 def _holders(declared: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    told = declared.get("checkpoint_holders") or {}
-    return {node: tuple(others) for node, others in told.items()}
+    holders = declared.get("checkpoint_holders") or {}
+    return {node: tuple(others) for node, others in holders.items()}

@@ -99,19 +99,19 @@ def _attempts(
     failures = _failures(session, incident, verdict, numbers, acted)
     runs = _runs(session, incident)
     began = _first_good(session, incident)
-    tells = any(told is not None for told in began.last_steps.values())
+    has_steps = any(step is not None for step in began.last_steps.values())
     for number in sorted({*runs, *failures})[-MOST_ATTEMPTS:]:
         run, failure = runs.get(number), failures.get(number)
-        found, said = (None, None) if failure is None else failure
-        good = _good_seconds(run, found, began, tells=tells)
+        found, newest = (None, None) if failure is None else failure
+        good = _good_seconds(run, found, began, has_steps=has_steps)
         code = None if run is None else run.code_version
         ended = None if run is None else run.last_seen_at
         if number == numbers[incident.id]:
             ended = incident.closed_at if has_ended(session, incident) else None
-        if said is None or found is None:
+        if newest is None or found is None:
             yield JobAttempt(number=number, code_version=code, ended_at=ended, good_seconds=good)
             continue
-        attempt = build_attempt(number, said, code_version=code, ended_at=ended, good_seconds=good)
+        attempt = build_attempt(number, newest, code_version=code, ended_at=ended, good_seconds=good)
         yield attempt if attempt.symptom != "unknown" else replace(attempt, symptom=found.kind)
 
 
@@ -132,15 +132,15 @@ def _failures(
     asked = asked.where(Incident.id.in_(numbers), Incident.merged_into.is_(None)).order_by(Incident.opened_at)
     found = [(row, document) for row, document in session.execute(asked) if row.id != incident.id]
     passed = _passed(session, [row for row, _ in found])
-    told: dict[int, tuple[Incident, Verdict]] = {}
+    failed: dict[int, tuple[Incident, Verdict]] = {}
     for row, document in found:
-        before = told.get(numbers[row.id])
+        before = failed.get(numbers[row.id])
         acted_before = before is not None and before[0].id in acted and row.id not in acted
-        if row.id in passed or acted_before or (said := _read(document)) is None:
+        if row.id in passed or acted_before or (judged := _read(document)) is None:
             continue
-        told[numbers[row.id]] = (row, said)
-    told[numbers[incident.id]] = (incident, verdict)
-    return told
+        failed[numbers[row.id]] = (row, judged)
+    failed[numbers[incident.id]] = (incident, verdict)
+    return failed
 
 
 def _read(document: bytes) -> Verdict | None:
@@ -166,16 +166,16 @@ class _Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 def _first_good(session: Session, incident: Incident) -> _Steps:
     costs = select(Downtime.incident, Downtime.first_good_at, Downtime.last_step).where(Downtime.job == incident.job)
-    told = session.execute(costs.order_by(Downtime.onset_at.desc()).limit(MOST_INCIDENTS)).all()
+    found = session.execute(costs.order_by(Downtime.onset_at.desc()).limit(MOST_INCIDENTS)).all()
     return _Steps(
-        first_good_at=tuple(sorted(row.first_good_at for row in told if row.first_good_at is not None)),
-        last_steps={row.incident: row.last_step for row in told},
+        first_good_at=tuple(sorted(row.first_good_at for row in found if row.first_good_at is not None)),
+        last_steps={row.incident: row.last_step for row in found},
     )
 
 
-def _good_seconds(run: AttemptRow | None, failure: Incident | None, steps: _Steps, *, tells: bool) -> float:
+def _good_seconds(run: AttemptRow | None, failure: Incident | None, steps: _Steps, *, has_steps: bool) -> float:
     """Return how long an attempt ran before it failed: from its first good step, where that is known."""
-    if failure is not None and tells and steps.last_steps.get(failure.id) is None:
+    if failure is not None and has_steps and steps.last_steps.get(failure.id) is None:
         return 0.0  # the job reports steps, and this attempt did none
     until = failure.onset_at if failure is not None else run.last_seen_at if run is not None else 0.0
     before = [at for at in steps.first_good_at if at <= until]

@@ -22,7 +22,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. ``since`` and ``until`` are of the state; no ``until``: nobody can say."""
+    """One node. ``since`` and ``until`` are of the state; no ``until``: it is unknown."""
 
     record: NodeRecord
     probability: float  # that it is faulty, by all that is remembered
@@ -80,9 +80,9 @@ def _against(session: Session, now: float) -> _Against:
         if one.status in ("executing", "verifying") and one.kind in KEEPS_OUT:
             against.out.update(dict.fromkeys(one.out, one))
         elif one.status in ("proposed", "approved", "claimed"):
-            told = f"{one.id} ({one.status}): {one.why}", one.proposed_at, None
+            reason = f"{one.id} ({one.status}): {one.why}", one.proposed_at, None
             for node in one.nodes:
-                against.suspected.setdefault(node, told)
+                against.suspected.setdefault(node, reason)
     return against
 
 
@@ -95,8 +95,8 @@ def _standing(record: NodeRecord, against: _Against, now: float, weights: Weight
     if record.burn_in == "out" or record.is_out():
         why = because or f"{node} was taken out and has not come back, and nothing stands against that"
         return replace(found, state="out", why=why, since=record.since)
-    if (told := against.suspected.get(node)) is not None:
-        return replace(found, state="suspected", why=told[0], since=told[1], until=told[2])
+    if (reason := against.suspected.get(node)) is not None:
+        return replace(found, state="suspected", why=reason[0], since=reason[1], until=reason[2])
     if because is not None and is_offender(record, now, weights):
         until = record.evictions[-weights.offender.evictions] + weights.offender.days * DAY_SECONDS
         return replace(found, state="offender", why=because, since=record.since, until=until)

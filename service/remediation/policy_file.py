@@ -51,7 +51,7 @@ class PolicyFile:
         _log.info("policy_read path=%s rules=%d", self._path, len(self._policy.rules))
 
     def _refuse(self, why: str) -> None:
-        """Let nothing act by itself. What a file says that is half written is looked at again the next time."""
+        """Let nothing act automatically. A file that was read while it was written is read again the next time."""
         self._policy = replace(self._policy, rules=())
         self._seen = None
         if why != self.problem:

@@ -152,23 +152,24 @@ class Proposer:
     def _proposals(self, session: Session, found: Sequence[TimelineEntry], now: float) -> list[Proposed]:
         """Return the proposals that verdicts, feedback, ends and findings lead to, for each incident as it is now."""
         asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
-        heard = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
+        has_news = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
         over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
         return [
             proposed
             for id in asked
             if (incident := session.get(Incident, id)) is not None
-            and (proposed := self._proposed(session, incident, now, over=id in over, heard=id in heard)) is not None
+            and (proposed := self._proposed(session, incident, now, over=id in over, has_news=id in has_news))
+            is not None
         ]
 
     def _proposed(
-        self, session: Session, incident: Incident, now: float, *, over: bool = False, heard: bool = True
+        self, session: Session, incident: Incident, now: float, *, over: bool = False, has_news: bool = True
     ) -> Proposed | None:
         if incident.closed_at is not None:
             why = _acquitted(session, incident)
             if over or why:
                 return Proposed(incident=incident.id, plan=None, why=why or incident.closed_because)
-            if not heard or _is_past(session, incident):
+            if not has_news or _is_past(session, incident):
                 return None
         if incident.merged_into is not None:
             return Proposed(incident=incident.id, plan=None, why=f"{incident.merged_into} explains it")

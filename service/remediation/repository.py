@@ -39,7 +39,7 @@ Check = Callable[[Session, RemediationState], None]
 _log = logging.getLogger(__name__)
 
 
-class _Told(NamedTuple):
+class _Audited(NamedTuple):
     """An audit entry, and its remediation."""
 
     what: AuditEntry
@@ -51,7 +51,7 @@ class _Happened(NamedTuple):
 
     state: RemediationState
     instructions: list[RemediationInstruction]
-    told: list[_Told]
+    audited: list[_Audited]
 
 
 class RemediationRepository:
@@ -96,7 +96,7 @@ class RemediationRepository:
         if check is not None:
             check(session, state)
         happened = _happen(session, state, event, now)
-        _tell(session, happened.told, now)
+        _write_audit(session, happened.audited, now)
         return happened.instructions
 
     def all_within(self, session: Session, events: Sequence[RemediationEvent], now: float) -> None:
@@ -105,7 +105,7 @@ class RemediationRepository:
             return
         self._lock(session)
         state = self._load(session, now, events)
-        told: list[_Told] = []
+        audited: list[_Audited] = []
         for event in events:
             try:
                 happened = _happen(session, state, event, now)
@@ -113,8 +113,8 @@ class RemediationRepository:
                 _log.info("remediation_refused event=%s code=%s why=%s", type(event).__name__, refused.code, refused)
             else:
                 state = happened.state
-                told += happened.told
-        _tell(session, told, now)
+                audited += happened.audited
+        _write_audit(session, audited, now)
 
     def _lock(self, session: Session) -> None:
         if not self._database.is_sqlite:  # which has one writer anyway
@@ -149,8 +149,8 @@ def _happen(session: Session, state: RemediationState, event: RemediationEvent, 
             rows.write_remediation(session, one.remediation)
     rows.write_changes(session, state, after)
     about = after.remediations
-    told = [_Told(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, AuditEntry)]
-    return _Happened(after, instructions, told)
+    audited = [_Audited(one, about.get(one.remediation or "")) for one in instructions if isinstance(one, AuditEntry)]
+    return _Happened(after, instructions, audited)
 
 
 def _concerned(remediations: dict[str, Remediation], events: Sequence[RemediationEvent]) -> list[Remediation]:
@@ -168,16 +168,16 @@ def _concerned(remediations: dict[str, Remediation], events: Sequence[Remediatio
     return found
 
 
-def _tell(session: Session, told: Sequence[_Told], now: float) -> None:
+def _write_audit(session: Session, audited: Sequence[_Audited], now: float) -> None:
     """Write the audit log, then the timeline and stream at the end of the transaction."""
-    for one, _ in told:
+    for one, _ in audited:
         subject = one.remediation or str(one.details.get("hold") or "")
         audit_log.record(session, now, one.kind, one.by, subject, one.details)
     # The incidents are locked before the timeline, in the same order as in every other writer.
-    incidents = sorted({about.incident for _, about in told if about is not None})
+    incidents = sorted({about.incident for _, about in audited if about is not None})
     there = select(Incident.id).where(Incident.id.in_(incidents)).order_by(Incident.id)
     known = set(session.scalars(there.with_for_update(read=True, key_share=True))) if incidents else set()
-    for one, about in told:
+    for one, about in audited:
         details: dict[str, Any] = one.details | {"by": one.by}
         if about is None:
             timeline.add(session, now, one.kind, None, details.get("job"), details)

@@ -174,8 +174,8 @@ def _write_holds(session: Session, before: RemediationState, after: RemediationS
         session.execute(delete(HoldRow).where(HoldRow.id.in_(gone)))
     for id, hold in after.holds.items():
         if before.holds.get(id) != hold:
-            told = msgspec.to_builtins(hold)
-            upsert(session, HoldRow, [told | {"by": clean(hold.by, 255), "reason": clean(hold.reason, 1_000)}])
+            values = msgspec.to_builtins(hold)
+            upsert(session, HoldRow, [values | {"by": clean(hold.by, 255), "reason": clean(hold.reason, 1_000)}])
 
 
 def _throw(session: Session, name: str, document: dict[str, Any] | None) -> None:

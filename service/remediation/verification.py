@@ -20,7 +20,7 @@ def observe_outcome(state: EngineState, one: Remediation, shown: list[Incident])
             return "not_cured", f"{incident.id} shows the same again: {incident.symptom or incident.kind}"
     if any(incident.closed_at is None for incident in shown if incident.id != one.incident):
         return None  # another incident is open: the outcome shows after it
-    return next((("cured", told) for view in attempts if (told := _runs_well(view, since))), None)
+    return next((("cured", why) for view in attempts if (why := _runs_well(view, since))), None)
 
 
 def _is_again(incident: Incident, one: Remediation, since: float) -> bool:

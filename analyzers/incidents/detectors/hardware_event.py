@@ -32,13 +32,13 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 
 def _symptoms(view: JobView) -> Iterator[Symptom]:
-    window = Window.build(told.event for told in view.hardware.entries)
+    window = Window.build(seen.event for seen in view.hardware.entries)
     serious = [
         finding
         for finding in analyze(window, infer(window), view.knowledge)
         if finding.suspects and action_for(finding.fault_class, view.knowledge) in ASKED_FOR
     ]
-    instants = {told.event.at: told.at for told in view.hardware.entries}
+    instants = {seen.event.at: seen.at for seen in view.hardware.entries}
     for finding in serious:
         at = instants.get(finding.onset, view.hardware.entries[0].at)
         nodes = sorted({suspect.node for suspect in finding.suspects if suspect.node})

@@ -18,8 +18,8 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     del now
     traffic = view.traffic
     # The reporter of steps may be on an unreachable node: then the traffic of the others is the only sign.
-    told = view.newest_step is not None and traffic.until - view.progress.until < UNHEARD_SECONDS
-    if told or view.waits.rings or traffic.moved_at is None:
+    reports_steps = view.newest_step is not None and traffic.until - view.progress.until < UNHEARD_SECONDS
+    if reports_steps or view.waits.rings or traffic.moved_at is None:
         return
     still = traffic.until - traffic.moved_at
     if still < STILL_SECONDS or (view.ended and not view.processes.alive):

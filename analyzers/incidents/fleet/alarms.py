@@ -34,15 +34,15 @@ class Alarms:
     def clocks(self, nodes: Mapping[str, NodeActivity]) -> Iterator[Alarm]:
         """Yield the alarm of clocks that are apart; again where further nodes' are."""
         held = self.raised.get(("clock", None))
-        told = set(held.nodes) if held else set()
+        reported = set(held.nodes) if held else set()
         for name, seen in nodes.items():
-            limit = self.rules.clock_over_seconds if name in told else self.rules.clock_raised_seconds
+            limit = self.rules.clock_over_seconds if name in reported else self.rules.clock_raised_seconds
             self.apart[name] = self.apart.get(name, 0) + 1 if abs(seen.offset) > limit else 0
         self.apart = {name: looks for name, looks in self.apart.items() if looks and name in nodes}
-        off = {name for name, looks in self.apart.items() if looks >= STEADY_LOOKS or name in told}
+        off = {name for name, looks in self.apart.items() if looks >= STEADY_LOOKS or name in reported}
         if not off:
             yield from self._over("clock", None, "all clocks agree again")
-        elif off - told:
+        elif off - reported:
             worst = max(sorted(off), key=lambda name: abs(nodes[name].offset))
             text = (
                 f"{_nodes(len(off))} with a clock more than {self.rules.clock_raised_seconds:g} s off ({list_names(off)}), at"
@@ -71,7 +71,7 @@ class Alarms:
         held = self.raised.get(("coverage", sight.job))
         unseen = {*sight.silent, *sight.blind}
         if sight.share < self.rules.coverage_raised_below and (held is None or unseen - set(held.nodes)):
-            text = sight.told(self.rules)
+            text = sight.describe(self.rules)
             yield self._raise(Alarm(kind="coverage", text=text, nodes=tuple(sorted(unseen)), job=sight.job))
         elif sight.share >= self.rules.coverage_over_from:
             yield from self._over(
@@ -103,7 +103,7 @@ class _Sight:
     def share(self) -> float:
         return 1 - (self.unplaced + sum(self.silent.values()) + sum(self.blind.values())) / max(self.ranks, 1)
 
-    def told(self, rules: Rules) -> str:
+    def describe(self, rules: Rules) -> str:
         parts = []
         if self.silent:
             parts.append(
@@ -118,7 +118,7 @@ class _Sight:
             parts.append(f"{self.unplaced} on nodes that were not reported")
         return (
             f"job {self.job}: {self.share:.0%} of {self.ranks} ranks are seen, below {rules.coverage_raised_below:.0%}; not"
-            f" seen: {'; '.join(parts)}. A verdict may miss its culprit, and names nobody for being unseen"
+            f" seen: {'; '.join(parts)}. A verdict may miss its culprit, and names no node for being unseen"
         )
 
 

@@ -19,12 +19,12 @@ LONGEST_INTERVAL_SECONDS = 300.0  # a gap longer than this was an outage, and no
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes that show one class together. ``everybody``: no agent reports at all."""
+    """Nodes that show one class together. ``all_agents``: no agent reports at all."""
 
     sign_class: SignClass
     onset: float
     members: dict[str, list[Sign]] = field(default_factory=dict)
-    everybody: bool = False
+    all_agents: bool = False
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -67,10 +67,10 @@ def cluster_silences(
     for chain in _chains(last_at, rules.silence_together_seconds):
         onset = last_at[chain[0]]
         bounds = max(silence_bound_seconds(nodes[name], rules) for name in chain)
-        everybody = len(chain) > 1 and len(last_at) == len(nodes) and last_at[chain[-1]] == max(last_at.values())
-        if now - onset >= bounds + rules.silence_settle_seconds and (everybody or _many(chain, jobs_nodes, rules)):
+        all_agents = len(chain) > 1 and len(last_at) == len(nodes) and last_at[chain[-1]] == max(last_at.values())
+        if now - onset >= bounds + rules.silence_settle_seconds and (all_agents or _many(chain, jobs_nodes, rules)):
             members = {name: [Sign(last_at[name], "its agent fell silent")] for name in chain}
-            yield Cluster(SILENCE, onset, members, everybody)
+            yield Cluster(SILENCE, onset, members, all_agents)
 
 
 def _chains(last_at: Mapping[str, float], seconds: float) -> Iterator[list[str]]:

@@ -69,7 +69,7 @@ class Domains:
 
 
 def _rows(table: object) -> Iterable[_Row]:
-    """Read the table; a row that is no list of names is left out (``rules.problems`` says so when it is loaded)."""
+    """Read the table; a row that is no list of names is left out (``rules.problems`` reports it at loading)."""
     for kind, named in table.items() if isinstance(table, Mapping) else ():
         if kind not in DOMAIN_KINDS or not isinstance(named, Mapping):
             continue

@@ -44,7 +44,7 @@ def explain_cluster(
     cluster: Cluster, domains: Iterable[Domain], known: Collection[str], rules: Rules
 ) -> Sequence[Explanation]:
     """Return the explanations of a cluster, the best first; two equal ones are no answer."""
-    if cluster.everybody:
+    if cluster.all_agents:
         return (_ourselves(cluster),)
     fitting = [found for domain in domains if (found := _fits(cluster, domain, known, rules)) is not None]
     return sorted(fitting, key=lambda found: (-found.probability, found.kind, found.id))

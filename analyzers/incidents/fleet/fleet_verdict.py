@@ -35,7 +35,7 @@ _SHOWS = {
 _SYMPTOM = {"silence": "unknown", "link": "hardware", "storage": "hang", "device": "hardware", "host": "hardware"}
 _TITLE = {"switch": "switch ", "storage": "file server "}
 _SHARED_BY_SITE = (
-    "which nodes share a switch, a rack or a power feed: the site's [domains] table says it (docs/fleet.md)"
+    "which nodes share a switch, a rack or a power feed: the site's [domains] table states it (docs/fleet.md)"
 )
 _DECIDES = {
     "silence": "whether these machines have power, and answer from another network",
@@ -112,7 +112,7 @@ def best_explanation(found: Sequence[Explanation]) -> Explanation | None:
 
 def _count(cluster: Cluster) -> str:
     count = f"{len(cluster.members)} nodes"
-    return f"all {count} that reported" if cluster.everybody else count
+    return f"all {count} that reported" if cluster.all_agents else count
 
 
 def _what(cluster: Cluster) -> str:
@@ -159,7 +159,7 @@ def _evidence(ongoing: OngoingIncident) -> list[EvidenceItem]:
 def _rejected(cluster: Cluster) -> list[Rejected]:
     others = len(cluster.members) - 1
     why = (
-        f"its agent fell silent with {others} others: that nothing is seen of a machine says nothing against it"
+        f"its agent fell silent with {others} others: silence is no evidence against a machine"
         if cluster.sign_class.family == "silence"
         else f"{others} other nodes show the same at the same time: a fault of its own would be its own"
     )
@@ -172,7 +172,7 @@ def _missing(cluster: Cluster, found: Sequence[Explanation], *, has_table: bool)
         missing.append(Missing(what=_SHARED_BY_SITE))
     if len(found) > 1:
         equal = " or ".join(f"{one.kind} {one.id}" for one in found[:MOST_SUSPECTS])
-        missing.append(Missing(what=f"what tells {equal} apart: they serve the same nodes"))
+        missing.append(Missing(what=f"what distinguishes {equal}: they serve the same nodes"))
     return missing
 
 

@@ -1,4 +1,4 @@
-"""When a node was last heard of, by the receipt clock, and how far its own clock is ahead."""
+"""When the newest batches of a node came, by the receipt clock, and how far its own clock is ahead."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _EXPLAINED: dict[str, frozenset[str]] = {
 
 def detector_name(cluster: Cluster) -> str:
     """Return the detector name of a cluster's symptom."""
-    return ALL_SILENT if cluster.everybody else DETECTORS[cluster.sign_class.family]
+    return ALL_SILENT if cluster.all_agents else DETECTORS[cluster.sign_class.family]
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class OngoingIncident:
     def is_of(self, cluster: Cluster) -> bool:
         """Whether a cluster belongs to this incident; a node that stays silent after our outage does not."""
         if self.detector == ALL_SILENT and cluster.sign_class.family == "silence":
-            return cluster.everybody
+            return cluster.all_agents
         mine = detector_name(cluster) == self.detector or cluster.sign_class in self.clusters
         near = abs(cluster.onset - self.onset) <= NEAR_SECONDS
         return (mine or near) and cluster.overlaps(self.nodes)
@@ -70,7 +70,7 @@ class OngoingIncident:
             self.clusters[cluster.sign_class] = cluster
             return
         held.members = {**held.members, **cluster.members}
-        held.everybody = held.everybody or cluster.everybody
+        held.all_agents = held.all_agents or cluster.all_agents
 
     @property
     def leading(self) -> list[Cluster]:
@@ -124,7 +124,7 @@ def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozense
     Without a named cause, a coincidence must not hide a fault of the job itself. Waits for files need no named cause: a waiting
     rank does not move.
     """
-    if cluster.everybody or (found is None and cluster.sign_class.family != "storage"):
+    if cluster.all_agents or (found is None and cluster.sign_class.family != "storage"):
         return frozenset()
     return _EXPLAINED[cluster.sign_class.family]
 

@@ -126,4 +126,4 @@ class JobView:
             self.processes.place(placement, node, at)
         for rank, looked_at in looks.items():  # after the steps of the same reading
             self.progress.looked(rank, looked_at)
-        self.progress.heard(node)
+        self.progress.batch_taken(node)

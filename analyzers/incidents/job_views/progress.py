@@ -115,7 +115,7 @@ class Progress:
         kind.nodes.add(node.node)
         kind.since = min(kind.since, node.reported_until)
 
-    def heard(self, node: NodeView) -> None:
+    def batch_taken(self, node: NodeView) -> None:
         """Note up to when a node's reporters are here, after a batch."""
         for kind in self.reporter_kinds.values():
             if node.node in kind.nodes:

@@ -32,11 +32,11 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
         return None
     if now < incident.opened_at + SETTLED_SECONDS.get(incident.kind, 0.0):
         return None
-    told = view.rhythm.count_after(incident.opened_at)
+    steps = view.rhythm.count_after(incident.opened_at)
     if incident.kind == "numeric":
-        good = told >= GOOD_AGAIN and view.progress.trouble() is None
+        good = steps >= GOOD_AGAIN and view.progress.trouble() is None
         return f"loss and gradient norm are as before at step {step:,}" if good else None
-    if (incident.last_step is None or step < incident.last_step + 2) and told < 2:  # a counter may begin anew
+    if (incident.last_step is None or step < incident.last_step + 2) and steps < 2:  # a counter may begin anew
         return None
     return f"the job moves again: it has done step {step:,}"
 
@@ -60,5 +60,5 @@ def _has_ended(view: JobView, now: float) -> str | None:
     if unseen and now < max(end.at for end in view.ended.values()) + UNSEEN_SECONDS:
         return None
     ways = Counter(end.how() for end in view.ended.values()).most_common(3)
-    told = ", ".join(f"{count:,} {way}" for way, count in ways)
-    return f"all {len(view.ended):,} processes that were seen of the job have ended: {told}"
+    listed = ", ".join(f"{count:,} {way}" for way, count in ways)
+    return f"all {len(view.ended):,} processes that were seen of the job have ended: {listed}"

@@ -19,7 +19,7 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
 
     doubts: tuple[RootPosterior, ...]
     guilt: dict[str, float]  # suspected node → that it is guilty of any root, its past included
-    verdict_guilt: dict[str, float]  # the same, as the verdict alone tells it
+    verdict_guilt: dict[str, float]  # the same by the verdict alone
     situation: Situation
     costs: Costs
     gpus: int

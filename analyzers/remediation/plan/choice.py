@@ -94,9 +94,9 @@ def _named(option: Option) -> str:
 
 def _guilty(option: Option, case: PlanCase) -> str:
     odds = [f"{case.guilt.get(node, 0.0):.2f}" for node in option.nodes]
-    told = [f"{case.verdict_guilt.get(node, 0.0):.2f}" for node in option.nodes]
+    before = [f"{case.verdict_guilt.get(node, 0.0):.2f}" for node in option.nodes]
     return f"at fault with {list_some(odds)}" + (
-        f", before their past was weighed {list_some(told)}" if told != odds else ""
+        f", before their past was weighed {list_some(before)}" if before != odds else ""
     )
 
 
