@@ -1,4 +1,4 @@
-"""What one analyzer claims, and the document that all claims become (the verdict, see ``verdict.py``)."""
+"""What one analyzer claims. What all claims come to is the verdict (``verdict.py``)."""
 
 from __future__ import annotations
 

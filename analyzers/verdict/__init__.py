@@ -1,1 +1,4 @@
-"""From findings to the one verdict: what is a root, what excuses a suspect, what holds an eviction back, and what to do."""
+"""From findings to the one verdict: roots, excuses, the gate before an eviction, the action, the document.
+
+Analyzers are in ``analyzers/diagnosis``; when to judge is decided in ``analyzers/incidents``.
+"""
