@@ -20,7 +20,7 @@ from tests.support.hand_made import call, calls, dump, group
 from tests.support.labelled_dumps import folders
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hung_job"
-LABELLED_SUBSETS = 150
+LABELLED_SUBSETS = 80
 
 
 def dumps_of(paths: Iterable[Path]) -> list[FlightRecorderDump]:
