@@ -1,6 +1,6 @@
 """A small world in which remediation can go wrong: two schedulers, one person, an engine, a lossy network, and time.
 
-What happens in it is in ``remediation_actions.py``. Nothing here knows the rules; ``remediation_witness.py`` does.
+What happens in it is in ``remediation_actions.py``. Nothing here knows the rules; ``remediation_invariants.py`` does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from analyzers.remediation.types import (
     Rule,
     Tally,
 )
-from tests.support.remediation_witness import Witness, frozen_image
+from tests.support.remediation_invariants import Invariants, frozen_image
 
 Step = Callable[[RemediationState, RemediationEvent, float], tuple[RemediationState, list[RemediationInstruction]]]
 AT = 1_795_230_000.0
@@ -87,7 +87,7 @@ class World:
     step: Step = step
     probe: Step | None = None  # by which is asked what would be accepted; where it is not the step itself
     now: float = AT
-    witness: Witness = field(default_factory=Witness)
+    invariants: Invariants = field(default_factory=Invariants)
     refused: int = 0
     accepted: int = 0
 
@@ -118,12 +118,12 @@ class World:
             after, said = self.step(before, event, self.now)
         except messages.RemediationRefused as refused:
             self.refused += 1
-            self.witness.saw_refusal(image, before, refused.code)
+            self.invariants.saw_refusal(image, before, refused.code)
             return None
         assert frozen_image(before) == image, "the given book was changed"
         self.accepted += 1
         self.book = after
-        self.witness.saw(before, event, after, said, self.now)
+        self.invariants.saw(before, event, after, said, self.now)
         self.one_token_acts(getattr(event, "id", ""))
         return said
 
@@ -131,12 +131,12 @@ class World:
         """Return what is known now."""
         return FleetFacts(
             fleet_nodes=len(NODES), jobs=dict(self.reported), tenants=self.tenants, newest_verdicts=dict(self.versions),
-            merged=dict(self.merged), taken=self.witness.taken(self.book),
+            merged=dict(self.merged), taken=self.invariants.taken(self.book),
         )  # fmt: skip
 
     def one_token_acts(self, id: str) -> None:
         """Of all the tokens that were ever given for a remediation at most one is good for anything, in its time."""
-        given = self.witness.tokens.get(id)
+        given = self.invariants.tokens.get(id)
         if not given:
             return
         book = replace_facts(self.book, self.facts())
@@ -169,7 +169,7 @@ class World:
     def report(self, name: str) -> None:
         """Let the job's newest placements come in."""
         self.reported[name] = self.jobs[name].facts()
-        self.witness.reported_at[name] = self.now
+        self.invariants.reported_at[name] = self.now
 
     def plan(self, a: int, b: int) -> Remediation:
         """Return a plan for an incident: its job by the incident's number, nodes and class by the other."""
@@ -192,7 +192,7 @@ class World:
 
     def everything_can_be_undone(self) -> None:
         """Whatever took a node out is taken back by a person and a scheduler, from wherever it has come to."""
-        for id in sorted(self.witness.did):
+        for id in sorted(self.invariants.did):
             row = self.book.remediations[id]
             if row.kind != "evict" or row.status == "undone":
                 continue
@@ -216,7 +216,7 @@ class World:
         assert claim.task == "undo", f"{id} is to be undone, and {claim.task} was claimed"
         for event in (messages.Begin, messages.Complete):
             book, _ = step(book, event(id=id, by="slurm-a", token=claim.token), now)
-        self.witness.gave_back(id, book)
+        self.invariants.gave_back(id, book)
         return book.remediations[id].status
 
 

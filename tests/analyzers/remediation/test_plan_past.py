@@ -13,8 +13,8 @@ from analyzers.remediation.ladder import Rung
 from analyzers.remediation.ladder import price as pricing
 from analyzers.remediation.plan import Situation, choose_plan, options
 from analyzers.remediation.plan.posterior import guilt_by_node, root_posteriors
-from tests.analyzers.remediation.test_ladder_deciding import NODES, found, price
 from tests.analyzers.remediation.test_plan import COSTS, judged, on
+from tests.analyzers.remediation.test_plan_or_rung import NODES, found, price
 
 LOG = st.floats(-800.0, 800.0)
 

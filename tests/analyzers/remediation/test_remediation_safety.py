@@ -1,6 +1,6 @@
 """Two schedulers, one person, crashes, retries, lost answers and a clock that goes on: what must hold whatever happens.
 
-The rules are stated by ``remediation_witness.py``, which asks neither guard nor breaker. That it would see a broken one is
+The rules are stated by ``remediation_invariants.py``, which asks neither guard nor breaker. That it would see a broken one is
 shown by breaking ``step`` in as many ways as there are rules.
 """
 
@@ -43,8 +43,8 @@ def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[
     """Seeded interleavings of eighty things, in which most proposals get as far as execution, break none either."""
     worlds = [play(World(limits=seed), drawn(seed)) for seed in range(INTERLEAVINGS)]
 
-    executed = sum(len(world.witness.did) for world in worlds)
-    codes = {code for world in worlds for code in world.witness.codes}
+    executed = sum(len(world.invariants.did) for world in worlds)
+    codes = {code for world in worlds for code in world.invariants.codes}
     with capsys.disabled():
         print(
             f"\n{INTERLEAVINGS} seeded interleavings and 150 of hypothesis: {sum(world.accepted for world in worlds):,} events "
@@ -52,7 +52,7 @@ def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[
         )
     assert executed > INTERLEAVINGS / 4
     assert codes == {"conflict", "hindered", "fenced", "not_found"}
-    tripped = [world for world in worlds if world.witness.open or world.witness.closed_at > 0]
+    tripped = [world for world in worlds if world.invariants.open or world.invariants.closed_at > 0]
     assert tripped, "no interleaving has come as far as the breaker"
 
 
@@ -303,7 +303,7 @@ def caught(of: Step) -> tuple[int, str] | None:
 def test_without_a_guard_a_rule_is_broken(
     guard: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each guard is needed: with it taken out, an interleaving breaks a rule that the witness states."""
+    """Each guard is needed: with it taken out, an interleaving breaks a rule that the invariants state."""
     monkeypatch.setattr(guards, "GUARDS", {code: asked for code, asked in guards.GUARDS.items() if code != guard})
 
     found = caught(step.step)
@@ -331,7 +331,7 @@ def test_acting_twice_on_an_attempt_is_caught(
 @pytest.mark.acceptance
 @pytest.mark.parametrize("mutant", sorted(MUTANTS))
 def test_a_broken_step_is_caught(mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each way in which a step is broken here breaks a rule that the witness states."""
+    """Each way in which a step is broken here breaks a rule that the invariants state."""
     found = caught(MUTANTS[mutant])
 
     assert found is not None, f"{mutant!r} breaks no rule in {MUTANTS_LEAST} interleavings"

@@ -39,7 +39,7 @@ def frozen_image(book: RemediationState) -> bytes:
 
 
 @dataclass
-class Witness:
+class Invariants:
     """Own books of what was executed, approved and said. ``saw`` raises AssertionError with the rule that was broken."""
 
     executed: list[tuple[float, str, tuple[str, ...], str]] = field(default_factory=list)  # at, id, nodes, job
