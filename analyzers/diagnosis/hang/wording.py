@@ -13,7 +13,7 @@ from analyzers.model.window import Window
 MOST_EVIDENCE = 6
 
 UNRECORDED = "gloo records no send or receive: the stacks or process states of ranks {ranks} would show which is stuck"
-UNLISTED = "no dump lists the members of {operation}: the dumps of those that are not here would decide"
+UNLISTED = "no dump lists the members of {operation}: the dumps of its other members would decide"
 UNTIMED = (
     "every member launched it: the devices' state would decide (TORCH_NCCL_ENABLE_TIMING=1, GPU metrics, link counters)"
 )
