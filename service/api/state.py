@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from service.store.follower import Follower
     from service.store.log import Log
     from service.store.tokens import Tokens
+    from service.store.window.tail import Tail
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Service:
     log: Log
     appender: Appender
     follower: Follower
-    tail: Any
+    tail: Tail
     tokens: Tokens
     commands: Commands
     audit: Audit

@@ -45,7 +45,7 @@ class Commands:
         with self._database.session() as session:
             return session.get(Command, id)
 
-    def of(self, ids: Sequence[str]) -> Sequence[Command]:
+    def find(self, ids: Sequence[str]) -> Sequence[Command]:
         """Return those of these commands that there are, by node."""
         with self._database.session() as session:
             return session.scalars(select(Command).where(Command.id.in_(ids)).order_by(Command.node)).all()

@@ -61,11 +61,11 @@ class _ObservedTable:
         """Return a row that was seen."""
         return self._seen[key].row
 
-    def put(self, key: Any, row: dict[str, Any]) -> None:
+    def remember(self, key: Any, row: dict[str, Any]) -> None:
         """Remember a row that the table has."""
         self._seen[key] = _Seen(row, changed=False, written_at=row["last_seen_at"])
 
-    def see(self, key: Any, at: float, **columns: Any) -> dict[str, Any]:
+    def observe(self, key: Any, at: float, **columns: Any) -> dict[str, Any]:
         """Take over an observation, if none newer has been seen; return the row. ``columns`` are all of the table's."""
         seen = self._seen.get(key)
         if seen is None:
@@ -120,7 +120,7 @@ class Observations:
         if unknown := {name for name in names if name not in self._nodes}:
             columns = Node.__table__.columns.keys()
             for node in session.scalars(select(Node).where(Node.name.in_(unknown))):
-                self._nodes.put(node.name, {name: getattr(node, name) for name in columns})
+                self._nodes.remember(node.name, {name: getattr(node, name) for name in columns})
 
     def note(self, batch: Stored, records: Sequence[Record]) -> None:
         """Take up one batch's records."""
@@ -156,7 +156,7 @@ class Observations:
 
     def _see_node(self, batch: Stored) -> None:
         columns = {} if batch.node in self._nodes else _new_node(batch.node)
-        row = self._nodes.see(batch.node, batch.received_at, **columns)
+        row = self._nodes.observe(batch.node, batch.received_at, **columns)
         if row["last_seen_at"] == batch.received_at and (offset := _offset(batch)) is not None:
             row["clock_offset_seconds"] = offset  # it moves with every batch: written when the row is
 
@@ -188,15 +188,15 @@ class Observations:
     def _note_placement(self, batch: Stored, record: Placement) -> None:
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
         at = _seen_at(batch, record)
-        self._jobs.see(job, at, name=job, declared={}, version=1)
+        self._jobs.observe(job, at, name=job, declared={}, version=1)
         size = _whole(record.world_size)
         if (job, attempt) not in self._attempts:
-            self._attempts.see((job, attempt), at, job=job, number=attempt, world_size=size, code_version=None)
+            self._attempts.observe((job, attempt), at, job=job, number=attempt, world_size=size, code_version=None)
         sized = {} if size is None else {"world_size": size}
-        self._attempts.see((job, attempt), at, job=job, number=attempt, **sized)
+        self._attempts.observe((job, attempt), at, job=job, number=attempt, **sized)
         for rank, columns in _ranks(record):
             key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}
-            self._placements.see((job, attempt, rank, batch.node), at, **key, **columns)
+            self._placements.observe((job, attempt, rank, batch.node), at, **key, **columns)
 
 
 def _new_node(name: str) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def list_commands(
     id: Annotated[list[fields.IdPath], Query(min_length=1, max_length=MOST_IDS, description="Their ids.")],
 ) -> CommandList:
     """Get several commands by their ids; those that are unknown are left out."""
-    return _list(service_of(request).commands.of(id))
+    return _list(service_of(request).commands.find(id))
 
 
 @router.get("/v1/commands/{id}", dependencies=[auth.READ], responses=documented("not-found"))
