@@ -58,6 +58,7 @@ def test_the_agent_is_ours_and_so_are_its_workers(job_folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.system
 def test_the_service_is_ours_and_so_is_its_engine(job_folder: Path) -> None:
     """`faulthound serve` answers, and its engine works."""
     with (job_folder / "log").open("w") as log:

@@ -17,7 +17,7 @@ from tests.support.sources import REPOSITORY, nodes, sources
 PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
 LOOSE_FILES_MAX = 6
 LOOSE_ALLOWED = {"simulation": 10}  # the simulator is one room
-SAME_NAMES_ALLOWED = {("tests/support", "faults.py"), ("tests/support", "fleet.py")}
+
 
 MAY_IMPORT = {
     "alembic": "migrations service/store",
@@ -95,7 +95,7 @@ def test_no_file_name_twice_within_a_room() -> None:
 
     twice = {key: found for key, found in paths.items() if len(found) > 1 and key[1] != "__init__.py"}
 
-    assert {key: found for key, found in twice.items() if key not in SAME_NAMES_ALLOWED} == {}
+    assert twice == {}
 
 
 def test_few_files_lie_loose() -> None:

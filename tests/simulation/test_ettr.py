@@ -9,11 +9,11 @@ import pytest
 from analyzers.remediation.plan import Costs
 from tests.acceptance.ettr import LABEL, document, spread
 from tests.support.ettr.compared import STRATEGIES, settle
-from tests.support.ettr.faults import Fault
-from tests.support.ettr.fleet import Wait
 from tests.support.ettr.mixes import BYTEROBUST, LLAMA3, MIXES, Kind, Mix
+from tests.support.ettr.node_faults import Fault
 from tests.support.ettr.parameters import Parameters, at_scale, checkpoint_seconds, measured, restart_seconds
 from tests.support.ettr.run import DAY, Run
+from tests.support.ettr.simulated_nodes import Wait
 
 PASSING = Mix(
     name="passing", gpus=1_024, interruptions_a_day=8.0, source="made up",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.ettr.faults import Fault
-from tests.support.ettr.fleet import Wait
 from tests.support.ettr.looks import look
+from tests.support.ettr.node_faults import Fault
 from tests.support.ettr.run import Run
+from tests.support.ettr.simulated_nodes import Wait
 
 SETTLED_SECONDS = 1_800.0
 

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from tests.support.ettr.faults import Fault
-from tests.support.ettr.fleet import Fleet
+from tests.support.ettr.node_faults import Fault
 from tests.support.ettr.parameters import Parameters
+from tests.support.ettr.simulated_nodes import Fleet
 
 NAMED = 0.97
 SYMPTOMS = {

@@ -26,10 +26,10 @@ from analyzers.remediation.types import (
     Rule,
 )
 from analyzers.remediation.types import Tally as Shadowed
-from tests.support.ettr.faults import Fault
-from tests.support.ettr.fleet import Wait
 from tests.support.ettr.looks import Look, look
+from tests.support.ettr.node_faults import Fault
 from tests.support.ettr.run import Run, count
+from tests.support.ettr.simulated_nodes import Wait
 
 Value = TypeVar("Value")
 Told = Generator[simpy.Event, object, Value]

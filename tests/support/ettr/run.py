@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import simpy
 
 from analyzers.remediation.plan import Costs
-from tests.support.ettr.faults import Fault, draw
-from tests.support.ettr.fleet import Fleet, Wait
 from tests.support.ettr.mixes import Mix
+from tests.support.ettr.node_faults import Fault, draw
 from tests.support.ettr.parameters import Parameters, Restarts, checkpoint_seconds, restart_seconds
+from tests.support.ettr.simulated_nodes import Fleet, Wait
 
 DAY = 86_400.0
 
