@@ -126,7 +126,7 @@ def test_agents_are_asked_and_awaited(url: str) -> None:
     ("arguments", "code", "said"),
     [
         (("jobs", "show", "none"), 5, "job none is unknown"),
-        (("nodes", "show", "../x"), 5, "there is no"),
+        (("nodes", "show", "../x"), 5, "does not exist"),
         (("jobs", "list", "--since", "yesterday"), 2, "write 10m, 2h ago, now or"),
         (("jobs", "collect", JOB, "--ranks", "3-1"), 2, "is no rank"),
         (("jobs", "collect", JOB, "shells"), 2, "shells"),
