@@ -222,7 +222,7 @@ def test_a_command_expires(database: Database) -> None:
     for at in (1_059.0, 1_060.0, 1_060.0 + RESULT_SECONDS):
         clock.at = at
         mine.expire()
-        outcomes.append([one.outcome for one in mine.of([untaken.id, taken.id])])
+        outcomes.append([one.outcome for one in mine.find([untaken.id, taken.id])])
     assert mine.take("gpu-0001") == []
     with database.transaction() as session:
         mine.finish(session, "gpu-0002", taken.id, "done", "8 stacks", clock.at)
