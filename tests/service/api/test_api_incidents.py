@@ -292,7 +292,7 @@ def test_an_export_says_what_retention_removed(client: Client) -> None:
         assert isinstance(manifest, bundle.Manifest)
         return manifest.missing
 
-    assert ["may be gone" in one for one in told()] == [True]
+    assert ["retention has removed batches" in one for one in told()] == [True]
     with database.transaction() as session:
         pin = Pin(job=JOB, since=0.0, until=1e11, reason="incident inc-another", by="engine", made_at=AT)
         session.add(pin)

@@ -188,7 +188,7 @@ def test_a_node_speaks_for_no_other(client: Client) -> None:
     assert [one["id"] for one in client.get("/v1/remediations").json()["items"]] == [PLAN_ID]
     assert evicted(client) == []
     assert noted(client, "node_refused")[0]["subject"] == NODES[1]
-    assert "speaks for node" in str(noted(client, "batch_refused")[0]["details"])
+    assert "gpu-0001 sent it" in str(noted(client, "batch_refused")[0]["details"])
 
 
 def believed(client: Client) -> None:

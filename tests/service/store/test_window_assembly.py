@@ -90,7 +90,7 @@ def test_no_more_is_made_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(TooMany, match="12 values, and 11 are the most"):
             assemble(feed.tail, database, *asked, end, values - 1)
     monkeypatch.setattr("service.store.window.assembly.MOST_ROOM", 50)
-    with pytest.raises(TooMany, match="of 2 nodes stand in the blocks"):
+    with pytest.raises(TooMany, match="of 2 nodes are in the blocks"):
         assemble(feed.tail, database, *asked, START + 3600)
     feed.tail.drop(START + 1_000)
     assert feed.tail.size == 0
