@@ -15,6 +15,8 @@ hypothesis.settings.load_profile("repeatable")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+SERVED = {"client", "desk", "service"}  # fixtures that start the service
+
 _seconds_by_part: dict[str, float] = defaultdict(float)
 _tests_by_part: dict[str, set[str]] = defaultdict(set)
 
@@ -51,8 +53,10 @@ def corpus() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what can be seen from a test itself: a PostgreSQL server, a real job, a bound in time."""
+    """Mark what can be seen from a test itself: a running service, a PostgreSQL server, a real job, a bound in time."""
     for item in items:
+        if SERVED.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("system")
         parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
         if (
             "postgres" in getattr(item, "fixturenames", ()) and "sqlite" not in parameters

@@ -11,6 +11,8 @@ from simulation.scenarios import KINDS, Played
 from tests.support.baselines import CONTROLS
 from tests.support.simulated_hangs import Score, control_is_right, run_seed, totals
 
+pytestmark = pytest.mark.system
+
 SEEDS = range(60)
 
 

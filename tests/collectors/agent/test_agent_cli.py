@@ -23,6 +23,8 @@ from collectors.records import NOT_READ, Samples, Unread, block
 from tests.support.agent_service import AgentService, agent_service
 from tests.support.bounds import in_time
 
+pytestmark = pytest.mark.system
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 VERBS = ("run", "once", "check", "status", "probe")
 

@@ -24,6 +24,8 @@ from collectors.records import LogEvent, block
 from tests.support.agent_service import AgentService, Reply, agent_service
 from tests.support.bounds import in_time
 
+pytestmark = pytest.mark.system
+
 CLOCK = NodeClock()
 
 

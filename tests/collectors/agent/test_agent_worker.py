@@ -21,6 +21,8 @@ from collectors.live.sources.host import Host
 from collectors.records import LogEvent
 from tests.support.bounds import in_time
 
+pytestmark = pytest.mark.system
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 

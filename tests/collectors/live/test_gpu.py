@@ -22,6 +22,8 @@ from collectors.live.sources.host import Host, Roots
 from collectors.records import Device, DeviceState, Record, block
 from tests.support.nvml_stub import REPOSITORY, Worker, build, column, of
 
+pytestmark = pytest.mark.system
+
 if sys.platform != "linux":
     pytest.skip("the stub is an ELF library", allow_module_level=True)
 

@@ -23,6 +23,8 @@ from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import ProcessState
 from tests.support.process_tree import BOOTED_AT, ProcessTree
 
+pytestmark = pytest.mark.system
+
 CODE = "import os, sys, time; print(flush=True); time.sleep(float(sys.argv[1])); os._exit(int(sys.argv[2]))"
 
 

@@ -29,6 +29,8 @@ from collectors.records import FlightRecorderDump, Unread
 from tests.support.bounds import in_time
 from tests.support.tailed_jobs import Node, of
 
+pytestmark = pytest.mark.system
+
 ASKED = Request("recorders")
 ENTRY = {"record_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 9, "profiling_name": "nccl:all_reduce",
          "state": "scheduled", "time_created_ns": 1_795_238_824_000_000_000}  # fmt: skip

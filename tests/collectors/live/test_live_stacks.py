@@ -21,6 +21,8 @@ from collectors.records import Record, StackDump, Unread
 from tests.support.bounds import in_time
 from tests.support.process_tree import BOOTED_AT, ProcessTree
 
+pytestmark = pytest.mark.system
+
 PROGRAM = """
 import subprocess, sys, time
 

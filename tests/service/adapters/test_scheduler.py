@@ -21,6 +21,8 @@ from service.clock import now
 from tests.support.served import Client, served
 from tests.support.slurm.proposals import Heard, Shop
 
+pytestmark = pytest.mark.system
+
 NODES = ("gpu0", "gpu1", "gpu2")
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select
 
 from service.clock import now
@@ -21,6 +22,8 @@ from tests.service.engine.test_engine_process import engine, until, works
 from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import place
 from tests.support.scripted_engine import Fleet
+
+pytestmark = pytest.mark.system
 
 __all__ = ["database", "postgres", "url"]  # fixtures
 JOBS = 4

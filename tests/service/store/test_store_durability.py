@@ -22,6 +22,8 @@ from service.store.log import Appended, Incoming, Log, Stored
 from tests.support.postgres import Server, database, postgres, url
 from tests.support.store_writer import Bounds, content, incoming, write_until_killed
 
+pytestmark = pytest.mark.system
+
 __all__ = ["database", "postgres", "url"]  # fixtures
 
 KILLS = int(os.environ.get("FAULTHOUND_KILLS", "30"))
