@@ -14,7 +14,7 @@ from analyzers.model.verdict import Action, Culprit
 from analyzers.verdict.correlate import Root
 
 _ENOUGH = 0.85
-NOT_PROVEN = "the proof is not enough to evict: probe these first"
+NOT_PROVEN = "the proof is not enough to evict"
 """The reason of a probe that only doubt holds back, which the plan weighs. Any other reason comes before the plan."""
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
@@ -94,7 +94,7 @@ def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
     for root, entry in pairs:
         found.setdefault(_reason(root), []).append(f"{entry.kind} {entry.id}")
     reasons = [_reason_for(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
-    more = "; probe the others that are named before they are touched" if partly else ""
+    more = "; test the others that are named before they are touched" if partly else ""
     return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
 
 

@@ -25,7 +25,7 @@ from analyzers.verdict.explain import (
     victims_of,
     why_of_set,
 )
-from collectors.records import Unread
+from collectors.records import StackDump, Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
@@ -254,12 +254,15 @@ def _coverage(window: Window, topology: Topology) -> Coverage:
     if window.earlier_dumps:
         kinds["flight_recorder"] -= len(window.earlier_dumps)
         kinds["flight_recorder_earlier"] = len(window.earlier_dumps)
+    if loose := sum(dump.rank is None for dump in window.records_of(StackDump)):
+        kinds["stacks_without_rank"] = loose
+        kinds["stacks"] -= loose
     seen = {record.rank for record in window.records if record.rank is not None}
     unread = [f"{record.source}: {record.reason}" for record in window.records_of(Unread)]
     return Coverage(
         ranks_expected=len(topology.ranks) or None,
         ranks_seen=len(seen),
-        sources=dict(sorted(kinds.items())),
+        sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),
         unread=tuple(unread[:MOST_UNREAD])
         + ((f"{len(unread) - MOST_UNREAD} more",) if len(unread) > MOST_UNREAD else ()),

@@ -13,6 +13,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
 from analyzers.model.window import Window
 from analyzers.verdict.correlate import Decision, Root
+from collectors.records import StackDump
 
 MOST_REJECTED = 8
 MOST_CLAIMED = 64  # suspects and sentences of one finding
@@ -96,6 +97,11 @@ def missing_from(
         entries.append(Missing(what=f"no flight-recorder dump from {named}", matters=matters))
     if not decision.findings:
         entries.append(Missing(what=_nothing_to_go_by(window)))
+    if loose := sum(dump.rank is None for dump in window.records_of(StackDump)):
+        named = "stack dump names" if loose == 1 else "stack dumps name"
+        entries.append(
+            Missing(what=f"{loose:,} {named} no rank: name the files stacks_rankN.json", matters=not culprits)
+        )
     return tuple(dict.fromkeys(entries))
 
 

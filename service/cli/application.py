@@ -92,7 +92,6 @@ def _faulthound(
 
     The options of the service may stand before the verb or after it.
 
-    \b
     Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed, a node did not
     answer, a replay gave other bytes, or a policy is wrong, 2 bad usage or nothing readable,
     3 abstained: the evidence does not decide, 4 the service does not answer, 5 it refuses, or

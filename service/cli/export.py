@@ -40,7 +40,8 @@ def _export(
     with Speech().progress("exporting") as progress:
         manifest = download(connection, resource("jobs", job, "export"), file, progress, since=first, until=last)
     fields = {name: getattr(manifest, name) for name in ("job", "attempt", "since", "until", "nodes", "missing")}
-    return exported(file, fields, f" of {len(manifest.nodes):,} nodes; faulthound diagnose {file}")
+    nodes = f"{len(manifest.nodes):,} node{'s' if len(manifest.nodes) != 1 else ''}"
+    return exported(file, fields, f" of {nodes}; faulthound diagnose {file}")
 
 
 export = with_service(_export, json=True)

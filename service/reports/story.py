@@ -36,6 +36,7 @@ _SOURCES = {
     "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
     "flight_recorder_earlier": ("older dump of the same ranks", "older dumps of the same ranks"),
     "stacks": ("stack dump", "stack dumps"),
+    "stacks_without_rank": ("stack dump of no known rank", "stack dumps of no known rank"),
     "process": ("process-table row", "process-table rows"),
     "kernel_event": ("kernel event", "kernel events"),
     "log_event": ("job-log event", "job-log events"),
@@ -214,17 +215,41 @@ def advice(verdict: Verdict) -> str:
         return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict no node."
     known = name_culprits(verdict.culprits)
     suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
-    return deed(verdict.action, suspects, abstained=verdict.abstained)
+    sentence = _test(verdict, suspects) if verdict.action.kind == "probe" else _deed(verdict.action, suspects)
+    if verdict.abstained and verdict.action.kind != "none":
+        return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
+    return sentence
 
 
-def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = False) -> str:
-    """Return what to do as one sentence that names its object; an abstaining verdict only offers it."""
-    target = f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}" if action.nodes else ""
-    of_ranks = (
-        f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}" if action.ranks else suspects
-    )
-    object_ = target or of_ranks
-    sentence = {
+def _object(action: Action, suspects: str) -> str:
+    """Name what the action is done to: nodes, else the nodes of ranks, else the suspects themselves."""
+    if action.nodes:
+        return f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}"
+    if action.ranks:
+        return f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
+    return suspects
+
+
+def _test(verdict: Verdict, suspects: str) -> str:
+    """Return how suspects are tested before an eviction, with a command where they are machines."""
+    action, by_agents = verdict.action, bool(verdict.coverage.sources.get("coverage"))
+    hints = []
+    if action.nodes or action.ranks:
+        tool = "nccl-tests' `all_reduce_perf`" if verdict.cause == "network" else "`dcgmi diag -r 3`"
+        hints.append(f"for example {tool}")
+    if not action.nodes and action.ranks and not by_agents:
+        hints.append(f"`--hosts` names the node{'s' if len(action.ranks) > 1 else ''}")
+    how = f" ({'; '.join(hints)})" if hints else ""
+    sentence = f"Test {_object(action, suspects)}{how} before any eviction"
+    if verdict.symptom != "hang" or by_agents or verdict.abstained:
+        return f"{sentence}."
+    return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
+
+
+def _deed(action: Action, suspects: str) -> str:
+    """Return what to do as one sentence that names its object."""
+    object_ = _object(action, suspects)
+    return {
         "evict": f"Evict {object_}.",
         "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
         "reset_gpu": f"Reset {'the GPU on ' if object_ != suspects else ''}{object_}, then restart the job.",
@@ -233,12 +258,8 @@ def deed(action: Action, suspects: str = "the suspects", *, abstained: bool = Fa
         "restart_job": "Restart the job where it is; evict no node.",
         "reattempt": "Start the job again as it is; evict no node.",
         "rollback": "Roll the code back, then restart; evict no node.",
-        "probe": f"Probe {object_} before any eviction.",
         "none": "Evict no node.",
     }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
-    if abstained and action.kind != "none":
-        return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
-    return sentence
 
 
 def numeric_advice(verdict: Verdict) -> tuple[str, ...]:
@@ -319,7 +340,9 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
             )
         )
     if not have.get("stacks"):
-        steps.append((f"Where the threads are, {where}", "py-spy dump --json --pid PID > stacks_rank_N.json"))
+        steps.append(
+            (f"Where the threads are, {where}", "py-spy dump --json --nonblocking --pid PID > stacks_rankN.json")
+        )
     if not have.get("process"):
         steps.append(
             (
@@ -333,7 +356,7 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
         steps.append(
             (
                 "The same again a minute later: a stack that has not moved is stuck",
-                "py-spy dump --json --pid PID > stacks_again_rank_N.json",
+                "py-spy dump --json --nonblocking --pid PID > stacks_again_rankN.json",
             )
         )
     return (*steps[:3], ("Then ask again, old and new files together", "faulthound diagnose DIR"))

@@ -174,9 +174,13 @@ def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
     unread = story.unread_count(verdict)
     if unread:
-        yield "", f"{unread:,} file{'s' if unread != 1 else ''} not read:"
+        by_agents = bool(verdict.coverage.sources.get("coverage"))  # then they are no files of this machine
+        plural = "s" if unread != 1 else ""
+        yield "", f"{unread:,} " + (f"source{plural} that gave nothing:" if by_agents else f"file{plural} not read:")
         for one in verdict.coverage.unread[:MOST_UNREAD]:
             yield "-", one
-        if unread > MOST_UNREAD:
+        if unread > MOST_UNREAD and by_agents:
+            yield "", f"… and {unread - MOST_UNREAD:,} more (--json has them)"
+        elif unread > MOST_UNREAD:
             yield "", "All of them, with the reason for each:"
             yield "$", "faulthound read PATH"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.recovery import allowed_silence_seconds
-from analyzers.incidents.job_views.step_rhythm import SHORTEST_SECONDS
+from analyzers.incidents.job_views.step_rhythm import EARLY_SECONDS, SHORTEST_SECONDS
 from analyzers.model.incident import Symptom
 
 MOST_NAMED = 64
@@ -27,9 +27,16 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         kind="hang",
         detector="no_progress",
         at=at,
-        text=f"no step for {silent:.0f} s after step {step:,}; the job's own rhythm allows {allowed:.0f} s",
+        text=f"no step for {silent:.0f} s after step {step:,}; {_bound_in_words(view, allowed)}",
         ranks=_behind(view, step),
     )
+
+
+def _bound_in_words(view: JobView, allowed: float) -> str:
+    if view.progress.rhythm.p99_seconds() is not None:
+        return f"the job's own rhythm allows {allowed:.0f} s"
+    bound = "two minutes" if allowed == EARLY_SECONDS else f"{allowed:.0f} s"
+    return f"too few timed steps to know the usual interval: {bound} are allowed"
 
 
 def _behind(view: JobView, newest: int) -> tuple[int, ...]:

@@ -68,6 +68,17 @@ def test_a_hang_is_seen_within_half_a_minute(seconds: float) -> None:
     assert found[1].at == pytest.approx(START + 200.0, abs=seconds)
 
 
+def test_a_job_of_few_steps_has_no_usual_interval() -> None:
+    """Before its ninth step no interval of the job is known: the symptom gives the bound that holds for every job."""
+    early = first_symptom(WatchedJob(law=lambda _step, _noise: 10.0, stopped_at=45.0), 400.0)
+    later = first_symptom(WatchedJob(law=lambda _step, _noise: 1.0, stopped_at=45.0), 400.0)
+
+    assert early is not None
+    assert early[1].text.endswith("; too few timed steps to know the usual interval: two minutes are allowed")
+    assert later is not None
+    assert later[1].text.endswith("; the job's own rhythm allows 8 s")
+
+
 @pytest.mark.parametrize("told_by", ["plain", "probe"])
 def test_a_job_that_stops_soon_after_its_start_is_seen_as_fast(told_by: str) -> None:
     """Thirty steps in two seconds, all told in one batch, are rhythm enough."""

@@ -18,6 +18,7 @@ from analyzers.model.verdict import Verdict, instant, to_json
 from analyzers.model.window import Window
 from analyzers.verdict.build import MOST_SET_RANKS, compose
 from analyzers.verdict.correlate import combine
+from collectors.records import StackDump
 from service.packaged_knowledge import load
 
 NODES = {rank: f"n{rank // 4}" for rank in range(64)}
@@ -347,12 +348,25 @@ def test_too_many_nodes_are_never_evicted() -> None:
     assert decided(claim("hang", "never_entered", *most[:4], together=True)).action.kind == "evict"
 
 
+@pytest.mark.parametrize(("loose", "says"), [(1, "1 stack dump names no rank"), (4, "4 stack dumps name no rank")])
+def test_stacks_without_a_rank_are_missed(loose: int, says: str) -> None:
+    """Stacks whose files name no rank decide nothing: the verdict asks for better names and counts them by themselves."""
+    stacks = [StackDump(pid=9976 + n, source=f"pid_{9976 + n}.json") for n in range(loose)]
+    bare = compose(combine((), BARE), Window.build(stacks), BARE, knowledge())
+    hung = compose(combine((HUNG,), SHAPE), Window.build([*stacks, StackDump(rank=5)]), SHAPE, knowledge())
+
+    assert [one.what for one in bare.missing][-1] == f"{says}: name the files stacks_rankN.json"
+    assert bare.coverage.sources == {"stacks_without_rank": loose}
+    assert hung.coverage.sources == {"stacks": 1, "stacks_without_rank": loose}
+    assert [one.matters for one in hung.missing if says in one.what] == [False]
+
+
 def test_beside_a_proven_one_the_others_are_probed() -> None:
     """A rank without a dump beside a convicted one is named in its own right and not evicted with it."""
     beside = claim("hang", "no_dump", suspect(40, strength=0.2), together=False)
     verdict = decided(replace(HUNG, victims=()), beside)
     assert verdict.action.nodes == ("n1",)
-    assert "probe the others" in verdict.action.why
+    assert "test the others" in verdict.action.why
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_each_of_two_culprits_has_its_own_looks() -> None:
     ]
     found = verdict(records)
     assert (named(found), action(found)) == ([1, 2], ("evict", ("gpu-1",)))
-    assert "probe the others" in found.action.why
+    assert "test the others" in found.action.why
 
 
 def test_order_of_records_does_not_matter() -> None:

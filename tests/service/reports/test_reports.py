@@ -16,6 +16,7 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, Verdict, to_json
 from analyzers.model.window import Window
+from analyzers.verdict.action import NOT_PROVEN
 from collectors.records import KernelEvent, StackDump
 from service.reports import history, story, text
 from service.reports import html as report
@@ -138,8 +139,40 @@ def test_an_action_names_what_the_verdict_names() -> None:
     link = Culprit(root="r1", kind="link", id="vm-0/ib6", probability=0.7, why="ib6 went down")
     verdict = changed(hang(), culprits=(link,), action=document.Action(kind="probe"))
 
-    assert story.advice(verdict) == "Probe link vm-0/ib6 before any eviction."
+    assert story.advice(verdict).startswith("Test link vm-0/ib6 before any eviction; ")
     assert story.reason(link.why, [link], named=False) == "ib6 went down."
+
+
+def test_a_machine_in_doubt_is_tested_with_a_command() -> None:
+    """The advice names a command, says how a hang is looked at again, and how the node of a rank becomes known."""
+    on_rank = changed(hang(), action=document.Action(kind="probe", ranks=(2,), why=NOT_PROVEN))
+    on_node = changed(on_rank, action=document.Action(kind="probe", nodes=("gpu-2",)), symptom="crash")
+    network = changed(on_node, cause="network")
+
+    assert story.advice(on_rank) == (
+        "Test the node of rank 2 (for example `dcgmi diag -r 3`; `--hosts` names the node) before any eviction; "
+        "while the job still hangs, dump the stacks again in a minute and diagnose both."
+    )
+    assert story.advice(on_node) == "Test node gpu-2 (for example `dcgmi diag -r 3`) before any eviction."
+    assert story.advice(network) == "Test node gpu-2 (for example nccl-tests' `all_reduce_perf`) before any eviction."
+    assert "probe" not in text.render(on_rank).lower()
+
+
+def test_where_agents_run_they_see_the_stacks_again() -> None:
+    """The agents of a job dump its stacks in the next evidence round: the advice asks no person for it."""
+    seen = document.Coverage(sources={"coverage": 2})
+    verdict = changed(hang(), action=document.Action(kind="probe", ranks=(2,)), coverage=seen)
+
+    assert story.advice(verdict) == "Test the node of rank 2 (for example `dcgmi diag -r 3`) before any eviction."
+
+
+def test_stacks_of_no_rank_do_not_replace_stacks() -> None:
+    """Stacks whose files name no rank decide nothing: py-spy stays in the advice, with names that have a rank."""
+    loose = changed(undecided(), coverage=document.Coverage(sources={"flight_recorder": 4, "stacks_without_rank": 4}))
+    said = " ".join(text.render(loose).split())
+
+    assert "py-spy dump --json --nonblocking --pid PID > stacks_rankN.json" in said
+    assert "4 stack dumps of no known rank" in said
 
 
 def test_one_reason_rejects_several_in_one_line() -> None:
@@ -161,6 +194,16 @@ def test_files_not_read_are_counted_beyond_those_listed() -> None:
     assert said.count(": empty") == text.MOST_UNREAD
 
 
+def test_sources_of_agents_are_no_files() -> None:
+    """What agents could not read is no file that `faulthound read` could open here."""
+    unread = tuple(f"recorder of rank {n}: no answer" for n in range(4))
+    said = text.render(changed(hang(), coverage=document.Coverage(unread=unread, sources={"coverage": 1, "stacks": 4})))
+
+    assert "4 sources that gave nothing:" in said
+    assert "and 1 more" in said
+    assert "faulthound read" not in said
+
+
 def test_where_agents_run_they_are_asked() -> None:
     """A verdict from what agents sent leads to asking them, with a job's name that a shell takes as one word."""
     seen = document.Coverage(sources={"coverage": 2, "ring": 1, "command_result": 1})
@@ -175,7 +218,7 @@ def test_abstaining_with_an_action_only_offers_it() -> None:
     """Where an abstaining verdict has an action, it is one way among others and not an order."""
     said = " ".join(text.render(changed(undecided(), action=document.Action(kind="probe", ranks=(12, 13)))).split())
 
-    assert "If the job cannot wait for more evidence, one way is: probe the nodes of ranks 12-13" in said
+    assert "If the job cannot wait for more evidence, one way is: test the nodes of ranks 12-13" in said
 
 
 def test_what_several_nodes_show_is_told_as_such() -> None:
