@@ -255,13 +255,20 @@ def test_a_database_that_is_away_ends_the_stream(client: Client, monkeypatch: py
     """Where the table cannot be read the stream ends, and the reader that comes again goes on where it was."""
     from sqlalchemy.exc import OperationalError
 
-    whole = streams.Streams.read
+    whole, was_read = streams.Streams.read, threading.Event()
+
+    def first(*arguments: Any) -> Any:
+        found = whole(*arguments)
+        was_read.set()
+        return found
 
     def away(*_: object) -> object:
         raise OperationalError("SELECT", {}, Exception("gone"))
 
+    monkeypatch.setattr(streams.Streams, "read", first)
     with streaming(client) as reader:
         open_streams(client, 1)
+        assert was_read.wait(60)  # a read under way would still see what happens next
         monkeypatch.setattr(streams.Streams, "read", away)
         happen(client.service.database)
         assert list(reader.events()) == []
