@@ -16,8 +16,11 @@ from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.verdict import judge as judging
 from collectors.files import reading
 from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, Record, Unread
+from collectors.records.bundle import Manifest
 from service import packaged_knowledge
+from service.cli import export as exporting
 from service.cli import run, speech
+from service.cli.application import command
 from service.cli.expectation import failures, parse
 from service.cli.hosts import Hosts
 from service.cli.record_rows import as_fields, as_row
@@ -510,3 +513,30 @@ def test_an_empty_path_is_not_the_current_folder(verb: str, capsys: pytest.Captu
     """An unset variable in a script is refused, and nothing is read or blamed in its place."""
     assert run([verb, ""]) == 2
     assert "empty" in capsys.readouterr().err
+
+
+def test_help_keeps_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """No paragraph of the help is wider than the terminal."""
+    command().main(["--help"], prog_name="faulthound", standalone_mode=False, terminal_width=80)
+    said = capsys.readouterr().out
+
+    assert "Exit codes" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("nodes", "says"), [(("a",), "of 1 node;"), (("a", "b"), "of 2 nodes;")])
+def test_an_export_counts_its_nodes(
+    nodes: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One node is singular."""
+    file = tmp_path / "bundle.fhz"
+    file.write_bytes(b"of a fake service")
+    monkeypatch.setattr(exporting, "download", lambda *_args, **_options: Manifest(job="llama", nodes=nodes))
+
+    exporting._export(None, "llama", file, force=True).show()  # type: ignore[arg-type]
+
+    assert says in capsys.readouterr().err
