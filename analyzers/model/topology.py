@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from functools import cached_property
 
 from analyzers.model.recorder import GroupName
 from analyzers.model.window import Window
-from collectors.records import Members, Placement
+from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record
 
 # Megatron-LM's group descriptions, DeviceMesh dimension names, TorchTitan's and FSDP's; longest match first.
 _DIMENSIONS: tuple[tuple[str, str], ...] = (
@@ -26,6 +27,8 @@ _DIMENSIONS: tuple[tuple[str, str], ...] = (
     ("default_pg", "world"),
 )
 _MESH_WORDS = {"tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "ep": "ep", "fsdp": "dp", "ddp": "dp", "pipeline": "pp"}
+
+_WORLD_SIZE = re.compile(r"(?:\bWORLD_SIZE=|--world[-_]size[ =])(\d{1,7})\b")
 
 MOST_RANKS = 1 << 20  # ten times the largest job reported anywhere
 
@@ -53,7 +56,10 @@ class Topology:
     nodes: Mapping[int, str] = field(default_factory=dict)
     groups: tuple[ProcessGroup, ...] = ()
     coordinates: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # rank → {"pp": 1, "dp": 0, "tp": 5}
-    sized: bool = False  # a record states how many ranks there are; otherwise there may be higher ones than were seen
+    sized: bool = (
+        False  # a record lists ranks of the job or states their number; otherwise little is known of the others
+    )
+    world_size: int | None = None  # as a record states it; without one there may be higher ranks than were seen
 
     @cached_property
     def by_key(self) -> dict[str, ProcessGroup]:
@@ -96,7 +102,34 @@ def infer(window: Window) -> Topology:
     ranks = _expected_ranks(window, nodes, named)
     groups = _with_inferred_members(window, named, ranks)
     sized = any(group.members is not None for group in named) or any(p.world_size for p in window.records_of(Placement))
-    return Topology(ranks, nodes, groups, _coordinates(groups), sized)
+    return Topology(ranks, nodes, groups, _coordinates(groups), sized, stated_world_size(window.records))
+
+
+def stated_world_size(records: Iterable[Record]) -> int | None:
+    """Return the number of ranks that records state; None where none does, two disagree or a higher rank was seen.
+
+    A placement states it, the command of a rank's process, or the world's group where a dump lists its members.
+    """
+    stated: set[int] = set()
+    highest = -1
+    listed: set[int] = set()
+    for record in records:
+        highest = max(highest, -1 if record.rank is None else record.rank)
+        if isinstance(record, Placement) and record.world_size:
+            stated.add(record.world_size)
+        elif isinstance(record, ProcessState) and record.rank is not None:
+            stated.update(int(size) for size in _WORLD_SIZE.findall(record.command))
+        for group in record.groups if isinstance(record, FlightRecorderDump) else ():
+            # Equal members are one object, so that a world group that 16,384 dumps repeat is read once.
+            if group.members is None or id(group.members) in listed:
+                continue
+            listed.add(id(group.members))
+            members = group.members.ranks()
+            highest = max(highest, *members, -1)
+            if members and dimension_of(group.description, group.name) == "world":
+                stated.add(len(members))
+    size = stated.pop() if len(stated) == 1 else 0
+    return size if max(highest, 0) < size <= MOST_RANKS else None
 
 
 def _nodes(window: Window) -> dict[int, str]:

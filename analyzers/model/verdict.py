@@ -100,6 +100,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the job was seen, and through what."""
 
     ranks_expected: Annotated[int | None, doc("Ranks of the job; null: unknown.")] = None
+    ranks_at_least: Annotated[
+        bool, doc("No record states the number of ranks: the job may have more than `ranks_expected`.")
+    ] = False
     ranks_seen: Annotated[int, doc("Ranks that the evidence is of.")] = 0
     sources: Annotated[dict[str, int], doc("Source → how many ranks it covers.")] = {}
     other_attempts: Annotated[

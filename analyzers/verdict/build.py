@@ -261,6 +261,7 @@ def _coverage(window: Window, topology: Topology) -> Coverage:
     unread = [f"{record.source}: {record.reason}" for record in window.records_of(Unread)]
     return Coverage(
         ranks_expected=len(topology.ranks) or None,
+        ranks_at_least=bool(topology.ranks) and topology.world_size is None,
         ranks_seen=len(seen),
         sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),

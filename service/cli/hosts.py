@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,14 +42,22 @@ class Hosts:
 
         if not self.names and self.ranks_per_node is None:
             return ()
-        ranks = range(_world_size(records))
-        nodes = self._nodes(ranks, _known_nodes(records))
+        nodes = self._nodes(records)
         return (Placement(source=self.source, ranks=Members.of(range(len(nodes))), nodes=nodes),)
 
-    def _nodes(self, ranks: range, known: Mapping[int, str]) -> tuple[str, ...]:
+    def _nodes(self, records: Sequence[Record]) -> tuple[str, ...]:
+        from analyzers.model.topology import stated_world_size
+
+        stated = stated_world_size(records)
+        ranks = range(stated or _ranks_seen(records))
         if self.a_line_a_rank:
+            if len(ranks) > len(self.names):
+                raise ValueError(
+                    f"{self.source} names the hosts of {len(self.names)} ranks, the files show {len(ranks)}: write one line "
+                    "a rank, or give --ranks-per-node where a line is a node"
+                )
             return self.names
-        size = self.ranks_per_node or self._ranks_a_host(len(ranks))
+        size = self.ranks_per_node or self._ranks_a_host(len(ranks), known=stated is not None)
         if self.names and len(ranks) > size * len(self.names):
             raise ValueError(
                 f"{self.source}: {len(self.names)} hosts of {size} ranks hold {size * len(self.names)} ranks, the files show "
@@ -58,13 +66,19 @@ class Hosts:
         if self.names:
             return tuple(self.names[rank // size] for rank in ranks)
         # A host that a file name gave away for one rank of the block is the host of the whole block.
-        blocks = {rank // size: name for rank, name in sorted(known.items(), reverse=True)}
+        blocks = {rank // size: name for rank, name in sorted(_known_nodes(records).items(), reverse=True)}
         return tuple(blocks.get(rank // size, f"node-{rank // size}") for rank in ranks)
 
-    def _ranks_a_host(self, ranks: int) -> int:
+    def _ranks_a_host(self, ranks: int, *, known: bool) -> int:
         if ranks % len(self.names):
             raise ValueError(
                 f"{self.source}: {ranks} ranks do not divide into {len(self.names)} hosts: give --ranks-per-node too"
+            )
+        if len(self.names) > 1 and not known:
+            # The highest rank that was seen need not be the last: a wrong division would evict a wrong node.
+            raise ValueError(
+                f"{self.source}: the files do not state how many ranks the job has, so they cannot be divided among "
+                f"{len(self.names)} hosts: give --ranks-per-node too"
             )
         return max(1, ranks // len(self.names))
 
@@ -95,8 +109,8 @@ def _lines(path: Path, ranks_per_node: int | None) -> tuple[str, ...]:
         raise ValueError(f"--hosts {path}: {problem}") from None
 
 
-def _world_size(records: Iterable[Record]) -> int:
-    """Return how many ranks the records show: the highest one that wrote or is a member of a group, plus one."""
+def _ranks_seen(records: Iterable[Record]) -> int:
+    """Return how many ranks the records show at least: the highest one that wrote or is a member of a group, plus one."""
     from collectors.records import FlightRecorderDump
 
     highest = -1

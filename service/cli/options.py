@@ -8,11 +8,15 @@ from typing import Annotated
 from typer import Argument, Option
 
 Paths = Annotated[
-    list[Path], Argument(metavar="PATH", readable=False, help="Files and folders of one job; archives are opened.")
+    list[Path], Argument(metavar="PATH...", readable=False, help="Files and folders of one job; archives are opened.")
 ]
 HostList = Annotated[
     str | None,
-    Option(metavar="FILE|HOSTLIST", help="Where the ranks run: line N of a file, or gpu-[01-04], names a host."),
+    Option(
+        metavar="FILE|HOSTLIST",
+        help="Where the ranks run: line N of a file names rank N's host; the hosts of gpu-[01-04] share the ranks evenly, "
+        "but only where the files state how many ranks there are: else give --ranks-per-node too.",
+    ),
 ]
 RanksPerNode = Annotated[
     int | None, Option(min=1, max=1024, metavar="N", help="Ranks 0 to N-1 share a node, and so on.")
@@ -22,7 +26,7 @@ Json = Annotated[bool, Option("--json", help="Print the verdict document (docs/v
 Html = Annotated[Path | None, Option(metavar="FILE", help="Write the report as one self-contained page.")]
 Expect = Annotated[
     list[str] | None,
-    Option(metavar="FIELD=VALUE", help="Exit with 1 unless the verdict has this; repeatable (see below)."),
+    Option(metavar="FIELD=VALUE", help="Exit with 1 unless the verdict has this; repeatable (see above)."),
 ]
 KnowledgePath = Annotated[
     Path | None,

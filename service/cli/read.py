@@ -20,7 +20,7 @@ ENTRIES_FOR_PEOPLE = 10
 
 def read(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", readable=False, help="Files and folders; archives are opened.")
+        list[Path], typer.Argument(metavar="FILE...", readable=False, help="Files and folders; archives are opened.")
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines, one record each.")] = False,
     limit: Annotated[

@@ -284,14 +284,23 @@ def coverage(verdict: Verdict) -> str:
     seen = verdict.coverage
     if of_fleet(verdict):
         return f"{seen.sources['agents_affected']:,} of {seen.sources.get('agents', 0):,} agents are affected."
-    total = f" of {seen.ranks_expected:,}" if seen.ranks_expected is not None else ""
+    total = of_expected(verdict)
     kinds = [_counted(name, count) for name, count in sorted(seen.sources.items()) if count and name != "unread"]
-    sentence = f"{seen.ranks_seen:,}{total} rank{'s' if (seen.ranks_expected or seen.ranks_seen) != 1 else ''} seen"
+    counted = seen.ranks_expected if total and seen.ranks_expected is not None else seen.ranks_seen
+    sentence = f"{seen.ranks_seen:,}{total} rank{'s' if counted != 1 else ''} seen"
     if kinds:
         sentence += f", in {listed(kinds)}"
     if seen.other_attempts:
         sentence += f". Attempt {verdict.attempt} was judged; --attempt chooses among {listed(seen.other_attempts)} too"
     return f"{sentence}."
+
+
+def of_expected(verdict: Verdict) -> str:
+    """Return `` of 8`` or `` of at least 5`` for the ranks of the job; empty where no more are known than were seen."""
+    seen = verdict.coverage
+    if seen.ranks_expected is None or (seen.ranks_at_least and seen.ranks_expected <= seen.ranks_seen):
+        return ""
+    return f" of {'at least ' if seen.ranks_at_least else ''}{seen.ranks_expected:,}"
 
 
 def rejections(verdict: Verdict) -> tuple[tuple[str, str], ...]:
@@ -332,13 +341,10 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     first = verdict.suspects[0].ranks if verdict.suspects else ()
     where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
     steps = []
-    if not have.get("flight_recorder"):
-        steps.append(
-            (
-                f"What each rank waits for; {_RECORDER}",
-                "for p in /tmp/fr_*.pipe; do echo dump > $p; done",
-            )
-        )
+    dumps, ranks = have.get("flight_recorder", 0), verdict.coverage.ranks_expected or 0
+    if not dumps or dumps < ranks or verdict.coverage.ranks_at_least:
+        what = "The flight-recorder dumps of the other ranks, on every node" if dumps else "What each rank waits for"
+        steps.append((f"{what}; {_RECORDER}", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))
     if not have.get("stacks"):
         steps.append(
             (f"Where the threads are, {where}", "py-spy dump --json --nonblocking --pid PID > stacks_rankN.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from array import array
@@ -15,7 +16,7 @@ import pytest
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.verdict import judge as judging
 from collectors.files import reading
-from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, Record, Unread
+from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, ProcessState, Record, Unread
 from collectors.records.bundle import Manifest
 from service import packaged_knowledge
 from service.cli import export as exporting
@@ -218,6 +219,7 @@ def test_options_reach_the_reading_and_the_window(judged: dict[str, object], fol
     window, _ = megatron(2, 2, 2, culprit=5)
     judged["records"] = [
         *window.records,
+        FlightRecorderDump(rank=0, attempt=1, groups=(Group("0", "default_pg", Members.of(range(8))),)),
         KernelEvent(source="k", event="aer", attempt=2),
         KernelEvent(source="k", event="xid", attempt=1),
     ]
@@ -246,10 +248,106 @@ def test_hosts_of_every_form(tmp_path: Path) -> None:
     assert nodes(Hosts.given(str(file), 2), list(four)) == ("a", "a", "b", "b")
     assert nodes(Hosts.given(None, 2), list(named)) == ("node-0", "node-0", "gpu-7", "gpu-7")
     assert list(Hosts.given(None, None).placement(four)) == []
+    with pytest.raises(ValueError, match=r"names the hosts of 4 ranks, the files show 6: .*--ranks-per-node"):
+        nodes(Hosts.given(str(file), None), [*four, KernelEvent(source="", event="", rank=5)])
     with pytest.raises(ValueError, match="hold 2 ranks, the files show 4"):
         nodes(Hosts.given("x[1-2]", 1), list(four))
     with pytest.raises(ValueError, match="4 ranks do not divide into 3 hosts"):
         nodes(Hosts.given("x[1-3]", None), list(four))
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        FlightRecorderDump(rank=0, groups=(Group("0", "default_pg", Members.of(range(8))),)),
+        Placement(ranks=Members.of((0, 1)), nodes=("x1", "x1"), world_size=8),
+        ProcessState(pid=9, rank=0, command="python train.py --world-size 8"),
+        ProcessState(pid=9, rank=0, command="env WORLD_SIZE=8 python train.py"),
+    ],
+    ids=["group", "placement", "option", "variable"],
+)
+def test_ranks_are_divided_among_hosts_where_a_record_states_how_many_they_are(proof: Record) -> None:
+    """Half of the dumps of a job place its ranks as all of them do."""
+    seen = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
+
+    (placement,) = Hosts.given("x[1-4]", None).placement([*seen, proof])
+
+    assert placement.nodes == ("x1", "x1", "x2", "x2", "x3", "x3", "x4", "x4")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        FlightRecorderDump(rank=0, groups=(Group("7", "mesh_dp", Members.of(range(4))),)),
+        FlightRecorderDump(rank=0, groups=(Group("0", "default_pg", None),)),
+        Placement(ranks=Members.of((0, 1)), nodes=("x1", "x1"), world_size=2),
+        ProcessState(pid=9, command="python other.py --world-size 8"),
+        None,
+    ],
+    ids=["part of the ranks", "members not listed", "too small", "of no rank", "nothing"],
+)
+def test_ranks_are_not_divided_among_hosts_by_the_highest_rank_seen(beside: Record | None) -> None:
+    """A node that the division got wrong would be evicted: the number of ranks a node is asked for."""
+    seen: list[Record] = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
+    seen += [beside] if beside else []
+
+    with pytest.raises(ValueError, match=r"do not state how many ranks the job has.*--ranks-per-node"):
+        list(Hosts.given("x[1-4]", None).placement(seen))
+    (placement,) = Hosts.given("x[1-4]", 2).placement(seen)
+    assert placement.nodes == ("x1", "x1", "x2", "x2")
+    (placement,) = Hosts.given("x1", None).placement(seen)
+    assert placement.nodes == ("x1",) * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "shown"),
+    [
+        (["--hosts", "gpu-[0000-0003]"], 2, "--ranks-per-node"),
+        (["--hosts", "gpu-[0000-0003]", "--ranks-per-node", "2"], 0, "Evict node gpu-0001."),
+        ([], 0, "4 ranks seen, in"),
+    ],
+)
+def test_half_of_the_dumps_evict_no_other_node(
+    tmp_path: Path, options: list[str], code: int, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four of the example's eight ranks, two a node: rank 3 runs on gpu-0001, whichever dumps were kept."""
+    for rank in range(4):
+        for kind in ("fr", "stacks"):
+            shutil.copy(REPOSITORY / f"examples/hung_job/{kind}_rank{rank}.json", tmp_path)
+
+    assert run(["diagnose", str(tmp_path), "--workers", "1", *options]) == code
+
+    said = capsys.readouterr()
+    assert shown in (said.err if code else said.out)
+    assert "gpu-0003" not in said.out
+
+
+def test_a_lone_waiting_dump_asks_for_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """The highest rank that was seen is no size of the job, and the dumps of the others come first."""
+    assert run(["diagnose", str(REPOSITORY / "examples/hung_job/fr_rank4.json"), "--workers", "1"]) == 3
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 of at least 5 ranks seen" in said
+    assert "More evidence first: The flight-recorder dumps of the other ranks" in said
+    assert said.index("fr_*.pipe") < said.index("py-spy")
+
+
+def test_the_help_states_that_2_also_means_that_nothing_shows_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log that can be read and shows no error ends with 2, and the help and the README state it."""
+    assert run(["--help"]) == 0
+
+    stated = "nothing in the files shows a fault or a wait"
+    assert stated in " ".join(capsys.readouterr().out.split())
+    assert stated in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_usage_shows_that_several_paths_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The arguments are listed as what they are, and no text refers below where it stands above."""
+    assert run(["diagnose", "--help"]) == 0
+
+    said = capsys.readouterr().out
+    assert "[OPTIONS] {PATH...}\n" in said
+    assert "see below" not in said
 
 
 def test_the_world_is_as_large_as_its_groups() -> None:
