@@ -92,6 +92,12 @@ def whose(source: str) -> Whose:
     return Whose(_only(ranks), _node_of(stem, folders), _only(attempts), local)
 
 
+def torchrun_run(source: str) -> str | None:
+    """Return the folder of a run in torchrun's ``--log-dir``: each node's torchrun makes its own. None for other files."""
+    parts = re.split(r"[/\\]", source)
+    return "/".join(parts[:-3]) if whose(source).local_rank is not None else None
+
+
 _TRAILING = re.compile(r"[A-Za-z_.-](\d{1,6})$")
 
 

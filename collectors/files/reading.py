@@ -12,12 +12,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from collectors.files.opening import HEAD_BYTES, Found, find, open_found, trouble, unread
-from collectors.files.path_owner import Whose, whose
+from collectors.files.path_owner import Whose, torchrun_run, whose
 from collectors.files.sandbox import Pool, Skip, Watch, limit_memory, run
 from collectors.files.streams import Limits
 from collectors.formats import Damaged, Format, Input, recognise
@@ -49,6 +49,8 @@ def read_paths(
     workers = workers or _workers(found)
     chunks = _chunks(found, workers)
     total, done = sum(isinstance(item, Found) for item in found), 0
+    runs = {torchrun_run(item.source) for item in found if isinstance(item, Found)} - {None}
+    only_run = runs.pop() if len(runs) == 1 else None
 
     def finished(chunk: int) -> None:
         nonlocal done
@@ -57,7 +59,7 @@ def read_paths(
             progress(done, total)
 
     def work(chunk: int, skip: Skip, watch: Watch) -> Iterator[bytes]:
-        return _blocks(_records(chunks[chunk], skip, watch, limits))
+        return _blocks(_records(chunks[chunk], skip, watch, limits, only_run))
 
     def lost(chunk: int, source: str, reason: str) -> bytes:
         named = [item for item in chunks[chunk] if isinstance(item, Found)]
@@ -113,7 +115,10 @@ def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unre
     return chunks
 
 
-def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits) -> Iterator[Record]:
+def _records(
+    items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, only_run: str | None
+) -> Iterator[Record]:
+    """Read the files of a chunk. ``only_run``: the only folder of a torchrun; with several, a local rank is of any node."""
     habit = Habit()
     for item in items:
         if isinstance(item, Unread):
@@ -132,7 +137,9 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 yield unread(opened.source, skip[opened.source], "limit")
             else:
                 watch.begin(opened.source, seconds)
-                yield from read_input(opened, habit)
+                alone = only_run is not None and torchrun_run(opened.source) == only_run
+                local_rank = whose(opened.source).local_rank if alone else None
+                yield from read_input(replace(opened, local_rank=local_rank), habit)
 
 
 def read_apart(data: bytes, source: str, seconds: float) -> list[Record]:

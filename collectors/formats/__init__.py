@@ -27,6 +27,7 @@ class Input:
 
     ``stream`` is bounded by the opener and yields decompressed bytes. ``head`` is its first 64 KiB at most (the stream
     itself still starts at 0). ``at`` is the file's modification time, UTC seconds, None where it cannot be trusted.
+    ``local_rank`` is that of torchrun's folder, where no other folder shows a second node.
     ``trailing_number`` is what the file's name ends in, as every Flight Recorder dump's does.
     """
 
@@ -37,6 +38,7 @@ class Input:
     node: str | None = None
     at: float | None = None
     trailing_number: int | None = None
+    local_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import msgspec
 from collectors.files.path_owner import whose
 from collectors.formats import Input
 from collectors.formats.job_log.job_log import JobLog, scan
-from collectors.formats.job_log.step_series import MAX_STEPS
+from collectors.formats.job_log.step_series import MAX_STEPS, Place
 from collectors.formats.job_log.tracebacks import HEADER
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
@@ -139,16 +139,14 @@ class JobLogs:
         if elsewhere or over:
             yield self._placed(_not_sent(chunk, elsewhere, over), owner)
         shift = self._shift(chunk, [*log.steps.instants(), *(event.at for event in events if event.at is not None)])
-        ranks = {process.rank for process in owner.processes}
-        # A task number is a rank where a process of that rank writes the file: srun started one a rank.
         for steps in log.steps.records(
             chunk.path,
-            lambda task: task if task in ranks else owner.rank,
+            lambda place: self._rank_of(place, owner, log),
             shift_seconds=shift,
             written_at=chunk.written_at,
         ):
             if steps.step is not None:
-                yield self._placed(msgspec.structs.replace(steps, at=chunk.written_at), owner)
+                yield self._placed(msgspec.structs.replace(steps, at=chunk.written_at, node=None), owner)
         for event in events:
             at = chunk.written_at if event.at is None else event.at + shift
             yield self._placed(msgspec.structs.replace(event, at=at), owner)
@@ -184,7 +182,7 @@ class JobLogs:
         """
         found, elsewhere = [], 0
         for event in log.events():
-            rank = self._rank(event, owner)
+            rank = self._rank(event, owner, log)
             if rank is None and self._is_elsewhere(event, owner):
                 elsewhere += 1
                 continue
@@ -198,7 +196,24 @@ class JobLogs:
             return True
         return event.pid is not None and bool(owner.processes)
 
-    def _rank(self, event: LogEvent, owner: _Owner) -> int | None:
+    def _rank_of(self, place: Place, owner: _Owner, log: JobLog) -> int | None:
+        """Return the rank of steps whose lines name none.
+
+        A task number is a rank where a process of that rank writes the file: srun started one a rank.
+        """
+        if place.local_rank is None:
+            ranks = {process.rank for process in owner.processes}
+            return place.task if place.task in ranks else owner.rank
+        if owner.rank is not None:
+            return owner.rank
+        own = place.node in {None, self.host.node} and not log.many_nodes
+        return self._rank_of_local(place.local_rank, owner) if own else None
+
+    def _rank_of_local(self, local_rank: int, owner: _Owner) -> int | None:
+        processes = owner.processes or tuple(self.processes.values())
+        return next((process.rank for process in processes if process.local_rank == local_rank), None)
+
+    def _rank(self, event: LogEvent, owner: _Owner, log: JobLog) -> int | None:
         """Return the event's rank, by the pid or the local rank that its line names where it names no rank."""
         if event.rank is not None:
             return event.rank
@@ -209,10 +224,9 @@ class JobLogs:
                 if own and event.pid in {process.pid, self.inner.get(process.pid)}:
                     return process.rank
             return None
-        for process in owner.processes or tuple(self.processes.values()):
-            if event.local_rank is not None and event.local_rank == process.local_rank:
-                return process.rank
-        return None
+        if event.local_rank is None or log.many_nodes:
+            return None
+        return self._rank_of_local(event.local_rank, owner)
 
     def _placed(self, record: Record, owner: _Owner) -> Record:
         """Fill in the record's job as far as its rank, or the file's only job, determines it."""

@@ -184,6 +184,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     spread = _spread(scene, group)
     outright = _on_one_node(group) and spread != "all" and {each.rank for each in group} <= scene.not_for_memory
     row = rows.get("not_for_memory" if outright else spread, rows["one"])
+    if f"{spread}_unheard" in rows and not _others_lost_a_peer(scene, group):
+        row = rows[f"{spread}_unheard"]
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     if any(failure.first for failure in mine) and not any(failure.first for failure in group):
         strength *= DISPUTED
@@ -191,6 +193,12 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     by_peer = _peers(scene, group)
     missing = tuple(str(text) for text in row.get("missing", ()))
     return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
+
+
+def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:
+    """Whether another process reports that it lost a peer: without one, what became of the others is unknown."""
+    own = {failure.rank for failure in group}
+    return any(event.rank is not None and event.rank not in own for event in scene.events(*ECHOES))
 
 
 def _on_one_node(group: Sequence[Failure]) -> bool:

@@ -24,8 +24,10 @@ TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps 
 WITHIN = (
     3  # an odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step
 )
+MOST_LISTED = 4  # ranks one by one, more as ranges
 TAIL = 64  # of one record, the rows that are read
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
+REPLAY = "a replay of step {} on another node: the same NaN there is the data's or the program's, not the device's"
 
 LOSS, NORM = 1, 2  # as in the column ``nan``
 _ROW = np.dtype([
@@ -48,7 +50,10 @@ def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Itera
     onset = _onset(rows)
     if onset is not None:
         at_onset = np.concatenate([each[each["step"] == onset] for each in every])
-        yield _finding("not_a_number", _not_a_number(records, at_onset), *_lines(window))
+        broken, sound = _ranks(at_onset)
+        began = _not_a_number(records, at_onset, broken, sound)
+        missing = REPLAY.format(onset) if broken and sound else MISSING
+        yield _finding("not_a_number", began, *_lines(window, broken if sound else ()), missing=missing)
     else:
         yield from _spikes(records, rows)
 
@@ -108,21 +113,34 @@ def _onset(rows: Rows) -> int | None:
     return int(steps[len(steps) - len(run)])
 
 
-def _not_a_number(records: Sequence[Steps], at_onset: Rows) -> Evidence:
+def _ranks(at_onset: Rows) -> tuple[list[int], list[int]]:
+    """Return the ranks that report an odd value, and those that report a sound one."""
+    broken = {int(rank) for rank in at_onset["rank"][at_onset["odd"] > 0] if rank >= 0}
+    sound = {int(rank) for rank in at_onset["rank"][at_onset["odd"] == 0] if rank >= 0}
+    return sorted(broken), sorted(sound - broken)
+
+
+def _not_a_number(records: Sequence[Steps], at_onset: Rows, broken: Sequence[int], sound: Sequence[int]) -> Evidence:
     """``at_onset``: what every record reports of the first odd step."""
     odd = at_onset[at_onset["odd"] > 0]
     first = odd[0]
     what = "loss" if (odd["odd"] & LOSS).any() else "gradient norm"
     value = float(first["loss" if what == "loss" else "gradient_norm"])
-    broken = sorted({int(rank) for rank in odd["rank"] if rank >= 0})
-    sound = sorted({int(rank) for rank in at_onset["rank"][at_onset["odd"] == 0] if rank >= 0} - set(broken))
     text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} {_where(first)}"
     if broken and sound:
         alone = " alone" if len(broken) == 1 else ""
-        text += f" on rank {ranges(broken)}{alone}, while rank {ranges(sound)} still reports a number"
+        report = "report" if len(sound) > 1 else "reports"
+        text += f" on {_named(broken)}{alone}, while {_named(sound)} still {report} a number"
     elif len(broken) > 1:
         text += f" on all {len(broken)} ranks that report it"
     return _evidence(records, first, text)
+
+
+def _named(ranks: Sequence[int]) -> str:
+    """Return ``rank 2``, ``ranks 0, 1 and 3``, and for more than four ``ranks 0-1 and 3-7``."""
+    spans = [str(rank) for rank in ranks] if len(ranks) <= MOST_LISTED else ranges(ranks).split(",")
+    said = f"{', '.join(spans[:-1])} and {spans[-1]}" if len(spans) > 1 else spans[0]
+    return f"rank{'s' if len(ranks) > 1 else ''} {said}"
 
 
 def _where(row: np.void) -> str:
@@ -144,13 +162,21 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
             yield _finding("spike", _evidence(records, newest, text))
 
 
-def _lines(window: Window) -> Iterator[Evidence]:
-    """Yield the first line that prints a loss that is not a number."""
+def _lines(window: Window, ranks: Sequence[int] = ()) -> Iterator[Evidence]:
+    """Yield the first line, of these ranks if given, that prints a loss that is not a number."""
     lines = [event for event in window.records_of(LogEvent) if event.event == "nan"]
+    if ranks:
+        lines = [event for event in lines if event.rank in ranks]
     if lines:
-        first = min(lines, key=lambda event: (event.at is None, event.at or 0.0))
+        first = min(lines, key=lambda event: (event.at is None, event.at or 0.0, *_place(event.source)))
         text = f"the loss is not a number: {first.text}"
         yield Evidence(text=text, source=first.source, at=first.at, rank=first.rank)
+
+
+def _place(source: str) -> tuple[str, int]:
+    """Split "train.log:812", so that line 30 comes before line 120."""
+    name, _, line = source.rpartition(":")
+    return (name, int(line)) if line.isdigit() else (source, 0)
 
 
 def _evidence(records: Sequence[Steps], row: np.void, text: str) -> Evidence:
@@ -159,8 +185,8 @@ def _evidence(records: Sequence[Steps], row: np.void, text: str) -> Evidence:
     return Evidence(text=text, source=record.source, at=at if np.isfinite(at) else None, rank=record.rank)
 
 
-def _finding(fault_class: str, said: Evidence, *more: Evidence) -> Finding:
+def _finding(fault_class: str, said: Evidence, *more: Evidence, missing: str = MISSING) -> Finding:
     return Finding(
         analyzer="numeric", family="log", symptom="numeric", cause="unknown", fault_class=fault_class, onset=said.at,
-        first_symptom=said, evidence=(said, *more), missing=(MISSING,),
+        first_symptom=said, evidence=(said, *more), missing=(missing,),
     )  # fmt: skip

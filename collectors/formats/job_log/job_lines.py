@@ -22,7 +22,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Unanchored, but match() keeps each at the line's start.
 _BRACKETED = (
     re.compile(r"\[rank(?P<rank>\d{1,7})\]:\s?"),
-    re.compile(r"\[(?P<role>[A-Za-z_]+)(?P<local>\d{1,4})(?:\|(?P<rank>\d{1,7}))?\]:\s?"),
+    re.compile(
+        r"\[(?!(?:epoch|step|iter|iteration|stage|phase|layer|batch|level)\d)(?P<role>[A-Za-z_]+)(?P<local>\d{1,4})(?:\|(?P<rank>\d{1,7}))?\]:\s?"
+    ),
     re.compile(r"\[\d+,(?P<rank>\d{1,7})\]<(?:stdout|stderr|stddiag)>:\s?"),
     re.compile(r"\[(?P<pod>pod/[\w./-]{1,200})\]\s"),
 )

@@ -21,7 +21,7 @@ from collectors.formats.job_log import log_marks
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher, event
 from collectors.formats.job_log.step_lines import may_report, read_step
-from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
+from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
@@ -77,8 +77,8 @@ def read(input: Input) -> Iterator[Record]:
     """Yield the events of a log in the order of its lines, at most MAX_EVENTS, then its steps."""
     log = scan(input)
     yield from log.events()
-    for steps in log.steps.records(input.source, log.rank_of_task):
-        yield msgspec.structs.replace(steps, node=input.node)
+    for steps in log.steps.records(input.source, log.rank_of):
+        yield msgspec.structs.replace(steps, node=steps.node or input.node)
     if log.full:
         reason = f"more than {MAX_EVENTS:,} events: what follows line {log.last_number} was not read; split the log"
         yield Unread(source=input.source, reason=reason, outcome="limit")
@@ -133,6 +133,11 @@ class JobLog:
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
         self.full = False
+        self.first_place: tuple[str | None, int | None] | None = (
+            None  # node and task of the first line with a local rank
+        )
+        self.many_nodes = False  # lines with local ranks are of several nodes
+        self.local_differs = False  # a line's rank is not its local rank: the job has other nodes
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
         """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
@@ -143,8 +148,11 @@ class JobLog:
             return
         line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
         if reports and (step := read_step(line, before)) is not None:
-            self.steps.add(step, line.task)
+            self.steps.add(step, line)
             begins = trouble or step.loss_is_none
+            self._note_local(line, step.rank)
+        elif begins:
+            self._note_local(line, line.rank)
         if not begins and line.stream not in self.open:
             return
         stream = self._stream(line.stream)
@@ -178,9 +186,25 @@ class JobLog:
         resolved = _resolved(self.found, is_torchrun=self._is_torchrun())
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
 
-    def rank_of_task(self, task: int | None) -> int | None:
-        """Return the rank of a line that names none: srun's task, unless srun started torchrun, or the file's."""
-        return self.input.rank if task is None or self._is_torchrun() else task
+    def rank_of(self, place: Place) -> int | None:
+        """Return the rank of lines that name none: srun's task, unless srun started torchrun, or the file's or local rank."""
+        if place.task is not None and place.local_rank is None and not self._is_torchrun():
+            return place.task
+        return self.input.rank if self.input.rank is not None else self._rank_of_local(place.local_rank)
+
+    def _rank_of_local(self, local_rank: int | None) -> int | None:
+        """Return the rank that a local rank is, unless the job may have a second node."""
+        several = self.input.node is not None or self.many_nodes or self.local_differs
+        return None if several else local_rank if local_rank is not None else self.input.local_rank
+
+    def _note_local(self, line: Line, rank: int | None) -> None:
+        """Learn from a line with a local rank whether the job has several nodes; srun starts one torchrun a node."""
+        if line.local_rank is not None:
+            place = (line.node, line.task)
+            self.first_place = self.first_place or place
+            self.many_nodes = self.many_nodes or place != self.first_place
+        local_rank = self.input.local_rank if line.local_rank is None else line.local_rank
+        self.local_differs = self.local_differs or (None not in {local_rank, rank} and local_rank != rank)
 
     def _stream(self, name: str) -> _Stream:
         stream = self.streams.get(name)
@@ -222,9 +246,9 @@ class JobLog:
         launchers = {"torchrun_failure", "closing_signal", "terminated", "preempted", "cancelled", "step_cancelled",
                      "time_limit", "node_failure"}  # fmt: skip
         if rank is None and found.event not in launchers and found.pid is None:
-            rank = self.input.rank
-        if rank is None and found.local_rank is not None and self.input.node is None:
-            rank = found.local_rank  # nothing in this file names a second node
+            rank = self.input.rank if self.input.rank is not None else self._rank_of_local(found.local_rank)
+        elif rank is None and found.local_rank is not None:
+            rank = self._rank_of_local(found.local_rank)
         return msgspec.structs.replace(
             found,
             source=f"{self.input.source}:{found.source}",
@@ -285,7 +309,13 @@ def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Itera
             rank = _only(streams.get(name))
         if rank is None and found.pid is not None:
             rank = _only(pids.get(found.pid))
-        if rank is None and name.startswith("task ") and not is_torchrun and found.node is None:
+        if (
+            rank is None
+            and name.startswith("task ")
+            and not is_torchrun
+            and found.node is None
+            and found.local_rank is None
+        ):
             rank = int(name.split()[1])
         yield found if rank == found.rank else msgspec.structs.replace(found, rank=rank)
 

@@ -1,4 +1,4 @@
-"""The steps that one log reports: bounded, a series for each rank and layout, written as columns."""
+"""The steps that one log reports: bounded, a series for each process and layout, written as columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.step_lines import Step
 from collectors.records import ARRAY_CODES, STEP_COLUMNS, Steps, column_bytes
 
@@ -15,7 +17,17 @@ MAX_STEPS_OF_SERIES = 4096  # of a file; the newest, and the step at which a NaN
 MAX_SERIES = 20_000
 MAX_STEPS = 200_000  # of one file, all series together
 
-Key = tuple[str, int | None, int | None]  # layout, rank, srun's task where the line names no rank
+
+class Place(NamedTuple):
+    """What a line's prefixes give of a process whose rank they do not name; two processes share no place."""
+
+    task: int | None = None  # srun's label
+    local_rank: int | None = None  # torchrun's
+    node: str | None = None
+
+
+NO_PLACE = Place()
+Key = tuple[str, int | None, Place]  # layout, rank, the place where the line names no rank
 
 
 @dataclass(slots=True)
@@ -27,9 +39,10 @@ class StepSeries:
     onsets: dict[Key, Step] = field(default_factory=dict)  # where a NaN began, in what a series no longer holds
     count: int = 0
 
-    def add(self, step: Step, task: int | None) -> None:
-        """Take one step in; ``task``: the number that srun's label gives, which may be a rank."""
-        key = (step.layout, step.rank, None if step.rank is not None else task)
+    def add(self, step: Step, line: Line) -> None:
+        """Add the step that a line reports."""
+        place = NO_PLACE if step.rank is not None else Place(line.task, line.local_rank, line.node)
+        key = (step.layout, step.rank, place)
         if key not in self.series and len(self.series) >= MAX_SERIES:
             return
         steps = self.series.setdefault(key, OrderedDict())
@@ -56,18 +69,18 @@ class StepSeries:
     def records(
         self,
         source: str,
-        rank_of: Callable[[int | None], int | None],
+        rank_of: Callable[[Place], int | None],
         *,
         shift_seconds: float = 0.0,
         written_at: float = math.nan,
     ) -> Iterator[Steps]:
         """Yield a record for each series, without an instant of its own.
 
-        ``rank_of``: the rank of a line that names none, by its task. ``shift_seconds`` is added to the stamps;
+        ``rank_of``: the rank of lines that name none, by their place. ``shift_seconds`` is added to the stamps;
         ``written_at`` stands for the newest step's where its line has none.
         """
         for key, steps in self.series.items():
-            layout, rank, task = key
+            layout, rank, place = key
             rows = [*([self.onsets[key]] if key in self.onsets else []), *steps.values()]
             if not rows:
                 continue
@@ -76,7 +89,8 @@ class StepSeries:
                 rows[-1] = replace(rows[-1], at=written_at)
             yield Steps(
                 source=source,
-                rank=rank if rank is not None else rank_of(task),
+                rank=rank if rank is not None else rank_of(place),
+                node=place.node,
                 step=rows[-1].step if rows[-1].step >= 0 else None,
                 told_by=layout,
                 count=len(rows),

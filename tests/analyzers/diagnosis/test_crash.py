@@ -86,6 +86,20 @@ def test_one_rank_with_an_exception_of_its_own_is_code_and_the_others_are_victim
     assert finding.suspects[0].evidence[0].source == "rank2.log:10"
 
 
+def test_an_exception_without_an_echo_claims_nothing_of_the_others() -> None:
+    """A rank that alone is in the log may be one of many that raised: it is less likely, and no other rank is mentioned."""
+    heard = only([raised(2, "ValueError", "bad sample"), echo(0)])
+    for story in ([raised(2, "ValueError", "bad sample")], [raised(2, "ValueError", "bad sample"), echo(2)]):
+        alone = only(list(story))
+
+        assert (alone.cause, alone.fault_class, named(alone)) == ("code", "exception_one_rank", (2,))
+        assert alone.suspects[0].strength < heard.suspects[0].strength == 0.9
+        assert "lost their connection" not in alone.suspects[0].why
+        assert "it alone" not in alone.suspects[0].why
+        assert "the logs of the other ranks" in alone.missing
+    assert "the others lost their connection to it" in heard.suspects[0].why
+
+
 def test_the_earliest_error_line_is_not_the_culprit() -> None:
     """The naive answer, the first line of an error by the clock, is a victim here, and the analyzer is not."""
     story = [echo(0, at=100.0), echo(3, at=100.1), raised(1, "ValueError", "bad sample", at=100.9), echo(2, at=101.0)]

@@ -11,7 +11,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import STEP_COLUMNS, Steps
+from collectors.records import STEP_COLUMNS, LogEvent, Record, Steps
 from tests.support.live_hangs import verdict
 from tests.support.live_records import columns
 
@@ -31,7 +31,7 @@ def steps(losses: list[float], rank: int | None = None, skipped: int = -1) -> St
     )
 
 
-def found(*records: Steps) -> list[Finding]:
+def found(*records: Record) -> list[Finding]:
     """Analyze these records."""
     return list(analyze(Window.build(records), Topology(), Knowledge()))
 
@@ -52,9 +52,31 @@ def test_ranks_that_disagree_at_the_first_step_are_told() -> None:
     """Rank 1 lost its number a step before the others."""
     (finding,) = found(steps([2.0, 1.9, 1.8], 0), steps([2.0, nan, nan], 1), steps([2.0, 1.9, nan], 2))
     assert finding.evidence[0].text == (
-        "the loss becomes NaN at step 2 on rank 1 alone, while rank 0,2 still reports a number"
+        "the loss becomes NaN at step 2 on rank 1 alone, while ranks 0 and 2 still report a number"
     )
     assert finding.suspects == ()
+    assert "each rank's" not in " ".join(finding.missing)
+    assert any("replay of step 2" in text for text in finding.missing)
+
+
+def test_the_evidence_is_of_the_rank_that_broke_first() -> None:
+    """The lines of ranks that the reduction gave their NaN are no evidence of where it began."""
+    lines = [
+        LogEvent(source="train.log:9", rank=0, event="nan", at=AT + 1, text="step 3 loss nan"),
+        LogEvent(source="train.log:5", rank=1, event="nan", at=AT + 2, text="step 2 loss nan"),
+    ]
+    (finding,) = found(steps([2.0, 1.9, nan], 0), steps([2.0, nan, nan], 1), *lines)
+    assert [(each.text, each.source) for each in finding.evidence[1:]] == [
+        ("the loss is not a number: step 2 loss nan", "train.log:5")
+    ]
+
+
+def test_one_rank_that_still_reports_is_named_in_the_singular() -> None:
+    """Two ranks of three broke together."""
+    (finding,) = found(steps([2.0, nan], 0), steps([2.0, nan], 1), steps([2.0, 1.9], 2))
+    assert finding.evidence[0].text == (
+        "the loss becomes NaN at step 2 on ranks 0 and 1, while rank 2 still reports a number"
+    )
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,31 @@ def test_a_launchers_word_names_the_rank_by_pid(node: Node, tmp_path: Path) -> N
     assert (event.event, event.signal, event.rank, event.local_rank) == ("exit", 9, 3, 1)
 
 
+def test_steps_under_torchruns_prefix_are_of_the_ranks_of_this_node(node: Node, tmp_path: Path) -> None:
+    """A local rank is the rank of the process that has it here."""
+    log = tmp_path / "job.out"
+    append(log, "[default0]:step 1 loss 0.5\n[default1]:step 1 loss nan\n")
+    node.process(3999, output=log, command="python\0-m\0torch.distributed.run\0train.py\0")
+    for rank in (2, 3):
+        node.rank(rank, parent=3999)
+
+    found = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert [(record.rank, column(record, "nan", STEP_COLUMNS)) for record in found] == [(2, [0]), (3, [1])]
+
+
+def test_steps_of_several_nodes_in_one_log_get_no_rank_of_this_node(node: Node, tmp_path: Path) -> None:
+    """Under srun's label a local rank may be of any node; the series stay apart."""
+    log = tmp_path / "job.out"
+    append(log, "0: [default1]:step 1 loss 0.5\n1: [default1]:step 1 loss 0.25\n")
+    node.rank(1, output=log)
+    node.rank(2, output=log)
+
+    found = of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert [(record.rank, column(record, "loss", STEP_COLUMNS)) for record in found] == [(None, [0.5]), (None, [0.25])]
+
+
 def test_only_launchers_are_heard_beside_the_ranks(node: Node, tmp_path: Path) -> None:
     """What a daemon that started the ranks writes about others is not taken for the job's log."""
     log = tmp_path / "daemon.log"
