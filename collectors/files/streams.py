@@ -111,7 +111,7 @@ class Bounded(io.RawIOBase):
 
 
 class Opened(io.BufferedReader):
-    """An opened input. Asked for more than there is, it allocates what there is."""
+    """An opened input. A read of more bytes than the input has allocates only the bytes that the input has."""
 
     def __init__(self, raw: Bounded) -> None:
         super().__init__(raw, CHUNK_BYTES)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service import packaged_knowledge
+from service import packaged_knowledge, pages
 from service.api import problems, resources, routing
 from service.api.answers import Answers
 from service.api.audit import Audit
@@ -27,7 +27,6 @@ from service.api.problems import Problem
 from service.api.state import Service
 from service.api.streams import Streams
 from service.engine.supervision import EngineProcess
-from service.pages import routes as page_routes
 from service.remediation.policy_file import PolicyFile
 from service.remediation.repository import RemediationRepository
 from service.settings import Settings
@@ -72,7 +71,8 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
         app.add_exception_handler(kind, _of_database)
     app.add_exception_handler(IntegrityError, _of_contention)
     routing.install(app, resources.routers())
-    app.include_router(page_routes.router)
+    for router in pages.routers():
+        app.include_router(router)
     return app
 
 

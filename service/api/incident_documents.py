@@ -71,7 +71,7 @@ class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
     detector: Annotated[str, doc("The detector: no_progress, rank_dead, zero_traffic and so on.")] = ""
     at: Annotated[float, doc("The first sign, UTC seconds.")] = 0.0
     text: Annotated[str, doc("One sentence with the numbers and the bound.")] = ""
-    ranks: Annotated[tuple[int, ...], doc("The ranks that showed it first; they need not be the culprits.")] = ()
+    ranks: Annotated[tuple[int, ...], doc("The ranks that showed it first; the culprits may be others.")] = ()
     nodes: Annotated[tuple[str, ...], doc("Their nodes.")] = ()
 
 

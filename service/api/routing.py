@@ -48,6 +48,14 @@ class Route(APIRoute):
         return super().get_route_handler()
 
 
+class ProbeRoute(Route):
+    """An operation for probes and scrapes: their addresses may carry any query parameter."""
+
+    def get_route_handler(self) -> Handler:
+        """Return the handler, without the check of the query parameters."""
+        return self.handler()
+
+
 class Router(APIRouter):
     """The routes of a resource. The name of a handler is the id of its operation."""
 

@@ -16,7 +16,7 @@ from service.api.resources import now as current
 from service.api.resources.holds import VERSION as HOLD_VERSION
 from service.api.state import service_of
 from service.clock import now
-from service.pages import decisions, incidents, nodes, proposals, sign_in
+from service.pages import incidents, proposals
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
@@ -28,8 +28,6 @@ from service.store.models import Hold
 MOST_HOLDS = 500
 
 router = APIRouter(include_in_schema=False)
-for _module in (sign_in, decisions, nodes):
-    router.include_router(_module.router)
 Pause = Annotated[bool, Query(description="Do not look again.")]
 Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")]
 

@@ -3,7 +3,7 @@
     free ──take──▶ held ──prove (every three seconds at least)──▶ held
                     └── not proved for ten seconds, or released ──▶ free
 
-Clocks of two machines need not agree for safety: a lease that is taken over has a new token, and the transactions of the
+Safety does not depend on the clocks of two machines: a lease that is taken over has a new token, and the transactions of the
 old one fail. An owner that takes again what it holds has lost the process that held it, and gets a new token too.
 """
 
@@ -25,7 +25,7 @@ LEASE_LOCK = 0x46484E  # "FHN": the number of PostgreSQL's advisory lock for a r
 
 
 class LeaseLost(Exception):
-    """Somebody else holds the lease: what this process remembers may be out of date, and nothing of it may be written."""
+    """Another owner holds the lease: what this process remembers may be out of date, and nothing of it may be written."""
 
 
 class Lease:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.sources import REPOSITORY, sources
+
 BANNED = (
     "told", "tell", "tells", "somebody", "nobody", "whoever", "anybody", "be gone", "what there is",
     "need be", "need not", "of late", "rhythm, and twice", "twice what one step", "knock at the door", "happenings",
@@ -18,12 +20,6 @@ BANNED = (
 """Each has a plain word: reports, an operator, no rank, the sender, ended, a blocker, a timeline entry (CONTRIBUTING.md)."""
 PHRASE = re.compile(r"(?<![\w./_-])(" + "|".join(map(re.escape, BANNED)) + r")(?![\w_-])", re.IGNORECASE)
 PACKAGES = ("collectors", "analyzers", "service", "simulation", "faulthound", "migrations")
-NOT_YET = frozenset({
-    "analyzers/incidents", "analyzers/remediation",
-    "collectors/files", "collectors/formats",
-    "service/api", "service/remediation", "service/store",
-})  # fmt: skip
-"""Rooms whose texts still hold some of these phrases. The list only becomes shorter."""
 PAGES = sorted(
     str(path.relative_to(REPOSITORY))
     for path in (
@@ -49,24 +45,42 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def sources() -> Iterator[Path]:
-    """Yield the Python files of every room that is clean."""
-    for package in PACKAGES:
-        for path in sorted((REPOSITORY / package).rglob("*.py")):
-            if "/".join(path.relative_to(REPOSITORY).parts[:2]) not in NOT_YET:
-                yield path
+def descriptions(value: object) -> Iterator[str]:
+    """Yield the summaries and descriptions of a JSON document."""
+    if isinstance(value, dict):
+        yield from (value[key] for key in ("summary", "description", "title") if isinstance(value.get(key), str))
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from descriptions(item)
 
 
 def test_messages_and_help_are_plain() -> None:
     """No string of the product, docstrings included, holds a banned phrase."""
     wrong = [
         f"{path.relative_to(REPOSITORY)}:{line}: {phrase!r} in {text[:80]!r}"
-        for path in sources()
+        for path in sources(*PACKAGES)
         for line, text in strings(path)
         for phrase in found(text)
     ]
 
     assert wrong == []
+
+
+def test_the_api_document_is_plain() -> None:
+    """No summary or description of the OpenAPI document holds a banned phrase."""
+    document = json.loads((REPOSITORY / "docs" / "openapi.json").read_text(encoding="utf-8"))
+    texts = list(descriptions(document))
+
+    assert len(texts) > 100
+    assert [f"{phrase!r} in {text[:80]!r}" for text in texts for phrase in found(text)] == []
+
+
+def test_a_description_is_searched_wherever_it_stands() -> None:
+    """A banned phrase is found in a description within a list within a schema."""
+    nested = {"paths": {"/v1/x": {"get": {"parameters": [{"description": "Somebody is told."}]}}}}
+
+    assert [phrase for text in descriptions(nested) for phrase in found(text)] == ["Somebody", "told"]
 
 
 @pytest.mark.parametrize("name", PAGES)

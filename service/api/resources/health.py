@@ -12,13 +12,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from analyzers.model.doc import doc
 from service.api import auth
 from service.api.problems import Problem, documented
-from service.api.routing import Router
+from service.api.routing import ProbeRoute, Router
 from service.api.state import Service, service_of
 from service.store.database import WrongDatabase
 
 RETRY_SECONDS = 2.0
 
-router = Router("health")
+router = Router("health", ProbeRoute)
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ async def _newest(request: Request) -> AsyncIterator[int]:
 
 
 @router.get(
-    "/v1/stream", dependencies=[auth.READ], response_class=EventSourceResponse,
+    "/v1/stream", dependencies=[auth.READ], response_class=EventSourceResponse, summary="Stream timeline entries",
     responses={
         200: {
             "description": "Server-sent events: `event` is the kind, `id` the place, `data` a TimelineEntryDocument.",
