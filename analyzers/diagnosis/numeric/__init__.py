@@ -1,3 +1,3 @@
 """Numbers: the first step whose loss or gradient norm is not a number or jumps."""
 
-READS = ("steps",)
+READS = ("steps", "log_event")

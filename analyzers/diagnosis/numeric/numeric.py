@@ -26,6 +26,7 @@ WITHIN = (
 )
 MOST_LISTED = 4  # ranks one by one, more as ranges
 TAIL = 64  # of one record, the rows that are read
+SKIPPED = 4  # so many newest steps skipped, all with a NaN loss: a smaller loss scale does not repair a loss
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 REPLAY = "a replay of step {} on another node: the same NaN there is the data's or the program's, not the device's"
 
@@ -47,7 +48,7 @@ def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Itera
         return
     rows = np.concatenate([_tail(each) for each in every])
     rows = rows[np.lexsort((rows["record"], rows["rank"], rows["at"], rows["step"]))]
-    onset = _onset(rows)
+    onset = _onset(rows, every)
     if onset is not None:
         at_onset = np.concatenate([each[each["step"] == onset] for each in every])
         broken, sound = _ranks(at_onset)
@@ -61,6 +62,7 @@ def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Itera
 def _rows(record: Steps, number: int) -> Rows:
     """Return the steps that report a loss or a norm, in the log's order, but those that the optimizer skipped.
 
+    Skipped steps count where all of the newest were skipped with a loss that is not a number.
     Steps without a number are numbered as they come. A number that comes again later means a restart from a checkpoint:
     what was reported between is history. A record with damaged columns has no rows.
     """
@@ -82,10 +84,20 @@ def _rows(record: Steps, number: int) -> Rows:
     rows["numbered"] = ~unnumbered
     rows["step"][unnumbered] = np.flatnonzero(unnumbered) + 1
     reports = (rows["odd"] > 0) | np.isfinite(rows["loss"]) | np.isfinite(rows["gradient_norm"])
-    rows = rows[reports & (values["skipped"] == 0)]
+    skipped = values["skipped"] != 0
+    if skipped[-SKIPPED:].all():
+        skipped = skipped & ~_to_the_end(skipped & ((rows["odd"] & LOSS) > 0))
+    rows = rows[reports & ~skipped]
     newest_after = np.minimum.accumulate(rows["step"][::-1])[::-1]
     kept: Rows = rows[rows["step"] - 1 <= newest_after]
     return kept
+
+
+def _to_the_end(odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mark the newest rows that are odd without a break, if they are at least SKIPPED."""
+    sound = np.flatnonzero(~odd)
+    first = int(sound[-1]) + 1 if len(sound) else 0
+    return (np.arange(len(odd)) >= first) & (len(odd) - first >= SKIPPED)
 
 
 def _tail(rows: Rows) -> Rows:
@@ -97,8 +109,11 @@ def _tail(rows: Rows) -> Rows:
     return np.concatenate([rows[first : first + 1], rows[-TAIL:]])
 
 
-def _onset(rows: Rows) -> int | None:
-    """Return the first of the steps that are odd without a break until the newest; None where it is sound, or noise."""
+def _onset(rows: Rows, every: Sequence[Rows]) -> int | None:
+    """Return the first of the steps that are odd without a break until the newest; None where it is sound, or noise.
+
+    ``every``: the whole records. A job that recovered from as many odd steps before can recover from these.
+    """
     steps, first = np.unique(rows["step"], return_index=True)
     odd = np.bitwise_or.reduceat(rows["odd"], first)
     sound = np.flatnonzero(odd == 0)
@@ -110,7 +125,15 @@ def _onset(rows: Rows) -> int | None:
     # fp16 training begins with a loss scale that overflows until it is small enough.
     if of_norm_alone and (np.count_nonzero(newest) < 2 or (not len(sound) and len(steps) < FEWEST)):
         return None
+    if not of_norm_alone and len(run) <= min(TAIL, max(map(_longest_passed, every))):
+        return None
     return int(steps[len(steps) - len(run)])
+
+
+def _longest_passed(rows: Rows) -> int:
+    """Return how many steps in a row reported a loss that is not a number, before one reported a number again."""
+    sound = np.flatnonzero((rows["odd"] & LOSS) == 0)
+    return int(np.diff(sound, prepend=-1).max(initial=1)) - 1
 
 
 def _ranks(at_onset: Rows) -> tuple[list[int], list[int]]:

@@ -8,6 +8,7 @@ folded: an error that a loop prints is one event. Files and the logs that an age
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from collectors.formats import Input, reader
 from collectors.formats.job_log import log_marks
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher, event
-from collectors.formats.job_log.step_lines import may_report, read_step
+from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
 from collectors.formats.text_lines import lines
@@ -65,6 +66,23 @@ class _Stream:
     launcher: Launcher = field(default_factory=Launcher)
     head: Line | None = None  # where the current traceback began
     spawned: int | None = None  # "-- Process 3 terminated": the next traceback is that process's
+
+
+@dataclass(slots=True)
+class _NoNumber:
+    """The lines of a stream whose loss is not a number, since the last one that is, and how many there were before it."""
+
+    first: LogEvent | None = None
+    count: int = 0
+    passed: int = 0
+
+    def take(self, found: LogEvent) -> None:
+        self.first = self.first or found
+        self.count += 1
+
+    def end(self) -> None:
+        self.passed = max(self.passed, self.count)
+        self.first, self.count = None, 0
 
 
 @reader(
@@ -120,6 +138,10 @@ def _has(text: str, words: tuple[str, ...]) -> bool:
     return False
 
 
+def _has_number(line: Line, step: Step | None) -> bool:
+    return bool(log_marks.loss_is_number(line.text)) if step is None else math.isfinite(step.loss)
+
+
 class JobLog:
     """What one log holds so far, bounded; ranks that only later lines reveal are filled in by ``events``."""
 
@@ -129,6 +151,8 @@ class JobLog:
         self.numbered = is_numbered(input.head.decode(errors="replace"))
         self.streams: OrderedDict[str, _Stream] = OrderedDict()
         self.found: list[tuple[str, LogEvent]] = []
+        self.no_number: dict[str, _NoNumber] = {}  # by stream
+        self.lost: set[str] = set()  # streams whose newest loss is not a number
         self.seen: set[tuple[object, ...]] = set()
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
@@ -144,15 +168,20 @@ class JobLog:
         self.last_number = number
         trouble = bool(words) and _has(text, words)
         begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
-        if not begins and not reports and not self.open:
+        lost = bool(self.lost) and ("loss" in text or "Loss" in text)
+        if not begins and not reports and not self.open and not lost:
             return
         line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
-        if reports and (step := read_step(line, before)) is not None:
+        step = read_step(line, before) if reports else None
+        if step is not None:
             self.steps.add(step, line)
             begins = trouble or step.loss_is_none
             self._note_local(line, step.rank)
         elif begins:
             self._note_local(line, line.rank)
+        if lost and line.stream in self.lost and _has_number(line, step):
+            self.no_number[line.stream].end()
+            self.lost.discard(line.stream)
         if not begins and line.stream not in self.open:
             return
         stream = self._stream(line.stream)
@@ -183,7 +212,10 @@ class JobLog:
         """Close what is open, give each stream its rank, and return the events by their lines."""
         for name, stream in list(self.streams.items()):
             self._close(name, stream)
-        resolved = _resolved(self.found, is_torchrun=self._is_torchrun())
+        lasting = [
+            (name, lost.first) for name, lost in self.no_number.items() if lost.first and lost.count > lost.passed
+        ]
+        resolved = _resolved([*self.found, *lasting], is_torchrun=self._is_torchrun())
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
 
     def rank_of(self, place: Place) -> int | None:
@@ -230,6 +262,11 @@ class JobLog:
 
     def _add(self, name: str, found: Iterator[LogEvent] | list[LogEvent]) -> None:
         for each in found:
+            if each.event == "nan":
+                if name in self.no_number or len(self.no_number) < MAX_STREAMS:
+                    self.no_number.setdefault(name, _NoNumber()).take(each)
+                    self.lost.add(name)
+                continue
             if (key := _identity(name, each)) in self.seen:
                 continue
             if len(self.found) >= MAX_EVENTS:

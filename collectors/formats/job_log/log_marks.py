@@ -33,8 +33,18 @@ _PEER = re.compile(
     r"[:\s]+\[?(?P<host>[0-9A-Za-z_.:-]+?)\]?(?:<(?P<a>\d+)>|[:|](?P<b>\d+))(?![\d:])"
 )
 _GLOO_TIMEOUT = re.compile(r"Timed out waiting (\d+)ms for (\w+) operation")
-_NUMERIC = re.compile(r"(?i)\bloss\b[^\n]{0,30}?[\s:=|](nan|[-+]?inf)\b|\b(nan|inf) loss")
-"""A loss that is none. A gradient norm alone is not: fp16 training overflows now and then, and skips the step."""
+_LOSS = re.compile(
+    r"(?i)(?:\b(?P<of>[a-z][\w-]{0,31}) )?\b(?P<whole>(?:train(?:ing)?|total|lm)[_/ ])?loss\b(?! ?scal)"
+    r"(?:[^\n\d]{0,30}?(?:[\s:=|]|tensor\()(?P<none>nan|[-+]?inf)\b|[^\w\n]{0,6}(?:tensor\()?[-+]?\.?(?P<number>\d))"
+    r"|\b(?P<adjective>nan|inf) loss\b(?!\W{0,3}\d)"
+)
+"""A loss and its value. A gradient norm that is none is no mark: fp16 training overflows now and then, and skips the step."""
+_WHOLE = frozenset({"", "nan", "inf", "train", "training", "total", "lm"})
+_MODE = re.compile(
+    r"(?i)(?<![\w./-])(?:(?P<train>train|training)|val|valid|validation|eval|evaluation|evaluating|test|testing|dev)"
+    r"(?![\w.-]|/(?!loss))"
+)
+_EVALUATION_ROW = re.compile(r"""(?i)['"](?:phase|split|mode|stage)['"]\s*:\s*['"](?:val|eval|test)""")
 
 DEFAULT_GROUP = "default_pg"
 
@@ -169,5 +179,32 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             said = "connection_closed" if name == "nccl_warning" else name
             yield event(line, said, **fields, peer=peer, timeout_ms=timeout_of(text), message=text.strip()[:1000])
             return
-    if ("nan" in text or "NaN" in text or "inf" in text) and _NUMERIC.search(text):
+    if ("nan" in text or "NaN" in text or "inf" in text) and loss_is_number(text) is False:
         yield event(line, "nan")
+
+
+def loss_is_number(text: str) -> bool | None:
+    """Return whether the training loss of a line is a number; None where the line gives none.
+
+    The loss of the whole model, or one without another word before it, counts before that of a part ("kl loss").
+    """
+    if "Attempted loss scale" in text:  # DeepSpeed's scaler
+        return None
+    of_part = None
+    for found in _LOSS.finditer(text):
+        of = (found["of"] or "").lower()
+        if of == "if" or _is_evaluation(text, found.end()):
+            continue
+        is_number = found["number"] is not None
+        if found["whole"] or of in _WHOLE:
+            return is_number
+        of_part = is_number if of_part is None else of_part
+    return of_part
+
+
+def _is_evaluation(text: str, end: int) -> bool:
+    """Whether the newest word for a mode before ``end`` is one for validation, or a JSON row is marked so."""
+    if "{" in text and _EVALUATION_ROW.search(text):
+        return True
+    modes = [mode["train"] for mode in _MODE.finditer(text, 0, end)]
+    return bool(modes) and modes[-1] is None

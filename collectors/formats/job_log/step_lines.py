@@ -51,11 +51,13 @@ _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
 _PLAIN = re.compile(r"\b(?:global[_ ]?)?(?:steps?|iter|iteration)\b\]?[ :=]*\[?(\d{1,18}+)(?!\d|\.\d|%)", re.IGNORECASE)
 _PLAIN_FIELD = re.compile(
-    r"(?:\b(val\w*|eval\w*|test)[/_ ])?\b(?:train(?:ing)?[/_ ])?(loss|grad(?:ient)?[_ ]?norm|(?:(?:step|iter)[_ ])?time|dt)\b"
+    r"(?:\b(val\w*|eval\w*|test)[/_ ])?\b(?:(?:train(?:ing)?|total)[/_ ])?"
+    r"(loss|grad(?:ient)?[_ ]?norm|(?:(?:step|iter)[_ ])?time|dt)\b"
     r"(?: \((ms|s)\))?[ :=]+" + _NUMBER + r" ?(ms|s)?\b",
     re.IGNORECASE,
 )
 _NOT_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|evaluating|test)\b", re.IGNORECASE)
+_WORD_BEFORE = re.compile(r"\b(?!nan |inf )[A-Za-z][\w-]* $", re.IGNORECASE)
 _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
@@ -111,6 +113,7 @@ def _step(layout: str, number: str | int, values: Mapping[str, float], *, skippe
 _MEGATRON_NAMES = {
     "lm loss": "loss", "grad norm": "gradient_norm", "grad_norm": "gradient_norm", "train_step_timing in s": "seconds",
     "elapsed time per iteration (ms)": "milliseconds", "number of skipped iterations": "skipped",
+    "number of nan iterations": "nan",
 }  # fmt: skip
 """Megatron-LM's names of what it prints, and NeMo's."""
 
@@ -129,6 +132,8 @@ def _megatron(text: str) -> Step | None:
         values[target] = _number(given)
     if "milliseconds" in values:
         values["seconds"] = values["milliseconds"] / 1000
+    if values.get("nan", 0.0) > 0:
+        values.setdefault("loss", math.nan)  # Megatron-LM prints no loss where no iteration had one
     return _step("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
 
 
@@ -181,17 +186,27 @@ def _plain(text: str) -> Step | None:
     if found is None or _NOT_TRAINING.search(text, 0, found.start()):
         return None
     values: dict[str, float] = {}
-    for other, name, unit, value, unit_after in _PLAIN_FIELD.findall(text):
+    first: re.Match[str] | None = None  # the loss that is taken, until one of the whole model comes: "kl loss"
+    for field in _PLAIN_FIELD.finditer(text):
+        other, name, unit, value, unit_after = field.groups(default="")
         word = name.lower()
         if other:
             continue
         if word == "loss":
-            values.setdefault("loss", _number(value))
+            if first is None or (_of_part(text, first) and not _of_part(text, field)):
+                values["loss"], first = _number(value), field
         elif word.startswith("grad"):
             values.setdefault("gradient_norm", _number(value))
         elif unit or unit_after:
             values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
     return _step("plain", found[1], values) if "loss" in values else None
+
+
+def _of_part(text: str, loss: re.Match[str]) -> bool:
+    """Whether another word than "train" or "total" stands right before the loss."""
+    return (
+        loss.start() == loss.start(2) and _WORD_BEFORE.search(text, max(0, loss.start() - 32), loss.start()) is not None
+    )
 
 
 def _transformers(text: str, before: str) -> Step | None:
@@ -219,6 +234,7 @@ _JSON_NAMES = {
     "tokens_per_second": ("tokens_per_second", "tps", "perf/throughput"),
     "tflops": ("tflops",),
 }
+_ROW_KINDS, _EVALUATION = ("phase", "split", "mode", "stage"), ("val", "eval", "test")
 _JSON_STEPS = ("step", "global_step", "iteration")
 
 
@@ -235,6 +251,8 @@ def _json(text: str) -> Step | None:
         return None
     inner = given.get("data")  # verl's file logger keeps the metrics one level down
     given = {**inner, **given} if isinstance(inner, dict) else given
+    if any(str(given.get(name)).lower().startswith(_EVALUATION) for name in _ROW_KINDS):
+        return None
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
     if not values:
         return None  # it mentions a step and reports nothing of it

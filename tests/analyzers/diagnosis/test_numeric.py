@@ -18,13 +18,14 @@ from tests.support.live_records import columns
 AT = 1_763_000_000.0
 
 
-def steps(losses: list[float], rank: int | None = None, skipped: int = -1) -> Steps:
+def steps(losses: list[float], rank: int | None = None, skipped: int | range = -1) -> Steps:
     """Steps from 1 on, one a second; a NaN is told as such."""
     count = len(losses)
+    skips = range(skipped, skipped + 1) if isinstance(skipped, int) else skipped
     values = {
         "step": list(range(1, count + 1)), "at": [AT + step for step in range(count)], "loss": losses,
         "gradient_norm": [nan] * count, "nan": [int(isnan(loss)) for loss in losses],
-        "skipped": [int(step == skipped) for step in range(count)],
+        "skipped": [int(step in skips) for step in range(count)],
     }  # fmt: skip
     return Steps(
         source="train.log", at=AT, rank=rank, told_by="plain", count=count, columns=columns(STEP_COLUMNS, **values)
@@ -99,6 +100,33 @@ def test_a_spike_at_the_newest_step_is_told_with_its_size() -> None:
 def test_a_step_that_the_optimizer_left_out_is_ordinary() -> None:
     """fp16 overflows: the scaler skips the step, and nothing is wrong."""
     assert found(steps([2.0, 1.9, nan], skipped=2)) == []
+
+
+@pytest.mark.parametrize("last", [3, 4], ids=["may recover", "does not recover"])
+def test_newest_steps_that_are_all_skipped_with_a_nan_are_reported(last: int) -> None:
+    """The optimizer skips each step whose loss is NaN, until the end: the weights are of no use."""
+    findings = found(steps([2.0] * 30 + [nan] * last, skipped=range(30, 40)))
+    assert [finding.evidence[0].text for finding in findings] == ["the loss becomes NaN at step 31"] * (last == 4)
+
+
+def test_a_loss_that_is_now_and_then_no_number_is_nothing() -> None:
+    """Every third step is NaN, the newest too: the job recovered each time. Two in a row are more than ever before."""
+    sporadic = [2.0, 2.0, nan] * 20
+    assert found(steps(sporadic)) == []
+    (finding,) = found(steps([*sporadic, nan]))
+    assert finding.evidence[0].text == "the loss becomes NaN at step 60"
+    assert found(steps([2.0, nan, *([2.0] * 200), nan])) == []  # long ago
+
+
+def test_a_loss_that_is_no_number_is_mentioned_only() -> None:
+    """A NaN line gives a numeric finding without a suspect, where the log has no steps."""
+    line = LogEvent(source="train.log:7", at=AT, rank=0, event="nan", text="loss: nan")
+    (finding,) = found(line)
+    assert (finding.symptom, finding.suspects, finding.evidence[0].text) == (
+        "numeric", (), "the loss is not a number: loss: nan",
+    )  # fmt: skip
+    judged = verdict([line])
+    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
 
 
 def test_damaged_columns_say_nothing() -> None:

@@ -315,6 +315,81 @@ def test_a_log_is_known_by_its_steps(tmp_path: Path) -> None:
     assert recognise(b"a letter about steps\nand nothing else\n", "letter.txt") is None
 
 
+@pytest.mark.parametrize("kind", ['"phase":"eval"', '"split": "val"', '"mode":"validation"', '"stage":"test"'])
+def test_an_evaluation_row_is_no_step(kind: str) -> None:
+    """A row of JSON that is marked as one of an evaluation is no training step and no NaN."""
+    sound = "".join(f'{{"step": {step}, "phase": "train", "loss": 2.0}}\n' for step in range(1, 31))
+    records = read(sound + f'{{"step": 31, "loss": NaN, {kind}}}\n{{"step": 32, {kind}, "loss": NaN}}\n')
+
+    (found,) = records
+    assert isinstance(found, Steps)
+    assert found.count == 30
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("step 5 kl loss: nan total loss: 2.0", 2.0), ("step 5 kl loss: nan train loss: 2.0", 2.0),
+        ("step 5 kl loss: nan loss: 2.0", 2.0), ("step 5 kl loss: nan, loss: 2.0", 2.0),
+        ("step 5 loss: 2.0 kl loss: nan", 2.0), ("step 5 kl loss: 2.0 total_loss: nan", math.nan),
+        ("step 5 train loss: nan, kl loss: 2.0", math.nan), ("step 5 policy loss: 2.5 value loss 3.0", 2.5),
+    ],
+)  # fmt: skip
+def test_the_loss_of_the_whole_model_counts_before_that_of_a_part(line: str, loss: float) -> None:
+    """Of several losses on a line it is the bare one, or that of training or the total."""
+    (found,) = steps(read(f"{line}\n"))
+    assert column(found, "loss") == pytest.approx([loss], nan_ok=True)
+
+
+def test_megatron_prints_no_loss_where_all_iterations_were_nan() -> None:
+    """The count of NaN iterations stands for it."""
+    lost = "".join(
+        megatron(step, skipped=1)
+        .replace("lm loss: 2.5E+00 | ", "")
+        .replace("nan iterations:   0", "nan iterations:   1")
+        for step in range(41, 600)
+    )
+    judged = verdict(read("".join(megatron(step) for step in range(1, 41)) + lost))
+    assert (judged.symptom, judged.evidence[0].text) == ("numeric", "the loss becomes NaN at step 41")
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("".join(f"Epoch {epoch}/10 - loss: {'nan' if epoch > 4 else 2.0} - acc: 0.1\n" for epoch in range(1, 11)), 5),
+        ("".join(f"epoch=0 batch={batch} loss={'nan' if batch > 2 else '2.5'} lr=1e-4\n" for batch in range(9)), 4),
+        ("start\n" + "".join(f"{n}/1000 [00:{n}<10:00, loss=nan]\r" for n in range(10, 50)) + "\n", 2),
+        ("loss: 2.0\nloss: nan\nloss: 2.0\nloss: nan\ntrain_loss nan\n", 4),
+        ("loss: tensor(nan, device='cuda:0')\nvalidation loss: 2.0\nval_loss: 2.0\nkl loss: 2.0 loss: nan\n", 1),
+        ("Epoch 1 loss: nan - val_loss: nan\n", 1), ("validation done, training loss: nan\n", 1),
+    ],
+)  # fmt: skip
+def test_a_line_without_a_step_whose_loss_is_nan_is_an_event(log: str, line: int) -> None:
+    """It is the first of those that last until the end, and the verdict shows it without a machine."""
+    records = read(log)
+    (found,) = [record for record in records if isinstance(record, LogEvent)]
+    assert (found.event, found.source) == ("nan", f"train.log:{line}")
+    judged = verdict(records)
+    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "validation loss: nan", "Epoch 3 validation loss at iteration 39 | lm loss value: nan |", "eval/loss: nan",
+        "Test set: Average loss: nan", "Train loss: 2.0, Valid loss: nan", "loss: nan\nloss: 2.0",
+        "Epoch 1 - loss: nan - acc: 0.1\nEpoch 2 - loss: 2.0 - acc: nan", "loss 2.0 mfu nan", "loss scale: inf",
+        "loss=nan\nloss=2.0\nloss=nan", "kl loss: nan total loss: 2.0", "GradScaler: skips steps if loss is nan",
+        '{"epoch": 3, "split": "val", "loss": NaN}', "step 1 loss nan\nstep 2 loss 2.0",
+    ],
+)  # fmt: skip
+def test_a_nan_that_passed_or_is_of_an_evaluation_is_no_event(log: str) -> None:
+    """A log with such lines is a healthy one."""
+    records = read(f"{log}\n")
+    assert [record for record in records if isinstance(record, LogEvent)] == []
+    assert verdict(records).symptom == "unknown"
+
+
 @pytest.mark.system
 def test_a_hostile_log_stays_bounded() -> None:
     """A series for each of many ranks, and numbers that jump about, cost no more than the bound."""
