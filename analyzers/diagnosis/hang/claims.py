@@ -37,8 +37,11 @@ STRENGTH = {
     "device_stuck": 0.9,
     "desync": 0.9,
 }
-# Gloo records no sends, and no record states the number of ranks: an idle rank may wait for one that was not seen.
+# No record states the number of ranks: an idle rank may wait for one that was not seen, or be one of many idle ones.
 UNSIZED = 0.8
+# Together with the ranks that left no dump, the idle ones would be too many for a fault of their own: as a set less
+# likely guilty than not.
+UNLIKELY = 0.45
 # More independent roots than this share a cause that is not any of them (a switch, a file system, the code).
 MOST_ROOT_RANKS, MOST_ROOT_NODES = 8, 4
 
@@ -57,6 +60,7 @@ class Claims:
     coverage: DumpCoverage = field(init=False)
     unlisted: bool = False  # a group waits for members that no dump lists
     explained: bool = False  # something else already explains the hang
+    unsettled: bool = False  # ranks disagree, and the dumps at hand do not show which are odd
 
     def __post_init__(self) -> None:
         """Index the graph backwards once."""
@@ -67,9 +71,9 @@ class Claims:
     def desyncs(self, found: list[Mismatch]) -> Iterator[Finding]:
         """Blame the code where a rank calls something else than its group; never a machine."""
         for mismatch in found[:MOST_ROOT_RANKS]:
-            members = self.situation.members[mismatch.group]
-            if self.coverage.mostly_absent(members):  # the majority of those seen may be the minority of all
-                yield self._open("desync", tuple(mismatch.calls), self.coverage.absent.intersection(members))
+            silent = self._silent(mismatch)
+            if not self._settled(mismatch):  # the majority of those seen may be the minority of all
+                yield self._open("desync", tuple(mismatch.calls), silent)
                 continue
             why = self.words.disagreement(mismatch)
             row = mismatch.row
@@ -84,15 +88,32 @@ class Claims:
                 "code", "desync", (suspect,), mismatch.odd, together=True, missing=missing, first=evidence
             )
 
+    def _silent(self, mismatch: Mismatch) -> frozenset[int]:
+        """Return the ranks without a whole dump that may have called too: members, or any where no dump lists those."""
+        operation = Operation(mismatch.group, mismatch.sequence)
+        unlisted = self.coverage.may_have_more_members(operation)
+        silent = self.coverage.absent - set(mismatch.calls)
+        return silent if unlisted else silent.intersection(self.situation.members[mismatch.group])
+
+    def _settled(self, mismatch: Mismatch) -> bool:
+        """Return whether the majority stays one, whatever the members without a dump called."""
+        silent = self._silent(mismatch)
+        return mismatch.lead > len(silent) or not silent
+
+    def _part_of(self, mismatch: Mismatch) -> Collection[int]:
+        """Return the ranks that a disagreement explains; all that called or may have, where it does not show which are odd."""
+        return mismatch.odd if self._settled(mismatch) else self._silent(mismatch).union(mismatch.calls)
+
     def endings(self, found: list[Ending], disagreements: list[Mismatch]) -> Iterator[Finding]:
         """Classify where the waits end, leaving out what a disagreement already explains."""
         explained = {Operation(m.group, m.sequence) for m in disagreements}
-        odd = {rank for m in disagreements for rank in m.odd}
+        odd = {rank for m in disagreements for rank in self._part_of(m)}
         left = [e for e in found if not (explained & set(e.operations)) and not (e.ranks and odd >= set(e.ranks))]
         waited_for = {node for targets in self.waits.after.values() for node in targets}
         singles = [e.ranks[0] for e in left if len(e.ranks) == 1 and e.ranks[0] in waited_for]
         if not singles and not disagreements and not any(e.cyclic for e in left) and not self.waits.stuck:
             singles = sorted(self.situation.progress.lost_counts)
+        self.unsettled = any(not self._settled(mismatch) for mismatch in disagreements)
         self.explained = bool(disagreements) or any(e.cyclic or self.waits.stuck & set(e.operations) for e in left)
         stuck = [e for e in left if not e.ranks]
         self.unlisted = any(self.coverage.may_have_more_members(op) for e in stuck for op in e.operations[:1])
@@ -121,11 +142,10 @@ class Claims:
                 yield self._set(idle, "never_entered", UNRECORDED.format(ranks=listed(idle)))
             return
         if shown:
-            most = UNSIZED if unrecorded and not self.topology.sized else 1.0
-            yield from self._shown(shown, beside=absent, most=most)
+            yield from self._shown(shown, beside=absent)
         if absent and self.coverage.too_few_to_blame(absent):
             yield self._open("no_dump", tuple(absent), absent)
-        elif absent:
+        elif absent and not self._share_a_cause(shown):
             yield self._absent(absent, beside=bool(shown) or self.explained)
 
     def _open(self, fault_class: str, ranks: tuple[int, ...], wanted: Collection[int]) -> Finding:
@@ -133,11 +153,16 @@ class Claims:
         missing = (self.coverage.wanted(wanted),) if wanted else ()
         return self._finding("unknown", fault_class, (), ranks, missing=missing)
 
-    def _shown(self, ranks: list[int], beside: list[int], most: float) -> Iterator[Finding]:
-        alike = [*ranks, *beside] if self.coverage.mostly_absent(self.topology.ranks) else ranks
-        if self._share_a_cause(alike):
+    def _shown(self, ranks: list[int], beside: list[int]) -> Iterator[Finding]:
+        """Claim ranks whose dumps show them idle; those that left none (``beside``) may stand still for the same cause."""
+        shared = self._share_a_cause(ranks)
+        may_share = self.unsettled or self._share_a_cause([*ranks, *beside])
+        if shared:
             yield self._finding("unknown", "outside", (), tuple(ranks), missing=(SHARED.format(count=len(ranks)),))
+        elif may_share and self.coverage.mostly_absent(self.topology.ranks):
+            yield self._open("never_entered", tuple(ranks), beside)
         else:
+            most = UNLIKELY / len(ranks) if may_share else 1.0 if self.topology.sized else UNSIZED
             by_class: dict[str, list[int]] = {}
             for rank in ranks:
                 by_class.setdefault(self._fault_class_of(rank), []).append(rank)
@@ -154,11 +179,11 @@ class Claims:
 
     def _absent(self, ranks: list[int], *, beside: bool) -> Finding:
         """The guilty rank is often the one with no dump; beside a proven culprit it merely cannot be excluded."""
-        strength = STRENGTH["not_excluded"] if beside else STRENGTH["no_dump"]
+        strength = min(STRENGTH["not_excluded"], UNLIKELY / len(ranks)) if beside else STRENGTH["no_dump"]
         suspects = tuple(
             Suspect(
                 kind="rank",
-                strength=strength,
+                strength=round(strength, 4),
                 why=f"{self.words.undumped(rank)}, and {self.words.waiters_of(self.words.waited(rank))}",
                 ranks=(rank,),
                 evidence=self.words.evidence_for(rank),
@@ -274,7 +299,7 @@ class Claims:
             why = f"rank {rank} waits for no rank and never launched what its peers wait in; {others}"
         return Suspect(
             kind="rank",
-            strength=min(STRENGTH[fault_class], most),
+            strength=round(min(STRENGTH[fault_class], most), 4),
             why=why,
             ranks=(rank,),
             evidence=self.words.evidence_for(rank),

@@ -30,6 +30,7 @@ class Mismatch:
     calls: dict[int, tuple[Call, ...]]  # rank → what it called
     odd: tuple[int, ...]
     decided: bool  # a majority shows which are odd
+    lead: int  # by how many the ranks that made the commonest call outnumber all others
     ahead: tuple[int, ...]  # odd ranks whose call is the majority's next one: they skipped this one
     row: int
     created_ns: int
@@ -108,12 +109,13 @@ def _mismatch(progress: Progress, rows: Ints, call_of: dict[int, Call]) -> Misma
     counts = Counter(calls.values()).most_common()
     if len(counts) < 2:
         return None
-    decided = counts[0][1] > counts[1][1] and counts[0][1] * 2 > len(calls)
+    lead = 2 * counts[0][1] - len(calls)
+    decided = lead > 0
     odd = tuple(rank for rank, made in calls.items() if not decided or made != counts[0][0])
     first = int(rows[np.argmin(table["created_ns"][rows])])
     group, sequence = int(table["group"][first]), int(table["collective_seq"][first])
     ahead = _ahead(progress, group, sequence, {rank: calls[rank] for rank in odd}, calls) if decided else ()
-    return Mismatch(group, sequence, calls, odd, decided, ahead, first, int(table["created_ns"][rows].min()))
+    return Mismatch(group, sequence, calls, odd, decided, lead, ahead, first, int(table["created_ns"][rows].min()))
 
 
 def _ahead(
