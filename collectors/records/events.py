@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.records.processes import Frame
-from collectors.records.record import Record
+from collectors.records.record import Members, Record
 
 
 class KernelEvent(Record, frozen=True, kw_only=True, tag="kernel_event"):
@@ -30,6 +30,11 @@ class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     """One event of a job's log: a traceback, a watchdog's timeout, an exit."""
 
     event: str  # traceback watchdog_timeout watchdog_abort exit torchrun_failure oom cuda_error connection_closed nccl_error…
+    # Of a collective, with its group and sequence where the line gives them:
+    #   collective_behind      `ranks` have finished `last_completed` and not joined `sequence`; both None: never joined any
+    #   collective_unfinished  `ranks` have joined `sequence` and not finished it
+    #   collective_mismatch    `ranks` call `operation` at `sequence`, where others call another: one event an operation
+    # Of the network: network_error  the card or port `device` of this node reports `code`; `peer`: it only lost that one
     text: str = ""
     exception: str | None = None  # "RuntimeError"
     message: str | None = None
@@ -46,4 +51,8 @@ class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     last_enqueued: int | None = None
     last_completed: int | None = None
     peer: str | None = None  # "10.0.0.7:4242"
+    ranks: Members | None = None  # whom the line is about, where that is not its writer
+    group_rank: int | None = None  # its writer's rank inside `group`, where no rank of the job is given
+    device: str | None = None  # "mlx5_0"; "mlx5_0:1" with its port
+    code: str | None = None  # the error's own number or name: "802", "EI0006", "12"
     first: bool | None = None  # by the launcher: this one failed first
