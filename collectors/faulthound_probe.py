@@ -582,9 +582,24 @@ def _hook_backward() -> None:
     autograd.backward = backward  # type: ignore[attr-defined]
 
 
+def _wrapped_default(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Open the ring with the default group: a job of DDP alone calls no collective from Python."""
+
+    @wraps(original)
+    def update(group: Any) -> Any:
+        result = original(group)
+        if group is not None and _probe.ring is None:
+            _attempt(_probe.open)
+        return result
+
+    return update
+
+
 def _patch() -> None:
     """Wrap the methods of torch's classes that this version has."""
-    c10d = sys.modules["torch._C._distributed_c10d"]
+    c10d, world = sys.modules["torch._C._distributed_c10d"], sys.modules["torch.distributed.distributed_c10d"]
+    if hasattr(world, "_update_default_pg"):
+        world._update_default_pg = _wrapped_default(world._update_default_pg)  # type: ignore[attr-defined]
     group, work = c10d.ProcessGroup, c10d.Work
     for method in OPERATIONS:
         if hasattr(group, method):

@@ -159,6 +159,17 @@ def test_results_are_the_same_to_the_last_bit(tmp_path: Path) -> None:
     assert printed[0][0][0] == 0
 
 
+def test_a_job_of_ddp_alone_has_a_ring(tmp_path: Path) -> None:
+    """Where Python calls no collective the ring still has rank, world, steps and group, and proves nothing by absence."""
+    ended = start(tmp_path, "ddp", ranks=2)
+
+    assert [one.returncode for one in ended] == [0, 0], ended[0].stderr[-2000:]
+    for rank in range(2):
+        ring = image(tmp_path, rank)
+        assert (ring.rank, ring.world_size, len(ring.steps), ring.entries, ring.unseen) == (rank, 2, 3, (), ("0",))
+    assert left_behind(tmp_path) == []
+
+
 def test_the_rings_of_killed_and_waiting_ranks_stay(tmp_path: Path) -> None:
     """After a SIGKILL both rings show it: the dead rank was in nothing, the other had waited for its send and failed."""
     start(tmp_path, "stuck", ranks=2)

@@ -17,7 +17,6 @@ from analyzers.verdict.gate import ROUNDS_AFTER_SECONDS
 SECOND_ROUND_SECONDS = ROUNDS_AFTER_SECONDS[1] + 10.0  # after the opening; the second evidence round is judged by then
 STOPS = frozenset({"reattempt", "rollback", "replay"})  # rungs that stop or restart the job
 STANDS = frozenset({"hang", "crash"})
-USELESS = frozenset({"nan"})  # the job still takes steps, and learns nothing by them
 _SENT = (1, 2, 9, 15)  # SIGHUP, SIGINT, SIGKILL, and the scheduler's SIGTERM
 ORDERED = frozenset(
     {"exit code 0", *(f"signal {number}" for number in _SENT), *(f"exit code {128 + number}" for number in _SENT)}
@@ -50,7 +49,7 @@ def explain_wait(times: IncidentTimes, rung: Rung, trouble: Trouble, bounds: Lad
     failing = trouble.failing
     if not stops or rung.kind == "evict":
         return None
-    if failing.symptom not in STANDS and failing.fault_class not in USELESS:
+    if failing.symptom not in STANDS:
         return f"the job makes progress: it is not restarted for {failing.symptom} without proof"
     if now < times.onset_at + bounds.standing_seconds:
         return f"no suspect is named: a job that stands still is restarted without proof after {bounds.standing_seconds:g} s"
