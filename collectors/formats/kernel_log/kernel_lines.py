@@ -32,9 +32,12 @@ def worth_a_look(text: str) -> bool:
 
 def event(text: str) -> Fields | None:
     """Return what this line reports, as the fields of a kernel event, or None for a line that reports nothing here."""
-    text = text[:LOOK_LIMIT]
+    text = text[:LOOK_LIMIT].lstrip()
+    by_process = _BY_PROCESS.match(text) is not None
     for words, pattern, read in _READINGS:
-        if any(word in text for word in words) and (found := pattern.search(text)):
+        if by_process and read is not _segfault:
+            continue
+        if any(word in text for word in words) and (found := pattern.match(text)):
             fields = read(found)
             return {"text": text[:TEXT_LIMIT].strip(), **fields} if fields is not None else None
     return None
@@ -42,6 +45,7 @@ def event(text: str) -> Fields | None:
 
 _PID = re.compile(r"^pid='?(\d{1,10}|<unknown>)'?(?:,\s*|$)")
 _NAME = re.compile(r"^name='?([^,']*)'?(?:,\s*|$)")
+_AFTER_NAME = re.compile(r"^name='?.{0,15}'?(?:,\s*|$)")  # the longest a name can be: it may hold commas itself
 _SEVERITY = re.compile(r"\b(link[ -]?fatal|non-?fatal|fatal)\b", re.IGNORECASE)
 _LINK = re.compile(r"\blink\s*(-?\d{1,5})", re.IGNORECASE)
 _REGISTERS = re.compile(r"[(\[]\s*((?:0x[0-9a-fA-F]{1,16}[\s,]*){1,32})[)\]]")
@@ -57,9 +61,8 @@ def _xid(found: re.Match[str]) -> Fields | None:
         rest = rest[pid.end() :]
     if name := _NAME.match(rest):
         fields["process"] = name[1] if name[1] not in ("", "<unknown>") else None
-        rest = rest[name.end() :]
     if code in NVLINK5_XIDS or code == NVLINK_XID:
-        fields |= _nvlink(code, rest)
+        fields |= _nvlink(code, _AFTER_NAME.sub("", rest))
     return fields
 
 
@@ -138,7 +141,7 @@ def _mlx5(found: re.Match[str]) -> Fields | None:
     if _MLX5_NOISE.search(rest):
         return None
     pci = re.search(_PCI, rest)
-    fields: Fields = {"device": found[0].rstrip(":"), "pci": pci_address(pci[1]) if pci else None}
+    fields: Fields = {"device": found["device"], "pci": pci_address(pci[1]) if pci else None}
     if re.search(r"insufficient power", rest, re.IGNORECASE):
         return {"event": "pcie_power", **fields}
     for severity, words in _MLX5_SEVERITIES:
@@ -158,7 +161,7 @@ def _carrier(found: re.Match[str]) -> Fields:
 
 
 def _oom(found: re.Match[str]) -> Fields:
-    scope = "cgroup" if re.search(r"cgroup|CONSTRAINT_MEMCG", found.string) else "global"
+    scope = "cgroup" if found["memcg"] else "global"
     return {"event": "oom_kill", "pid": int(found["pid"]), "process": found["name"], "severity": scope}
 
 
@@ -177,8 +180,7 @@ def _hung_task(found: re.Match[str]) -> Fields:
 
 
 def _segfault(found: re.Match[str]) -> Fields:
-    library = re.search(r"\bin ([\w.+-]{1,80})\[", found.string)
-    return {"event": "segfault", "process": found[1], "pid": int(found[2]), "device": library[1] if library else None}
+    return {"event": "segfault", "process": found["name"], "pid": int(found["pid"]), "device": found["device"]}
 
 
 def _named(name: str, severity: str | None = None) -> Callable[[re.Match[str]], Fields]:
@@ -196,25 +198,46 @@ def _ghes(found: re.Match[str]) -> Fields:
     return {"event": "mce", "severity": "corrected" if word in ("corrected", "info") else word}
 
 
-_OWNER = r"(?:(?P<driver>[\w-]+) (?P<pci>[0-9a-f:]{7,13}\.\d): )?"  # "pcieport 0000:02:00.0: "
+_OWNER = (  # "pcieport 0000:02:00.0: "
+    r"(?:(?P<driver>[\w-]{1,32}) (?P<pci>[0-9a-f:]{7,13}\.\d): |[\w-]{1,32}(?: [\w.:-]{1,40})?: )?"
+)
 _AER_SEVERITY = r"(?P<severity>[Cc]orrect\w+|[Uu]ncorrect\w+ ?\([\w-]+\)|Non-?[Ff]atal|Fatal)"
 _AER_FROM = r" error(?: message)? received(?:: | from )(?P<late>[0-9a-f:]{7,13}\.\d)"
-_NAMED_PORT = r"\b(?P<port>(?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"
+_NAMED_PORT = r"(?P<port>(?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"
 _LINK_STATE = r"(?: NIC)?:? (?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own|DOWN|UP)\b"
 _NVME_TROUBLE = (
     r"timeout, (?:aborting|reset|disable)|controller is down|Device not ready|Removing after probe failure|"
     r"failed to set|Abort status|reset controller"
 )
+_NIC = (  # "mlx5_core 0000:5d:00.0 ", "e1000e: ", "igb 0000:01:00.0 eno1: igb: "
+    r"(?:[\w-]{1,20}:? )?(?:(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d):? )?(?:[\w.@-]{1,32}: ){0,3}"
+)
+_HARDWARE = r"(?:mce: )?(?:\{\d{1,10}\})?(?:\[Hardware Error\]:\s{1,4})?"
+_WATCHDOG = r"(?:NMI )?(?:watchdog: )?"
+_BLOCK = r"(?:\w{1,32}: )?(?:Buffer )?"  # "blk_update_request: "
 _MACHINE_CHECK = (
-    r"Machine check: Processor context corrupt|Uncorrected hardware memory error|\d+ UE\b|Memory failure: 0x|"
-    r"MCE.*not responding"
+    rf"{_HARDWARE}(?:Machine check: Processor context corrupt|Uncorrected hardware memory error|"
+    r"CPUs not responding to MCE)|EDAC [\w ]{1,32}: \d+ UE\b|Memory failure: 0x"
+)
+_KILLED = r"(?P<memcg>Memory cgroup )?(?:[\w() ]{1,60}: )?Killed process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)"
+# The line names two cgroups before the task. Its end is the kernel's own, unless the kernel cut it (at 976 characters).
+_OOM_SUMMARY = (
+    r"oom-kill:(?P<memcg>constraint=CONSTRAINT_MEMCG)?.{0,800},task=(?P<name>.{0,64}?),"
+    r"pid=(?P<pid>\d{1,10})(?:,uid=\d{1,10})?\s*\Z"
+)
+_FAULTED = (
+    r"(?:traps: )?(?!process '|Task in )(?P<name>.{1,15})\[(?P<pid>\d{1,10})\](?: trap)?:? (?:segfault at|general protection)"
+    r"(?:.{0,120}? in (?P<device>[\w.+-]{1,80})\[)?"
 )
 _XFS_TROUBLE = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
+_LUSTRE = r"[^'\"]*"  # a line ends with the job's name in quotes, which a user chose
 _LUSTRE_LOST = (
-    r"LustreError: .*(?:evicted|timed out|not responding)|Lustre: .*Connection to (?P<device>\S{1,64}) .*was lost"
+    rf"LustreError: {_LUSTRE}(?:evicted|timed out|not responding)|"
+    rf"Lustre: {_LUSTRE}Connection to (?P<device>\S{{1,64}}) {_LUSTRE}was lost"
 )
 
 # Words (one of them is in the text, or the pattern is not tried), pattern, reading. The first that matches decides.
+# Every pattern begins where the text begins: the rest of a line may hold a name that a user chose.
 _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | None]], ...] = (
     (("SXid",), r"nvidia-(nvswitch\d+):? SXid \(" + _PCI + r"\):? (\d{1,6})(?:,(.*))?", _sxid),
     (("Xid (",), r"NVRM:\s+Xid \(" + _PCI + r"\):\s*(\d{1,5})\b(?:,(.*))?", _xid),
@@ -223,38 +246,39 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     (("fallen off the bus",), r"NVRM:\s+The NVIDIA GPU " + _PCI + r"[\s\S]{0,200}fallen off the bus", _off_bus),
     (("PCIe Bus Error",), _OWNER + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?P<late>)", _aer),
     (("AER:",), _OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),
-    (("Killed process",), r"Killed process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)", _oom),
-    (("oom-kill:",), r"oom-kill:.*task=(?P<name>[^,]{0,64}),pid=(?P<pid>\d{1,10})", _oom),
+    (("Killed process",), _KILLED, _oom),
+    (("oom-kill:",), _OOM_SUMMARY, _oom),
     (
         ("soft lockup",),
-        r"soft lockup - CPU#\d+ stuck for (?P<seconds>\d{1,7})s!(?: \[(?P<name>.{0,64}):(?P<pid>\d{1,10})\])?",
+        _WATCHDOG
+        + r"(?:BUG: )?soft lockup - CPU#\d+ stuck for (?P<seconds>\d{1,7})s!(?: \[(?P<name>.{0,64}):(?P<pid>\d{1,10})\])?",
         _soft_lockup,
     ),
-    (("hard LOCKUP",), r"hard LOCKUP on cpu", _named("hard_lockup")),
-    (("stall",), r"rcu.*(?:self-detected stall|detected stalls? on CPUs)", _named("rcu_stall")),
+    (
+        ("hard LOCKUP",),
+        _WATCHDOG + r"(?:CPU ?\d+:? )?(?:Watchdog )?(?:detected )?hard LOCKUP on cpu",
+        _named("hard_lockup"),
+    ),
+    (
+        ("stall",),
+        r"(?:rcu: )?(?:INFO: )?rcu\w{0,32} (?:self-detected stall|detected (?:expedited )?stalls? on CPUs)",
+        _named("rcu_stall"),
+    ),
     (
         ("blocked for more than",),
         r"INFO: task (.{1,64}):(\d{1,10}) blocked for more than (\d{1,7}) seconds",
         _hung_task,
     ),
-    (
-        ("segfault at", "general protection"),
-        r"([^\s\[]{1,64})\[(\d{1,10})\](?: trap)?:? (?:segfault at|general protection)",
-        _segfault,
-    ),
-    (("carrier",), r"\b" + _PORT + r": ([Ll]ost|[Gg]ained) carrier", _carrier),
-    (
-        (" Link ",),
-        r"(?:(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d):? )?" + _NAMED_PORT + _LINK_STATE,
-        _driver_link,
-    ),
+    (("segfault at", "general protection"), _FAULTED, _segfault),
+    (("carrier",), _PORT + r": ([Ll]ost|[Gg]ained) carrier", _carrier),
+    ((" Link ",), _NIC + _NAMED_PORT + _LINK_STATE, _driver_link),
     (
         ("link status",),
-        r"(?P<port>bond[\w.]{0,20}): .{0,60}link status definitely (?P<state>up|down)(?P<pci>)",
+        r"(?:bonding: )?(?P<port>bond[\w.]{0,20}): .{0,60}link status definitely (?P<state>up|down)(?P<pci>)",
         _driver_link,
     ),
-    (("mlx5_",), r"\bmlx5_\w{1,20}:?", _mlx5),
-    (("event severity",), r"event severity: (fatal|recoverable|corrected|info)", _ghes),
+    (("mlx5_",), r"(?:infiniband )?(?P<device>mlx5_\w{1,20}):?", _mlx5),
+    (("event severity",), _HARDWARE + r"event severity: (fatal|recoverable|corrected|info)", _ghes),
     (
         ("Machine check: Proc", "Uncorrected hardware", " UE", "Memory failure", "MCE"),
         _MACHINE_CHECK,
@@ -262,24 +286,33 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     ),
     (
         ("Machine check events", "EDAC", "[Hardware Error]: Corr"),
-        r"Machine check events logged|EDAC .*\b\d+ CE\b|\[Hardware Error\]: Corrected error",
+        _HARDWARE + r"(?:Machine check events logged|Corrected error)|EDAC [\w ]{1,32}: \d+ CE\b",
         _named("mce", "corrected"),
     ),
-    (("nvme",), r"(?P<device>nvme\d+)(?:n\d+)?: (?:.*(?:" + _NVME_TROUBLE + "))", _named("io_error")),
-    (("I/O error",), r"(?:Buffer )?I/O error(?:,| on) dev(?:ice)? (?P<device>[\w-]{1,32})", _named("io_error")),
+    (("nvme",), r"(?:nvme )?(?P<device>nvme\d+)(?:n\d+)?: (?:.*(?:" + _NVME_TROUBLE + "))", _named("io_error")),
+    (("I/O error",), _BLOCK + r"I/O error(?:,| on) dev(?:ice)? (?P<device>[\w-]{1,32})", _named("io_error")),
     (("EXT4-fs",), r"EXT4-fs error \(device (?P<device>[\w-]{1,32})\)", _named("fs_error")),
-    (("XFS (",), r"XFS \((?P<device>[\w-]{1,32})\): .*(?:" + _XFS_TROUBLE + ")", _named("fs_error")),
+    (
+        ("XFS (",),
+        r"XFS \((?P<device>[\w-]{1,32})\): (?!.{1,64}\(\d+\) possible).*(?:" + _XFS_TROUBLE + ")",
+        _named("fs_error"),
+    ),
     (("nfs: server",), r"nfs: server (?P<device>\S{1,128}) (?:not responding|timed out)", _named("nfs_not_responding")),
     (("nfs: server",), r"nfs: server (?P<device>\S{1,128}) OK", _named("nfs_responding")),
     (("Lustre",), _LUSTRE_LOST, _named("nfs_not_responding")),
-    (("Lustre",), r"Lustre: .*Connection restored to (?P<device>\S{1,64})", _named("nfs_responding")),
+    (("Lustre",), rf"Lustre: {_LUSTRE}Connection restored to (?P<device>\S{{1,64}})", _named("nfs_responding")),
     (("Kernel panic",), r"Kernel panic - not syncing", _named("panic")),
     (
         ("kernel BUG", "BUG: ", "Oops: ", "general protection fault"),
-        r"kernel BUG at|BUG: (?:unable to handle|kernel NULL|Bad page)|\bOops: |general protection fault",
+        r"kernel BUG at|BUG: (?:unable to handle|kernel NULL|Bad page)|(?:Internal error: )?Oops: |general protection fault",
         _named("kernel_bug"),
     ),
     (("nvidia-peermem",), r"nvidia-peermem.*ERROR", _named("peermem")),
+)
+# Lines of the kernel that begin with the name of the process that caused them: 15 characters of the user's choice.
+_BY_PROCESS = re.compile(
+    r"(?!INFO: task )(?:traps: )?[\s\S]{1,15}?(?: invoked oom-killer:|: page allocation |: vmalloc |: unhandled signal |"
+    r"(?:\[\d{1,10}\]| ?\(\d{1,10}\)|/\d{1,10})[: ])"
 )
 _READINGS = tuple((words, re.compile(pattern), read) for words, pattern, read in _PATTERNS)
 _WORDS = tuple(dict.fromkeys(word for words, _, _ in _READINGS for word in words))

@@ -60,6 +60,7 @@ class _Journal(msgspec.Struct, rename={"message": "MESSAGE", "identifier": "SYSL
     message: str | list[object] | None = None
     identifier: object = None
     transport: object = msgspec.field(name="_TRANSPORT", default=None)
+    unit: object = msgspec.field(name="_SYSTEMD_UNIT", default=None)
     host: object = msgspec.field(name="_HOSTNAME", default=None)
     boot_id: object = msgspec.field(name="_BOOT_ID", default=None)
     realtime: object = msgspec.field(name="__REALTIME_TIMESTAMP", default=None)
@@ -174,7 +175,9 @@ def _from_journal(line: str) -> Line | None:
         return None
     if entry.realtime is None and entry.monotonic is None and entry.transport is None:
         return None  # some other JSON
-    tag = KERNEL if entry.transport == KERNEL else _word(entry.identifier) or ""
+    identifier = _word(entry.identifier) or ""
+    # Any user may write under any identifier; the fields that begin with "_" are journald's own.
+    tag = KERNEL if entry.transport == KERNEL else identifier if entry.unit == f"{identifier}.service" else ""
     return Line(
         _message(entry.message),
         "journal",

@@ -22,94 +22,94 @@ def events(text: str) -> list[KernelEvent]:
     return [record for record in read(text) if isinstance(record, KernelEvent)]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("NVRM: Xid (0000:03:00): 14, Channel 00000001", {"event": "xid", "code": 14, "pci": "0000:03:00"}),
-        (
-            "NVRM: Xid (PCI:0000:03:00): 31, pid=12, name=python3, Ch 00000008",
-            {"code": 31, "pid": 12, "process": "python3"},
-        ),
-        ("NVRM: Xid (PCI:0000:03:00): 119, pid=1, name=nvc:[driver], Timeout", {"process": "nvc:[driver]"}),
-        ("NVRM: Xid (PCI:0000:03:00.0): 94", {"code": 94, "pci": "0000:03:00"}),
-        ("NVRM: Xid (PCI:0008:C1:00): 62, 2ae1", {"code": 62, "pci": "0008:c1:00"}),
-        (
-            "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x0)",
-            {"code": 145, "unit": "RLW_RXPIPE", "severity": "nonfatal", "link": 13, "status": (0x0409A0C2, 8, 0)},
-        ),
-        (
-            "NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link -1 (0x021425c6 0x00000000)",
-            {"unit": "NETIR_LINK_EVT", "severity": "fatal", "link": -1, "status": (0x021425C6, 0)},
-        ),
-        (
-            "NVRM: Xid (PCI:0018:01:00): 149, NETIR Link Fatal XC 1 i 2 Link 01 [0x0000000a]",
-            {"unit": "NETIR", "severity": "link fatal", "link": 1, "status": (10,)},
-        ),
-        (
-            "NVRM: Xid (PCI:0018:01:00): 150, MSE Degraded Fatal XC0 i0 Link -1",
-            {"unit": "MSE Degraded", "severity": "fatal", "status": ()},
-        ),
-        (
-            "NVRM: Xid (PCI:0000:c5:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error on link 6(0x10000, 0x0, 0x0)",
-            {"code": 74, "link": 6, "status": (0x10000, 0, 0)},
-        ),
-        ("NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.", {"event": "off_bus", "code": 79, "pci": "0000:18:00"}),
-        (
-            "NVRM: GPU at PCI:0000:18:00: GPU-509665ad-b600-ac93-3616-d754b23d636d",
-            {"event": "gpu_identity", "pci": "0000:18:00"},
-        ),
-        (
-            "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
-            {"event": "sxid", "code": 12028, "severity": "nonfatal", "link": 32, "device": "nvswitch3"},
-        ),
-        (
-            "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
-            {"code": 20034, "severity": "fatal"},
-        ),
-        (
-            "pcieport 0000:02:00.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0",
-            {"event": "aer", "severity": "fatal", "pci": "0000:9b:00"},
-        ),
-        (
-            "nvidia 0000:9b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
-            {"event": "aer", "severity": "nonfatal", "pci": "0000:9b:00", "device": "nvidia"},
-        ),
-        ("nvidia 0000:9b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer", {"severity": "corrected"}),
-        (
-            "mlx5_core 0000:5d:00.0: Port module event[error]: module 0, Cable error, High Temperature",
-            {"event": "mlx5", "severity": "error", "pci": "0000:5d:00"},
-        ),
-        ("mlx5_core 0000:5d:00.0: Detected insufficient power on the PCIe slot (27W).", {"event": "pcie_power"}),
-        ("mlx5_core 0000:5d:00.0 ib3: Link down", {"event": "link_down", "device": "ib3", "pci": "0000:5d:00"}),
-        ("mlx5_core 0000:5d:00.0 eth2: Link up", {"event": "link_up", "device": "eth2"}),
-        ("ixgbe 0000:01:00.0 eth0: NIC Link is Down", {"event": "link_down", "device": "eth0"}),
-        (
-            "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB",
-            {"event": "oom_kill", "pid": 4242, "process": "python3", "severity": "cgroup"},
-        ),
-        ("Out of memory: Killed process 4242 (python3) total-vm:1kB", {"event": "oom_kill", "severity": "global"}),
-        (
-            "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:4242]",
-            {"event": "soft_lockup", "seconds": 27.0, "process": "python3", "pid": 4242},
-        ),
-        (
-            "INFO: task pt_main_thread:4242 blocked for more than 120 seconds.",
-            {"event": "hung_task", "seconds": 120.0, "process": "pt_main_thread", "pid": 4242},
-        ),
-        (
-            "python3[4242]: segfault at 7f ip 00 sp 00 error 4 in libnccl.so.2[7f+10]",
-            {"event": "segfault", "process": "python3", "pid": 4242, "device": "libnccl.so.2"},
-        ),
-        ("nfs: server fs01 not responding, still trying", {"event": "nfs_not_responding", "device": "fs01"}),
-        ("nvme nvme0: I/O 258 (I/O Cmd) QID 4 timeout, aborting", {"event": "io_error", "device": "nvme0"}),
-        ("blk_update_request: I/O error, dev nvme1n1, sector 123", {"event": "io_error", "device": "nvme1n1"}),
-        ("EXT4-fs error (device nvme0n1p1): ext4_find_entry:1", {"event": "fs_error", "device": "nvme0n1p1"}),
-        ("XFS (dm-0): Corruption detected. Unmount and run xfs_repair", {"event": "fs_error", "device": "dm-0"}),
-        ("mce: Uncorrected hardware memory error in user-access at 123", {"event": "mce", "severity": "uncorrected"}),
-        ("Kernel panic - not syncing: Fatal exception", {"event": "panic"}),
-        ("BUG: unable to handle page fault for address: ffff", {"event": "kernel_bug"}),
-    ],
-)
+LINES: list[tuple[str, dict[str, object]]] = [
+    ("NVRM: Xid (0000:03:00): 14, Channel 00000001", {"event": "xid", "code": 14, "pci": "0000:03:00"}),
+    (
+        "NVRM: Xid (PCI:0000:03:00): 31, pid=12, name=python3, Ch 00000008",
+        {"code": 31, "pid": 12, "process": "python3"},
+    ),
+    ("NVRM: Xid (PCI:0000:03:00): 119, pid=1, name=nvc:[driver], Timeout", {"process": "nvc:[driver]"}),
+    ("NVRM: Xid (PCI:0000:03:00.0): 94", {"code": 94, "pci": "0000:03:00"}),
+    ("NVRM: Xid (PCI:0008:C1:00): 62, 2ae1", {"code": 62, "pci": "0008:c1:00"}),
+    (
+        "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x0)",
+        {"code": 145, "unit": "RLW_RXPIPE", "severity": "nonfatal", "link": 13, "status": (0x0409A0C2, 8, 0)},
+    ),
+    (
+        "NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link -1 (0x021425c6 0x00000000)",
+        {"unit": "NETIR_LINK_EVT", "severity": "fatal", "link": -1, "status": (0x021425C6, 0)},
+    ),
+    (
+        "NVRM: Xid (PCI:0018:01:00): 149, NETIR Link Fatal XC 1 i 2 Link 01 [0x0000000a]",
+        {"unit": "NETIR", "severity": "link fatal", "link": 1, "status": (10,)},
+    ),
+    (
+        "NVRM: Xid (PCI:0018:01:00): 150, MSE Degraded Fatal XC0 i0 Link -1",
+        {"unit": "MSE Degraded", "severity": "fatal", "status": ()},
+    ),
+    (
+        "NVRM: Xid (PCI:0000:c5:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error on link 6(0x10000, 0x0, 0x0)",
+        {"code": 74, "link": 6, "status": (0x10000, 0, 0)},
+    ),
+    ("NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.", {"event": "off_bus", "code": 79, "pci": "0000:18:00"}),
+    (
+        "NVRM: GPU at PCI:0000:18:00: GPU-509665ad-b600-ac93-3616-d754b23d636d",
+        {"event": "gpu_identity", "pci": "0000:18:00"},
+    ),
+    (
+        "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
+        {"event": "sxid", "code": 12028, "severity": "nonfatal", "link": 32, "device": "nvswitch3"},
+    ),
+    (
+        "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+        {"code": 20034, "severity": "fatal"},
+    ),
+    (
+        "pcieport 0000:02:00.0: AER: Uncorrected (Fatal) error received: 0000:9b:00.0",
+        {"event": "aer", "severity": "fatal", "pci": "0000:9b:00"},
+    ),
+    (
+        "nvidia 0000:9b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
+        {"event": "aer", "severity": "nonfatal", "pci": "0000:9b:00", "device": "nvidia"},
+    ),
+    ("nvidia 0000:9b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer", {"severity": "corrected"}),
+    (
+        "mlx5_core 0000:5d:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+        {"event": "mlx5", "severity": "error", "pci": "0000:5d:00"},
+    ),
+    ("mlx5_core 0000:5d:00.0: Detected insufficient power on the PCIe slot (27W).", {"event": "pcie_power"}),
+    ("mlx5_core 0000:5d:00.0 ib3: Link down", {"event": "link_down", "device": "ib3", "pci": "0000:5d:00"}),
+    ("mlx5_core 0000:5d:00.0 eth2: Link up", {"event": "link_up", "device": "eth2"}),
+    ("ixgbe 0000:01:00.0 eth0: NIC Link is Down", {"event": "link_down", "device": "eth0"}),
+    (
+        "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB",
+        {"event": "oom_kill", "pid": 4242, "process": "python3", "severity": "cgroup"},
+    ),
+    ("Out of memory: Killed process 4242 (python3) total-vm:1kB", {"event": "oom_kill", "severity": "global"}),
+    (
+        "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:4242]",
+        {"event": "soft_lockup", "seconds": 27.0, "process": "python3", "pid": 4242},
+    ),
+    (
+        "INFO: task pt_main_thread:4242 blocked for more than 120 seconds.",
+        {"event": "hung_task", "seconds": 120.0, "process": "pt_main_thread", "pid": 4242},
+    ),
+    (
+        "python3[4242]: segfault at 7f ip 00 sp 00 error 4 in libnccl.so.2[7f+10]",
+        {"event": "segfault", "process": "python3", "pid": 4242, "device": "libnccl.so.2"},
+    ),
+    ("nfs: server fs01 not responding, still trying", {"event": "nfs_not_responding", "device": "fs01"}),
+    ("nvme nvme0: I/O 258 (I/O Cmd) QID 4 timeout, aborting", {"event": "io_error", "device": "nvme0"}),
+    ("blk_update_request: I/O error, dev nvme1n1, sector 123", {"event": "io_error", "device": "nvme1n1"}),
+    ("EXT4-fs error (device nvme0n1p1): ext4_find_entry:1", {"event": "fs_error", "device": "nvme0n1p1"}),
+    ("XFS (dm-0): Corruption detected. Unmount and run xfs_repair", {"event": "fs_error", "device": "dm-0"}),
+    ("mce: Uncorrected hardware memory error in user-access at 123", {"event": "mce", "severity": "uncorrected"}),
+    ("Kernel panic - not syncing: Fatal exception", {"event": "panic"}),
+    ("BUG: unable to handle page fault for address: ffff", {"event": "kernel_bug"}),
+]
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES)
 def test_each_kind_of_line_gives_its_fields(line: str, expected: dict[str, object]) -> None:
     """What the line says is in the record, under the names that records.py lists."""
     (event,) = events(f"[1.000000] {line}")
