@@ -84,7 +84,11 @@ def _hang() -> Iterator[FaultClass]:
         "every member entered the operation and none finished it", traits=("on_device", "any_size"),
     )  # fmt: skip
     yield FaultClass(
-        "desync", ("hang", "stacks"), ("code", "unknown"), "rollback", "the members did not all call the same operation"
+        "desync",
+        ("hang", "stacks", "crash"),
+        ("code", "unknown"),
+        "rollback",
+        "the members did not all call the same operation",
     )
     yield FaultClass(
         "deadlock", ("hang",), ("code", "unknown"), "rollback", "the ranks wait for one another in a circle"
@@ -137,13 +141,23 @@ def _crash() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
     yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
-    yield FaultClass("devices_absent", by, ("platform",), "restart_job", "no rank found a working GPU")
+    yield FaultClass("devices_absent", by, ("platform",), "restart_job", "no working GPU was there for it")
     yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device, on this rank alone")
     yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
     yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
     yield FaultClass("device_memory", by, ("imbalance",), "none", "its share did not fit its GPU")
-    yield FaultClass("device_memory_all_ranks", by, ("code",), "rollback", "no rank's share fits its GPU")
-    yield FaultClass("host_oom", by, ("code",), "rollback", "the host's memory ran out")
+    yield FaultClass(
+        "device_memory_all_ranks", by, ("code",), "none", "no rank's share fits its GPU",
+        advice="no machine is at fault: let each rank hold less on its GPU",
+    )  # fmt: skip
+    yield FaultClass(
+        "host_oom", by, ("code",), "none", "the host's memory ran out",
+        advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
+    )  # fmt: skip
+    yield FaultClass(
+        "shared_memory", by, ("code",), "none", "shared memory ran out",
+        advice="no machine is at fault: raise the limit of shared memory (/dev/shm), or use fewer data loader workers",
+    )  # fmt: skip
     yield FaultClass(
         "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
         advice="an exception in the code: run again; a repeat on the same node would point to it",
@@ -154,10 +168,10 @@ def _crash() -> Iterator[FaultClass]:
         traits=("everywhere",),
     )  # fmt: skip
     yield FaultClass(
-        "process_killed", by, ("machine",), "evict", "its process was killed", proof="its process was killed"
+        "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed"
     )
     yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
-    yield FaultClass("process_crashed", by, ("machine",), "probe", "its process crashed in native code")
+    yield FaultClass("process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code")
     yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
     yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
     yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
@@ -195,7 +209,10 @@ def _hardware() -> Iterator[FaultClass]:
         "stuck_together", by, ("platform",), "none", "processes of several nodes were stuck at one time",
         advice="the nodes were stuck together: no machine of the job is at fault",
     )  # fmt: skip
-    yield FaultClass("oom_kill", by, ("code",), "rollback", "the kernel killed a process for memory")
+    yield FaultClass(
+        "oom_kill", by, ("code",), "none", "the kernel killed a process for memory",
+        advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
+    )  # fmt: skip
     yield FaultClass("segfault", by, ("code",), "rollback", "a process of the job crashed")
     yield FaultClass("nic_health", by, ("network",), "probe", "the network card reports itself unhealthy")
     yield FaultClass("nic_cable", by, ("network",), "probe", "a network port reports a cable or module error")

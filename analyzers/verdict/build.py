@@ -119,7 +119,8 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: NumberedEvid
     nodes = {topology.nodes.get(rank) for rank in ranks}
     stage = {topology.coordinates.get(rank, {}).get("pp") for rank in ranks}
     kind = "stage" if exact is None and len(stage) == 1 and None not in stage and len(ranks) > 1 else "group"
-    name = str(exact) if exact else f"ranks {ranges(ranks)}"
+    places = dict.fromkeys(place for s in root.suspects if (place := "/".join(filter(None, (s.node, s.device)))))
+    name = str(exact) if exact else f"ranks {ranges(ranks)}" if ranks else ", ".join(places) or kind
     if (
         len(nodes) == 1
         and len(ranks) > 1
@@ -159,7 +160,7 @@ def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
     if node is not None and root.finding.cause == "machine" and suspect.kind in ("rank", "node", "device"):
         return ("node", node)
     if suspect.kind == "device":
-        return ("device", suspect.device or "?")
+        return ("device", suspect.device or suspect.kind)
     if suspect.kind in ("rank", "code") and suspect.ranks:
         return (suspect.kind, "rank " + ranges(suspect.ranks) if suspect.kind == "code" else ranges(suspect.ranks))
     return (suspect.kind, "/".join(part for part in (node, suspect.device) if part) or suspect.kind)

@@ -146,8 +146,13 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
 
 def _nothing(paths: Sequence[Path], *, read: bool) -> str:
     named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
+    from service.cli.unused_lines import first_unused
+
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
+    line = first_unused(paths)
+    if line is not None:
+        return f"no rule uses anything in {named}, though it has words of a fault: {line}; add dumps, stacks or the whole log"
     if read:
         return f"nothing in {named} shows a fault or a wait, a log without errors for example: add dumps or stacks"
     return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"

@@ -30,6 +30,13 @@ _DEEDS = {  # symptom → what one culprit does, what several do
     "hardware": ("shows a hardware fault", "show hardware faults"),
 }
 
+_NAMELESS = {  # a kind whose culprit no record names
+    "rank": "A process of unknown rank",
+    "group": "A group of unknown ranks",
+    "stage": "A stage of unknown ranks",
+    "unknown": "Unknown",
+}
+
 _RECORDER = "the job needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from its start"
 
 _SOURCES = {
@@ -135,8 +142,12 @@ def _one(culprit: Culprit) -> str:
     if culprit.kind in ("group", "stage"):
         # A set without a name of its own is called after its ranks.
         called = "" if culprit.id.startswith("ranks ") else f" ({culprit.kind} {culprit.id})"
-        ranks = f"One or more of {plural_ranks(culprit.ranks)}{called}"
-        return ranks if culprit.ranks else f"The {culprit.kind} {culprit.id}"
+        ranks = plural_ranks(culprit.ranks)
+        if len(culprit.ranks) == 1:
+            return f"{ranks.capitalize()}{called}"
+        if culprit.ranks or culprit.id in ("", culprit.kind):
+            return f"One or more of {ranks}{called}" if culprit.ranks else _NAMELESS[culprit.kind]
+        return f"One or more of {culprit.id}"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"
@@ -145,8 +156,9 @@ def _one(culprit: Culprit) -> str:
         if culprit.ranks and culprit.id.startswith("rank "):  # whose code
             detail = f" of {plural_ranks(culprit.ranks)}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
-    if culprit.id == culprit.kind:
-        return culprit.kind.capitalize()
+    if culprit.id in ("", culprit.kind):
+        name = _NAMELESS.get(culprit.kind, f"A {culprit.kind} of unknown name")
+        return f"{name}{held}"
     return f"{culprit.kind.capitalize()} {culprit.id}{held if culprit.kind != 'rank' else ''}"
 
 

@@ -19,7 +19,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import KernelEvent, LogEvent
+from collectors.records import KernelEvent, LogEvent, Placement, ProcessState, Steps
 
 SYMPTOMS = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
 """Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
@@ -42,6 +42,7 @@ class Scene:
     topology: Topology
     table: Mapping[str, Any]
     not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
+    heard: frozenset[int] = frozenset()  # ranks of which a log or a process table shows anything
 
     def of_kinds(self, *kinds: str) -> list[Failure]:
         """The failures of these kinds."""
@@ -61,9 +62,20 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     failures = tuple(failures_of(classified, window.records_of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
-    scene = Scene(classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window))
+    scene = Scene(
+        classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), _heard(window)
+    )
     found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
-    yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology)
+    yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology, scene.heard)
+
+
+def _heard(window: Window) -> frozenset[int]:
+    """Return the ranks that logs or process tables show; agents read the logs of every rank that they place."""
+    kinds = (LogEvent, ProcessState, Steps, Placement) if window.live else (LogEvent, ProcessState, Steps)
+    found = {record.rank for record in window.records if isinstance(record, kinds)}
+    for placement in window.records_of(Placement) if window.live else ():
+        found.update(placement.ranks.ranks() if placement.ranks else ())
+    return frozenset(rank for rank in found if rank is not None)
 
 
 def _order(event: LogEvent) -> tuple[Any, ...]:
@@ -186,6 +198,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     row = rows.get("not_for_memory" if outright else spread, rows["one"])
     if f"{spread}_unheard" in rows and not _others_lost_a_peer(scene, group):
         row = rows[f"{spread}_unheard"]
+    if f"{spread}_alone" in rows and not outright and not _others_seen(scene, group):
+        row = rows[f"{spread}_alone"]
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     if any(failure.first for failure in mine) and not any(failure.first for failure in group):
         strength *= DISPUTED
@@ -199,6 +213,12 @@ def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:
     """Whether another process reports that it lost a peer: without one, what became of the others is unknown."""
     own = {failure.rank for failure in group}
     return any(event.rank is not None and event.rank not in own for event in scene.events(*ECHOES))
+
+
+def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
+    """Whether anything shows another process of the job: of a process whose end is all there is, nothing follows for others."""
+    own = {failure.rank for failure in group}
+    return bool(scene.heard - own) or any(failure not in group for failure in scene.failures)
 
 
 def _on_one_node(group: Sequence[Failure]) -> bool:

@@ -17,13 +17,17 @@ from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent
 
 OWN = (
-    "device_lost", "device_fault", "device_assert", "device_memory", "host_memory", "user", "storage", "data", "numeric",
+    "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "shared_memory", "host_memory",
+    "user", "storage", "data", "numeric",
     "crashed", "killed", "aborted", "exit",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
 SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
+_OF_NO_PROCESS = frozenset({
+    "", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
+})  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "storage", "data", "numeric"})
 ECHOES = frozenset({"echo", "watchdog", "network"})
 TEXT_CHARACTERS = 240
@@ -138,7 +142,7 @@ def failures_of(
     """Return one failure for each process in the logs, ranks in order; a process without a rank stands for itself."""
     grouped: dict[tuple[int, str], Failure] = {}
     for kind, event in classified:
-        if kind in {"", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line"}:
+        if kind in _OF_NO_PROCESS:
             continue
         key = (event.rank, "") if event.rank is not None else (-1, f"{event.node}/{event.local_rank}/{event.pid}")
         failure = grouped.setdefault(key, Failure(event.rank, event.node))

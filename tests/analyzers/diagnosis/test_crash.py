@@ -27,7 +27,9 @@ ECHO = "[/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]
 def judged(records: list[Record], ranks: int = 4, nodes: dict[int, str] | None = None) -> list[Finding]:
     """Analyze the records in a job of so many ranks, one node each unless placed."""
     placed = nodes or {rank: f"node-{rank}" for rank in range(ranks)}
-    placement = Placement(source="hosts.txt", ranks=Members.of(placed), nodes=tuple(placed.values()))
+    placement = Placement(
+        source="hosts.txt", ranks=Members.of(placed), nodes=tuple(placed.values()), world_size=len(placed)
+    )
     window = Window.build([placement, *records])
     return list(analyze(window, infer(window), KNOWLEDGE))
 

@@ -1,0 +1,178 @@
+"""What the numbers of several watchdogs show when they are compared: who calls something else, and who is behind.
+
+Numbers compare within one communicator only. Its unique name decides which lines are of one; torch before 2.3 printed none,
+and then only numbers that lie close together are taken for one communicator's: those of two run far apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from analyzers.diagnosis.crash.failures import evidence_of
+from analyzers.model.finding import Evidence
+from analyzers.model.ranges import ranges
+from collectors.records import LogEvent
+
+CLOSE = 100  # without a name: equal above this, or apart by less than one in so many
+BURST_SECONDS = 600.0  # between two lines of one hang there is less: the watchdogs of a group have one timeout
+_WORLD = frozenset({"0", "local:0"})
+_NOT_COMPARED = frozenset({"SEND", "RECV", "COALESCED", "UNKNOWN", ""})
+"""Operations that members may have at one number while all is well: each end of a pair has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One number at which members of a communicator call different operations. ``odd``: the fewer, or all where none are."""
+
+    odd: tuple[int, ...]
+    why: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass
+class _Counters:
+    """What the lines of one communicator give, by rank."""
+
+    waits: dict[int, LogEvent] = field(default_factory=dict)  # the oldest operation that timed out
+    enqueued: dict[int, LogEvent] = field(default_factory=dict)  # the line with the newest enqueued
+    completed: dict[int, LogEvent] = field(default_factory=dict)
+    calls: dict[int, dict[int, LogEvent]] = field(default_factory=lambda: defaultdict(dict))  # sequence → rank → line
+
+
+def counters(events: Iterable[LogEvent]) -> dict[str, _Counters]:
+    """Sort the lines of watchdogs by communicator; "" holds those that name none. A local group number compares nothing."""
+    found: dict[str, _Counters] = defaultdict(_Counters)
+    for event in _newest_burst(list(events)):
+        group = "0" if event.group in _WORLD else event.group or ""
+        if event.rank is None or group.startswith("local:") or (not group and _elsewhere(event)):
+            continue
+        of_group, rank = found[group], event.rank
+        if event.sequence is not None:
+            held = of_group.waits.get(rank)
+            if held is None or event.sequence < (held.sequence or 0):
+                of_group.waits[rank] = event
+            if (event.operation or "").upper() not in _NOT_COMPARED:
+                of_group.calls[event.sequence].setdefault(rank, event)
+        for mine, name in ((of_group.enqueued, "last_enqueued"), (of_group.completed, "last_completed")):
+            value = getattr(event, name)
+            if value is not None and (rank not in mine or getattr(mine[rank], name) < value):
+                mine[rank] = event
+    return dict(found)
+
+
+def _newest_burst(events: list[LogEvent]) -> list[LogEvent]:
+    """Leave out lines of an earlier hang, after which the job was started again and counted anew."""
+    instants = sorted(event.at for event in events if event.at is not None)
+    since = max((late for early, late in pairwise(instants) if late - early > BURST_SECONDS), default=None)
+    return [event for event in events if since is None or event.at is None or event.at >= since]
+
+
+def _elsewhere(event: LogEvent) -> bool:
+    """Whether a line without a communicator's name is of one that is not the world: the rank inside it is another."""
+    return event.group_rank is not None and event.group_rank != event.rank
+
+
+def mismatches(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> Iterator[Mismatch]:
+    """Yield each number at which ranks of one communicator call different operations, the oldest first.
+
+    ``reports``: the lines in which a library itself says so, one an operation.
+    """
+    for group, of_group in sorted(found.items()):
+        for sequence in sorted(of_group.calls):
+            calls: dict[str, list[int]] = defaultdict(list)
+            for rank, event in of_group.calls[sequence].items():
+                calls[(event.operation or "").upper()].append(rank)
+            if len(calls) > 1 and (group or sequence > CLOSE):
+                yield _mismatch(calls, sequence, list(of_group.calls[sequence].values()))
+                break
+    said: dict[tuple[str | None, int | None], list[LogEvent]] = defaultdict(list)
+    for event in reports:
+        said[event.group, event.sequence].append(event)
+    for (_, number), lines in sorted(said.items(), key=lambda pair: (pair[0][0] or "", pair[0][1] or -1)):
+        calls = defaultdict(list)
+        for event in lines:
+            calls[event.operation or "another"] += _ranks(event)
+        yield _mismatch(calls, number, lines)
+
+
+def _mismatch(calls: Mapping[str, list[int]], sequence: int | None, lines: Sequence[LogEvent]) -> Mismatch:
+    ordered = sorted(calls.items(), key=lambda pair: (-len(set(pair[1])), pair[0]))
+    most = len(set(ordered[0][1]))
+    alone = len(ordered) > 1 and most > len(set(ordered[1][1]))
+    odd = sorted({rank for _, ranks in (ordered[1:] if alone else ordered) for rank in ranks})
+    number = f"in collective number {sequence} " if sequence is not None else ""
+    said = "; ".join(f"rank{'s' if len(set(own)) > 1 else ''} {ranges(own)}: {name}" for name, own in ordered if own)
+    why = f"{number}the members of one group call different operations" + (f" ({said})" if said else "")
+    shown = {event.operation: event for event in reversed(lines)}
+    return Mismatch(tuple(odd), why, tuple(evidence_of(event) for event in list(shown.values())[:4]))
+
+
+def _ranks(event: LogEvent) -> list[int]:
+    if event.ranks is not None:
+        return list(event.ranks.ranks())
+    return [] if event.rank is None else [event.rank]
+
+
+def behind(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> dict[int, Evidence]:
+    """Return the ranks that have not reached what others of their communicator wait in, or have finished.
+
+    ``reports``: lines that say of ranks that they finished one collective and did not join the next. A rank that waits in
+    another communicator as well may be a victim of that one, and is left out; so are more than half of those compared, for
+    then the few are ahead.
+    """
+    late: dict[int, Evidence] = {}
+    for group, of_group in sorted(found.items()):
+        here = _not_entered(group, of_group) | _not_finished(group, of_group)
+        elsewhere = {rank for name, other in found.items() if name != group for rank in other.waits}
+        compared = of_group.waits.keys() | of_group.enqueued.keys()
+        if 2 * len(here) <= len(compared):
+            late |= {rank: evidence for rank, evidence in here.items() if rank not in elsewhere}
+    waits_in = {rank for of_group in found.values() for rank in of_group.waits}
+    for event in reports:
+        named = _ranks(event)
+        if event.event == "collective_behind" and (2 * len(named) <= len(waits_in | set(named)) or len(waits_in) < 2):
+            late |= {rank: evidence_of(event) for rank in named if rank not in late}
+    return late
+
+
+def _not_entered(group: str, of_group: _Counters) -> dict[int, Evidence]:
+    """Return the ranks that had not enqueued what others timed out on; without a name the two numbers lie close."""
+    if not of_group.waits:
+        return {}
+    front = min(event.sequence or 0 for event in of_group.waits.values())
+    found = {}
+    for rank, event in of_group.enqueued.items():
+        last = event.last_enqueued or 0
+        if rank not in of_group.waits and last < front and (group or CLOSE * (front - last) < front):
+            count = len(of_group.waits)
+            text = f"rank {rank} had enqueued {last} operations{_of(group)}; "
+            text += f"{count} rank{'s wait' if count > 1 else ' waits'} in number {front}"
+            found[rank] = Evidence(text=text, source=event.source, at=event.at)
+    return found
+
+
+def _not_finished(group: str, of_group: _Counters) -> dict[int, Evidence]:
+    """Return the ranks that wait in what another rank has finished."""
+    if not of_group.completed:
+        return {}
+    best = max(of_group.completed, key=lambda rank: (of_group.completed[rank].last_completed or 0, -rank))
+    furthest = of_group.completed[best].last_completed or 0
+    found = {}
+    for rank, event in of_group.waits.items():
+        number = event.sequence or 0
+        mine = of_group.completed.get(rank)
+        if (
+            (mine is None or (mine.last_completed or 0) < number)
+            and number <= furthest
+            and (group or CLOSE * (furthest - number) < number)
+        ):
+            text = f"rank {rank} waits in number {number}{_of(group)}, and rank {best} has finished number {furthest}"
+            found[rank] = Evidence(text=text, source=event.source, at=event.at)
+    return found
+
+
+def _of(group: str) -> str:
+    return f" of group {group}" if group else ""

@@ -1,0 +1,45 @@
+"""Before a file is said to show nothing, its lines are searched for words of a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.cli.diagnose import _nothing
+from service.cli.unused_lines import MOST_BYTES, first_unused
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker: EngineCore saw an uncorrectable hardware error and stops",
+        "E0716 collective timed out on stage 2",
+        "raylet: a worker died unexpectedly, exit type SYSTEM_ERROR, connection lost",
+    ],
+)
+def test_a_line_of_a_fault_is_shown_and_nothing_is_said_to_be_sound(line: str, tmp_path: Path) -> None:
+    """The message names file, line and text."""
+    log = tmp_path / "job.txt"
+    log.write_text(f"starting\n{line}\n")
+    assert first_unused([tmp_path]) == f"{log}:2: {line}"
+    for read in (True, False):
+        said = _nothing([tmp_path], read=read)
+        assert f"{log}:2" in said
+        assert "without errors" not in said
+
+
+def test_sound_lines_and_binary_files_have_none(tmp_path: Path) -> None:
+    """Counts of zero, ordinary steps and bytes that are no text."""
+    (tmp_path / "steps.log").write_text("step 3 loss 2.1\nretries 0 errors\nfinished without errors\n")
+    (tmp_path / "core").write_bytes(b"\0\1error failed")
+    assert first_unused([tmp_path, tmp_path / "absent"]) is None
+    assert "without errors" in _nothing([tmp_path], read=True)
+
+
+def test_a_file_is_searched_up_to_its_limit(tmp_path: Path) -> None:
+    """What lies beyond is not read."""
+    (tmp_path / "long.log").write_bytes(b"a\n" * (MOST_BYTES // 2) + b"fatal\n")
+    assert first_unused([tmp_path]) is None
+    (tmp_path / "long.log").write_bytes(b"a\n" * (MOST_BYTES // 2 - 3) + b"fatal\n")
+    assert first_unused([tmp_path]) is not None
