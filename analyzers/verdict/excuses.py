@@ -94,7 +94,11 @@ def unclaimed(findings: Sequence[Finding], witness: Witness, pauses: Pauses, *, 
     if left and waiting:
         return _uneven(made, left)
     apart = [rank for rank in observed if rank not in waiting]
-    busy = {rank: pause for rank in apart if (pause := pauses.seen(observed[rank], witness.rows(rank), ()))}
+    busy = {
+        rank: pause
+        for rank in apart
+        if not _shared(rank, witness, pauses) and (pause := pauses.seen(observed[rank], witness.rows(rank), ()))
+    }
     if not busy or len(busy) < len(apart) or 2 * len(observed) < len(witness.topology.ranks):
         return None
     share = round(LEFT / len(busy), 4)
@@ -138,13 +142,18 @@ def concerned(root: Root) -> tuple[int, ...]:
 
 
 def pause_of(rank: int, root: Root, witness: Witness, pauses: Pauses) -> Pause | None:
-    """Return the pause that a rank is in, None where it is in none, is stopped or has ended."""
-    if witness.stopped(rank):
+    """Return the pause that a rank is in, None where it is in none, is stopped or has ended, or all share the pause."""
+    if witness.stopped(rank) or _shared(rank, witness, pauses):
         return None
     pause = pauses.seen(witness.observations(rank), witness.rows(rank), witness.helpers(rank))
     observed = witness.observations(rank)
     on_device = bool(observed) and observed[-1].duty.name == "waiting_device"
     return None if on_device and has(root.finding.fault_class, "on_device") else pause
+
+
+def _shared(rank: int, witness: Witness, pauses: Pauses) -> bool:
+    observed = witness.observations(rank)
+    return bool(observed) and pauses.shared(observed[-1], witness.waiting_frames([rank]), rank)
 
 
 def _stuck_in_files(found: dict[int, Pause], age: float | None) -> bool:

@@ -7,7 +7,7 @@ names on its stack distinguish the two; which names mean which pause is knowledg
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,18 @@ class Pauses:
         frames, commands = rules("frames", "function"), rules("commands", "command")
         return cls(kinds, frames, commands, rules("channels", "channel"), tuple(wrong))
 
+    def shared(self, one: Observation, waiting: Collection[str], rank: int) -> bool:
+        """Whether a stack's pause excuses nothing, for those who wait for the rank are in it too, and it does other work.
+
+        ``waiting``: the functions on their stacks. In an evaluation that all are in, a data loader that does not return is
+        what distinguishes the rank. Rank 0 alone writes files for all, and that is no hang.
+        """
+        found = self._kind_of(one)
+        if found is None or one.duty.name not in self.kinds.get(found[0], {}).get("not_its_work", ()):
+            return False
+        alone = rank == 0 and one.duty.name == "storage"
+        return not alone and any(normal(frame) in waiting for frame in one.frames if self._kind(frame) == found[0])
+
     def seen(
         self, observed: Sequence[Observation], rows: Sequence[ProcessState], helpers: Iterable[ProcessState]
     ) -> Pause | None:
@@ -105,13 +117,13 @@ class Pauses:
 
     def _kind_of(self, one: Observation) -> tuple[str, Frame] | None:
         """Return the innermost pause of a stack, with its frame."""
-        for frame in one.frames:
-            key = (frame.function, frame.file)
-            if key not in self._known:
-                self._known[key] = next((rule.kind for rule in self.frames if rule.fits(frame)), "")
-            if kind := self._known[key]:
-                return kind, frame
-        return None
+        return next(((kind, frame) for frame in one.frames if (kind := self._kind(frame))), None)
+
+    def _kind(self, frame: Frame) -> str:
+        key = (frame.function, frame.file)
+        if key not in self._known:
+            self._known[key] = next((rule.kind for rule in self.frames if rule.fits(frame)), "")
+        return self._known[key]
 
     def _since(self, observed: Sequence[Observation], kind: str) -> float | None:
         """Return the time of the first of the newest stacks that all show this pause."""

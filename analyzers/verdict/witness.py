@@ -76,12 +76,20 @@ class Witness:
 
     def peers_frames(self, ranks: Iterable[int]) -> frozenset[str]:
         """Return all functions on the stacks of the other ranks that wait in communication."""
-        left_out = frozenset(ranks)
-        others = (self.observations(rank) for rank in self.topology.ranks if rank not in left_out)
-        newest = [observed[-1] for observed in others if observed]
         # Without native frames a wait for the device looks like the training loop's own line: then all others count.
-        waiting = [one for one in newest if one.duty.name in WAITING] or newest
-        return frozenset(normal(frame) for one in islice(waiting, MOST_PEERS) for frame in one.frames)
+        return _functions(self._waiting(ranks) or self._newest(ranks))
+
+    def waiting_frames(self, ranks: Iterable[int]) -> frozenset[str]:
+        """Return all functions on the stacks of the other ranks that surely wait in communication."""
+        return _functions(self._waiting(ranks))
+
+    def _waiting(self, left_out: Iterable[int]) -> list[Observation]:
+        return [one for one in self._newest(left_out) if one.duty.name in WAITING]
+
+    def _newest(self, left_out: Iterable[int]) -> list[Observation]:
+        out = frozenset(left_out)
+        others = (self.observations(rank) for rank in self.topology.ranks if rank not in out)
+        return [observed[-1] for observed in others if observed]
 
     @cached_property
     def onset(self) -> float | None:
@@ -131,3 +139,7 @@ class Witness:
             if row.rank is not None and row.parent_pid is not None:
                 found[row.rank].append(row)
         return found
+
+
+def _functions(stacks: Iterable[Observation]) -> frozenset[str]:
+    return frozenset(normal(frame) for one in islice(stacks, MOST_PEERS) for frame in one.frames)

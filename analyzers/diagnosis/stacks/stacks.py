@@ -55,7 +55,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if len(found) < 2 or moved_on(found):
         return
     waiting = [one for one in found.values() if one.waiting]
-    outside = [one for one in found.values() if not one.waiting and one.duty not in SOFT]
+    outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]
     if not waiting:
         yield from _same_everywhere(found)
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
@@ -63,6 +63,13 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
+
+
+def _apart_from(one: Standing, waiting: Sequence[Standing]) -> Standing:
+    """Leave out the checkpoint of a rank's stack where those who wait are in it too: what it does there counts."""
+    if one.rank == 0 or not any("checkpoint" in other.reasons for other in waiting):
+        return one
+    return replace(one, reasons=tuple(reason for reason in one.reasons if reason != "checkpoint"))
 
 
 def _with_hidden_waits(found: dict[int, Standing], dominant: float) -> dict[int, Standing]:
