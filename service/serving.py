@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
+from service.api.protocol import protocol
 from service.engine.supervision import EngineProcess
 from service.logs import write_logs
 from service.settings import Settings
@@ -138,8 +139,8 @@ def _address(settings: Settings, bound: socket.socket) -> str:
 def _configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        loop="uvloop",
-        http="httptools",
+        loop="service.api.protocol:Loop",
+        http=protocol(app.state.connections),
         ws="none",
         lifespan="on",
         log_config=None,

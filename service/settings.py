@@ -25,6 +25,10 @@ class Settings(BaseSettings):
     )
     tls_key: Path | None = Field(None, description="PEM private key.")
 
+    address_connections: int = Field(
+        0, ge=0, description="Most connections of one address; 0: a quarter of the files that the process may open."
+    )
+    head_seconds: float = Field(10.0, gt=0, le=600, description="In which the head of a request must have arrived.")
     batch_bytes: int = Field(8 << 20, ge=1024, description="Largest batch as it comes over the wire.")
     batch_unpacked_bytes: int = Field(64 << 20, ge=1024, description="Largest batch after unpacking.")
     batch_records: int = Field(100_000, ge=1, description="Most records in one batch.")

@@ -196,7 +196,7 @@ class CommandPoll:
 
     def __init__(self, commands: Commands, client: Client, node: str) -> None:
         self._commands, self._client = commands, client
-        self._path = f"/v1/nodes/{quote(node, safe='')}/commands?wait_seconds={POLL_SECONDS}"
+        self._path = f"/v1/nodes/{quote(node, safe='')}/commands/take?wait_seconds={POLL_SECONDS}"
         self._waits = Backoff(1.0, 60.0, node)
         self._stopped = threading.Event()
         self._logged = ""
@@ -221,7 +221,7 @@ class CommandPoll:
 
     def _poll(self) -> None:
         asked_at = time.monotonic()
-        answer = self._client.call("GET", self._path, seconds=POLL_SECONDS + 10.0)
+        answer = self._client.call("POST", self._path, seconds=POLL_SECONDS + 10.0)
         if answer.status == OK:
             self._waits.reset()
             self._logged = ""

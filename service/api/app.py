@@ -17,6 +17,7 @@ from service import packaged_knowledge, pages
 from service.api import problems, resources, routing
 from service.api.answers import Answers
 from service.api.audit import Audit
+from service.api.connections import Connections
 from service.api.intake import Intake
 from service.api.long_polls import LongPolls
 from service.api.metrics import Metrics
@@ -52,7 +53,7 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as closing:
-            app.state.service = await _opened(settings, engine, closing)
+            app.state.service = await _opened(settings, engine, closing, app.state.connections)
             yield
 
     app = FastAPI(
@@ -65,6 +66,7 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
         redirect_slashes=False,
     )
     app.state.service = None
+    app.state.connections = Connections(settings.address_connections, settings.head_seconds)
     app.add_middleware(Requests)
     problems.install(app)
     for kind in (OperationalError, InterfaceError, PoolTimeout):
@@ -76,7 +78,9 @@ def create_app(settings: Settings, engine: EngineProcess | None = None) -> FastA
     return app
 
 
-async def _opened(settings: Settings, engine: EngineProcess | None, closing: AsyncExitStack) -> Service:
+async def _opened(
+    settings: Settings, engine: EngineProcess | None, closing: AsyncExitStack, connections: Connections
+) -> Service:
     """Open the store and start its threads; they end in the opposite order, the log's writer before its readers."""
     database = Database(settings.url())
     closing.callback(database.close)
@@ -104,7 +108,7 @@ async def _opened(settings: Settings, engine: EngineProcess | None, closing: Asy
         commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), open_access=OpenAccess(lambda: bool(keys.all())),
         policy=policy,
-        remedies=RemediationRepository(database, policy), engine=engine,
+        remedies=RemediationRepository(database, policy), engine=engine, connections=connections,
         weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip
 

@@ -86,7 +86,7 @@ class Intake:
                     self.arriving_bytes += len(part)
                     self._check_room(held, most_bytes)
         except TimeoutError:
-            raise Problem("timeout", f"the body had not arrived after {BODY_SECONDS:g} s: send it again") from None
+            raise too_slow() from None
 
     def _check_room(self, held: int, most_bytes: int) -> None:
         if held > most_bytes:
@@ -123,6 +123,11 @@ class Intake:
                 "unavailable", f"{refused}: send it again, under the same id",
                 retry_after_seconds=refused.retry_after_seconds,
             ) from None  # fmt: skip
+
+
+def too_slow() -> Problem:
+    """Return the problem of a body that did not arrive in time."""
+    return Problem("timeout", f"the body had not arrived after {BODY_SECONDS:g} s: send it again")
 
 
 def too_large(most_bytes: int) -> Problem:

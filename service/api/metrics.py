@@ -68,6 +68,15 @@ class _Parts(Collector):
         yield _gauge("queue_batches", "Batches that wait for the log.", batches)
         yield _gauge("queue_bytes", "Bytes that wait for the log.", size_bytes)
         yield _gauge("arriving_bytes", "Bytes of bodies that are arriving or waiting.", service.intake.arriving_bytes)
+        yield _gauge("connections", "Connections that are open.", service.connections.open)
+        closed = CounterMetricFamily(
+            f"{PREFIX}connections_closed",
+            "Connections closed: too many of an address, no head in time, or an answer that was not read.",
+            labels=["reason"],
+        )
+        for reason, count in service.connections.closed.items():
+            closed.add_metric([reason], count)
+        yield closed
         yield _gauge("waiting_polls", "Agents that wait for a command.", service.waiting.count)
         yield _gauge(
             "follower_lag_seconds", "Age of the oldest batch that is not yet derived.", service.follower.lag_seconds

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from analyzers.knowledge.convictions import Weights
     from service.api.answers import Answers
     from service.api.audit import Audit
+    from service.api.connections import Connections
     from service.api.intake import Intake
     from service.api.long_polls import LongPolls
     from service.api.metrics import Metrics
@@ -51,6 +52,7 @@ class Service:
     answers: Answers
     metrics: Metrics
     open_access: OpenAccess
+    connections: Connections
     policy: PolicyFile
     remedies: RemediationRepository
     weights: Callable[[], Weights]  # of evidence about nodes; read at the first call

@@ -1,4 +1,8 @@
-"""The one writer of the log: it commits the batches of many senders together, and acknowledges none before that."""
+"""The one writer of the log: it commits the batches of many senders together, and acknowledges none before that.
+
+After a commit that failed it keeps one batch of it and tries that again by itself: senders that are led elsewhere while the
+service is not ready would not find out that the database takes batches again. By its id the batch is stored once.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from service.clock import now
 from service.settings import Settings
 from service.store.log import Appended, Incoming, Log
 
@@ -20,6 +25,7 @@ COMMIT_BATCHES = 500
 COMMIT_BYTES = 32 << 20  # of one commit, or a single larger batch
 BUSY_SECONDS = 2.0  # for a sender to wait: a full queue of ordinary batches is stored within them
 DOWN_SECONDS = 5.0  # and when the database fails
+RETRY_SECONDS = 2.0  # between two tries of what failed, where no sender tries
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +85,9 @@ class Appender:
         self._queue: deque[_Waiting] = deque()
         self._bytes = 0
         self._closing = False
+        self._failed: Incoming | None = None  # the smallest of the last commit that failed
+        self._began_at: float | None = None  # monotonic, of the present commit
+        self.trouble = ""  # why the last commit failed; empty: it did not
         self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
 
     def start(self) -> None:
@@ -102,6 +111,12 @@ class Appender:
     def waiting(self) -> tuple[int, int]:
         """The batches and bytes that are not yet durable."""
         return len(self._queue), self._bytes
+
+    @property
+    def commit_age_seconds(self) -> float:
+        """For how long the present commit has lasted; 0 where none is under way."""
+        began_at = self._began_at
+        return 0.0 if began_at is None else time.monotonic() - began_at
 
     def submit(self, batch: Incoming) -> Future[Appended]:
         """Queue a batch. The future's result is the promise: it comes after the commit, or ``Unavailable`` does."""
@@ -136,9 +151,12 @@ class Appender:
     def _gather(self) -> list[_Waiting]:
         """Wait for a first batch, then for its companions; an empty list means that it is time to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
+            again_after = RETRY_SECONDS if self._failed is not None else None
+            self._changed.wait_for(lambda: self._queue or self._closing, again_after)
             if not self._queue:
-                return []
+                if self._closing or self._failed is None:
+                    return []
+                return [_Waiting(replace(self._failed, received_at=now()), Future(), time.monotonic())]
             left = self._queue[0].since + self._bounds.commit_seconds - time.monotonic()
             self._changed.wait_for(lambda: self._full() or self._closing, timeout=max(0.0, left))
             together: list[_Waiting] = []
@@ -154,17 +172,21 @@ class Appender:
     def _store(self, together: list[_Waiting]) -> None:
         # A sender that has disconnected has cancelled its future. Its batch is stored all the same: it is sent again.
         waited_for = [waiting.future.set_running_or_notify_cancel() for waiting in together]
-        began = time.monotonic()
+        began = self._began_at = time.monotonic()
         try:
             places = self._log.append([waiting.batch for waiting in together])
         except Exception as error:  # noqa: BLE001 - whatever fails, the waiting senders need an answer
             self.counts.failed_commits += 1
-            reason = _reason(error)
+            reason = self.trouble = _reason(error)
+            self._failed = min((waiting.batch for waiting in together), key=lambda batch: len(batch.block))
             _log.warning("commit_failed batches=%d reason=%s", len(together), reason)
             for waiting, waited in zip(together, waited_for, strict=True):
                 if waited:
                     waiting.future.set_exception(Unavailable(reason))
             return
+        finally:
+            self._began_at = None
+        self.trouble, self._failed = "", None
         self._count(together, places, time.monotonic() - began)
         for waiting, waited, place in zip(together, waited_for, places, strict=True):
             if waited:

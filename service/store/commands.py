@@ -55,6 +55,12 @@ class Commands:
         with self._database.session() as session:
             return set(session.scalars(select(Command.node).where(*_untaken(self._clock())).distinct()))
 
+    def untaken(self, node: str) -> Sequence[Command]:
+        """Return the commands that wait for a node, the oldest first; they go on waiting."""
+        waiting = select(Command).where(Command.node == node, *_untaken(self._clock()))
+        with self._database.session() as session:
+            return session.scalars(waiting.order_by(Command.asked_at, Command.id)).all()
+
     def take(self, node: str) -> list[Command]:
         """Return the commands for a node, the oldest first; each is returned once."""
         at = self._clock()

@@ -207,7 +207,7 @@ async def poll(node: Node, connection: Connection, tally: Tally, until: float) -
     """Wait for commands, as agents do all the time."""
     await asyncio.sleep(node.random.uniform(0, START_SECONDS))
     while time.monotonic() < until:
-        head = f"GET /v1/nodes/{node.name}/commands?wait_seconds={POLL_SECONDS} HTTP/1.1"
+        head = f"POST /v1/nodes/{node.name}/commands/take?wait_seconds={POLL_SECONDS} HTTP/1.1"
         try:
             await connection.call(head)
         except (OSError, EOFError, StopIteration, ValueError) as error:

@@ -47,7 +47,8 @@ MAY_IMPORT = {
     "starlette": "service/api service/pages",
     "structlog": "service/api service/logs.py",
     "typer": "service/adapters service/cli",
-    "uvicorn": "service/serving.py",
+    "uvicorn": "service/api service/serving.py",
+    "uvloop": "service/api",
 }
 """Library → the rooms, or loose files, that may import it. A new library gets a row here, and its reason in docs/decisions."""
 

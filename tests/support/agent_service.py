@@ -116,16 +116,16 @@ class AgentService:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 service.requests.append(("POST", self.path, dict(self.headers)))
-                self._answer(service.post(self, body))
-
-            def do_GET(self) -> None:
-                service.requests.append(("GET", self.path, dict(self.headers)))
                 url = urlsplit(self.path)
-                if url.path.endswith("/commands"):
+                if url.path.endswith("/commands/take"):
                     seconds = float(parse_qs(url.query)["wait_seconds"][0])
                     self._answer(Reply(200, body={"commands": service.poll(seconds)}))
                 else:
-                    self._answer(Reply(200, body={"status": "ok"}))
+                    self._answer(service.post(self, body))
+
+            def do_GET(self) -> None:
+                service.requests.append(("GET", self.path, dict(self.headers)))
+                self._answer(Reply(200, body={"status": "ok"}))
 
             def _answer(self, reply: Reply) -> None:
                 data = json.dumps(reply.body).encode()

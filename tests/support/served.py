@@ -113,14 +113,18 @@ def served(folder: Path, **settings: Any) -> Iterator[Client]:
 
 @contextmanager
 def serving(
-    folder: Path, variables: Mapping[str, str] | None = None, *arguments: str
+    folder: Path, variables: Mapping[str, str] | None = None, *arguments: str, files: int = 0
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run `faulthound serve` in a process of its own; give its address and the process, and end it as an operator would."""
+    """Run `faulthound serve` in a process of its own; give its address and the process, and end it as an operator would.
+
+    ``files``: how many it may open at most; 0: as many as this process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); " if files else ""
     own = {"FAULTHOUND_DATA": str(folder / "data"), "FAULTHOUND_PORT": "0", **(variables or {})}
     with (folder / "service.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from service.cli import main; main()", "serve", *arguments],
+            [sys.executable, "-c", f"{limited}from service.cli import main; main()", "serve", *arguments],
             cwd=REPOSITORY, env=os.environ | own, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
     try:

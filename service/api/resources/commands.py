@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -28,6 +28,9 @@ MOST_IDS = 256
 
 router = Router("commands")
 Ranks = Annotated[list[Annotated[int, Field(ge=0, le=1 << 24)]], Field(max_length=65_536)]
+Wait = Annotated[
+    float, Query(ge=0, le=LONGEST_POLL_SECONDS, allow_inf_nan=False, description="Wait so long for one to come.")
+]
 CollectorName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$", description="The name of a collector.")]
 
 
@@ -122,23 +125,31 @@ class CommandList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @router.get("/v1/nodes/{node}/commands", responses=documented("too-many-requests"))
+async def list_waiting_commands(
+    request: Request, node: fields.NodePath, caller: Annotated[Caller, auth.INGEST], wait_seconds: Wait = 0.0
+) -> TakenCommands:
+    """List the commands that wait for a node's agent, without taking them."""
+    return await _found(request, node, caller, wait_seconds, service_of(request).commands.untaken)
+
+
+@router.post("/v1/nodes/{node}/commands/take", responses=documented("too-many-requests"))
 async def take_commands(
-    request: Request,
-    node: fields.NodePath,
-    caller: Annotated[Caller, auth.INGEST],
-    wait_seconds: Annotated[
-        float, Query(ge=0, le=LONGEST_POLL_SECONDS, allow_inf_nan=False, description="Wait so long for one to come.")
-    ] = 0.0,
+    request: Request, node: fields.NodePath, caller: Annotated[Caller, auth.INGEST], wait_seconds: Wait = 0.0
 ) -> TakenCommands:
     """Take the commands for a node's agent. Each is delivered once; no command in time is an empty list."""
-    service = service_of(request)
+    return await _found(request, node, caller, wait_seconds, service_of(request).commands.take)
+
+
+async def _found(
+    request: Request, node: str, caller: Caller, wait_seconds: float, find: Callable[[str], Sequence[Row]]
+) -> TakenCommands:
     auth.check_node(request, caller, node)
-    if not await service.waiting.wait(node, wait_seconds):
+    if not await service_of(request).waiting.wait(node, wait_seconds):
         return TakenCommands(commands=())
     if await request.is_disconnected():  # a command that is taken for a lost connection never arrives
         return TakenCommands(commands=())
-    taken = await asyncio.to_thread(service.commands.take, node)
-    return TakenCommands(commands=tuple(paging.from_row(command, TakenCommand) for command in taken))
+    found = await asyncio.to_thread(find, node)
+    return TakenCommands(commands=tuple(paging.from_row(command, TakenCommand) for command in found))
 
 
 @router.post(

@@ -17,6 +17,7 @@ from service.api.state import Service, service_of
 from service.store.database import WrongDatabase
 
 RETRY_SECONDS = 2.0
+LONGEST_COMMIT_SECONDS = 15.0  # beyond the longest wait for another process's transaction
 
 router = Router("health", ProbeRoute)
 
@@ -78,5 +79,9 @@ def _wrong(service: Service) -> Iterator[tuple[str, str]]:
         yield "database", f"the database does not answer ({type(error).__name__}): is its server running?"
     if not service.appender.alive:
         yield "appender", "the log's writer has ended: restart the service"
+    if trouble := service.appender.trouble:
+        yield "log", f"{trouble}: the service tries again by itself; is the disk full?"
+    elif service.appender.commit_age_seconds > LONGEST_COMMIT_SECONDS:
+        yield "log", f"a commit has lasted {service.appender.commit_age_seconds:.0f} s: does the disk answer?"
     if not service.follower.alive:
         yield "follower", "the log's reader has ended: restart the service"

@@ -212,6 +212,6 @@ def test_the_long_poll_brings_commands(node: Node) -> None:
         service.ask("nonsense", "c8")
         assert service.wait(lambda: len(node.results()) == 2)
         poll.stop()
-        assert service.requests[0][1] == "/v1/nodes/gpu-0001/commands?wait_seconds=25"
+        assert service.requests[0][1] == "/v1/nodes/gpu-0001/commands/take?wait_seconds=25"
         assert [one.command for one in node.results()] == ["c7", "c8"]
         client.close()

@@ -165,9 +165,12 @@ def test_a_command_is_handed_out_once(client: Client) -> None:
     assert asked.status_code == 202
     ids = {one["node"]: one["id"] for one in asked.json()["items"]}
 
-    (taken,) = client.get("/v1/nodes/gpu-0002/commands").json()["commands"]
+    for _ in range(2):
+        (waiting,) = client.get("/v1/nodes/gpu-0002/commands?wait_seconds=1").json()["commands"]
+        assert waiting["id"] == ids["gpu-0002"], "a GET takes nothing"
+    (taken,) = client.post("/v1/nodes/gpu-0002/commands/take").json()["commands"]
     assert taken["arguments"] == {"native": True, "ranks": [2, 3], "job": JOB}
-    assert client.get("/v1/nodes/gpu-0002/commands").json()["commands"] == []
+    assert client.post("/v1/nodes/gpu-0002/commands/take").json()["commands"] == []
     client.ship("gpu-0001", [CommandResult(command=ids["gpu-0002"], verb="stacks", outcome="failed")], "lie")
     client.ship("gpu-0002", [CommandResult(command=ids["gpu-0002"], verb="stacks", text="2 processes")], "truth")
 
@@ -183,7 +186,7 @@ def test_a_poll_is_woken_by_a_command(client: Client) -> None:
     got: list[tuple[float, list[dict[str, object]]]] = []
 
     def poll() -> None:
-        answer = client.get("/v1/nodes/gpu-0001/commands?wait_seconds=20").json()
+        answer = client.post("/v1/nodes/gpu-0001/commands/take?wait_seconds=20").json()
         got.append((time.monotonic(), answer["commands"]))
 
     thread = threading.Thread(target=poll)
@@ -197,7 +200,7 @@ def test_a_poll_is_woken_by_a_command(client: Client) -> None:
 
     assert [one["verb"] for one in got[0][1]] == ["read"]
     assert in_time(got[0][0] - asked_at, 5)
-    assert client.get("/v1/nodes/gpu-0001/commands?wait_seconds=0.2").json() == {"commands": []}
+    assert client.post("/v1/nodes/gpu-0001/commands/take?wait_seconds=0.2").json() == {"commands": []}
 
 
 def test_polls_are_bounded(client: Client) -> None:
@@ -205,7 +208,7 @@ def test_polls_are_bounded(client: Client) -> None:
     answers: list[int] = []
 
     def poll() -> None:
-        answers.append(client.get("/v1/nodes/gpu-0001/commands?wait_seconds=20").status_code)
+        answers.append(client.post("/v1/nodes/gpu-0001/commands/take?wait_seconds=20").status_code)
 
     threads = [threading.Thread(target=poll) for _ in range(4)]
     for thread in threads:
@@ -214,7 +217,7 @@ def test_polls_are_bounded(client: Client) -> None:
     while client.service.waiting.count < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
 
-    assert client.get("/v1/nodes/gpu-0001/commands?wait_seconds=20").status_code == 429
+    assert client.post("/v1/nodes/gpu-0001/commands/take?wait_seconds=20").status_code == 429
     client.service.waiting._loop.call_soon_threadsafe(client.service.waiting.end_waits)
     for thread in threads:
         thread.join(timeout=60)

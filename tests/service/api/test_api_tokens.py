@@ -29,6 +29,7 @@ NEEDS = {
     ("DELETE", "/v1/tokens/x"): {"admin"},
     ("POST", "/v1/records"): {"ingest", "admin"},
     ("GET", "/v1/nodes/n/commands"): {"ingest", "admin"},
+    ("POST", "/v1/nodes/n/commands/take"): {"ingest", "admin"},
     ("GET", "/healthz"): set(SCOPES),
     ("GET", "/readyz"): set(SCOPES),
 }
@@ -212,3 +213,37 @@ def test_a_closed_service_stays_closed(client: Client) -> None:
 def test_what_is_loopback(address: str, loopback: bool) -> None:
     """Loopback is decided by the address, never by a name, and also where IPv6 wraps IPv4."""
     assert is_loopback(address) is loopback
+
+
+ANOTHER_SITE = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},  # another port of this machine, another user's server perhaps
+    {"Origin": "http://evil.example"},
+    {"Origin": "http://127.0.0.1:8888"},
+    {"Origin": "null"},
+]
+
+
+@pytest.mark.parametrize("headers", ANOTHER_SITE)
+def test_a_page_of_another_site_gets_nothing(client: Client, headers: dict[str, str]) -> None:
+    """Open or with a token, no operation of the API answers what a browser sends for another site's page."""
+    client.ship("n", [an_event("n")])
+    client.eventually("/v1/nodes", lambda page: page["items"])
+    client.post("/v1/nodes/n/commands", json={"verb": "recorders"})
+    take = client.post("/v1/nodes/n/commands/take", headers=headers)
+    assert (take.status_code, take.json()["type"]) == (403, "/docs/rest.md#forbidden")
+    for method, path in NEEDS:
+        if path.startswith("/v1"):
+            assert client.request(method, path, headers=headers).status_code == 403, path
+    assert len(client.post("/v1/nodes/n/commands/take").json()["commands"]) == 1
+
+    admin = client.as_(made(client, "admin"))
+    assert admin.get("/v1/jobs", headers=headers).status_code == 403
+
+
+def test_a_browser_on_its_own_page_is_answered(client: Client) -> None:
+    """What a page of the service links to, and an address typed by hand, are of no other site; nor is a program."""
+    origin = {"Origin": str(client.base_url).rstrip("/")}
+    for headers in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, origin, {}):
+        assert client.get("/v1/jobs", headers=headers).status_code == 200
+    assert client.get("/healthz", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200

@@ -100,8 +100,8 @@ def test_agents_are_asked_and_awaited(url: str) -> None:
     """`jobs collect` asks the agents of the ranks, waits for their results, and leaves with 1 where one does not come."""
 
     def agent() -> None:
-        path = f"{url}/v1/nodes/gpu-0001/commands?wait_seconds=15"
-        for command in httpx.get(path, timeout=30).json()["commands"]:
+        path = f"{url}/v1/nodes/gpu-0001/commands/take?wait_seconds=15"
+        for command in httpx.post(path, timeout=30).json()["commands"]:
             result = CommandResult(node="gpu-0001", command=command["id"], verb=command["verb"], text="2 processes")
             ship(url, "gpu-0001", [result], command["id"])
 
@@ -210,8 +210,8 @@ def test_sigterm_drains(tmp_path: Path) -> None:
     with serving(tmp_path) as (url, process):
         assert ship(url, "gpu-0001", [KernelEvent(event="xid", code=79)]).status_code == 202
         answers: list[int] = []
-        path = f"{url}/v1/nodes/gpu-0001/commands?wait_seconds=30"
-        thread = threading.Thread(target=lambda: answers.append(httpx.get(path, timeout=40).status_code))
+        path = f"{url}/v1/nodes/gpu-0001/commands/take?wait_seconds=30"
+        thread = threading.Thread(target=lambda: answers.append(httpx.post(path, timeout=40).status_code))
         thread.start()
         time.sleep(0.5)
         began = time.monotonic()

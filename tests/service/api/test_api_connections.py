@@ -1,0 +1,152 @@
+"""Connections that ask for nothing end, and take no place from the agents of other addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from collectors.records import block
+from service.api import connections, middleware
+from service.api.connections import Connections
+from service.api.problems import Problem
+from tests.support.served import BLOCK_TYPE, an_event, serving
+
+pytestmark = pytest.mark.system
+
+FILES = 1_024  # of a service started by hand: the soft and the hard limit of many systems
+HALF_OPEN = 1_100
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+HEADERS = {"Content-Type": BLOCK_TYPE, "Faulthound-Node": "gpu-0001", "Faulthound-Batch": "b1"}
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something holds within half a minute."""
+    deadline = time.monotonic() + 30
+    while not (held := holds()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return held
+
+
+@contextmanager
+def half_open(url: str, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
+    """Hold so many connections from 127.0.0.1 that have sent the beginning of a request."""
+    address = urlsplit(url)
+    with ExitStack() as held:
+        sockets = []
+        for _ in range(count):
+            one = held.enter_context(socket.create_connection((address.hostname, address.port), timeout=10))
+            sockets.append(one)
+            try:
+                one.sendall(sent)
+            except OSError:
+                continue  # it was closed already
+        yield sockets
+
+
+def from_another(url: str) -> httpx.Client:
+    """Return a client whose connections come from 127.0.0.2."""
+    return httpx.Client(base_url=url, transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=30)
+
+
+def closed(text: str, reason: str) -> int:
+    """The connections that were closed for a reason, as the metrics have it."""
+    found = re.search(rf'faulthound_connections_closed_total{{reason="{reason}"}} (\d+)', text)
+    return int(float(found[1])) if found else -1
+
+
+def has_ended(one: socket.socket) -> bool:
+    """Whether the service has closed a connection."""
+    one.settimeout(0.01)
+    try:
+        while one.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
+def test_half_open_requests_of_one_address_lock_out_no_agent(tmp_path: Path, sent: bytes) -> None:
+    """While one address holds more half-open requests than the process has files, another's batch is acknowledged."""
+    variables = {"FAULTHOUND_HEAD_SECONDS": "600", "FAULTHOUND_ENGINE": "0"}
+    with (
+        serving(tmp_path, variables, files=FILES) as (url, _),
+        half_open(url, HALF_OPEN, sent),
+        from_another(url) as agent,
+    ):
+        data = block.encode([an_event("gpu-0001")])
+        answer = agent.post("/v1/records", content=data, headers=HEADERS)
+        metrics = agent.get("/metrics").text
+
+    assert answer.status_code == 202
+    assert closed(metrics, "address") >= HALF_OPEN - FILES // connections.SHARE_OF_FILES
+
+
+def test_a_request_without_a_whole_head_ends(tmp_path: Path) -> None:
+    """Silence, half a head, bytes that trickle in, empty lines, and half a second request: each ends at the bound."""
+    whole = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    variables = {"FAULTHOUND_HEAD_SECONDS": "1", "FAULTHOUND_ENGINE": "0"}
+    with serving(tmp_path, variables) as (url, _), ExitStack() as held:
+        sockets = [held.enter_context(half_open(url, 1, sent))[0] for sent in (b"", HEAD, b"\r\n", whole + HEAD, whole)]
+        assert sockets[-1].recv(4096)
+        sockets[-1].sendall(b"\r\n")
+        trickling = held.enter_context(half_open(url, 1, HEAD))[0]
+        idle = held.enter_context(half_open(url, 1, whole))[0]
+
+        assert eventually(lambda: _send(trickling) or has_ended(trickling))
+        assert eventually(lambda: all(map(has_ended, sockets)))
+        assert not has_ended(idle), "a connection between two requests is kept"
+        assert closed(httpx.get(f"{url}/metrics").text, "head") == 6
+
+
+def _send(one: socket.socket) -> bool:
+    try:
+        one.sendall(b"x")
+    except OSError:
+        return True
+    return False
+
+
+def test_an_address_has_its_own_bound() -> None:
+    """An operator's bound holds; without one it is a share of the files. Those that left count no more."""
+    watched = Connections(2)
+
+    assert [watched.admit("10.0.0.1"), watched.admit("10.0.0.1"), watched.admit("10.0.0.1")] == [True, True, False]
+    assert watched.admit("10.0.0.2")
+    watched.leave("10.0.0.1")
+    watched.leave("10.0.0.1")
+    assert watched.admit("10.0.0.1")
+    assert (watched.open, Connections().most_of_an_address >= 16) == (3, True)
+
+
+def test_a_body_that_does_not_arrive_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that the framework reads has a time; what is awaited after it, as by a stream, has none."""
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.05)
+
+    async def attempt(*messages: dict[str, object]) -> list[str]:
+        left = list(messages)
+
+        async def receive() -> dict[str, object]:
+            if not left:
+                await asyncio.sleep(0.2)
+                return {"type": "http.disconnect"}
+            return left.pop(0)
+
+        bounded = middleware._bounded(receive)
+        return [str((await bounded())["type"]) for _ in range(len(messages) + 1)]
+
+    part = {"type": "http.request", "body": b"x", "more_body": True}
+    assert asyncio.run(attempt({**part, "more_body": False})) == ["http.request", "http.disconnect"]
+    with pytest.raises(Problem, match="had not arrived"):
+        asyncio.run(attempt(part))
