@@ -179,8 +179,9 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("transport_failed", by, ("network",), "probe", "its network card gave up on a peer")
     yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
     yield FaultClass(
-        "not_a_number", ("crash", "numeric"), ("unknown", "code"), "rollback", "a value that is not a number"
-    )
+        "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
+        advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
+    )  # fmt: skip
     yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
 
 

@@ -66,7 +66,8 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     """Merge findings into independent roots."""
     ordered = sorted(findings, key=lambda f: (_PRECEDENCE.index(f.family), f.analyzer, f.fault_class, sorted(f.scope)))
     decision = Decision(findings=tuple(ordered))
-    claims = [finding for finding in ordered if finding.suspects and not finding.narrows]
+    numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
+    claims = [f for f in ordered if f.suspects and not f.narrows and f not in numbers]
     narrowing = [finding for finding in ordered if finding.suspects and finding.narrows]
     for finding in (f for f in claims if not has(f.fault_class, "supports")):
         _admit(decision, finding, topology)
@@ -74,12 +75,22 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
         _support_or_stand(decision, finding, topology)
     for finding in narrowing:
         decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
+    for finding in numbers:
+        _numbers_beside(decision, finding, topology)
     if not decision.roots and not _running(ordered):
         alone = [finding for finding in narrowing if not has(finding.fault_class, "no_stack")]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
+
+
+def _numbers_beside(decision: Decision, finding: Finding, topology: Topology) -> None:
+    """Numbers go wrong in a job that runs. They lead where nothing ended or holds up the job, and agree with what did."""
+    before = bool(decision.roots)
+    for new in _split(finding):
+        if not _confirms(decision, new, topology) and not before:
+            decision.roots.append(new)
 
 
 def _running(findings: Iterable[Finding]) -> bool:

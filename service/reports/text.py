@@ -166,6 +166,8 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
         cost = verdict.action.expected_loss_gpu_hours
         yield "", story.advice(verdict) + why + (
             f" Expected loss {cost:g} GPU hours." if cost is not None else "")  # fmt: skip
+    if not verdict.abstained:
+        yield from (("-", sentence) for sentence in story.numeric_advice(verdict))
 
 
 def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:

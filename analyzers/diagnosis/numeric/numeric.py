@@ -1,19 +1,21 @@
 """A loss or a gradient norm that is not a number, or many times its usual value: since which step, and on which ranks.
 
-It names no machine. A reduction hands one rank's value to all: where every rank reports the same, nothing shows where it
-came from. Ranks that disagree at the first such step show it, which is given as evidence, because a batch of bad data on
-one rank is no different from a faulty device. What would decide is in ``missing``.
+A reduction hands one rank's value to all: where every rank reports the same, nothing shows where it came from. Where few
+ranks report it first while the others still report numbers of their own, those are suspects, to be tested and never evicted
+for it: a batch of bad data on one rank is no different from a faulty device. Where all ranks report it at one step, it is
+the code's or the data's. What would decide is in ``missing``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Evidence, Finding
+from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -24,13 +26,23 @@ TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps 
 WITHIN = (
     3  # an odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step
 )
+MOST_SUSPECTS = 8
 MOST_LISTED = 4  # ranks one by one, more as ranges
 TAIL = 64  # of one record, the rows that are read
 SKIPPED = 4  # so many newest steps skipped, all with a NaN loss: a smaller loss scale does not repair a loss
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 REPLAY = "a replay of step {} on another node: the same NaN there is the data's or the program's, not the device's"
 
-LOSS, NORM = 1, 2  # as in the column ``nan``
+FIRST_ALONE, FIRST_FEW = 0.6, 0.45  # the strength of one rank that broke first, and of several together
+AT_ONCE = 0.55
+RECENT = 10  # steps after which a live job that recovered has no incident any more
+LOSS, NORM, ZERO = (
+    1,
+    2,
+    4,
+)  # the first two as in the column ``nan``; ZERO: a norm that is NaN beside a loss of exactly 0
+"""transformers adds no loss that is NaN to what it prints: without any other the mean is exactly 0, and the norm shows it."""
+LASTS = LOSS | ZERO
 _ROW = np.dtype([
     ("step", "<i8"), ("numbered", "?"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"),
     ("rank", "<i8"), ("record", "<i8"),
@@ -39,7 +51,7 @@ _COLUMNS = ("step", "at", "loss", "gradient_norm", "skipped", "nan")
 Rows = NDArray[np.void]
 
 
-def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
+def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
     """Report since which step the job's numbers are wrong, unless they came back: what passed is history."""
     records = window.records_of(Steps)[:MOST_RECORDS]
     every = [rows for number, record in enumerate(records) if len(rows := _rows(record, number))]
@@ -54,9 +66,31 @@ def analyze(window: Window, _topology: Topology, _knowledge: Knowledge) -> Itera
         broken, sound = _ranks(at_onset)
         began = _not_a_number(records, at_onset, broken, sound)
         missing = REPLAY.format(onset) if broken and sound else MISSING
-        yield _finding("not_a_number", began, *_lines(window, broken if sound else ()), missing=missing)
+        made = _finding("not_a_number", began, *_lines(window, broken if sound else ()), missing=missing)
+        yield _blamed(made, broken, sound, topology)
     else:
-        yield from _spikes(records, rows)
+        spikes = list(_spikes(records, rows))
+        yield from spikes or (_passed(records, rows) if window.live else ())
+
+
+def _blamed(made: Finding, broken: Sequence[int], sound: Sequence[int], topology: Topology) -> Finding:
+    """Add whom the first odd step points at: the few ranks that were the first, or what all of them share."""
+    said = made.evidence[0]
+    if broken and len(broken) <= len(sound):
+        strength = FIRST_ALONE if len(broken) == 1 else FIRST_FEW / len(broken)
+        why = f"{said.text}: its data or its device"
+        suspects = tuple(
+            Suspect(
+                kind="rank", strength=strength, why=why, ranks=(rank,), node=topology.nodes.get(rank), evidence=(said,)
+            )
+            for rank in broken[:MOST_SUSPECTS]
+        )
+        return replace(made, suspects=suspects if len(broken) <= MOST_SUSPECTS else ())
+    if len(broken) > 1 and not sound:
+        why = f"{said.text}: the code or the data, or what one rank's gradients gave to all in the step before"
+        shared = Suspect(kind="code", strength=AT_ONCE, why=why, evidence=(said,))
+        return replace(made, cause="code", suspects=(shared,))
+    return made
 
 
 def _rows(record: Steps, number: int) -> Rows:
@@ -76,7 +110,10 @@ def _rows(record: Steps, number: int) -> Rows:
     for name in ("step", "at", "loss", "gradient_norm"):
         rows[name] = values[name]
     rows["odd"] = (
-        (values["nan"] & (LOSS | NORM)) | np.isinf(rows["loss"]) * LOSS | np.isinf(rows["gradient_norm"]) * NORM
+        (values["nan"] & (LOSS | NORM))
+        | np.isinf(rows["loss"]) * LOSS
+        | np.isinf(rows["gradient_norm"]) * NORM
+        | ((values["nan"] & NORM) > 0) * (rows["loss"] == 0.0) * ZERO
     )
     rows["rank"] = -1 if record.rank is None else record.rank
     rows["record"] = number
@@ -86,7 +123,7 @@ def _rows(record: Steps, number: int) -> Rows:
     reports = (rows["odd"] > 0) | np.isfinite(rows["loss"]) | np.isfinite(rows["gradient_norm"])
     skipped = values["skipped"] != 0
     if skipped[-SKIPPED:].all():
-        skipped = skipped & ~_to_the_end(skipped & ((rows["odd"] & LOSS) > 0))
+        skipped = skipped & ~_to_the_end(skipped & ((rows["odd"] & LASTS) > 0))
     rows = rows[reports & ~skipped]
     newest_after = np.minimum.accumulate(rows["step"][::-1])[::-1]
     kept: Rows = rows[rows["step"] - 1 <= newest_after]
@@ -121,7 +158,7 @@ def _onset(rows: Rows, every: Sequence[Rows]) -> int | None:
     if not len(run):
         return None
     newest = odd[-WITHIN:]
-    of_norm_alone = not (run & LOSS).any()
+    of_norm_alone = not (run & LASTS).any()
     # fp16 training begins with a loss scale that overflows until it is small enough.
     if of_norm_alone and (np.count_nonzero(newest) < 2 or (not len(sound) and len(steps) < FEWEST)):
         return None
@@ -132,14 +169,15 @@ def _onset(rows: Rows, every: Sequence[Rows]) -> int | None:
 
 def _longest_passed(rows: Rows) -> int:
     """Return how many steps in a row reported a loss that is not a number, before one reported a number again."""
-    sound = np.flatnonzero((rows["odd"] & LOSS) == 0)
+    sound = np.flatnonzero((rows["odd"] & LASTS) == 0)
     return int(np.diff(sound, prepend=-1).max(initial=1)) - 1
 
 
 def _ranks(at_onset: Rows) -> tuple[list[int], list[int]]:
-    """Return the ranks that report an odd value, and those that report a sound one."""
+    """Return the ranks that report an odd value, and those that report a sound one; a stage without a loss may print 0."""
     broken = {int(rank) for rank in at_onset["rank"][at_onset["odd"] > 0] if rank >= 0}
-    sound = {int(rank) for rank in at_onset["rank"][at_onset["odd"] == 0] if rank >= 0}
+    own = np.isfinite(at_onset["loss"]) & (at_onset["loss"] != 0.0) | np.isfinite(at_onset["gradient_norm"])
+    sound = {int(rank) for rank in at_onset["rank"][(at_onset["odd"] == 0) & own] if rank >= 0}
     return sorted(broken), sorted(sound - broken)
 
 
@@ -150,6 +188,8 @@ def _not_a_number(records: Sequence[Steps], at_onset: Rows, broken: Sequence[int
     what = "loss" if (odd["odd"] & LOSS).any() else "gradient norm"
     value = float(first["loss" if what == "loss" else "gradient_norm"])
     text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} {_where(first)}"
+    if what != "loss" and (odd["odd"] & ZERO).any():
+        text += ", beside a loss of exactly 0"
     if broken and sound:
         alone = " alone" if len(broken) == 1 else ""
         report = "report" if len(sound) > 1 else "reports"
@@ -183,6 +223,25 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
             size = f"{abs(value) / usual:.1f} times the median of the steps before"
             text = f"the {field.replace('_', ' ')} is {value:.4g} {_where(newest)}, {size}"
             yield _finding("spike", _evidence(records, newest, text))
+
+
+def _passed(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
+    """Yield what was odd in the newest steps and is no more: the incident that it opened is not over yet."""
+    last = np.append(rows["step"][1:] != rows["step"][:-1], True)
+    steps = rows[last]
+    newest = max(0, len(steps) - RECENT)
+    for place in range(newest, len(steps)):
+        row = steps[place]
+        if row["odd"] & LASTS:
+            text = f"the loss was not a number {_where(row)}, and is one again"
+            yield _finding("not_a_number", _evidence(records, row, text))
+            return
+    for place in range(max(newest, 1), len(steps)):
+        upto = rows[rows["step"] <= steps[place]["step"]]
+        for found in _spikes(records, upto):
+            said = replace(found.evidence[0], text=f"{found.evidence[0].text}; it has come back since")
+            yield replace(found, first_symptom=said, evidence=(said,))
+            return
 
 
 def _lines(window: Window, ranks: Sequence[int] = ()) -> Iterator[Evidence]:

@@ -119,7 +119,10 @@ def _odd(row: StepRow, losses: RecentValues, norms: RecentValues) -> _Odd | None
     if row.nan & 1 or math.isinf(row.loss):
         return _Odd("nan", row, f"the loss is {'NaN' if row.nan & 1 else row.loss} {where}", certain=True)
     if row.nan & 2 or math.isinf(row.gradient_norm):
-        return _Odd("nan", row, f"the gradient norm is {'NaN' if row.nan & 2 else row.gradient_norm} {where}")
+        # transformers prints a loss of exactly 0 where each was NaN; an fp16 overflow that is skipped has a loss.
+        lasts = bool(row.nan & 2) and row.loss == 0.0
+        text = f"the gradient norm is {'NaN' if row.nan & 2 else row.gradient_norm} {where}"
+        return _Odd("nan", row, text, certain=lasts)
     for name, value, usual in (("loss", row.loss, losses), ("gradient norm", row.gradient_norm, norms)):
         if (median := usual.exceeded_by(value)) is not None:
             bound = f"more than {SPIKE_FACTOR:g} times the median of {NEWEST} steps, {median:.4g}"

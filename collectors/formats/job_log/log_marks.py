@@ -193,7 +193,7 @@ def loss_is_number(text: str) -> bool | None:
     of_part = None
     for found in _LOSS.finditer(text):
         of = (found["of"] or "").lower()
-        if of == "if" or _is_evaluation(text, found.end()):
+        if of == "if" or is_evaluation(text, found.end()):
             continue
         is_number = found["number"] is not None
         if found["whole"] or of in _WHOLE:
@@ -202,7 +202,7 @@ def loss_is_number(text: str) -> bool | None:
     return of_part
 
 
-def _is_evaluation(text: str, end: int) -> bool:
+def is_evaluation(text: str, end: int) -> bool:
     """Whether the newest word for a mode before ``end`` is one for validation, or a JSON row is marked so."""
     if "{" in text and _EVALUATION_ROW.search(text):
         return True

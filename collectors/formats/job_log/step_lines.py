@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collectors.formats.job_log.job_lines import Line, instant
+from collectors.formats.job_log.log_marks import is_evaluation
 
 NOT_REPORTED = math.nan
 NO_NUMBER = -1
@@ -190,7 +191,7 @@ def _plain(text: str) -> Step | None:
     for field in _PLAIN_FIELD.finditer(text):
         other, name, unit, value, unit_after = field.groups(default="")
         word = name.lower()
-        if other:
+        if other or is_evaluation(text, field.start()):
             continue
         if word == "loss":
             if first is None or (_of_part(text, first) and not _of_part(text, field)):
@@ -215,8 +216,6 @@ def _transformers(text: str, before: str) -> Step | None:
     if begin < 0 or "'loss'" not in text:
         return None
     given = {name: _number(value) for name, value in _DICT_FIELD.findall(text, begin)}
-    if given.get("loss") == 0.0 and math.isnan(given.get("grad_norm", 0.0)):
-        given["loss"] = math.nan  # its logging_nan_inf_filter left each NaN out of the sum
     if "loss" not in given or not given.keys() & {"learning_rate", "epoch", "step", "global_step", "iteration"}:
         return None
     number = next((given[name] for name in _JSON_STEPS if name in given), None)

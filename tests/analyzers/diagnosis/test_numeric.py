@@ -55,7 +55,7 @@ def test_ranks_that_disagree_at_the_first_step_are_told() -> None:
     assert finding.evidence[0].text == (
         "the loss becomes NaN at step 2 on rank 1 alone, while ranks 0 and 2 still report a number"
     )
-    assert finding.suspects == ()
+    assert [(suspect.kind, suspect.ranks) for suspect in finding.suspects] == [("rank", (1,))]
     assert "each rank's" not in " ".join(finding.missing)
     assert any("replay of step 2" in text for text in finding.missing)
 

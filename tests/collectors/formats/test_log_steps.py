@@ -139,10 +139,24 @@ def test_reports_without_a_number_are_counted() -> None:
 
 
 def test_a_loss_that_the_trainer_filtered_is_nan() -> None:
-    """transformers leaves a NaN out of the sum that it prints: a loss of 0.0 beside a norm that is NaN."""
-    (found,) = steps(read(transformers(1) + transformers(2, loss="0.0", norm="nan") + transformers(3, loss="0.0")))
+    """transformers leaves a NaN out of the sum that it prints: a loss of 0.0 beside a norm that is NaN is read as printed."""
+    text = transformers(1) + transformers(2, loss="0.0", norm="nan") + transformers(3, loss="0.0")
+    (found,) = steps(read(text))
 
-    assert column(found, "nan") == [0, 3, 0]
+    assert (column(found, "nan"), column(found, "loss")[1]) == ([0, 2, 0], 0.0)
+    judged = verdict(read(transformers(1) + "".join(transformers(n, loss="0.0", norm="nan") for n in range(2, 6))))
+    assert judged.first_symptom is not None
+    assert judged.first_symptom.text == "the gradient norm becomes NaN at step 2, beside a loss of exactly 0"
+
+
+@pytest.mark.parametrize("tag", ["[eval]", "eval", "| val |", "(validation)", "test"])
+def test_a_step_of_an_evaluation_is_none_of_training(tag: str) -> None:
+    """The word for the mode may stand between the step and its loss."""
+    tagged = "".join(f"step {step} {tag} loss: nan\n" for step in range(20, 26))
+    trained = "".join(f"step {step} [train] loss: 2.5\n" for step in range(1, 26))
+
+    assert verdict(read(trained + tagged)).symptom == "unknown"
+    assert [record.count for record in steps(read(trained + tagged))] == [25]
 
 
 def test_a_restart_from_a_checkpoint_makes_the_nan_history() -> None:
@@ -169,7 +183,7 @@ def test_ranks_are_those_of_the_prefix_the_label_or_the_file() -> None:
 
 
 def test_the_rank_that_breaks_first_alone_is_evidence() -> None:
-    """Rank 2 has its NaN a step before the others: it is told, and not convicted."""
+    """Rank 2 has its NaN a step before the others: it is named, to be tested, and not evicted."""
     text = "".join(
         f"[rank{rank}]: step {step} loss {'nan' if step > 30 or (step == 30 and rank == 2) else 0.5}\n"
         for step in range(1, 35) for rank in range(4)
@@ -181,7 +195,8 @@ def test_the_rank_that_breaks_first_alone_is_evidence() -> None:
     assert judged.first_symptom.text == (
         "the loss becomes NaN at step 30 on rank 2 alone, while ranks 0, 1 and 3 still report a number"
     )
-    assert (judged.first_symptom.rank, judged.culprits, judged.cause) == (2, (), "unknown")
+    assert (judged.first_symptom.rank, judged.cause, judged.action.kind) == (2, "unknown", "probe")
+    assert [culprit.ranks for culprit in judged.culprits] == [(2,)]
 
 
 def losses(rank: int) -> list[str]:
@@ -387,7 +402,7 @@ def test_a_nan_that_passed_or_is_of_an_evaluation_is_no_event(log: str) -> None:
     """A log with such lines is a healthy one."""
     records = read(f"{log}\n")
     assert [record for record in records if isinstance(record, LogEvent)] == []
-    assert verdict(records).symptom == "unknown"
+    assert verdict(records, None).symptom == "unknown"
 
 
 @pytest.mark.system
