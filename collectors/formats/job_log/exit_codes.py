@@ -14,7 +14,7 @@ import msgspec
 
 from collectors.formats import Damaged, Input, reader
 from collectors.formats.job_log.job_lines import Line
-from collectors.formats.job_log.launchers import event, fate
+from collectors.formats.job_log.shapes import event, fate
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record
 

@@ -15,25 +15,46 @@ from datetime import UTC, datetime
 from collectors.formats.text_lines import iso_seconds, utc_seconds
 
 MAX_LINE_CHARACTERS = 8192
-MAX_PREFIXES = 6
+MAX_PREFIXES = 8
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# Unanchored, but match() keeps each at the line's start.
-_BRACKETED = (
-    re.compile(r"\[rank(?P<rank>\d{1,7})\]:\s?"),
-    re.compile(
-        r"\[(?!(?:epoch|step|iter|iteration|stage|phase|layer|batch|level)\d)(?P<role>[A-Za-z_]+)(?P<local>\d{1,4})(?:\|(?P<rank>\d{1,7}))?\]:\s?"
-    ),
-    re.compile(r"\[\d+,(?P<rank>\d{1,7})\]<(?:stdout|stderr|stddiag)>:\s?"),
-    re.compile(r"\[(?P<pod>pod/[\w./-]{1,200})\]\s"),
-)
-_RAY = re.compile(
-    r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,80}) (?:rank=\d+ )?pid=(?P<pid>\d{1,9})(?:, ip=[^)]{1,60})?\)\s?"
-)
-_PDSH = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d+\]:)")
+_STAMPED = r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+_PARALLEL = r"(?: (?:DP|TP|PP|EP|CP|ATTN_\w{2,6}|MOE_\w{2,6})\d{1,5})+"
 _CONTAINER = re.compile(
-    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))\s(?:(?:stdout|stderr)\s[FP]\s)?"
+    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)):?\s(?:(?:stdout|stderr)\s[FP]\s)?"
+)
+# What one layer of prefix gives: rank (the job's), local (on its node), node, pid, task, stamp; no group, only the process.
+# Unanchored, but match() keeps each at the line's start. By the layer's first character: "[", "(", a digit, a letter.
+_LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
+    "[": (
+        re.compile(r"\[rank(?P<rank>\d{1,7})\]:\s?"),
+        re.compile(
+            r"\[(?!(?:epoch|step|iter|iteration|stage|phase|layer|batch|level)\d)(?P<role>[A-Za-z_]+)(?P<local>\d{1,4})(?:\|(?P<rank>\d{1,7}))?\]:\s?"
+        ),
+        re.compile(r"\[\d+,(?P<rank>\d{1,7})\]<(?:stdout|stderr|stddiag)>:\s?"),  # mpirun
+        re.compile(r"\[(?P<rank>\d{1,7})\]<(?:stdout|stderr)>:\s?"),  # horovodrun
+        re.compile(r"\[(?P<pod>pod/[\w./-]{1,200})\]\s"),
+        re.compile(_STAMPED + _PARALLEL + r"\]\s"),  # SGLang: coordinates, no rank of the job
+        re.compile(_STAMPED + r"\]\s(?=\(\w|\[rank\d|\[PG |\[\d{3,9}\] )"),
+        re.compile(r"\[\d{3,9}\]\s(?=\[(?:rank\d|PG |Rank \d|[EWIF]\d{3}))"),  # whose number it is, no line says
+        re.compile(r"\[(?P<node>[A-Za-z][\w.-]{0,62}):(?P<pid>\d{2,9})\]\s"),  # Open MPI
+    ),
+    "(": (
+        re.compile(
+            r"\((?P<actor>[A-Za-z_][\w.:<>\[\]-]{0,80}) (?:rank=\d+ )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:-]{1,60}))?\)\s?"
+        ),
+        re.compile(r"\((?P<actor>raylet|autoscaler|pid=\w{1,20})(?:, ip=(?P<node>[\w.:-]{1,60})| \+[\dhms]{1,12})?\)\s"),
+    ),
+    "0": (_CONTAINER,),
+}
+_PDSH = re.compile(
+    r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"
+)
+_NCCL = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] ")  # its device is CUDA's
+_COMPOSE = re.compile(r"[\w.-]{1,60}-\d{1,5} +\| ")
+_SYSLOG = re.compile(
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})? (?P<node>[\w.-]{1,253}) [\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
 )
 _SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
 
@@ -79,28 +100,34 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
         found["task"], rest = label[1], rest[label.end() :]
         stream.append(f"task {label[1]}")
     for _ in range(MAX_PREFIXES):
-        match = _prefix(rest)
+        match = _layer(rest)
         if match is None:
             break
         found.update({name: value for name, value in match.groupdict().items() if value is not None})
-        if match.re is not _CONTAINER:
-            stream.append(match[0].strip())
+        if match.re is not _CONTAINER:  # a stamp differs from line to line; the layer without it is the process's
+            stream.append(match[0].replace(found.get("stamp", "\n"), "").strip())
         rest = rest[match.end() :]
     return Line(
-        number, rest, " ".join(stream), _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"),
+        number, rest, " ".join(part for part in stream if part not in {"", "[]"}), _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"),
         found.get("node"), _whole(found, "task"), found.get("stamp"), seen_at,
     )  # fmt: skip
 
 
-def _prefix(text: str) -> re.Match[str] | None:
-    """The launcher's prefix at the start of the text; its first character decides which it can be."""
+def _layer(text: str) -> re.Match[str] | None:
+    """The outermost layer of prefix; its first character decides which it can be."""
     first = text[:1]
-    if first == "[":
-        return next((match for pattern in _BRACKETED if (match := pattern.match(text))), None)
-    if first == "(":
-        return _RAY.match(text)
-    found = _CONTAINER.match(text) if first.isdigit() else None
-    return found or (_PDSH.match(text) if ": [" in text[:70] else None)
+    layers = _LAYERS.get("0" if first.isdigit() else first, ())
+    if found := next((match for pattern in layers if (match := pattern.match(text))), None):
+        return found
+    if not first.isalnum():
+        return None
+    if " NCCL " in text and (found := _NCCL.match(text)):
+        return found
+    if ": " in text[:70] and (found := _PDSH.match(text)):
+        return found
+    if "| " in text[:70] and (found := _COMPOSE.match(text)):
+        return found
+    return _SYSLOG.match(text) if text[3:4] == " " and text[9:10] == ":" else None
 
 
 def is_numbered(head: str) -> bool:

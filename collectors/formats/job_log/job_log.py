@@ -18,12 +18,13 @@ from itertools import islice
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.job_log import log_marks
+from collectors.formats.job_log import families, log_marks
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
-from collectors.formats.job_log.launchers import Launcher, event
+from collectors.formats.job_log.launchers import Launcher
+from collectors.formats.job_log.shapes import Blocks, event
 from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
-from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
+from collectors.formats.job_log.tracebacks import BEGINNINGS, HEADER, Assembler, Traceback
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
 
@@ -34,7 +35,7 @@ SNIFFED_LINES = 20
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
 _STRONG = (
-    HEADER, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
+    *BEGINNINGS, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
     "NCCL WARN", "NCCL INFO", "ChildFailedError", "CUDA error", "CUDA out of memory", "onnection closed by peer",
     "noticed that process rank", "Fatal Python error:",
 )  # fmt: skip
@@ -64,6 +65,7 @@ class _Stream:
 
     assembler: Assembler = field(default_factory=Assembler)
     launcher: Launcher = field(default_factory=Launcher)
+    blocks: Blocks = field(default_factory=lambda: Blocks(families.BLOCKS))
     head: Line | None = None  # where the current traceback began
     spawned: int | None = None  # "-- Process 3 terminated": the next traceback is that process's
 
@@ -186,12 +188,13 @@ class JobLog:
             return
         stream = self._stream(line.stream)
         self._read(line, stream)
-        if stream.assembler.busy or stream.launcher.busy:
+        if stream.assembler.busy or stream.launcher.busy or stream.blocks.busy:
             self.open.add(line.stream)
         else:
             self.open.discard(line.stream)
 
     def _read(self, line: Line, stream: _Stream) -> None:
+        self._add(line.stream, stream.blocks.feed(line))
         of_launcher = stream.launcher.feed(line)
         if of_launcher is not None:
             if stream.assembler.busy and of_launcher:
@@ -252,6 +255,7 @@ class JobLog:
         stream.assembler.close()
         self._finished(name, stream)
         self._add(name, stream.launcher.close())
+        self._add(name, stream.blocks.close())
 
     def _finished(self, name: str, stream: _Stream) -> None:
         for traceback in stream.assembler.finished:
@@ -326,18 +330,18 @@ def _identity(stream: str, found: LogEvent) -> tuple[object, ...]:
         return (stream, found.event, found.rank, found.local_rank, found.pid, found.signal, found.exit_code, found.node)
     where = found.frames[:1]
     return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence,
-            found.last_enqueued, found.first, where)  # fmt: skip
+            found.last_enqueued, found.first, where, found.ranks, found.device, found.code, found.operation, found.node)  # fmt: skip
 
 
 def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Iterator[LogEvent]:
     """Give events the rank that other lines of the same stream or process reveal, unless they contradict each other."""
     streams: dict[str, set[int]] = {}
-    pids: dict[int, set[int]] = {}
+    pids: dict[tuple[str | None, int], set[int]] = {}
     for name, found in events:
         if found.rank is not None and found.group != "task":
             streams.setdefault(name, set()).add(found.rank)
             if found.pid is not None:
-                pids.setdefault(found.pid, set()).add(found.rank)
+                pids.setdefault((found.node, found.pid), set()).add(found.rank)
     for name, found in events:
         rank = found.rank
         if found.group == "task" and is_torchrun:
@@ -345,7 +349,7 @@ def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Itera
         if rank is None and name:
             rank = _only(streams.get(name))
         if rank is None and found.pid is not None:
-            rank = _only(pids.get(found.pid))
+            rank = _only(pids.get((found.node, found.pid)))
         if (
             rank is None
             and name.startswith("task ")

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from collectors.formats.job_log.job_lines import Line, instant
+from collectors.formats.job_log.shapes import event, fate, fields_of, host_of, members_of
 from collectors.records import LogEvent
 
-MAX_TASKS_IN_A_LINE = 65_536
 MAX_SUMMARY_LINES = 200  # of one failure's block, which may hold a whole traceback
 
 _WORDS = {
@@ -30,13 +30,6 @@ _LAST_EXCEPTION = re.compile(r"\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|E
 Build = Callable[[re.Match[str], Line], Iterator[LogEvent]]
 
 
-def fate(code: int) -> dict[str, int]:
-    """An exit code as the record's fields: −9 and 137 both are death by signal 9."""
-    if code < 0:
-        return {"exit_code": code, "signal": -code}
-    return {"exit_code": code, "signal": code - 128} if 128 < code < 128 + 65 else {"exit_code": code}
-
-
 def death_of(word: str) -> dict[str, int]:
     """The fields of a launcher's phrase: ``Killed``, ``Exited with exit code 1``, ``Segmentation fault (core dumped)``."""
     text = word.lower().replace("(core dumped)", "").strip(" .")
@@ -45,47 +38,20 @@ def death_of(word: str) -> dict[str, int]:
     return {"signal": _WORDS[text]} if text in _WORDS else {}
 
 
-def tasks_of(text: str) -> list[int]:
-    """The numbers of a range list such as ``5-7,9``, at most MAX_TASKS_IN_A_LINE."""
-    tasks: list[int] = []
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()):
-            room = MAX_TASKS_IN_A_LINE - len(tasks)
-            tasks += range(int(low), min(int(high or low), int(low) + room - 1) + 1)
-    return tasks
-
-
-def event(line: Line, name: str, **fields: Any) -> LogEvent:
-    """One event of this line; its prefix fills what the fields leave open."""
-    fields.setdefault("rank", line.rank)
-    fields.setdefault("node", line.node)
-    fields.setdefault("pid", line.pid)
-    fields.setdefault("local_rank", line.local_rank)
-    fields.setdefault("at", line.at)
-    fields.setdefault("text", line.text.strip()[:500])
-    return LogEvent(source=str(line.number), event=name, **fields)
-
-
-def _host(name: str) -> str | None:
-    """The node a launcher names; a list of them (``gpu-[01-04]``) or the loopback names none."""
-    return None if "[" in name or name in {"localhost", "127.0.0.1", "<N/A>"} else name
-
-
 def _srun_task(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
     fields = death_of(found[3])
     name = "oom_kill" if "out of memory" in found[3].lower() else "exit"
-    for task in tasks_of(found[2]):
-        yield event(line, name, **fields, rank=task, node=_host(found[1]), group="task")
+    for task in members_of(found[2]):
+        yield event(line, name, **fields, rank=task, node=host_of(found[1]), group="task")
 
 
 def _cancelled(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
     reason = (found[3] or "").upper()
     words = {"PREEMPTION": "preempted", "TIME LIMIT": "time_limit", "NODE FAILURE": "node_failure"}
     name = next((name for word, name in words.items() if word in reason), None)
-    node = _host(found[2]) if name == "node_failure" else None
-    # A cancelled step is srun's own clean-up after a task's failure; a cancelled job is a person's decision.
-    yield event(line, name or ("step_cancelled" if found[1] == "STEP" else "cancelled"), node=node)
+    # The node in the line is the one that reports it. A cancelled step is srun's own clean-up after a task's failure; a
+    # cancelled job is a person's decision.
+    yield event(line, name or ("step_cancelled" if found[1] == "STEP" else "cancelled"), node=None)
 
 
 def _agent_failure(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
@@ -93,7 +59,7 @@ def _agent_failure(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
 
 
 def _mpi_signal(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
-    yield event(line, "exit", rank=int(found[1]), node=_host(found[2]), signal=int(found[3]), first=True)
+    yield event(line, "exit", rank=int(found[1]), node=host_of(found[2]), signal=int(found[3]), first=True)
 
 
 def _signal_number(name: str) -> int | None:
@@ -108,6 +74,11 @@ def _spawned(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
 
 def _ray_worker(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
     yield event(line, "exit", pid=int(found[1]), text="a Ray worker died unexpectedly: " + line.text[:300])
+
+
+def _ended(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
+    """An exit with its code; DeepSpeed's launcher and Lightning's report the first process that failed."""
+    yield event(line, "exit", first=True, **fields_of(found))
 
 
 def _plain(name: str, **fields: Any) -> Build:
@@ -138,7 +109,12 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("terminated with", re.compile(r"process (\d+) terminated with (?:signal (SIG[A-Z0-9]+)|exit code (\d+))", re.IGNORECASE),
      _spawned),
     ("Worker PID", re.compile(r"[Aa] worker died or was killed.*Worker PID: (\d+)"), _ray_worker),
-    ("returned non-zero", re.compile(r"CalledProcessError: .* died with <Signals\.SIG\w+: (?P<signal>\d+)>"), _plain("exit")),
+    ("died with <Signals", re.compile(r"CalledProcessError: .* died with <Signals\.SIG\w+: (?P<signal>\d+)>"), _plain("exit")),
+    ("exits with return code", re.compile(
+        r"(?:--local_rank=(?P<local_rank>\d{1,4}).{0,6000})?exits with return code = (?P<exit>-?\d{1,3})"), _ended),
+    ("Child process with PID", re.compile(
+        r"\[rank: (?P<rank>\d{1,7})\] Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit>-?\d{1,3})"), _ended),
+    ("] Received SIG", re.compile(r"^\[rank: (?P<rank>\d{1,7})\] Received SIG\w{2,5}: (?P<signal>\d{1,2})"), _plain("terminated")),
 )  # fmt: skip
 """(a cheap word, the line's shape, what it becomes): the word spares most lines the expression."""
 
@@ -234,7 +210,7 @@ class Launcher:
             event(
                 line, "torchrun_failure", **fields, first=bool(self._section),
                 rank=int(rank[1]) if rank else None, local_rank=int(rank[2]) if rank and rank[2] else None,
-                pid=int(code[2]) if code and code[2] else None, node=_host(block.get("host", "")) or None,
+                pid=int(code[2]) if code and code[2] else None, node=host_of(block.get("host", "")) or None,
                 at=instant(block.get("time", "")), exception=block.get("exception"), message=block.get("message"),
                 text=f"exitcode {block['exitcode']}: {block.get('traceback', '')}"[:500],
             )
@@ -243,7 +219,7 @@ class Launcher:
     def _mpirun(self, line: Line) -> list[LogEvent] | None:
         text = line.text
         if found := _MPICH_RANK.match(text):
-            self._mpi = {"rank": int(found[1]), "pid": int(found[2]), "node": _host(found[3])}
+            self._mpi = {"rank": int(found[1]), "pid": int(found[2]), "node": host_of(found[3])}
             return []
         if found := _PRRTE_NAME.match(text):
             self._mpi = {"rank": int(found[1])}

@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from collectors.formats.job_log import families, shapes
 from collectors.formats.job_log.job_lines import Line
-from collectors.formats.job_log.launchers import WORDS, event
-from collectors.formats.job_log.tracebacks import HEADER
+from collectors.formats.job_log.launchers import WORDS
+from collectors.formats.job_log.shapes import event
+from collectors.formats.job_log.tracebacks import BEGINNINGS
 from collectors.records import LogEvent
 
 _GROUP = re.compile(
@@ -21,6 +23,8 @@ _GROUP = re.compile(
     r"|\[PG (?:ID )?(?P<old>\d+)(?: \((?P<old_desc>[^)]*)\))? Rank (?P<old_rank>\d+)\]"
 )
 _IN_GROUP = re.compile(r"\[Rank (\d+)\]")
+_STAMPED_BY_TORCH = re.compile(r"\[[EWIF]\d{3,4} ")
+"""torch writes ``[rank7]:`` before such a stamp: where that is cut off, the rank in the line is one inside an unknown group."""
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d{1,19}), OpType=(\w{1,64})(?:[^()]{0,400}Timeout\(ms\)=(\d+))?\)")
 _RAN = re.compile(r"\) ran for (\d+) milliseconds")
 _PROGRESS = re.compile(
@@ -75,9 +79,11 @@ def _whose(line: Line) -> dict[str, Any]:
         world = found["old"] == "0" or found["old_desc"] == DEFAULT_GROUP
         inside = int(found["old_rank"])
     elif rank := _IN_GROUP.search(line.text):
-        world, inside = True, int(rank[1])
+        world, inside = _STAMPED_BY_TORCH.match(line.text) is None, int(rank[1])
     if line.rank is None and world and line.task is None:
         named["rank"] = inside
+    elif line.rank is None:
+        named["group_rank"] = inside
     return named
 
 
@@ -126,6 +132,10 @@ _MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GPU is lost", "cuda_error", {}),
     ("uncorrectable ECC error", "cuda_error", {}),
     ("No CUDA GPUs are available", "cuda_error", {}),
+    ("system not yet initialized", "cuda_error", {"code": "802"}),
+    ("is killed by signal: ", "worker_killed", {}),
+    ("insufficient shared memory (shm)", "worker_killed", {}),
+    ("unable to write to file </torch_", "worker_killed", {}),
     ("NVML: Unknown Error", "cuda_error", {}),
     ("Unable to determine the device handle", "cuda_error", {}),
     ("Fatal Python error: Segmentation fault", "exit", {"signal": 11}),
@@ -157,7 +167,8 @@ def _shortest(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 TROUBLE = _shortest((
-    HEADER, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS, *(words for words, _, _ in _MARKS),
+    *BEGINNINGS, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS, *(words for words, _, _ in _MARKS),
+    *shapes.words_of((*families.SHAPES, *families.BLOCKS)),
 ))  # fmt: skip
 """A line with none of these begins no event, unless it reports a loss that is none."""
 NO_NUMBER = ("nan", "NaN", "inf ")
@@ -166,6 +177,9 @@ NO_NUMBER = ("nan", "NaN", "inf ")
 def events_of(line: Line) -> Iterator[LogEvent]:
     """Give the events of one line that belongs to no traceback and to no launcher."""
     text = line.text
+    if shaped := shapes.events(families.SHAPES, line):
+        yield from shaped
+        return
     if "ProcessGroup" in text or "atchdog" in text or "WorkNCCL" in text:
         found = list(_watchdog(line))
         yield from found

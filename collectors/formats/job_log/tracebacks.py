@@ -20,7 +20,15 @@ MAX_CHAIN = 8
 MAX_GAP_LINES = 3  # blank lines between the blocks of a chain
 
 HEADER = "Traceback (most recent call last)"
+BEGINNINGS = (HEADER, '", line ', "ray.exceptions.", "torch.distributed.Dist", "torch.OutOfMemoryError", "torch.AcceleratorError",
+              "XlaRuntimeError: ")  # fmt: skip
+"""A line with none of these begins no traceback, with its header or without."""
 _FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?')
+_CUT_FRAME = re.compile(r'\s{1,12}File "[^"]{1,500}", line \d{1,9}, in ')
+_QUALIFIED = re.compile(
+    r"(?:ray\.exceptions|torch(?:\.distributed)?|jaxlib[\w.]{0,40})\.(?:\w{1,60}(?:Error|Exception))(?:\(\w{1,60}\))?(?:: |$)"
+)
+"""An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\])?)(?:: ?(.*))?$")
 _NAMES = re.compile(
     r"(?:[\w.]+\.)?(?:[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
@@ -31,6 +39,8 @@ _CHAINS = {
     "During handling of the above exception, another exception occurred": "during handling",
     "The above exception was the direct cause of the following exception": "caused",
 }
+_LOGGER = re.compile(r"[^\]]{1,80}\] |\d[\d: .,-]{8,40} [\w.]{1,80} [A-Z]{4,8}: ")
+"""A logger's stamp, with its digits blanked: ``ERROR 00-00 00:00:00 [core.py:000] ``."""
 _GROUP_MARGIN = re.compile(r"^\s*(?:\+[-+ ]*|\|) ?")
 _ENDS_MESSAGE = re.compile(r"\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|={8,}|-{8,}|-- Process \d")
 
@@ -75,7 +85,7 @@ class Assembler:
         if HEADER in text:
             self._start(number, text, at)
             return True
-        if self._state == "idle":
+        if self._state == "idle" and not self._starts_cut(number, text, at):
             return False
         body = self._without_margin(text)
         return {"frames": self._in_frames, "message": self._in_message, "gap": self._in_gap}[self._state](body)
@@ -98,7 +108,17 @@ class Assembler:
         chained = self._state == "gap" and len(self._links) == len(self._blocks) > 0
         if not chained or len(self._blocks) >= MAX_CHAIN:
             self.close()
-        self._margin = re.sub(r"\d", "0", text[: text.index(HEADER)])
+        self._begin(number, at, re.sub(r"\d", "0", text[: text.index(HEADER)]))
+
+    def _starts_cut(self, number: int, text: str, at: float | None) -> bool:
+        """Begin with a traceback whose header was cut off: at a frame, or at its last line, the exception by its full name."""
+        if not _CUT_FRAME.match(text) and not _QUALIFIED.match(text):
+            return False
+        self._begin(number, at, "")
+        return True
+
+    def _begin(self, number: int, at: float | None, margin: str) -> None:
+        self._margin = margin
         self._blocks.append(Traceback(number, at))
         self._frames, self._message, self._count, self._state = [], [], 0, "frames"
 
@@ -107,8 +127,12 @@ class Assembler:
         if self._margin and "+" in self._margin:
             return _GROUP_MARGIN.sub("", text)
         width = len(self._margin)
-        if width and re.sub(r"\d", "0", text[:width]).rstrip() == self._margin.rstrip():
+        blanked = re.sub(r"\d", "0", text[:width])
+        if width and blanked.rstrip() == self._margin.rstrip():
             return text[width:]
+        if width and not self._frames and (stamp := _LOGGER.match(self._margin)) and blanked.startswith(stamp[0]):
+            self._margin = stamp[0]  # the logger's own words came between its stamp and the header
+            return text[len(self._margin) :]
         return text
 
     def _in_frames(self, text: str) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from collectors.formats import Input
 from collectors.formats.job_log import exit_codes, job_log
 from collectors.formats.job_log.job_lines import instant, peel
-from collectors.formats.job_log.launchers import MAX_TASKS_IN_A_LINE, tasks_of
+from collectors.formats.job_log.shapes import MAX_MEMBERS, members_of
 from collectors.formats.job_log.tracebacks import MAX_FRAMES, MAX_MESSAGE_CHARACTERS
 from collectors.records import LogEvent, Record, Unread
 
@@ -180,7 +180,7 @@ def test_progress_lines_give_the_group_that_is_unique_in_the_job(line: str, rank
         ("slurmstepd: error: *** JOB 37 ON n1 CANCELLED AT 2026-11-17T18:00:46 DUE TO TIME LIMIT ***", "time_limit", {}),
         ("slurmstepd: error: *** STEP 37.0 ON n1 CANCELLED AT 2026-11-17T18:00:46 ***", "step_cancelled", {}),
         ("slurmstepd: error: *** JOB 37 ON n1 CANCELLED AT 2026-11-17T18:00:46 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***",
-         "node_failure", {"node": "n1"}),
+         "node_failure", {"node": None}),
         ("mpirun noticed that process rank 3 with PID 21 on node n2 exited on signal 9 (Killed).", "exit",
          {"rank": 3, "node": "n2", "signal": 9, "first": True}),
         (("E1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: -9) local_rank: 1 "
@@ -205,7 +205,7 @@ def test_a_range_of_tasks_is_one_event_a_task_up_to_the_limit() -> None:
     found = events("srun: error: n1: tasks 5-7,9: Killed\n")
 
     assert [event.rank for event in found] == [5, 6, 7, 9]
-    assert len(tasks_of("0-4000000000")) == MAX_TASKS_IN_A_LINE
+    assert len(members_of("0-4000000000")) == MAX_MEMBERS
 
 
 def test_tasks_of_srun_that_started_torchrun_are_not_ranks() -> None:

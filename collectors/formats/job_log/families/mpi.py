@@ -1,0 +1,44 @@
+"""Open MPI's, PRRTE's and Horovod's words about lost daemons, aborts and stalled ranks.
+
+Formats: Open MPI 3 to 5, PRRTE 2 and 3 (their help files), Horovod 0.15 to 0.28 (``stall_inspector.cc``, ``safe_shell_exec``).
+"""
+
+from __future__ import annotations
+
+import re
+
+from collectors.formats.job_log.shapes import Block, shape
+
+SHAPES = (
+    shape("MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (?P<rank>\d{1,7}) in communicator", "exit", first=True),
+    shape("missing ranks:", r"\[missing ranks: ?(?P<members>\d[\d, ]{0,4000})\]", "collective_behind"),
+    shape("exit with status code", r"^Process (?P<rank>\d{1,7}) exit with status code (?P<exit>\d{1,3})\.", "exit", first=True),
+    shape("Horovod has been shut down", r"(?P<message>Horovod has been shut down)", "connection_closed"),
+)  # fmt: skip
+
+BLOCKS = (
+    Block(
+        "anks:",
+        re.compile(r"(?:Missing|Stalled) ranks:\s*$"),
+        (re.compile(r"(?P<members>\d{1,7}): \[(?P<operation>[^\]]{0,400})"),),
+        "collective_behind",
+    ),
+    Block(
+        "has lost communication with a remote daemon",
+        re.compile(r"has lost communication with a remote daemon"),
+        (re.compile(r"\s{0,8}Remote daemon: .{1,120} on node (?P<node>[\w.-]{1,253})"),),
+        "node_failure",
+        closes="first",
+        within_lines=4,
+    ),
+    Block(
+        "noticed that process rank",
+        re.compile(
+            r"noticed that process rank (?P<rank>\d{1,7}) with PID \d{1,9} on node (?P<node>[\w.-]{1,253}) exited on\s*$"
+        ),
+        (re.compile(r"\s{0,8}signal (?P<signal>\d{1,2})\b"),),
+        "exit",
+        closes="first",
+        fields={"first": True},
+    ),
+)

@@ -1,0 +1,27 @@
+"""NCCL's and RCCL's words about the network: a card's port that fails, a peer that does not answer, a socket.
+
+Formats: NCCL 2.4 to 2.29, ``src/transport/net_ib*``, ``src/misc/socket.cc``. The numbers are ``ibv_wc_status``: 12 is a peer
+that did not acknowledge, 5 a request that was flushed after another failed, the others are the program's or the driver's.
+"""
+
+from __future__ import annotations
+
+from collectors.formats.job_log.shapes import shape
+
+_PEER = r"(?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})>"
+_COMPLETION = r"NET/IB ?: ?Got completion from peer " + _PEER + r" with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
+_CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
+
+SHAPES = (
+    shape(
+        "NET/IB",
+        r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?(?:Got async (?:fatal )?event|async fatal event on .{1,60}?) ?:? ?"
+        r"(?P<code>port error|local catastrophic error|device fatal)",
+        "network_error",
+    ),
+    shape("completion from peer", _COMPLETION + r"(?P<code>12|13)\b", "network_error"),
+    shape("completion from peer", _COMPLETION + r"(?P<code>5)\b", "connection_closed"),
+    shape("completion from peer", _COMPLETION + r"(?P<code>\d{1,2})\b", "nccl_error"),
+    shape("route to host", _CONNECT + r" ?:? ?(?P<code>No route to host)", "network_error"),
+    shape("onnection timed out", _CONNECT + r" ?:? ?(?P<code>Connection timed out)\s*$", "network_error"),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""PyTorch's reports that compare ranks: the watchdog's desync report, torchfrtrace, collective fingerprints, barriers.
+
+Formats: torch 1.13 to 2.13, ``TraceUtils.h``, ``ProcessGroupWrapper.cpp``, ``ProcessGroupGloo.cpp``, ``torch/distributed/
+flight_recorder/components``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collectors.formats.job_log.shapes import Block, shape
+
+_RANKS = r"\[(?P<members>\d[\d, ]{0,4000})(?:\.\.\.)?\]"
+
+SHAPES = (
+    shape(
+        "but didn't join", _RANKS + r" finished collective #(?P<last_completed>\d{1,18}), but didn't join collective "
+        r"#(?P<sequence>\d{1,18})", "collective_behind",
+    ),
+    shape("never joined any", _RANKS + r" never joined any collectives", "collective_behind"),
+    shape(
+        "joined but didn't finish", _RANKS + r" joined but didn't finish collective #(?P<sequence>\d{1,18})",
+        "collective_unfinished",
+    ),
+    shape("monitoredBarrier", r"(?P<message>Ranks? [\d, ]{1,4000} failed to pass monitoredBarrier)", "communication_timeout"),
+    shape(
+        "Detected mismatch between", r"(?:(?P<exception>\w{1,40}Error): )?(?P<message>Detected mismatch between collectives on ranks.{0,900})",
+        "traceback", exception="RuntimeError",
+    ),
+    shape("Culprit rank", r"Culprit rank (?P<members>\d{1,7}); Error(?: Type)?: (?P<message>.{1,200})", "collective_mismatch"),
+    shape("missing ranks", r"Collective sequence number: (?P<sequence>\d{1,18}) has missing ranks \{(?P<members>[\d, ]{1,4000})\}",
+          "collective_behind"),
+)  # fmt: skip
+
+BLOCKS = (
+    Block(
+        "started ranks:",
+        re.compile(r"#(?P<sequence>\d{1,18}) started ranks:"),
+        (re.compile(r"\s{0,20}" + _RANKS + r" started (?P<operation>\w{1,40})"),),
+        "collective_mismatch",
+        closes="differ",
+    ),
+    Block(
+        "Not all ranks joining",
+        re.compile(r"Not all ranks joining collective,? sequence number: (?P<sequence>\d{1,18})"),
+        (re.compile(r".{0,80}missing ranks: \{(?P<members>[\d, ]{1,4000})\}"),),
+        "collective_behind",
+        closes="first",
+        within_lines=8,
+    ),
+)

@@ -1,0 +1,34 @@
+"""Ray's words about dead actors, nodes and workers, and those of the reinforcement-learning trainers that run on it.
+
+Formats: Ray 2.0 to 2.50 (``ray/exceptions.py``, raylet's node and worker managers), slime's and AReaL's launchers.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collectors.formats.job_log.shapes import Block, shape
+
+_ADDRESS = r"(?P<node>[\w.:-]{1,60})"
+_BEGINS = re.compile(r"ray\.exceptions\.(?:ActorDiedError|RayActorError)\b|^\s{0,8}class_name: ")
+_LINES = (
+    re.compile(r"\s{0,12}pid: (?P<pid>\d{1,9})\s*$"),
+    re.compile(r"\s{0,12}ip: " + _ADDRESS + r"\s*$"),
+)
+
+SHAPES = (
+    shape("has been marked dead", r"and address: " + _ADDRESS + r" and node name: \S{1,100} has been marked dead", "node_failure"),
+    shape("killed due to memory pressure", r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)", "oom_kill"),
+    shape("Ray killed this worker", r"Memory on the node \(IP: " + _ADDRESS + r",.{1,400}Ray killed this worker", "oom_kill"),
+    shape("running low on memory", r"(?P<message>Task was killed due to the node running low on memory)", "oom_kill"),
+    shape("RayOutOfMemoryError", r"(?P<message>RayOutOfMemoryError: More than .{1,200})", "oom_kill"),
+    shape("WorkerCrashedError", r"ray\.exceptions\.WorkerCrashedError: (?P<message>.{1,300})", "worker_died"),
+    shape("Health check failed for rollout", r"(?P<message>Health check failed for rollout engine \d{1,6})", "worker_died"),
+)  # fmt: skip
+
+BLOCKS = (
+    Block(
+        "class_name: ", _BEGINS, (*_LINES, re.compile(r"The actor is dead because (?P<message>.{0,400})")),
+        "actor_died", closes="all", needs=("message",), within_lines=8,
+    ),
+)  # fmt: skip

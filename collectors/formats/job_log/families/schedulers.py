@@ -1,0 +1,40 @@
+"""Slurm's and Kubernetes' words about nodes and limits, apart from those that ``launchers`` reads.
+
+Formats: Slurm 20.11 to 25.05 (srun, slurmstepd, slurmctld), kubectl describe and get events, kubelet's and the scheduler's
+event messages of Kubernetes 1.24 to 1.33.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collectors.formats.job_log.shapes import Block, shape
+
+_NODE = r"(?P<node>[A-Za-z0-9][\w.-]{0,252})"
+
+SHAPES = (
+    shape("Node failure on", r"srun: error: Node failure on " + _NODE + r"\s*$", "node_failure"),
+    shape("setting DOWN", r"Nodes? " + _NODE + r" not responding, setting DOWN", "node_failure"),
+    shape("due to failure of node", r"due to failure of node " + _NODE, "node_failure"),
+    shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
+    shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure"),
+    shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
+    shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
+    shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
+    shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "node_without_device"),
+)  # fmt: skip
+
+BLOCKS = (
+    Block(
+        "Terminated",
+        re.compile(r"^\s{0,20}(?:Last )?State:\s{1,20}Terminated"),
+        (
+            re.compile(r"\s{0,20}Reason:\s{1,20}(?P<message>\w{1,60})"),
+            re.compile(r"\s{0,20}Exit Code:\s{1,20}(?P<exit>\d{1,3})\b"),
+        ),
+        "container_end",
+        closes="all",
+        needs=("exit_code", "message"),
+        within_lines=3,
+    ),
+)
