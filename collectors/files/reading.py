@@ -21,9 +21,11 @@ from collectors.files.path_owner import Whose, torchrun_run, whose
 from collectors.files.sandbox import Pool, Skip, Watch, limit_memory, run
 from collectors.files.streams import Limits
 from collectors.formats import Damaged, Format, Input, recognise
+from collectors.formats.text_lines import is_text
 from collectors.records import LogEvent, Record, Unread, block
 from faulthound import child_command
 
+UNKNOWN = "no reader knows this content: `faulthound formats` lists what is read"
 Progress = Callable[[int, int], None]
 """Called with the files done and the files there are."""
 
@@ -178,12 +180,16 @@ def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
     name = "recognition"
     try:
         format = habit.likely = recognise(input.head, input.source, habit.likely)
-        if format is None:
-            yield unread(input.source, "no reader knows this content: `faulthound formats` lists what is read")
+        if format is None and not is_text(input.head, input.source):
+            yield unread(input.source, UNKNOWN)
             return
-        name = f"the {format.name} reader"
-        for record in format.read(input):
+        name = f"the {format.name} reader" if format is not None else "the reader of text"
+        nothing = True
+        for record in _read(format, input):
+            nothing = False
             yield _owned(record, owner)
+        if format is None and nothing:
+            yield unread(input.source, UNKNOWN)
     except Damaged as error:
         yield unread(input.source, str(error), "damaged")
     except MemoryError:
@@ -195,6 +201,15 @@ def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
         yield unread(input.source, f"{name} failed: {type(error).__name__}: {str(error)[:500]}", "damaged")
     if ended := trouble(input):
         yield ended
+
+
+def _read(format: Format | None, input: Input) -> Iterator[Record]:
+    """Read by the format's own reader; a text by the reader of every line's kind."""
+    if format is not None and not format.by_line:
+        return format.read(input)
+    from collectors.formats import text_evidence
+
+    return text_evidence.read(input, of_machine=format is not None and format.name == "kernel_log")
 
 
 def _owned(record: Record, owner: Whose) -> Record:

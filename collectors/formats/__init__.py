@@ -50,18 +50,21 @@ class Format:
     gives: str  # what evidence, in one line
     sniff: Sniff
     read: Read = field(compare=False)
+    by_line: bool = (
+        False  # a text whose lines each stand for themselves: other kinds of evidence may stand between them
+    )
 
 
 _formats: dict[str, Format] = {}
 
 
-def reader(name: str, *, made_by: str, gives: str, sniff: Sniff) -> Callable[[Read], Read]:
+def reader(name: str, *, made_by: str, gives: str, sniff: Sniff, by_line: bool = False) -> Callable[[Read], Read]:
     """Register the decorated function as the reader of one format."""
 
     def register(read: Read) -> Read:
         if name in _formats:
             raise ValueError(f"two readers are named {name!r}: rename one")
-        _formats[name] = Format(name, made_by, gives, sniff, read)
+        _formats[name] = Format(name, made_by, gives, sniff, read, by_line)
         return read
 
     return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import BinaryIO
@@ -24,6 +25,17 @@ def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int
                 held, skipping = held[:limit_bytes], True
     if held:
         yield number, held[:limit_bytes].decode(errors="replace").rstrip("\r")
+
+
+_PLAIN_NAME = re.compile(r"(?:^|/)[^/.]{0,200}(?:\.(?:log|out|err|txt|stdout|stderr)(?:\.\w{1,12})?|\.[eo]?\d{1,12})?$")
+
+
+def is_text(head: bytes, source: str) -> bool:
+    """Whether this is text under a name that says nothing, or a log's: a program's source quotes errors that never happened."""
+    if b"\0" in head[:4096] or _PLAIN_NAME.search(source) is None:
+        return False
+    shown = head[:4096].decode(errors="replace")
+    return sum(1 for letter in shown if letter.isprintable() or letter in "\n\r\t\x1b") >= 0.9 * len(shown) > 0
 
 
 def utc_seconds(

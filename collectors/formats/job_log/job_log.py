@@ -24,7 +24,7 @@ from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.shapes import Blocks, event
 from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
-from collectors.formats.job_log.tracebacks import BEGINNINGS, HEADER, Assembler, Traceback
+from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
 
@@ -35,7 +35,7 @@ SNIFFED_LINES = 20
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
 _STRONG = (
-    *BEGINNINGS, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
+    HEADER, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
     "NCCL WARN", "NCCL INFO", "ChildFailedError", "CUDA error", "CUDA out of memory", "onnection closed by peer",
     "noticed that process rank", "Fatal Python error:",
 )  # fmt: skip
@@ -92,6 +92,7 @@ class _NoNumber:
     made_by="python, torchrun, srun or mpirun with their output kept",
     gives="steps with loss and time, exceptions, NCCL watchdog timeouts, CUDA errors and exits, by rank",
     sniff=sniff,
+    by_line=True,
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield the events of a log in the order of its lines, at most MAX_EVENTS, then its steps."""

@@ -63,9 +63,12 @@ _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
+WORDS = ("step", "iter", "Step", "Iter", "'loss'")
+
+
 def may_report(text: str) -> bool:
     """Whether a line can report a step, quickly: nearly all lines of a log cannot."""
-    return "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
+    return "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text  # WORDS, unrolled
 
 
 def read_step(line: Line, before: str = "") -> Step | None:

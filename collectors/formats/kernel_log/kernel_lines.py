@@ -27,7 +27,7 @@ _PORT = r"((?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"  # not ve
 
 def worth_a_look(text: str) -> bool:
     """Whether a line may report an event, quickly: nearly all lines of a kernel log hold none of the words."""
-    return any(word in text for word in _WORDS)
+    return any(word in text for word in WORDS)
 
 
 def event(text: str) -> Fields | None:
@@ -315,4 +315,4 @@ _BY_PROCESS = re.compile(
     r"(?:\[\d{1,10}\]| ?\(\d{1,10}\)|/\d{1,10})[: ])"
 )
 _READINGS = tuple((words, re.compile(pattern), read) for words, pattern, read in _PATTERNS)
-_WORDS = tuple(dict.fromkeys(word for words, _, _ in _READINGS for word in words))
+WORDS = tuple(dict.fromkeys(word for words, _, _ in _READINGS for word in words))

@@ -81,6 +81,7 @@ def _certainty(form: str, shown: list[str], *, serving: bool) -> int:
     made_by="dmesg, dmesg -T, journalctl -k -o json, cat /dev/kmsg, /var/log/kern.log or syslog",
     gives="Xid and SXid, GPUs lost, PCIe, NVLink and network link errors, OOM kills, lockups, hung tasks, disk errors",
     sniff=sniff,
+    by_line=True,
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield the events of a kernel log in its order; lines that report nothing give nothing."""
@@ -113,10 +114,21 @@ class Parser:
     last: KernelEvent | None = field(default=None)
     last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
 
+    @property
+    def busy(self) -> bool:
+        """True inside a hung task's stack."""
+        return self.hung is not None
+
+    def might_take(self, line: str) -> bool:
+        """Return, quickly, whether a line may be evidence, for nearly none is."""
+        return self.hung is not None or _notable(line)
+
     def feed(self, number: int, line: str) -> Iterator[KernelEvent]:
         """Take one line; yield the events that are complete with it."""
-        if self.hung is None and not _notable(line):
+        if not self.might_take(line):
             return
+        if line.startswith((" ", "\t")) and (text := line.lstrip()).startswith(_BARE):
+            line = text  # dmesg indents what follows the first line of one message
         if boot := _BOOT.match(line):
             self.boot_id = boot[1]
         split = kernel_times.split(line)

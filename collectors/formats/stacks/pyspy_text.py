@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from collectors.formats import Input, reader
 from collectors.formats.stacks.stack_building import StackBuilder, ThreadBuilder, frame
 from collectors.formats.text_lines import lines
-from collectors.records import Record
+from collectors.records import Record, StackDump
 
 _PROCESS = re.compile(r"Process (\d+): ?(.*)")
 _PARENT = re.compile(r"Parent Process (\d+):", re.IGNORECASE)
 _THREAD = re.compile(r'Thread (0x[0-9a-fA-F]+|\d+) \(([a-z+]+)\)(?:: "(.*)")?\s*$')
 _FRAME = re.compile(r"    (\S.*?) \(([^()]*?)(?::(\d+))?\)$")
+_LABEL = re.compile(r"\W{0,8}(?:global[ _-]?)?rank[ _:#=-]{0,3}(\d{1,7})\W{0,8}$", re.IGNORECASE)
 _HEAD = re.compile(rb"(?m)^(?:Process \d+: |Thread (?:0x[0-9a-fA-F]+|\d+) \((?:idle|active|active\+gil|idle\+gil)\))")
 _VERSION = re.compile(rb"(?m)^Python v\d+\.\d+")
 
@@ -36,30 +37,84 @@ def _sniff(head: bytes, _source: str) -> int:
     made_by="py-spy dump --nonblocking --pid PID",
     gives="where each Python thread of a process is",
     sniff=_sniff,
+    by_line=True,
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield one stack dump per process."""
-    builder: StackBuilder | None = None
-    thread: ThreadBuilder | None = None
+    reader = PySpyReader(input)
     for number, text in lines(input.stream):
+        reader.feed(number, text)
+        yield from reader.finished
+        reader.finished.clear()
+    reader.end()
+    yield from reader.finished
+
+
+class PySpyReader:
+    """Takes lines. Without ``Process N:`` a process begins where a main thread comes again; a label gives its rank."""
+
+    WORDS = ("Process ", "Thread ")
+
+    def __init__(self, input: Input, rank: int | None = None) -> None:
+        self.finished: list[StackDump] = []
+        self._input = input
+        self._rank = rank
+        self._builder: StackBuilder | None = None
+        self._thread: ThreadBuilder | None = None
+        self._named = False  # the process has its "Process N:" line
+        self._label: int | None = None  # "Rank 3:", on a line of its own before the dump
+
+    @property
+    def busy(self) -> bool:
+        """True inside a thread's frames."""
+        return self._thread is not None
+
+    def feed(self, number: int, text: str) -> bool:
+        """Take one line; True if it belongs to a stack."""
+        if self._thread is not None and (found := _FRAME.match(text)):
+            self._thread.add(frame(found.group(1), found.group(2), int((found.group(3) or "0")[:9])))
+            return True
         if found := _PROCESS.match(text):
-            if builder is not None:
-                yield builder.build()
-            builder, thread = _begin(input, number, int(found.group(1)), found.group(2)), None
-        elif found := _THREAD.match(text):
-            builder = builder or _begin(input, number, None, "")
-            thread = builder.begin(_thread(*found.groups()))
-        elif (found := _PARENT.match(text)) and builder is not None:
-            builder.parent_pid = int(found.group(1))
-        elif thread is not None and (found := _FRAME.match(text)):
-            thread.add(frame(found.group(1), found.group(2), int((found.group(3) or "0")[:9])))
-    if builder is not None:
-        yield builder.build()
+            self._begin(number, int(found.group(1)[:18]), found.group(2))
+            self._named = True
+            return True
+        if found := _THREAD.match(text):
+            thread = _thread(*found.groups())
+            again = thread.name == "MainThread" and any(t.name == "MainThread" for t in self._threads())
+            if self._builder is None or (again and not self._named):
+                self._begin(number, None, "")
+            if self._builder is not None:
+                self._thread = self._builder.begin(thread)
+            return True
+        if (found := _PARENT.match(text)) and self._builder is not None:
+            self._builder.parent_pid = int(found.group(1)[:18])
+            return True
+        if found := _LABEL.match(text):
+            self._label = int(found.group(1))
+        if text.strip() and not text.startswith("    "):  # a variable of --locals is indented deeper than frames
+            self._thread = None
+        return False
+
+    def end(self) -> None:
+        """Finish the process that is open."""
+        if self._builder is not None and (self._builder.threads or self._named):
+            self.finished.append(self._builder.build())
+        self._builder = self._thread = None
+
+    def _threads(self) -> list[ThreadBuilder]:
+        return self._builder.threads if self._builder is not None else []
+
+    def _begin(self, number: int, pid: int | None, command: str) -> None:
+        self.end()
+        label, self._label = self._label, None
+        rank = self._rank if self._rank is not None else label
+        self._builder = _begin(self._input, number, pid, command, rank)
+        self._named = False
 
 
-def _begin(input: Input, number: int, pid: int | None, command: str) -> StackBuilder:
-    source = f"{input.source}:{number}"
-    return StackBuilder("py-spy", source, at=input.at, node=input.node, rank=input.rank, pid=pid, command=command)
+def _begin(input: Input, number: int, pid: int | None, command: str, rank: int | None) -> StackBuilder:
+    source, whose = f"{input.source}:{number}", input.rank if rank is None else rank
+    return StackBuilder("py-spy", source, at=input.at, node=input.node, rank=whose, pid=pid, command=command)
 
 
 def _thread(identity: str, state: str, name: str | None) -> ThreadBuilder:
