@@ -176,7 +176,11 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
     yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
     yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why")
-    yield FaultClass("transport_failed", by, ("network",), "probe", "its network card gave up on a peer")
+    yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
+    yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
+    yield FaultClass(
+        "container_refused", by, ("platform",), "restart_job", "the platform ended or refused its container"
+    )
     yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
@@ -201,6 +205,9 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("machine_check", by, ("machine",), "evict", "an uncorrected hardware error of the host")
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
     yield FaultClass("disk_error", by, ("machine",), "probe", "a disk or a local file system failed")
+    yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable memory error of its GPU")
+    yield FaultClass("gpu_reset", by, ("unknown",), "probe", "the driver reset a GPU that did not answer")
+    yield FaultClass("gpu_lost", by, ("machine",), "reboot_node", "the driver lost a GPU, or could not start it")
     yield FaultClass("pcie_fatal", by, ("machine",), "reboot_node", "a fatal PCIe error")
     yield FaultClass("pcie_nonfatal", by, ("machine",), "probe", "an uncorrected PCIe error")
     yield FaultClass("hung_task", by, ("machine",), "probe", "a process was blocked in the kernel")

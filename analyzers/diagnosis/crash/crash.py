@@ -87,6 +87,9 @@ def _platform(scene: Scene) -> Iterator[Finding]:
     own = [failure for failure in scene.failures if failure.kind in SPOKEN]
     if lost := scene.events("node_failure"):
         yield _node_failure(scene, lost)
+    if refused := scene.events("refused"):
+        yield _outside(scene, refused, "container_refused", 0.8, "the platform ended its container or refused it one")
+        return
     if taken := scene.events("preempted"):
         if not _older_than(own, taken, float(scene.table.get("preemption_grace_seconds", 0.0))):
             yield _outside(scene, taken, "preempted", 0.9, "the scheduler took the job's place: it says so")
@@ -144,6 +147,8 @@ def _outside(scene: Scene, events: Sequence[LogEvent], fault_class: str, strengt
 def _node_failure(scene: Scene, events: Sequence[LogEvent]) -> Finding:
     row = scene.table["cause"]["node_failure"]["one"]
     by_node = {event.node: event for event in reversed(events)}
+    if len(by_node) > 1:
+        by_node.pop(None, None)  # a line that names no node is about one that another line names
     suspects = tuple(
         Suspect(
             kind="node" if node else "platform", strength=float(row["strength"]), node=node,
@@ -242,11 +247,14 @@ def _spread(scene: Scene, group: Sequence[Failure]) -> str:
 def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
     why = str(row["why"])
     kind = row["suspect"]
+    if kind == "node" and all(failure.node for failure in group):
+        return _nodes(group, why, strength)
     if kind != "rank" or spread == "all":
         ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
         nodes = {failure.node for failure in group}
         shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
-        one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" else None
+        one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
+        ranks = () if kind == "link" else ranks  # whoever reports a link is at one of its ends, and no culprit
         said = why.format(what=group[0].what())
         return (Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown),)
     return tuple(
@@ -259,6 +267,17 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
             evidence=failure.evidence(),
         )
         for failure in group
+    )
+
+
+def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect, ...]:
+    """Return one suspect a node: the report is of the machine, not of the rank that printed it."""
+    by_node: dict[str, Failure] = {}
+    for failure in group:
+        by_node.setdefault(failure.node or "", failure)
+    return tuple(
+        Suspect(kind="node", strength=strength, why=why.format(what=one.what()), node=node, evidence=one.evidence())
+        for node, one in sorted(by_node.items())
     )
 
 

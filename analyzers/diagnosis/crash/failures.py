@@ -18,7 +18,7 @@ from collectors.records import Frame, KernelEvent, LogEvent
 
 OWN = (
     "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "shared_memory", "host_memory",
-    "user", "storage", "data", "numeric",
+    "network_port",    "user", "storage", "data", "numeric",
     "crashed", "killed", "aborted", "exit",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
@@ -29,6 +29,8 @@ _OF_NO_PROCESS = frozenset({
     "", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
 })  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "storage", "data", "numeric"})
+BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
+"""Events in which another process reports an end, and that give no reason."""
 ECHOES = frozenset({"echo", "watchdog", "network"})
 TEXT_CHARACTERS = 240
 
@@ -159,7 +161,7 @@ def _decide(failure: Failure) -> None:
     by_kind: dict[str, list[LogEvent]] = defaultdict(list)
     for kind, event in failure.classified:
         by_kind[kind].append(event)
-        failure.first = failure.first or (event.first is True and event.event in {"exit", "torchrun_failure"})
+        failure.first = failure.first or (event.first is True and event.event in BARE_ENDS)
     failure.closed = "closing" in by_kind
     spoken = [kind for kind in SPOKEN if by_kind[kind]]
     echoed = any(by_kind[kind] for kind in ECHOES)

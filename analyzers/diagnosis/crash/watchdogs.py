@@ -133,7 +133,10 @@ def behind(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> dict[
     waits_in = {rank for of_group in found.values() for rank in of_group.waits}
     for event in reports:
         named = _ranks(event)
-        if event.event == "collective_behind" and (2 * len(named) <= len(waits_in | set(named)) or len(waits_in) < 2):
+        few = len(named) == 1 or 2 * len(named) <= max(named, default=0) + 1  # as far as the numbers show the others
+        if event.event in {"collective_behind", "heartbeat_lost"} and (
+            2 * len(named) <= len(waits_in | set(named)) or (few and len(waits_in) < 2)
+        ):
             late |= {rank: evidence_of(event) for rank in named if rank not in late}
     return late
 

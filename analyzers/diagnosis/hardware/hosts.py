@@ -46,6 +46,11 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ("fs_error", None): _Rule("disk_error", "machine", "node", 0.5, "a local file system failed"),
     ("aer", "fatal"): _Rule("pcie_fatal", "machine", "device", 0.7, "a fatal PCIe error"),
     ("aer", "nonfatal"): _Rule("pcie_nonfatal", "machine", "device", 0.35, "an uncorrected PCIe error"),
+    ("gpu_uncorrected", None): _Rule(
+        "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable memory error of its GPU"
+    ),
+    ("gpu_reset", None): _Rule("gpu_reset", "unknown", "device", 0.45, "the driver reset a GPU that did not answer"),
+    ("gpu_lost", None): _Rule("gpu_lost", "machine", "device", 0.7, "the driver lost a GPU, or could not start it"),
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
     ("segfault", None): _Rule("segfault", "code", "code", 0.4, "a process of the job crashed", "crash"),
@@ -63,7 +68,7 @@ def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]
     """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together."""
     unreachable = _unreachable(events)
     grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
-    occurrences = coalesce(events)
+    occurrences = _without_resets(coalesce(events))
     local = [one for one in occurrences if one.event.event != "hung_task" or not _waits_for_storage(one, unreachable)]
     shared = _befell_many(local, places.count)
     yield from map(_shared_finding, shared)
@@ -77,6 +82,12 @@ def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]
             )
     for (rule, _), alike in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
         yield _finding(rule, alike, places)
+
+
+def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
+    """Leave out the reset of a GPU that the same log explains."""
+    explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_lost"}}
+    return [one for one in occurrences if one.event.event != "gpu_reset" or one.key not in explained]
 
 
 def _rule(occurrence: Occurrence, unreachable: list[Occurrence]) -> _Rule | None:

@@ -109,9 +109,10 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
         if match.re is not _CONTAINER:  # a stamp differs from line to line; the layer without it is the process's
             stream.append(match[0].replace(found.get("stamp", "\n"), "").strip())
         rest = rest[match.end() :]
+    name = " ".join(part for part in stream if part not in {"", "[]"})
     return Line(
-        number, rest, " ".join(part for part in stream if part not in {"", "[]"}), _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"),
-        found.get("node"), _whole(found, "task"), found.get("stamp"), seen_at,
+        number, rest, name, _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"), found.get("node"),
+        _whole(found, "task"), found.get("stamp"), seen_at,
     )  # fmt: skip
 
 

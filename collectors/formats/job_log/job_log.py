@@ -12,16 +12,18 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.job_log import families, log_marks
+from collectors.formats.job_log.families import network, ray
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.shapes import Blocks, event
+from collectors.formats.job_log.shapes import events as events_of_rows
 from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
@@ -32,6 +34,7 @@ MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports o
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
 SNIFFED_LINES = 20
+QUOTED = (*network.SHAPES, *ray.SHAPES)
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
 _STRONG = (
@@ -261,7 +264,8 @@ class JobLog:
     def _finished(self, name: str, stream: _Stream) -> None:
         for traceback in stream.assembler.finished:
             if stream.head is not None:
-                self._add(name, [_event_of(traceback, stream.head, stream.spawned)])
+                whole = _event_of(traceback, stream.head, stream.spawned)
+                self._add(name, [whole, *_inside(whole, stream.head)])
             stream.head = None
         stream.assembler.finished.clear()
 
@@ -324,14 +328,21 @@ def _event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent
     )
 
 
+def _inside(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
+    """What an exception quotes of a library: NCCL's last warning stands below torch's words, Ray's reason in its message."""
+    whole = f"{traceback.exception}: {traceback.message or ''}"
+    for text in whole.splitlines():
+        yield from events_of_rows(QUOTED, replace(head, text=text))
+
+
 def _identity(stream: str, found: LogEvent) -> tuple[object, ...]:
     """What makes two events of a stream the same one said again; numbers in a message do not."""
     said = re.sub(r"\d+", "0", (found.message or "")[:200])
     if found.event in {"exit", "oom_kill", "closing_signal", "torchrun_failure"}:
         return (stream, found.event, found.rank, found.local_rank, found.pid, found.signal, found.exit_code, found.node)
     where = found.frames[:1]
-    return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence,
-            found.last_enqueued, found.first, where, found.ranks, found.device, found.code, found.operation, found.node)  # fmt: skip
+    return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence, found.node,
+            found.last_enqueued, found.first, where, found.ranks, found.device, found.code, found.operation)  # fmt: skip
 
 
 def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Iterator[LogEvent]:

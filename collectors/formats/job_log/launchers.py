@@ -114,7 +114,8 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
         r"(?:--local_rank=(?P<local_rank>\d{1,4}).{0,6000})?exits with return code = (?P<exit>-?\d{1,3})"), _ended),
     ("Child process with PID", re.compile(
         r"\[rank: (?P<rank>\d{1,7})\] Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit>-?\d{1,3})"), _ended),
-    ("] Received SIG", re.compile(r"^\[rank: (?P<rank>\d{1,7})\] Received SIG\w{2,5}: (?P<signal>\d{1,2})"), _plain("terminated")),
+    ("] Received SIG", re.compile(r"^\[rank: (?P<rank>\d{1,7})\] Received SIG\w{2,5}: (?P<signal>\d{1,2})"),
+     _plain("terminated")),
 )  # fmt: skip
 """(a cheap word, the line's shape, what it becomes): the word spares most lines the expression."""
 

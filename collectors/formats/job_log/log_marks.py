@@ -157,6 +157,7 @@ _MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("onnection closed by peer", "connection_closed", {}),
     ("onnection reset by peer", "connection_closed", {}),
     ("Timed out waiting", "communication_timeout", {}),
+    ("Received sigquit from a child process", "closing_signal", {}),
 )
 """Words of a line → event, first match wins. ``NCCL WARN`` alone is chatter unless it names a peer or a CUDA failure."""
 
@@ -190,7 +191,11 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:
                 return
+            if f'("{words}' in text or f"('{words}" in text:
+                return  # a program's source quotes it
             said = "connection_closed" if name == "nccl_warning" else name
+            if said == "cuda_error" and "NCCL WARN" in text:
+                said = "nccl_error"  # some of what NCCL tries at start-up fails and is done without
             yield event(line, said, **fields, peer=peer, timeout_ms=timeout_of(text), message=text.strip()[:1000])
             return
     if ("nan" in text or "NaN" in text or "inf" in text) and loss_is_number(text) is False:

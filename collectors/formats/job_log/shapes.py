@@ -69,7 +69,7 @@ def fields_of(found: re.Match[str]) -> dict[str, Any]:
             fields[name] = int(value)
         elif convert := _CONVERTED.get(name):
             fields.update(convert(value))
-        elif name != "node" or (value := host_of(value)):  # type: ignore[assignment]
+        elif name != "node" or (value := host_of(value)):
             fields[name] = value[:MAX_MESSAGE].strip()
     return fields
 
@@ -118,7 +118,8 @@ class Block:
     """What goes over several lines: ``opens`` begins it, each of ``lines`` may follow, ``MAX`` others end it.
 
     ``closes``: "each" line is an event, "first" the first line is, "all" fields together are one event at the end, "differ"
-    as "each", but only where the lines' operations differ. ``needs``: fields without which "all" is no event.
+    as "each", but only where the lines' operations differ. ``if_differ``: the event where they do. ``needs``: fields without
+    which "all" is no event.
     """
 
     word: str
@@ -128,6 +129,7 @@ class Block:
     closes: str = "each"
     needs: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    if_differ: str = ""
     within_lines: int = 1  # so many lines that fit nothing may come between
 
 
@@ -177,9 +179,11 @@ class Blocks:
                 fields = _joined(fields, each)
             known = all(fields.get(name) is not None for name in row.needs)
             return [event(line, row.event, **{**row.fields, **fields})] if known else []
-        if row.closes == "differ" and len({each.get("operation") for _, each in lines}) < 2:
+        differ = len({each.get("operation") for _, each in lines}) > 1
+        if row.closes == "differ" and not differ:
             return []
-        return [event(at, row.event, **{**row.fields, **self._head, **each}) for at, each in lines]
+        name = row.if_differ if differ and row.if_differ else row.event
+        return [event(at, name, **{**row.fields, **self._head, **each}) for at, each in lines]
 
 
 def _joined(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

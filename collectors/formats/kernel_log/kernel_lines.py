@@ -104,6 +104,11 @@ def _sxid(found: re.Match[str]) -> Fields | None:
     }
 
 
+def _of_gpu(name: str) -> Callable[[re.Match[str]], Fields]:
+    """Build a reading for a pattern whose first group is a GPU's address."""
+    return lambda found: {"event": name, "pci": pci_address(found[1])}
+
+
 def _off_bus(found: re.Match[str]) -> Fields:
     return {"event": "off_bus", "code": OFF_BUS_XID, "pci": pci_address(found[1])}
 
@@ -244,6 +249,15 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     (("NVRM:",), r"NVRM:\s+GPU at " + _PCI + r":\s+(GPU-[0-9a-fA-F-]{8,40})", _identity),
     (("fallen off the bus",), r"NVRM:\s+GPU (?:at )?" + _PCI + r":?,? (?:GPU )?has fallen off the bus", _off_bus),
     (("fallen off the bus",), r"NVRM:\s+The NVIDIA GPU " + _PCI + r"[\s\S]{0,200}fallen off the bus", _off_bus),
+    (("RmInitAdapter failed",), r"NVRM:\s+GPU (?:at )?" + _PCI + r": RmInitAdapter failed", _of_gpu("gpu_lost")),
+    (
+        ("uncorrectable hardware errors detected",),
+        r"amdgpu " + _PCI + r": .{0,60}\b[1-9]\d{0,8} (?:new )?uncorrectable hardware errors detected",
+        _of_gpu("gpu_uncorrected"),
+    ),
+    (("lost from bus",), r"amdgpu " + _PCI + r": .{0,20}device lost from bus", _of_gpu("gpu_lost")),
+    (("ASIC reset failed",), r"amdgpu " + _PCI + r": .{0,20}ASIC reset failed", _of_gpu("gpu_lost")),
+    (("GPU reset begin",), r"amdgpu " + _PCI + r": .{0,20}GPU reset begin!", _of_gpu("gpu_reset")),
     (("PCIe Bus Error",), _OWNER + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?P<late>)", _aer),
     (("AER:",), _OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),
     (("Killed process",), _KILLED, _oom),

@@ -41,7 +41,7 @@ _READERS: tuple[Callable[[Input, int | None], StackReader], ...] = (PySpyReader,
 
 
 class StackLines:
-    """The stacks in one file, whoever printed them."""
+    """The stacks in one file, of every process that printed into it."""
 
     def __init__(self, input: Input) -> None:
         self._input = input

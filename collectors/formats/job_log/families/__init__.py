@@ -5,6 +5,12 @@ from __future__ import annotations
 from collectors.formats.job_log.families import accelerators, mpi, network, pytorch, ray, schedulers, serving
 
 SHAPES = (
-    *network.SHAPES, *pytorch.SHAPES, *schedulers.SHAPES, *mpi.SHAPES, *ray.SHAPES, *serving.SHAPES, *accelerators.SHAPES
-)  # fmt: skip
+    *network.SHAPES,
+    *pytorch.SHAPES,
+    *schedulers.SHAPES,
+    *mpi.SHAPES,
+    *ray.SHAPES,
+    *serving.SHAPES,
+    *accelerators.SHAPES,
+)
 BLOCKS = (*pytorch.BLOCKS, *schedulers.BLOCKS, *mpi.BLOCKS, *ray.BLOCKS, *accelerators.BLOCKS)

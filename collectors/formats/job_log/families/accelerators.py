@@ -19,23 +19,39 @@ SHAPES = (
     shape("HIP error", r"(?P<message>HIP error: .{0,200})", "cuda_error"),
     shape("NPU out of memory", r"(?P<message>NPU out of memory.{0,200})", "oom"),
     shape("MULTI BIT ECC", r"(?P<message>HBM MULTI BIT ECC ERROR.{0,100})", "cuda_error", code="507054"),
-    shape("Heartbeat Lost Occurred", r"Heartbeat Lost Occurred.{0,400}Lost rank:? ?\[(?P<members>[\d, ]{1,400})\]", "heartbeat_lost"),
+    shape(
+        "Heartbeat Lost Occurred",
+        r"Heartbeat Lost Occurred.{0,400}Lost rank:? ?\[(?P<members>[\d, ]{1,400})\]",
+        "heartbeat_lost",
+    ),
     shape("EI0002", r"\b(?P<code>EI0002): (?P<message>.{0,300})", "communication_timeout"),
     shape("EI0006", r"\b(?P<code>EI0006): (?P<message>.{0,300})", "communication_timeout"),
     shape("EZ9999", r"\b(?P<code>EZ9999): (?P<message>.{0,300})", "cuda_error"),
     shape("heartbeat timeout", r"[Tt]ask " + _TASK + r" heartbeat timeout", "heartbeat_lost"),
-    shape("Aborting communicator", r"Aborting communicator: \S{1,40} due to async NCCL error: (?P<message>.{0,300})", "nccl_error"),
+    shape(
+        "Aborting communicator",
+        r"Aborting communicator: \S{1,40} due to async NCCL error: (?P<message>.{0,300})",
+        "nccl_error",
+    ),
     shape("OOM when allocating", r"(?P<message>OOM when allocating tensor.{0,200})", "oom"),
     shape("RESOURCE_EXHAUSTED", r"(?P<message>RESOURCE_EXHAUSTED: Out of memory.{0,200})", "oom"),
-)  # fmt: skip
+)
 
 BLOCKS = (
     Block(
-        "imed out task names:", re.compile(r"[Tt]imed out task names:"), (re.compile(r"\s{0,8}" + _TASK),),
-        "collective_behind", closes="all", needs=("ranks",),
+        "imed out task names:",
+        re.compile(r"[Tt]imed out task names:"),
+        (re.compile(r"\s{0,8}" + _TASK),),
+        "collective_behind",
+        closes="all",
+        needs=("ranks",),
     ),
     Block(
-        "stopped sending heartbeats", re.compile(r"\(stopped sending heartbeats\):"), (re.compile(r"\s{0,8}" + _TASK),),
-        "heartbeat_lost", closes="all", needs=("ranks",),
+        "stopped sending heartbeats",
+        re.compile(r"\(stopped sending heartbeats\):"),
+        (re.compile(r"\s{0,8}" + _TASK),),
+        "heartbeat_lost",
+        closes="all",
+        needs=("ranks",),
     ),
-)  # fmt: skip
+)

@@ -10,11 +10,21 @@ import re
 from collectors.formats.job_log.shapes import Block, shape
 
 SHAPES = (
-    shape("MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (?P<rank>\d{1,7}) in communicator", "exit", first=True),
+    shape(
+        "MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (?P<rank>\d{1,7}) in communicator", "exit", first=True
+    ),
     shape("missing ranks:", r"\[missing ranks: ?(?P<members>\d[\d, ]{0,4000})\]", "collective_behind"),
-    shape("exit with status code", r"^Process (?P<rank>\d{1,7}) exit with status code (?P<exit>\d{1,3})\.", "exit", first=True),
+    shape(
+        "exit with status code", r"^Process (?P<rank>\d{1,7}) exit with status code (?P<exit>[1-9]\d{0,2})\.", "exit"
+    ),
+    shape(
+        "after failure of Process",
+        r"remaining workers after failure of Process (?P<rank>\d{1,7})\.",
+        "exit",
+        first=True,
+    ),
     shape("Horovod has been shut down", r"(?P<message>Horovod has been shut down)", "connection_closed"),
-)  # fmt: skip
+)
 
 BLOCKS = (
     Block(
@@ -22,6 +32,7 @@ BLOCKS = (
         re.compile(r"(?:Missing|Stalled) ranks:\s*$"),
         (re.compile(r"(?P<members>\d{1,7}): \[(?P<operation>[^\]]{0,400})"),),
         "collective_behind",
+        if_differ="collective_mismatch",
     ),
     Block(
         "has lost communication with a remote daemon",

@@ -15,13 +15,19 @@ _CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})>
 SHAPES = (
     shape(
         "NET/IB",
-        r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?(?:Got async (?:fatal )?event|async fatal event on .{1,60}?) ?:? ?"
+        r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?"
+        r"(?:Got async (?:fatal )?event|async fatal event on .{1,60}?) ?:? ?"
         r"(?P<code>port error|local catastrophic error|device fatal)",
         "network_error",
     ),
     shape("completion from peer", _COMPLETION + r"(?P<code>12|13)\b", "network_error"),
     shape("completion from peer", _COMPLETION + r"(?P<code>5)\b", "connection_closed"),
     shape("completion from peer", _COMPLETION + r"(?P<code>\d{1,2})\b", "nccl_error"),
+    shape(
+        "Call to ibv_reg_mr",
+        r"Call to ibv_reg_mr\w{0,20} failed with error (?P<message>Cannot allocate memory)",
+        "nccl_error",
+    ),
     shape("route to host", _CONNECT + r" ?:? ?(?P<code>No route to host)", "network_error"),
     shape("onnection timed out", _CONNECT + r" ?:? ?(?P<code>Connection timed out)\s*$", "network_error"),
-)  # fmt: skip
+)

@@ -14,23 +14,39 @@ _RANKS = r"\[(?P<members>\d[\d, ]{0,4000})(?:\.\.\.)?\]"
 
 SHAPES = (
     shape(
-        "but didn't join", _RANKS + r" finished collective #(?P<last_completed>\d{1,18}), but didn't join collective "
-        r"#(?P<sequence>\d{1,18})", "collective_behind",
+        "but didn't join",
+        _RANKS + r" finished collective #(?P<last_completed>\d{1,18}), but didn't join collective "
+        r"#(?P<sequence>\d{1,18})",
+        "collective_behind",
     ),
     shape("never joined any", _RANKS + r" never joined any collectives", "collective_behind"),
     shape(
-        "joined but didn't finish", _RANKS + r" joined but didn't finish collective #(?P<sequence>\d{1,18})",
+        "joined but didn't finish",
+        _RANKS + r" joined but didn't finish collective #(?P<sequence>\d{1,18})",
         "collective_unfinished",
     ),
-    shape("monitoredBarrier", r"(?P<message>Ranks? [\d, ]{1,4000} failed to pass monitoredBarrier)", "communication_timeout"),
     shape(
-        "Detected mismatch between", r"(?:(?P<exception>\w{1,40}Error): )?(?P<message>Detected mismatch between collectives on ranks.{0,900})",
-        "traceback", exception="RuntimeError",
+        "monitoredBarrier",
+        r"(?P<message>Ranks? [\d, ]{1,4000} failed to pass monitoredBarrier)",
+        "communication_timeout",
     ),
-    shape("Culprit rank", r"Culprit rank (?P<members>\d{1,7}); Error(?: Type)?: (?P<message>.{1,200})", "collective_mismatch"),
-    shape("missing ranks", r"Collective sequence number: (?P<sequence>\d{1,18}) has missing ranks \{(?P<members>[\d, ]{1,4000})\}",
-          "collective_behind"),
-)  # fmt: skip
+    shape(
+        "Detected mismatch between",
+        r"(?:(?P<exception>\w{1,40}Error): )?(?P<message>Detected mismatch between collectives on ranks.{0,900})",
+        "traceback",
+        exception="RuntimeError",
+    ),
+    shape(
+        "Culprit rank",
+        r"Culprit rank (?P<members>\d{1,7}); Error(?: Type)?: (?P<message>.{1,200})",
+        "collective_mismatch",
+    ),
+    shape(
+        "missing ranks",
+        r"Collective sequence number: (?P<sequence>\d{1,18}) has missing ranks \{(?P<members>[\d, ]{1,4000})\}",
+        "collective_behind",
+    ),
+)
 
 BLOCKS = (
     Block(

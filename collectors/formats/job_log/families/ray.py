@@ -17,18 +17,43 @@ _LINES = (
 )
 
 SHAPES = (
-    shape("has been marked dead", r"and address: " + _ADDRESS + r" and node name: \S{1,100} has been marked dead", "node_failure"),
-    shape("killed due to memory pressure", r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)", "oom_kill"),
-    shape("Ray killed this worker", r"Memory on the node \(IP: " + _ADDRESS + r",.{1,400}Ray killed this worker", "oom_kill"),
+    shape(
+        "has been marked dead",
+        r"and address: " + _ADDRESS + r" and node name: \S{1,100} has been marked dead",
+        "node_failure",
+    ),
+    shape(
+        "killed due to memory pressure",
+        r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)",
+        "oom_kill",
+    ),
+    shape(
+        "Ray killed this worker",
+        r"Memory on the node \(IP: " + _ADDRESS + r",.{1,400}Ray killed this worker",
+        "oom_kill",
+    ),
     shape("running low on memory", r"(?P<message>Task was killed due to the node running low on memory)", "oom_kill"),
     shape("RayOutOfMemoryError", r"(?P<message>RayOutOfMemoryError: More than .{1,200})", "oom_kill"),
-    shape("WorkerCrashedError", r"ray\.exceptions\.WorkerCrashedError: (?P<message>.{1,300})", "worker_died"),
-    shape("Health check failed for rollout", r"(?P<message>Health check failed for rollout engine \d{1,6})", "worker_died"),
-)  # fmt: skip
+    shape(
+        "WorkerCrashedError", r"ray\.exceptions\.WorkerCrashedError: (?P<message>.{1,300})", "worker_died", first=True
+    ),
+    shape(
+        "Health check failed for rollout",
+        r"(?P<message>Health check failed for rollout engine \d{1,6})",
+        "worker_died",
+        first=True,
+    ),
+)
 
 BLOCKS = (
     Block(
-        "class_name: ", _BEGINS, (*_LINES, re.compile(r"The actor is dead because (?P<message>.{0,400})")),
-        "actor_died", closes="all", needs=("message",), within_lines=8,
+        "class_name: ",
+        _BEGINS,
+        (*_LINES, re.compile(r"The actor is dead because (?P<message>.{0,400})")),
+        "actor_died",
+        closes="all",
+        fields={"first": True},
+        needs=("message",),
+        within_lines=8,
     ),
-)  # fmt: skip
+)

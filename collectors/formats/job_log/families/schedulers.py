@@ -21,8 +21,10 @@ SHAPES = (
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
     shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
-    shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "node_without_device"),
-)  # fmt: skip
+    shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "evicted"),
+    shape("TaintManagerEviction", r"\bTaintManagerEviction\b.{1,200}Marking for deletion Pod", "evicted"),
+    shape("Failed to pull image", r"(?P<message>Failed to pull image .{1,200})", "evicted"),
+)
 
 BLOCKS = (
     Block(

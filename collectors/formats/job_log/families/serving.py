@@ -8,10 +8,26 @@ from __future__ import annotations
 from collectors.formats.job_log.shapes import shape
 
 SHAPES = (
-    shape("died unexpectedly, shutting down", r"(?P<message>Worker proc \S{1,80} died unexpectedly)", "worker_died"),
-    shape("shared memory broadcast block", r"(?P<message>No available shared memory broadcast block found)", "communication_timeout"),
+    shape(
+        "died unexpectedly, shutting down",
+        r"(?P<message>Worker proc \S{1,80} died unexpectedly)",
+        "worker_died",
+        first=True,
+    ),
+    shape(
+        "shared memory broadcast block",
+        r"(?P<message>No available shared memory broadcast block found)",
+        "communication_timeout",
+    ),
     shape("EngineDeadError", r"(?P<message>EngineDeadError)", "connection_closed"),
-    shape("atchdog timeout (self.", r"(?P<message>(?:Scheduler w|W)atchdog timeout \(self\.watchdog_timeout)", "communication_timeout"),
-    shape("No available memory for the cache", r"(?:(?P<exception>\w{1,40}Error): )(?P<message>No available memory for the cache.{0,100})",
-          "traceback"),
-)  # fmt: skip
+    shape(
+        "atchdog timeout (self.",
+        r"(?P<message>(?:Scheduler w|W)atchdog timeout \(self\.watchdog_timeout)",
+        "communication_timeout",
+    ),
+    shape(
+        "No available memory for the cache",
+        r"(?:(?P<exception>\w{1,40}Error): )(?P<message>No available memory for the cache.{0,100})",
+        "traceback",
+    ),
+)

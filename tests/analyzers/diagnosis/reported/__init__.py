@@ -1,1 +1,1 @@
-"""Excerpts as reporters paste them, with what a verdict on each may say; written from the formats' sources before their readers."""
+"""Excerpts as reporters paste them, with what a verdict on each may say."""

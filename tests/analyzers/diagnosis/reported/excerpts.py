@@ -40,6 +40,13 @@ class Excerpt:
         """Whether nothing may be named: an echo, a victim, chatter."""
         return "abstain" in self.expected
 
+    @property
+    def may_be_unknown(self) -> bool:
+        """Whether to name nothing is right too, once what it shows was read."""
+        return any(each.startswith("cause=") and "unknown" in each for each in self.expected) and not any(
+            each.startswith("culprit=") for each in self.expected
+        )
+
 
 def excerpts() -> list[Excerpt]:
     """Return every excerpt, by family."""
@@ -73,7 +80,8 @@ def outcome(excerpt: Excerpt, verdict: Verdict | None) -> Outcome:
     if verdict is not None and verdict.action.kind == "evict" and "evict" not in excerpt.expected:
         return "evicts the innocent"
     if verdict is None or (not named and verdict.symptom != "healthy"):
-        return "right" if excerpt.negative else "abstained"
+        unknown = verdict is not None and verdict.symptom != "unknown" and excerpt.may_be_unknown
+        return "right" if excerpt.negative or unknown else "abstained"
     if excerpt.negative or verdict.symptom == "healthy":
         return "wrong"
     return "right" if all(_meets(verdict, each) for each in excerpt.expected) else "wrong"
@@ -89,4 +97,4 @@ def _meets(verdict: Verdict, expected: str) -> bool:
         kind, _, name = value.partition(":")
         accused = {("rank", str(rank)) for each in verdict.culprits for rank in each.ranks if each.kind != "code"}
         return (kind, name) not in accused | {(each.kind, each.id) for each in verdict.culprits}
-    return field in {"evict"}
+    return field == "evict"

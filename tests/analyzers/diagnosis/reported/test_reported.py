@@ -1,0 +1,46 @@
+"""The matrix of excerpts: what people paste, in the formats of the programs that wrote it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from analyzers.knowledge import Knowledge
+from service import packaged_knowledge
+from tests.analyzers.diagnosis.reported.excerpts import Excerpt, excerpts, outcome, verdict_on
+
+ALL = excerpts()
+FEWEST, FEWEST_NEGATIVES, SHARE = 150, 40, 0.9
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    """The packaged tables."""
+    return packaged_knowledge.load(None)
+
+
+@pytest.mark.parametrize("excerpt", ALL, ids=lambda excerpt: f"{excerpt.family}: {excerpt.title}")
+def test_no_excerpt_is_judged_wrongly(excerpt: Excerpt, knowledge: Knowledge) -> None:
+    """A verdict names what the lines show or nothing: never an innocent, never from chatter, never to evict without need."""
+    assert outcome(excerpt, verdict_on(excerpt.text, knowledge)) in {"right", "abstained"}
+
+
+def test_nearly_all_are_decided_as_their_lines_allow(
+    knowledge: Knowledge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The counts of each family, printed; an abstention where the lines decide is allowed to one in ten."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for excerpt in ALL:
+        counts[excerpt.family][outcome(excerpt, verdict_on(excerpt.text, knowledge))] += 1
+    with capsys.disabled():
+        for family, outcomes in counts.items():
+            print(f"\n{family:16} {sum(outcomes.values()):3} excerpts: {dict(outcomes)}", end="")
+        print()
+
+    decidable = [excerpt for excerpt in ALL if not excerpt.negative]
+    abstained = sum(outcomes["abstained"] for outcomes in counts.values())
+
+    assert len(ALL) >= FEWEST
+    assert len(ALL) - len(decidable) >= FEWEST_NEGATIVES
+    assert abstained <= (1 - SHARE) * len(decidable)
