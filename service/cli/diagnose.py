@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import typer
 
-from service.cli import exit_codes, options
+from service.cli import exit_codes, options, pasted
 from service.cli.output import print_verdict
 from service.cli.speech import Speech
 from service.cli.verbs import ending
@@ -51,6 +52,7 @@ def diagnose(
     Examples:
       faulthound diagnose dumps/
       faulthound diagnose dumps/ kern.log train.log --ranks-per-node 8 --html report.html
+      faulthound diagnose - < what-was-posted.txt
       faulthound diagnose dumps/ --expect culprit=rank:9 --expect culprit=rank:14 --expect cause=machine
 
     \b
@@ -61,7 +63,8 @@ def diagnose(
     speech = Speech(quiet=quiet)
     with ending():
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
-        verdict, window, topology = _judged(asked, paths, attempt, workers, speech)
+        with pasted.saved(paths, speech) as files:
+            verdict, window, topology = _judged(asked, files, attempt, workers, speech)
         _print(verdict, as_json=json, no_color=no_color)
         if html is not None:
             _write_page(html, speech, verdict, window, topology, asked.knowledge)
@@ -86,7 +89,7 @@ def _options(
     from service.cli.hosts import Hosts
 
     for path in paths:
-        if not path.exists() and not path.is_symlink():
+        if path != pasted.STANDARD_INPUT and not path.exists() and not path.is_symlink():
             raise UserError(f"{path} does not exist: name the files or the folder that the job left")
     if html is not None and not html.absolute().parent.is_dir():
         raise UserError(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
@@ -128,6 +131,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     from collectors.records import Unread
 
     records: list[Record] = []
+    is_pasted = any(path.name == pasted.NAME for path in paths)
     kinds: set[str] = set()
     with speech.progress("reading") as progress:
         for record in reading.read_paths(paths, workers=workers, progress=progress):
@@ -135,7 +139,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
             if kind not in kinds:
                 kinds.add(kind)
                 _prepare_to_judge(kind)
-            records.append(record)
+            records.append(msgspec.structs.replace(record, source=pasted.named(record.source)) if is_pasted else record)
     unread = [record for record in records if isinstance(record, Unread)]
     if len(unread) == len(records):
         for line in _folded(unread):
@@ -145,14 +149,15 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
 
 
 def _nothing(paths: Sequence[Path], *, read: bool) -> str:
-    named = ", ".join(map(str, paths[:3])) + (" …" if len(paths) > 3 else "")
+    named = pasted.named(", ".join(map(str, paths[:3]))) + (" …" if len(paths) > 3 else "")
     from service.cli.unused_lines import first_unused
 
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     line = first_unused(paths)
     if line is not None:
-        return f"no rule uses anything in {named}, though it has words of a fault: {line}; add dumps, stacks or the whole log"
+        said = f"though it has words of a fault: {pasted.named(line)}; add dumps, stacks or the whole log"
+        return f"no rule uses anything in {named}, {said}"
     if read:
         return f"nothing in {named} shows a fault or a wait, a log without errors for example: add dumps or stacks"
     return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"

@@ -8,7 +8,12 @@ from typing import Annotated
 from typer import Argument, Option
 
 Paths = Annotated[
-    list[Path], Argument(metavar="PATH...", readable=False, help="Files and folders of one job; archives are opened.")
+    list[Path],
+    Argument(
+        metavar="PATH...",
+        readable=False,
+        help="Files and folders of one job; archives are opened; - is standard input.",
+    ),
 ]
 HostList = Annotated[
     str | None,

@@ -26,9 +26,7 @@ def test_no_excerpt_is_judged_wrongly(excerpt: Excerpt, knowledge: Knowledge) ->
     assert outcome(excerpt, verdict_on(excerpt.text, knowledge)) in {"right", "abstained"}
 
 
-def test_nearly_all_are_decided_as_their_lines_allow(
-    knowledge: Knowledge, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nearly_all_are_decided_as_their_lines_allow(knowledge: Knowledge, capsys: pytest.CaptureFixture[str]) -> None:
     """The counts of each family, printed; an abstention where the lines decide is allowed to one in ten."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for excerpt in ALL:
