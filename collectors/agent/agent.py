@@ -32,6 +32,7 @@ from collectors.agent.ship import Shipper
 from collectors.agent.spool import Spool
 from collectors.agent.state import replace
 from collectors.agent.worker import Worker
+from collectors.files import private
 from collectors.live import Collector, Run, registry
 from collectors.live.sources.host import Host
 from collectors.records import block
@@ -173,10 +174,11 @@ def _locked(folder: Path) -> TextIO:
     """Return the open lock of the state folder; the kernel releases it however the agent ends."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (folder / "agent.lock").open("a+", encoding="ascii")
+        private.check_folder(folder)
+        lock = open(folder / "agent.lock", "a+", encoding="ascii", opener=private.opened)  # noqa: SIM115
     except OSError as error:
         raise Misconfigured(
-            f"state folder {folder} cannot be used: {error.strerror}: name another with --state"
+            f"state folder {folder} cannot be used: {error.strerror or error}: name another with --state"
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

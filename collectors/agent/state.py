@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from collectors.files import private
+
 
 class Dropped(msgspec.Struct):
     """What the spool's bound has cost since the state folder was made."""
@@ -55,7 +57,7 @@ def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write a file so that its name holds the old content or the new, never a part; raise OSError on failure."""
     new = path.with_name(path.name + ".tmp")
     try:
-        with new.open("wb") as file:
+        with open(new, "wb", opener=private.opened) as file:
             file.write(data)
             file.flush()
             if durable:

@@ -7,6 +7,7 @@ another wrote in between. Here the writers of a process queue at a lock, and tho
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sysconfig
 import threading
@@ -19,6 +20,8 @@ import msgspec
 from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
+
+from collectors.files import private
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -71,7 +74,7 @@ class Database:
         if self.is_sqlite:
             if not parsed.database or parsed.database == ":memory:":
                 raise WrongDatabase(f"{url} is kept in memory, and the store must outlive its process: name a file")
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_private(Path(parsed.database))
         self.engine = _engine(parsed.render_as_string(hide_password=False), is_sqlite=self.is_sqlite)
         # PostgreSQL's own habit is a state for each statement: a job could be read with another moment's attempts.
         one_state = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -128,6 +131,19 @@ class Database:
         with self.session() as session:
             connection = session.connection()
             return _revision(connection) == _alembic(connection)[1].get_current_head()
+
+
+def _make_private(file: Path) -> None:
+    """Make the file and its folder, for this user alone; SQLite gives its journals the mode of the file."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = file.resolve()
+    # Root may work on another user's database, as with `faulthound tokens create --local`; it makes none in their folder.
+    owners = frozenset({file.stat().st_uid}) if os.geteuid() == private.SUPERUSER and file.exists() else frozenset()
+    try:
+        private.check_folder(file.parent, owners=owners)
+    except private.NotPrivate as problem:
+        raise WrongDatabase(str(problem)) from None
+    private.make_private(file)
 
 
 def migrations() -> Path:
