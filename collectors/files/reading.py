@@ -1,29 +1,25 @@
 """Paths in, records out: opened, recognised, read; for a file without a record, why.
 
-All reading of foreign files happens in children with bounded memory and time (``collectors.files.sandbox``): forked ones
-for the files of a command line (``read_paths``), one started anew for bytes that a program with threads was sent
-(``read_apart``). The order of the records is that of the files, whichever child was first.
+All reading of foreign files happens in forked children with bounded memory and time (``collectors.files.sandbox``). The
+order of the records is that of the files, whichever child was first.
 """
 
 from __future__ import annotations
 
 import gc
-import io
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from collectors.files.opening import HEAD_BYTES, Found, find, open_found, trouble, unread
+from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
-from collectors.files.sandbox import Pool, Skip, Watch, limit_memory, run
+from collectors.files.sandbox import Pool, Skip, Watch, limit_memory
 from collectors.files.streams import Limits
 from collectors.formats import Damaged, Format, Input, recognise
 from collectors.formats.text_lines import is_text
 from collectors.records import LogEvent, Record, Unread, block
-from faulthound import child_command
 
 UNKNOWN = "no reader knows this content: `faulthound formats` lists what is read"
 Progress = Callable[[int, int], None]
@@ -144,28 +140,6 @@ def _records(
                 yield from read_input(replace(opened, local_rank=local_rank), habit)
 
 
-def read_apart(data: bytes, source: str, seconds: float) -> list[Record]:
-    """Return the records that the bytes hold, read in a process of its own, or an ``Unread`` with the reason."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}  # a token is there
-    command = child_command("collectors.files.reading", source)
-    try:
-        done = run(command, max(seconds, 0.1), input=data, max_output_bytes=MAX_CHILD_BYTES, environment=kept)
-        if done.code is not None:
-            return block.decode(done.output)
-        reason = f"it was not read within {seconds:.1f} s"
-    except (OSError, Damaged) as error:
-        reason = f"its reader ended without records: {error}"
-    return [Unread(source=source, reason=reason, outcome="limit")]
-
-
-def _read_stdin(source: str) -> None:
-    """Read stdin as the file of this name, with bounded memory, and write a block to stdout."""
-    data = sys.stdin.buffer.read()
-    limit_memory(Limits().child_bytes + BYTES_PER_FILE_BYTE * len(data))
-    found = list(read_input(Input(source, io.BytesIO(data), data[:HEAD_BYTES])))
-    sys.stdout.buffer.write(block.encode(found))
-
-
 @dataclass(slots=True)
 class Habit:
     """The format of the last file: the next one in a folder is likely the same."""
@@ -254,7 +228,3 @@ def _decoded(data: bytes) -> Iterator[Record]:
     yield from decoded.records
     for kind, count in decoded.skipped.items():
         yield Unread(reason=f"{count:,} records of kind {kind!r} do not fit the vocabulary", outcome="damaged")
-
-
-if __name__ == "__main__":
-    _read_stdin(sys.argv[1])

@@ -15,14 +15,15 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from collectors.formats.nccl.inspector_jsonl import gather, thinned
-from collectors.formats.nccl.inspector_prometheus import gather as gather_series
+import msgspec
+
+from collectors.files.apart import ParsingFailed
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import open_files, seen_by
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
-from collectors.records import Record, Unread
+from collectors.records import Record, Unread, block
 
 FILE_BYTES = 2 << 20  # of one process's log in one run: some 5,000 operations
 RUN_BYTES = 16 << 20
@@ -91,26 +92,35 @@ class Inspector:
     def _timings(self, chunk: Chunk) -> Iterator[Record]:
         owner = self.owners.get(chunk.key)
         of = {"source": chunk.path, **(owner.of_records if owner else {})}
-        gathered = gather(chunk.data.split(b"\n"))
-        every = thinned(gathered.communicators, MOST_OPERATIONS)
-        for each in gathered.communicators:
-            yield from each.records(every, **of)
+        try:
+            operations, damaged = self.host.apart.parse("inspector", chunk.data, MOST_OPERATIONS)
+        except ParsingFailed as error:
+            yield Unread(**of, reason=str(error), outcome="limit", at=chunk.written_at)
+            return
+        for each in block.decode(operations):
+            yield msgspec.structs.replace(each, **of)
         if chunk.left_out_bytes:
             reason = f"{chunk.left_out_bytes:,} bytes were not read: more than {BEHIND_BYTES:,} came since the last run"
             yield Unread(**of, reason=reason, outcome="limit", at=chunk.written_at)
-        if gathered.damaged:
-            reason = f"{gathered.damaged:,} lines are no operation of NCCL Inspector"
+        if damaged:
+            reason = f"{damaged:,} lines are no operation of NCCL Inspector"
             yield Unread(**of, reason=reason, outcome="damaged", at=chunk.written_at)
 
-    def _means(self, folders: list[Path]) -> Iterator[Readings]:
+    def _means(self, folders: list[Path]) -> Iterator[Readings | Unread]:
         """Yield this node's means; a folder that nodes share also holds those of the others."""
         here = {name.partition(".")[0] for name in (self.host.node, os.uname().nodename)}
         for folder in folders:
             for path in _series_files(folder):
-                text = self._fresh(path).decode(errors="replace")
-                for table in gather_series(text.split("\n"), MOST_CELLS).tables:
-                    if table.cells and (table.node is None or table.node.partition(".")[0] in here):
-                        yield Readings("nccl", tuple(table.cells), tuple(table.metrics), list(table.rows()))
+                if not (data := self._fresh(path)):
+                    continue
+                try:
+                    tables = self.host.apart.parse("inspector", data, MOST_CELLS, True)  # noqa: FBT003 (over a pipe)
+                except ParsingFailed as error:
+                    yield Unread(source=str(path), reason=str(error), outcome="limit")
+                    continue
+                for node, devices, metrics, rows in tables:
+                    if node is None or node.partition(".")[0] in here:
+                        yield Readings("nccl", devices, metrics, rows)
 
     def _fresh(self, path: Path) -> bytes:
         with suppress(OSError):

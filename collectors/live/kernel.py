@@ -6,20 +6,19 @@ a bounded number of records, and events beyond a bound are folded by their conte
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from collectors.formats import Input
-from collectors.formats.kernel_log.kernel_log import Parser
+from collectors.files.apart import ParsingFailed
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.kernel_sources import Journal, Kmsg, Line, Source
-from collectors.records import KernelEvent, Record, Unread
+from collectors.records import KernelEvent, Record, Unread, block
 
 RECORDS_PER_RUN = 10_000  # 0.2 s of work where every line must be parsed; a buffer of 1 MiB holds about as many
 EVENTS_PER_RUN = 100  # of a run, each on its own; the rest is folded
@@ -72,9 +71,10 @@ class Kernel:
         self._kept = dict(self._cursor)
         self._flood = _Flood()
         self._source: Source | None = None
-        self._parser = self._new_parser("")
+        self._state = b""  # of the parser: what it must remember from line to line
+        self._waits = False  # for the stack of a hung task
         self._newest: int | str = 0  # position of the newest line read
-        self._waited = False  # a whole interval for the stack of a hung task
+        self._waited = False  # a whole interval for that stack
         self._expected: int | None = None  # number of the next record; a higher one means that some were lost
         self._seen_below = 0  # numbers that were read before the source was opened
         self._reported_until: float | None = None  # seconds since boot: another source gave the events up to here
@@ -90,7 +90,7 @@ class Kernel:
         flood = self._flood = _Flood()
         try:
             for event in self._events(source):
-                yield from flood.take(event)
+                yield from flood.take(event) if isinstance(event, KernelEvent) else [event]
         except OSError:
             self._close(source)
             raise
@@ -125,7 +125,7 @@ class Kernel:
             source = self._journal(position if name == Journal.name else None, f"{kmsg}: {error.strerror}")
         until = self._cursor.get("event_monotonic_at")
         self._reported_until = until if name != source.name and isinstance(until, float) else None
-        self._parser = self._new_parser(source.name)
+        self._state, self._waits = b"", False
         self._source = source
         return source
 
@@ -140,27 +140,36 @@ class Kernel:
             raise NothingToCollect(f"{refused}, and {missing}: give the agent CAP_SYSLOG, or the group systemd-journal")
         return Journal(program, (f"--directory={folder}",) if folder else (), after if isinstance(after, str) else None)
 
-    def _new_parser(self, name: str) -> Parser:
-        return Parser(Input(source=name, stream=io.BytesIO(), head=b"", node=self._host.node))
-
     def _close(self, source: Source) -> None:
         source.close()
         self._source = None
 
-    def _events(self, source: Source) -> Iterator[KernelEvent]:
+    def _events(self, source: Source) -> Iterator[KernelEvent | Unread]:
         """Read on. The position never passes an event that still waits for its stack: a restart must not lose it."""
-        for taken, (number, position, line) in enumerate(self._unseen(source)):
-            self._newest = position
-            yield from self._new(self._parser.feed(number, line))
-            if self._parser.hung is None:
-                self._cursor |= {"source": source.name, "position": position}
-            if taken + 1 == RECORDS_PER_RUN:
-                return
-        if self._parser.hung is not None and self._waited:
-            yield from self._new(self._parser.end())
-            self._cursor |= {"source": source.name, "position": self._newest}
-        self._waited = self._parser.hung is not None
-        self._emptied_at = [*self._emptied_at[-1:], self._host.clock.monotonic()]
+        lines = list(islice(self._unseen(source), RECORDS_PER_RUN))
+        whole = len(lines) < RECORDS_PER_RUN
+        end = whole and self._waits and self._waited
+        if lines or end:
+            yield from self._parsed(source, lines, end=end)
+        if whole:
+            self._waited = self._waits
+            self._emptied_at = [*self._emptied_at[-1:], self._host.clock.monotonic()]
+
+    def _parsed(self, source: Source, lines: list[Line], *, end: bool) -> Iterator[KernelEvent | Unread]:
+        """Yield the events of these lines; lines that break the parser are passed over."""
+        positions = [self._newest, *(position for _, position, _ in lines)]
+        texts = [(number, line) for number, _, line in lines]
+        try:
+            answer = self._host.apart.parse("kernel", texts, self._state, source.name, self._host.node, end)
+        except ParsingFailed as error:
+            answer = [], len(lines), b"", False
+            yield Unread(source=source.name, reason=f"{len(lines):,} lines were not parsed: {error}", outcome="limit")
+        found, settled, self._state, self._waits = answer
+        self._newest = positions[-1]
+        for _, data in found:
+            yield from self._new(block.decode(data))
+        if settled >= 0:
+            self._cursor |= {"source": source.name, "position": positions[min(settled + 1, len(lines))]}
 
     def _unseen(self, source: Source) -> Iterator[Line]:
         """Yield the lines not read before, and count the records that were overwritten unread."""
@@ -175,8 +184,10 @@ class Kernel:
             self._totals["records_read_total"] += 1
             yield number, position, line
 
-    def _new(self, events: Iterator[KernelEvent]) -> Iterator[KernelEvent]:
+    def _new(self, events: list[Record]) -> Iterator[KernelEvent]:
         for event in events:
+            if not isinstance(event, KernelEvent):
+                continue
             if self._reported_until is not None and (event.monotonic_at or 0.0) <= self._reported_until:
                 continue
             if event.monotonic_at is not None:

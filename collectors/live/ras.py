@@ -6,22 +6,20 @@ a command makes every node ask. JSON is requested first (NCCL 2.28.7), then text
 
 from __future__ import annotations
 
-import io
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from collectors.formats import Input
-from collectors.formats.nccl import ras_json, ras_text
+from collectors.files.apart import ParsingFailed
 from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.socket_requests import RequestFailed, RequestTimedOut, connected, line, until_end
-from collectors.records import RasCommunicator, RasPeerDead, Record, Unread
+from collectors.records import Record, Unread, block
 
 DEFAULT_ADDRESS = "127.0.0.1:28028"
 LABEL = "NCCL_RAS_ADDR"
@@ -32,8 +30,6 @@ ANSWER_BYTES = 16 << 20
 LINE_BYTES = 1024
 MOST_ADDRESSES = 8
 _LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|):(\d{1,5})\Z")
-
-Reader = Callable[[Input], Iterator[Record]]
 
 
 @dataclass(slots=True)
@@ -90,14 +86,14 @@ class Ras:
         yield from asking
 
     def _reported(self, job: _Job) -> Iterator[Record]:
-        data, cut, read = _ask(job.address, time.monotonic() + ANSWER_SECONDS)
-        source, now = f"ras {job.address}", self.host.clock.now()
-        for record in read(Input(source, io.BytesIO(data), data[: 1 << 16], at=now)):
-            if isinstance(record, RasCommunicator | RasPeerDead):
-                # RAS's own stamp is local time without a zone; it was made while we waited.
-                yield msgspec.structs.replace(record, at=now, **job.of_records)
-            elif isinstance(record, Unread):
-                yield msgspec.structs.replace(record, **job.of_records)
+        data, cut = _ask(job.address, time.monotonic() + ANSWER_SECONDS)
+        source = f"ras {job.address}"
+        try:
+            found = block.decode(self.host.apart.parse("ras", data, source, self.host.clock.now()))
+        except ParsingFailed as error:
+            found = [Unread(source=source, reason=str(error), outcome="limit")]
+        for record in found:
+            yield msgspec.structs.replace(record, **job.of_records)
         if cut:
             reason = f"the answer is longer than {ANSWER_BYTES:,} bytes: the communicators after them were not read"
             yield Unread(source=source, reason=reason, outcome="limit", **job.of_records)
@@ -109,15 +105,15 @@ def _local(address: str) -> str:
     return f"127.0.0.1:{found[1]}" if found and "::1" not in address else address if found else ""
 
 
-def _ask(address: str, deadline: float) -> tuple[bytes, bool, Reader]:
-    """Return RAS's answer, whether it was cut, and what reads it."""
+def _ask(address: str, deadline: float) -> tuple[bytes, bool]:
+    """Return RAS's answer, and whether it was cut."""
     try:
         data, cut = _conversation(address, deadline, ("SET FORMAT json", "VERBOSE STATUS"))
     except _CommandUnsupported:  # an older NCCL, which sends only text and may have closed the connection
         data, cut = _conversation(address, deadline, ("VERBOSE STATUS",))
     if not data.strip():
         raise RequestFailed("it closed the connection without a report")
-    return data, cut, ras_json.read if data.lstrip()[:1] in {b"{", b"["} else ras_text.read
+    return data, cut
 
 
 class _CommandUnsupported(Exception):

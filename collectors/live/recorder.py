@@ -1,7 +1,7 @@
 """The flight recorders of the training processes, requested by a command; ordinary runs only note which could be asked.
 
 All ranks are asked at once, each in a thread of its own, and all within ``ASKING_SECONDS``. A stopped rank does not answer,
-and that is reported. The dumps are parsed one after the other; a pickle is read in a separate process.
+and that is reported. The dumps are parsed one after the other, in a process apart.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Recorders:
                 continue  # a process that does not answer does not write either
             try:
                 with self.budget.reserve() as spend:
-                    dumps = fetch_dump(endpoint, process, deadline, self.host.clock.now, spend)
+                    dumps = fetch_dump(endpoint, process, deadline, self.host.clock.now, spend, self.host.apart)
             except RequestFailed as error:
                 timed_out |= isinstance(error, RequestTimedOut)
                 tried.append(f"{endpoint}: {error}")

@@ -18,16 +18,16 @@ from typing import Any, BinaryIO
 import msgspec
 
 from collectors.faulthound_probe import MOST_FAILURES
-from collectors.formats.probe_ring import LARGEST_RING_BYTES, Image, parse
+from collectors.files.apart import ParsingFailed
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, owner, seen_by
 from collectors.live.sources.proc_stat import still_runs
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.system_files import names
-from collectors.records import Unread
-from collectors.records.record import Damaged
+from collectors.records import Ring, Unread, block
 
+LARGEST_RING_BYTES = 8 << 20  # as collectors/formats/probe_ring.py
 NEWEST_ENTRIES = 64  # of an ordinary run
 KEPT_SECONDS = 3600.0  # an ended process's file is removed after that
 MOST_FOLDERS = 64
@@ -142,8 +142,8 @@ class RingCollector:
                 yield from self._reject(path, process, error)
                 continue
             try:
-                self._image(known, 1)
-            except (OSError, RingRefused, Damaged) as error:
+                self._content(known, 1)
+            except (OSError, RingRefused, ParsingFailed) as error:
                 known.file.close()
                 yield from self._reject(path, process, error)
                 continue
@@ -163,31 +163,32 @@ class RingCollector:
         path = self.host.roots.files / folder / known.path.parent.name / known.path.name
         return path if _is_at(path, known.file) else known.path
 
-    def _image(self, known: _Known, most: int | None) -> Image:
-        image = parse(os.pread(known.file.fileno(), LARGEST_RING_BYTES + 1, 0), most)
-        if (image.pid, image.start_ticks) != (known.pid, known.process.start_ticks):
+    def _content(self, known: _Known, most: int | None) -> dict[str, Any]:
+        """Return what ``collectors.files.parsers.ring`` reads in a ring."""
+        data = os.pread(known.file.fileno(), LARGEST_RING_BYTES + 1, 0)
+        found: dict[str, Any] = self.host.apart.parse("ring", data, most, known.step, known.timing)
+        if (found["pid"], found["start_ticks"]) != (known.pid, known.process.start_ticks):
             raise RingRefused(f"it names another process than {known.pid}, or an earlier one of that number")
-        if image.swallowed >= MOST_FAILURES:  # it has no later entries: the rank would look like one that hangs
-            raise RingRefused(f"its probe has given up after {image.swallowed} failures of its own")
-        return image
+        if found["swallowed"] >= MOST_FAILURES:  # it has no later entries: the rank would look like one that hangs
+            raise RingRefused(f"its probe has given up after {found['swallowed']} failures of its own")
+        return found
 
     def _read(self, known: _Known, *, whole: bool) -> Iterator[Yielded]:
         """Yield one ring, with the steps and device timings since the last run."""
         try:
-            image = self._image(known, None if whole else NEWEST_ENTRIES)
-        except (OSError, RingRefused, Damaged) as error:
+            found = self._content(known, None if whole else NEWEST_ENTRIES)
+        except (OSError, RingRefused, ParsingFailed) as error:
             self._forget(known, remove=False)
             yield Unread(source=str(known.path), reason=str(error), outcome="damaged", rank=known.process.rank)
             return
         process, ended = known.process, known.died_at is not None
         of = {**process.of_records, "source": str(known.path), "at": self.host.clock.now()}
-        of["role"] = image.role or process.role
-        yield msgspec.structs.replace(image.record(), **of, pid=process.pid, ended=ended)
-        steps = image.steps_since(known.step)
-        if steps is not None:
-            yield msgspec.structs.replace(steps, **of)
-            known.step = image.steps[-1][0]
-        yield from _timings(image, known)
+        of["role"] = found["role"] or process.role
+        for record in block.decode(found["records"]):
+            own = {"pid": process.pid, "ended": ended} if isinstance(record, Ring) else {}
+            yield msgspec.structs.replace(record, **of, **own)
+        known.step = found["step"]
+        yield from _timings(found["timings"], known)
         known.reported = ended
 
     def _forget(self, known: _Known, *, remove: bool = True) -> None:
@@ -237,16 +238,16 @@ def _beside(host: Host, process: TrainingProcess) -> tuple[int, list[Path], int 
     return pid, [folder / f"{pid}.ring" for folder in folders], user
 
 
-def _timings(image: Image, known: _Known) -> Iterator[Readings]:
+def _timings(timings: list[tuple[int, str, int, float, float | None]], known: _Known) -> Iterator[Readings]:
     """Yield the device's seconds for each phase, a step a tick."""
     by_step: dict[int, dict[str, float]] = {}
-    for number, phase, step, nanoseconds in image.timings:
-        if number > known.timing:
-            known.timing = number
-            taken = by_step.setdefault(step, {})
-            taken[phase] = taken.get(phase, 0.0) + nanoseconds / 1e9
-    ends = {step: end / 1e9 for _, step, end in image.steps}
+    ends: dict[int, float | None] = {}
+    for number, phase, step, seconds, end in timings:
+        known.timing = number
+        taken = by_step.setdefault(step, {})
+        taken[phase] = taken.get(phase, 0.0) + seconds
+        ends[step] = end
     for step, taken in sorted(by_step.items()):
         metrics = [f"{phase}_device_seconds" for phase in taken]
         device = f"rank {known.process.rank}"
-        yield Readings("phase", [device], metrics, [list(taken.values())], at=ends.get(step))
+        yield Readings("phase", [device], metrics, [list(taken.values())], at=ends[step])

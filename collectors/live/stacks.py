@@ -7,7 +7,6 @@ core has accumulated. A command dumps all of them, twice.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
@@ -23,13 +22,12 @@ from typing import Literal
 import msgspec
 
 from collectors.files import sandbox
-from collectors.formats import Input
-from collectors.formats.stacks.pyspy_json import read as read_pyspy
+from collectors.files.apart import Apart, ParsingFailed
 from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import callable_by_number, stat_of
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.records import Record, Unread
+from collectors.records import Record, Unread, block
 
 RANK_EVERY_SECONDS = 60.0
 CHILD_EVERY_SECONDS = 600.0
@@ -135,11 +133,11 @@ class Stacks:
         dumping = partial(dump, native=request.arguments.get("native") is True)
         with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
             for found in threads.map(dumping, wanted):
-                yield from _records(found, self._boot_id)
+                yield from _records(found, self._boot_id, self._host.apart)
             # Only a second dump, of the same kind, shows which threads do not move; a failure is reported once.
             time.sleep(max(0.0, began_at + BETWEEN_SECONDS - time.monotonic()))
             for found in threads.map(dumping, wanted):
-                yield from _records(found, self._boot_id) if found.output else ()
+                yield from _records(found, self._boot_id, self._host.apart) if found.output else ()
 
     def _ordinary(self, targets: Sequence[_Target]) -> Iterator[Record]:
         """Dump the processes that are due, the longest waiting first, while accumulated CPU time is left."""
@@ -157,7 +155,7 @@ class Stacks:
             self._earned_seconds -= dump.cpu_seconds
             self._dumped_at[dump.target.pid, dump.target.start_ticks] = now
             if dump.output:
-                yield from _records(dump, self._boot_id)
+                yield from _records(dump, self._boot_id, self._host.apart)
         if dumps and all(dump.outcome == "refused" for dump in dumps):
             reason = "py-spy may not read the job's processes: run the agent as root or with CAP_SYS_PTRACE"
             raise NothingToCollect(reason)
@@ -194,7 +192,7 @@ class Stacks:
         return _Dump(target, at, b"", reason, "refused" if refused else "empty", ran.cpu_seconds)
 
 
-def _records(dump: _Dump, boot_id: str | None) -> Iterator[Record]:
+def _records(dump: _Dump, boot_id: str | None, apart: Apart) -> Iterator[Record]:
     """Yield the stacks of one dump as the rank's, or why there are none."""
     target = dump.target
     of = {**target.owner.of_records, "at": dump.at, "boot_id": boot_id}
@@ -203,7 +201,11 @@ def _records(dump: _Dump, boot_id: str | None) -> Iterator[Record]:
         reason = f"no stack of rank {target.owner.rank}, process {target.pid}: {dump.problem}"
         yield Unread(source=source, reason=reason, outcome=dump.outcome, **of)
         return
-    for record in read_pyspy(Input(source, io.BytesIO(dump.output), dump.output[:4096])):
+    try:
+        found = block.decode(apart.parse("stacks", dump.output, source))
+    except ParsingFailed as error:
+        found = [Unread(source=source, reason=str(error), outcome="limit")]
+    for record in found:
         if not isinstance(record, Unread):
             of = {**of, "pid": target.pid, "parent_pid": target.parent_pid}
         yield msgspec.structs.replace(record, **of)

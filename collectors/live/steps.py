@@ -6,27 +6,24 @@ configuration names. A line's rank is that of its prefix, or of the one process 
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import stat
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
 
+from collectors.files.apart import ParsingFailed
 from collectors.files.path_owner import whose
-from collectors.formats import Input
-from collectors.formats.job_log.job_log import JobLog, scan
-from collectors.formats.job_log.step_series import MAX_STEPS, Place
-from collectors.formats.job_log.tracebacks import HEADER
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
-from collectors.records import LogEvent, Record, Unread
+from collectors.records import LogEvent, Record, Steps, Unread, block, column_bytes
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB/s costs what one of 100 kB/s does
 RUN_BYTES = 1 << 20
@@ -38,7 +35,7 @@ QUIET_SECONDS = 2.0  # a log without new bytes for so long holds whole traceback
 ZONE_SECONDS = 900.0  # the clocks of all time zones differ by quarters of an hour
 WIDEST_ZONE_SECONDS = 14 * 3600.0
 STALE_SECONDS = 30.0  # a stamp may be older than its file by so much
-UNFINISHED = (HEADER.encode(), b"Root Cause (first observed failure)", b"Failures:")
+UNFINISHED = (b"Traceback (most recent call last):", b"Root Cause (first observed failure)", b"Failures:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,17 @@ class _Owner:
         """Return any of the processes where they are all of one job and attempt."""
         jobs = {(process.job, process.attempt) for process in self.processes}
         return self.processes[0] if len(jobs) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What new lines hold, as ``collectors.files.parsers.steps`` gives it."""
+
+    events: bytes
+    steps: bytes
+    places: list[tuple[int | None, int | None, str | None]]
+    newest: float | None
+    many_nodes: bool
 
 
 @collector("steps", gives="training steps, exceptions and exits from the job's logs", every_seconds=5, limit_seconds=30)
@@ -83,8 +91,8 @@ class JobLogs:
             owner = self.owners.get(chunk.key, _Owner())
             try:
                 yield from list(self._records(chunk, owner))
-            except Exception as error:  # noqa: BLE001 (lines that break a parser must not stop the following ones)
-                reason = f"reading it failed: {type(error).__name__}: {str(error)[:500]}"
+            except ParsingFailed as error:  # lines that break a parser must not stop the following ones
+                reason = f"reading it failed: {error}"
                 yield self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner)
             yield Cursor(self.tails.cursor())
         if (cursor := self.tails.cursor()) != self.host.cursor("steps"):
@@ -134,31 +142,36 @@ class JobLogs:
         chunk = self._whole(chunk)
         if chunk.left_out_bytes:
             yield self._placed(_left_out(chunk), owner)
-        log = self._scan(chunk, owner)
+        args = chunk.path, owner.rank, self.host.node, chunk.written_at
+        log = _Log(**self.host.apart.parse("steps", chunk.data, *args))
         events, elsewhere, over = self._events(log, chunk, owner)
         if elsewhere or over:
             yield self._placed(_not_sent(chunk, elsewhere, over), owner)
-        shift = self._shift(chunk, [*log.steps.instants(), *(event.at for event in events if event.at is not None)])
-        for steps in log.steps.records(
-            chunk.path,
-            lambda place: self._rank_of(place, owner, log),
-            shift_seconds=shift,
-            written_at=chunk.written_at,
-        ):
-            if steps.step is not None:
-                yield self._placed(msgspec.structs.replace(steps, at=chunk.written_at, node=None), owner)
+        shift = self._shift(chunk, log.newest)
+        places = iter(log.places)
+        for steps in block.decode(log.steps):
+            if isinstance(steps, Steps):
+                rank = steps.rank if steps.rank is not None else self._rank_of(*next(places), owner, log)
+                yield from self._steps(msgspec.structs.replace(steps, rank=rank), shift, chunk, owner)
         for event in events:
             at = chunk.written_at if event.at is None else event.at + shift
             yield self._placed(msgspec.structs.replace(event, at=at), owner)
 
-    def _scan(self, chunk: Chunk, owner: _Owner) -> JobLog:
-        head = chunk.data[: 1 << 16]
-        input = Input(chunk.path, io.BytesIO(chunk.data), head, owner.rank, self.host.node, chunk.written_at)
-        return scan(input, MAX_STEPS)  # a chunk is small: every step in it is reported
+    def _steps(self, steps: Steps, shift: float, chunk: Chunk, owner: _Owner) -> Iterator[Record]:
+        """Yield the steps by UTC; the time of writing stands for the newest one's where its line has no stamp."""
+        if steps.step is None:
+            return
+        at = array("d", steps.columns["at"])
+        for index, stamp in enumerate(at):
+            at[index] = stamp + shift
+        if math.isnan(at[-1]):
+            at[-1] = chunk.written_at
+        columns = {**steps.columns, "at": column_bytes(at)}
+        yield self._placed(msgspec.structs.replace(steps, columns=columns, at=chunk.written_at, node=None), owner)
 
-    def _shift(self, chunk: Chunk, stamps: list[float]) -> float:
+    def _shift(self, chunk: Chunk, newest: float | None) -> float:
         """Return the seconds to add to a log's stamps, learned from lines just written and kept for the others."""
-        if chunk.key in self.shifts and (learned := _zone_seconds(chunk, stamps)) is not None:
+        if chunk.key in self.shifts and (learned := _zone_seconds(chunk, newest)) is not None:
             self.shifts[chunk.key] = learned
         return self.shifts.setdefault(chunk.key, 0.0)  # a first reading may hold yesterday's lines
 
@@ -175,13 +188,15 @@ class JobLogs:
         self.tails.hold(chunk, offset)
         return replace(chunk, data=chunk.data[:offset])
 
-    def _events(self, log: JobLog, chunk: Chunk, owner: _Owner) -> tuple[list[LogEvent], int, int]:
+    def _events(self, log: _Log, chunk: Chunk, owner: _Owner) -> tuple[list[LogEvent], int, int]:
         """Return the events, and how many are not sent: those of other nodes, and those beyond the bound.
 
         A launcher's line about a process elsewhere would accuse this node, unless the process's rank is known.
         """
         found, elsewhere = [], 0
-        for event in log.events():
+        for event in block.decode(log.events):
+            if not isinstance(event, LogEvent):
+                continue
             rank = self._rank(event, owner, log)
             if rank is None and self._is_elsewhere(event, owner):
                 elsewhere += 1
@@ -196,24 +211,26 @@ class JobLogs:
             return True
         return event.pid is not None and bool(owner.processes)
 
-    def _rank_of(self, place: Place, owner: _Owner, log: JobLog) -> int | None:
+    def _rank_of(
+        self, task: int | None, local_rank: int | None, node: str | None, owner: _Owner, log: _Log
+    ) -> int | None:
         """Return the rank of steps whose lines name none.
 
         A task number is a rank where a process of that rank writes the file: srun started one a rank.
         """
-        if place.local_rank is None:
+        if local_rank is None:
             ranks = {process.rank for process in owner.processes}
-            return place.task if place.task in ranks else owner.rank
+            return task if task in ranks else owner.rank
         if owner.rank is not None:
             return owner.rank
-        own = place.node in {None, self.host.node} and not log.many_nodes
-        return self._rank_of_local(place.local_rank, owner) if own else None
+        own = node in {None, self.host.node} and not log.many_nodes
+        return self._rank_of_local(local_rank, owner) if own else None
 
     def _rank_of_local(self, local_rank: int, owner: _Owner) -> int | None:
         processes = owner.processes or tuple(self.processes.values())
         return next((process.rank for process in processes if process.local_rank == local_rank), None)
 
-    def _rank(self, event: LogEvent, owner: _Owner, log: JobLog) -> int | None:
+    def _rank(self, event: LogEvent, owner: _Owner, log: _Log) -> int | None:
         """Return the event's rank, by the pid or the local rank that its line names where it names no rank."""
         if event.rank is not None:
             return event.rank
@@ -260,9 +277,8 @@ def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
 
 
-def _zone_seconds(chunk: Chunk, stamps: list[float]) -> float | None:
+def _zone_seconds(chunk: Chunk, newest: float | None) -> float | None:
     """Return the offset of the log's time zone, which no log states: the newest line was just written."""
-    newest = max((at for at in stamps if not math.isnan(at)), default=None)
     if newest is None or chunk.left_out_bytes or chunk.behind:
         return None
     away = chunk.written_at - newest

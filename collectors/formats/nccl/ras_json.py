@@ -28,11 +28,11 @@ STAMP_DISTANCE = 512
 EVENT_DISTANCE = 65_536
 """How far before its ``event`` key an event's object may begin, in characters."""
 
-_START = re.compile(r'\{[\s{,]*"hash"\s*:')
+_START = re.compile(r'(?<![\s{,])[\s{,]+"hash"\s*:')  # begins at the start of a run: no run is looked at twice
 _EVENT = re.compile(r'"event"\s*:\s*"PEER_DEAD"')
 _TIMESTAMP = re.compile(r'"timestamp"\s*:\s*"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"')
 _REPORT = re.compile(r'"(?:communicators_count|nccl_version|rccl_version)"\s*:')
-_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|([{}\[\]])|(-?\d+(?:\.\d+)?)|(true|false|null)')
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*+)(?:"|\Z)(\s*:)?|([{}\[\]])|(-?\d+(?:\.\d+)?)|(true|false|null)')
 _DECODER = json.JSONDecoder()
 
 
@@ -62,7 +62,7 @@ def read(input: Input) -> Iterator[Record]:
 
 
 def _communicators(input: Input, text: str) -> Iterator[Record]:
-    starts = [found.start() for found in islice(_START.finditer(text), MAX_COMMUNICATORS)]
+    starts = list(islice(_starts(text), MAX_COMMUNICATORS))
     reports = [found.start() for found in islice(_REPORT.finditer(text), MAX_COMMUNICATORS)]
     stamps = [
         (found.start(), local_seconds(found.group(1))) for found in islice(_TIMESTAMP.finditer(text), MAX_COMMUNICATORS)
@@ -86,13 +86,23 @@ def _communicators(input: Input, text: str) -> Iterator[Record]:
         yield _communicator(input, raw, _at(input, start, reports, stamps), f"{input.source}:{number + 1}")
 
 
+def _starts(text: str) -> Iterator[int]:
+    """Yield where the object of each communicator begins."""
+    for found in _START.finditer(text):
+        if (start := text.find("{", found.start(), found.end())) >= 0:
+            yield start
+
+
 def _events(input: Input, text: str) -> Iterator[Record]:
-    for number, found in enumerate(islice(_EVENT.finditer(text), MAX_COMMUNICATORS), 1):
-        start = text.rfind("{", max(0, found.start() - EVENT_DISTANCE), found.start())
+    found = [(one.start(), one.end()) for one in islice(_EVENT.finditer(text), MAX_COMMUNICATORS)]
+    before = 0
+    for number, (key, key_end) in enumerate(found, 1):
+        end = found[number][0] if number < len(found) else len(text)
+        start = text.rfind("{", max(before, key - EVENT_DISTANCE), key)
+        before = key_end
         if start < 0:
             continue
-        following = _EVENT.search(text, found.end())
-        raw = _object(text, start, following.start() if following else len(text)) or {}
+        raw = _object(text, start, min(end, key + EVENT_DISTANCE)) or {}
         peer = raw.get("peer")
         peer = peer if isinstance(peer, dict) else {}
         devices = peer.get("cuda_devs")
@@ -115,11 +125,12 @@ def _at(input: Input, start: int, reports: list[int], stamps: list[tuple[int, fl
 
 
 def _object(text: str, start: int, end: int) -> dict[str, Any] | None:
-    """Decode the object at ``start``, strictly if possible; the lenient parser sees nothing beyond ``end``."""
+    """Decode the object at ``start``, strictly if possible; nothing beyond ``end`` is looked at."""
+    text = text[start:end]
     try:
-        raw, _ = _DECODER.raw_decode(text, start)
+        raw, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
-        raw = lenient(text[start:end])
+        raw = lenient(text)
     return raw if isinstance(raw, dict) else None
 
 

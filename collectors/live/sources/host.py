@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collectors.files.apart import Apart
 from collectors.live.sources.clock import Clock, NodeClock
 from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import TrainingProcess
@@ -42,6 +43,7 @@ class Host:
     clock: Clock = field(default_factory=NodeClock)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cursors: dict[str, Any] = field(default_factory=dict)
+    apart: Apart = field(default_factory=Apart)  # where bytes that others wrote are parsed
     process_table: ProcessTable = field(init=False)
 
     def __post_init__(self) -> None:

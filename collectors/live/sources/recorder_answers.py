@@ -1,4 +1,4 @@
-"""A flight-recorder dump from one endpoint of a rank: bytes fetched within bounds, and parsed."""
+"""A flight-recorder dump from one endpoint of a rank: bytes fetched within bounds, and parsed apart."""
 
 from __future__ import annotations
 
@@ -6,56 +6,48 @@ import errno
 import io
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO
 
-import msgspec
-
-from collectors.files.reading import read_apart
-from collectors.formats import Input
-from collectors.formats.flight_recorder import flight_recorder_json
+from collectors.files.apart import Apart, ParsingFailed
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.recorder_endpoints import Endpoint
 from collectors.live.sources.socket_requests import RequestFailed, RequestTimedOut, Spend, post, seconds_left
-from collectors.records import FlightRecorderDump, Record, Unread
+from collectors.records import FlightRecorderDump, Record, Unread, block
 
 SERVER_SECONDS = 2.5  # one worker server; a healthy one answers in milliseconds
 PIPE_SECONDS = 3.0  # NCCL's monitor reads its pipe once a second
 SETTLED_SECONDS = 0.1  # a dump that has its end and has not grown for so long is whole
 POLL_SECONDS = 0.05
-READING_SECONDS = 5.0  # a pickle; more than the time to ask, so that a busy machine loses no dump
+READING_SECONDS = 5.0  # more than the time to ask, so that a busy machine loses no dump
 DUMP_BYTES = 16 << 20  # 2,000 entries are 1 MB
-APART_BYTES = 4 << 20  # larger JSON is read in a process of its own, as every pickle is
 STAT_SECONDS = 1.0  # between a file's clock and the process table's
 # NCCL's recorder before the CPU's: a build without NCCL answers 404 to the first.
 HANDLERS = ("/handler/dump_nccl_trace_json", "/handler/fr_trace_json")
 ENDS = (b".", b"}")  # of a pickle, of JSON
 
-_reading = threading.Lock()  # one dump after the other: parsing JSON takes several times its size for a moment
-
 
 def fetch_dump(
-    endpoint: Endpoint, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend
+    endpoint: Endpoint, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend, apart: Apart
 ) -> list[Record]:
     """Return an endpoint's dump, and what of it could not be read; raise ``RequestFailed`` where it gives none."""
     if endpoint.kind == "worker server":
-        return _served(endpoint, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend)
+        return _served(endpoint, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend, apart)
     if endpoint.kind == "pipe":
         written = {path: _written(path) for path in endpoint.dumps}
         _knock(endpoint.address, endpoint.user)
         body = _appeared(written, endpoint.user, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
-        return _read(body, f"rank {process.rank}: {endpoint}", process, now())
+        return _read(body, f"rank {process.rank}: {endpoint}", process, now(), apart)
     body, written_at = _file(endpoint, spend)
     if process.started_at is not None and written_at < process.started_at - STAT_SECONDS:
         raise RequestFailed("it was written before this process began")
-    return _read(body, f"rank {process.rank}: {endpoint}", process, written_at)
+    return _read(body, f"rank {process.rank}: {endpoint}", process, written_at, apart)
 
 
 def _served(
-    endpoint: Endpoint, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend
+    endpoint: Endpoint, process: TrainingProcess, deadline: float, now: Callable[[], float], spend: Spend, apart: Apart
 ) -> list[Record]:
     """Ask both recorders that a build may have; return the first with entries, else an empty one."""
     pid = process.pid if endpoint.address.startswith("/") else None
@@ -64,7 +56,7 @@ def _served(
     for handler in HANDLERS:
         try:
             body = post(endpoint.address, handler, DUMP_BYTES, deadline, pid=pid, spend=spend)
-            found = _read(body, f"rank {process.rank}: {endpoint}{handler}", process, now())
+            found = _read(body, f"rank {process.rank}: {endpoint}{handler}", process, now(), apart)
         except RequestTimedOut:
             raise
         except RequestFailed as error:
@@ -78,18 +70,15 @@ def _served(
     return best
 
 
-def _read(body: bytes, source: str, process: TrainingProcess, at: float) -> list[Record]:
+def _read(body: bytes, source: str, process: TrainingProcess, at: float, apart: Apart) -> list[Record]:
     """Return the dump in these bytes; raise ``RequestFailed`` where they are anything else."""
-    if body[:1] in {b"{", b""} and len(body) <= APART_BYTES:
-        with _reading:
-            input = Input(source, io.BytesIO(body), body[: 1 << 16], rank=process.rank)
-            found: list[Record] = list(flight_recorder_json.read(input))
-    else:
-        found = read_apart(body, source, READING_SECONDS)
-    kept = [record for record in found if isinstance(record, FlightRecorderDump | Unread)]
+    try:
+        kept = block.decode(apart.parse("recorder", body, source, process.rank, at, seconds=READING_SECONDS))
+    except ParsingFailed as error:
+        raise RequestFailed(str(error)) from error
     if not any(isinstance(record, FlightRecorderDump) for record in kept):
         raise RequestFailed(kept[0].reason if kept and isinstance(kept[0], Unread) else "it is no flight-recorder dump")
-    return [msgspec.structs.replace(record, at=at) for record in kept]
+    return kept
 
 
 def _knock(path: str, user: int | None) -> None:

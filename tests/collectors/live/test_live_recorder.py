@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from collectors.files.reading import read_apart
 from collectors.live import NothingToCollect, Request
 from collectors.live.recorder import ASKING_SECONDS, Recorders
 from collectors.live.sources.recorder_endpoints import endpoints_of
@@ -487,14 +486,3 @@ def test_a_budget_comes_back() -> None:
 
     with budget.reserve() as third:
         third(100)
-
-
-def test_reading_apart_has_its_time(tmp_path: Path) -> None:
-    """Bytes that are read for too long give a reason instead of records, and so do bytes that no reader knows."""
-    assert [type(record) for record in read_apart(pickle.dumps(DUMP), "a", 20.0)] == [FlightRecorderDump]
-    (late,) = read_apart(pickle.dumps(DUMP), "a", 0.0)
-    (strange,) = read_apart(b"\x01\x02", "b", 20.0)
-
-    assert isinstance(late, Unread)
-    assert "not read within" in late.reason
-    assert isinstance(strange, Unread)

@@ -1,0 +1,180 @@
+"""The agent's own process parses nothing that a job or another user wrote: it sends the bytes to a process apart.
+
+A parser that hangs is killed at its bound, one that fills the memory fails there, and both cost the one call. Calls follow each
+other in one process; while it is busy for longer than ``WAITING_SECONDS`` another is started beside it, and ended afterwards.
+
+    agent → child   [seconds, parser, arguments]           the parser is a module of ``collectors.files.parsers``
+    child → agent   ["done", result] or ["failed", why]    each MessagePack behind its length
+
+Nothing that a child sends is unpickled, and no longer answer than ``ANSWER_BYTES`` is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import threading
+import time
+from typing import Any
+
+import msgspec
+
+from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
+from faulthound import child_command
+
+PARSING_SECONDS = 10.0  # of one call, the wait for a process included
+WAITING_SECONDS = 0.5
+MOST_PROCESSES = 4
+DYING_SECONDS = 1.0
+READ_BYTES = 1 << 18
+
+
+class ParsingFailed(Exception):
+    """The bytes were not parsed; the message says why, in lower case."""
+
+
+class _Left(Exception):
+    """The process had ended by itself before it got the question, as one does that had nothing to do or had grown."""
+
+
+class Apart:
+    """The processes that parse; safe for threads."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._running = 0
+        self._changed = threading.Condition()
+
+    def parse(self, parser: str, *arguments: Any, seconds: float = PARSING_SECONDS) -> Any:
+        """Return what a parser gives for its arguments; raise ``ParsingFailed``, or OSError where no process can be started."""
+        deadline = time.monotonic() + seconds
+        question = framed([seconds, parser, arguments])
+        while True:
+            child = self._take(deadline, seconds)
+            whole = False
+            try:
+                kind, result = child.ask(question, deadline, seconds)
+                whole = True
+            except _Left:
+                continue
+            finally:
+                self._give(child, whole=whole)
+            if kind == "done":
+                return result
+            raise ParsingFailed(str(result))
+
+    def close(self) -> None:
+        """End the processes that wait; one that is busy ends with its call."""
+        with self._changed:
+            children, self._idle = self._idle, []
+            self._running -= len(children)
+        for child in children:
+            child.end()
+
+    def __del__(self) -> None:
+        """End the processes with their owner."""
+        self.close()
+
+    def _take(self, deadline: float, seconds: float) -> _Child:
+        with self._changed:
+            began_at = time.monotonic()
+            while not self._idle:
+                most = 1 if time.monotonic() < began_at + WAITING_SECONDS else MOST_PROCESSES
+                if self._running < most:
+                    self._running += 1
+                    break
+                until = deadline if most > 1 else min(deadline, began_at + WAITING_SECONDS)
+                if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= deadline:
+                    raise ParsingFailed(f"the processes that parse were busy for {seconds:g} s")
+            else:
+                return self._idle.pop()
+        try:
+            return _Child()
+        except BaseException:
+            self._give(None, whole=False)
+            raise
+
+    def _give(self, child: _Child | None, *, whole: bool) -> None:
+        with self._changed:
+            kept = whole and child is not None and not self._idle
+            if kept and child is not None:
+                self._idle.append(child)
+            else:
+                self._running -= 1
+            self._changed.notify()
+        if child is not None and not kept:
+            child.end()
+
+
+class _Child:
+    """One process and its pipes."""
+
+    def __init__(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}
+        command = child_command("collectors.files.parsers")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/"
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+
+    def ask(self, question: bytes, deadline: float, seconds: float) -> tuple[str, Any]:
+        """Send one question and return its answer."""
+        late = f"it was not parsed within {seconds:g} s: the process that parsed it was killed"
+        left = memoryview(question)
+        while left:
+            if not _ready(self._in, select.POLLOUT, deadline):
+                raise ParsingFailed(late)
+            try:
+                left = left[os.write(self._in, left) :]
+            except BrokenPipeError:
+                break  # its end shows below
+        answer = bytearray()
+        while (length := _announced(answer)) is None or len(answer) < LENGTH.size + length:
+            if not _ready(self._out, select.POLLIN, deadline):
+                raise ParsingFailed(late)
+            data = os.read(self._out, READ_BYTES)
+            if not data:
+                self._note_end(began=not left)
+            answer += data
+        return msgspec.msgpack.decode(memoryview(answer)[LENGTH.size :], type=tuple[str, Any])
+
+    def _note_end(self, *, began: bool) -> None:
+        try:
+            code = self._process.wait(DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = 1
+        if code == 0:
+            raise _Left
+        del began
+        how = f"exit code {code}" if code > 0 else f"signal {-code}"
+        raise ParsingFailed(f"the process that parsed it ended with {how}")
+
+    def end(self) -> None:
+        """Kill the process, and close its pipes."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DYING_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _ready(descriptor: int, event: int, deadline: float) -> bool:
+    poll = select.poll()  # select() takes no descriptor above 1,023
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+
+
+def _announced(answer: bytearray) -> int | None:
+    if len(answer) < LENGTH.size:
+        return None
+    length: int = LENGTH.unpack_from(answer)[0]
+    if length > ANSWER_BYTES:
+        raise ParsingFailed(f"its parser announces {length:,} bytes, more than {ANSWER_BYTES:,}")
+    return length

@@ -1,0 +1,60 @@
+"""dcgm-exporter, asked over HTTP: the answer's head is a stranger's too, so the whole conversation is here."""
+
+from __future__ import annotations
+
+import time
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+from collectors.formats.dcgm.dcgm_text import gather
+from collectors.records import block
+
+BODY_BYTES = 8 << 20  # eight GPUs with all metrics on give some 200 KB
+CHUNK_BYTES = 1 << 16
+
+
+def parse(url: str, timeout_seconds: float) -> list[Any] | None:
+    """Return a block of the devices, and tables of (type, devices, metrics, rows); None where no process listens."""
+    body = scrape(url, timeout_seconds)
+    if body is None:
+        return None
+    series = gather(body.decode(errors="replace").split("\n"))
+    tables = [[one.type, list(one.cells), list(one.metrics), list(one.rows())] for one in series.tables]
+    return [block.encode(series.devices), tables]
+
+
+def scrape(url: str, timeout_seconds: float) -> bytes | None:
+    """Return the exporter's answer, None where no process listens; raise OSError where it fails."""
+    address = urlsplit(url)
+    deadline = time.monotonic() + timeout_seconds
+    if address.scheme == "https":
+        from http.client import HTTPSConnection as Connection  # imports the TLS library
+    else:
+        Connection = HTTPConnection
+    connection = Connection(address.hostname or "", address.port, timeout=timeout_seconds)
+    try:
+        connection.request("GET", address.path or "/", headers={"Accept": "text/plain"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise OSError(f"{url} answers {answer.status} {answer.reason[:100]}, not 200")
+        return _body(answer, url, deadline)
+    except ConnectionRefusedError:
+        return None
+    except HTTPException as error:
+        raise OSError(f"{url} answers no HTTP: {type(error).__name__}") from error
+    finally:
+        connection.close()
+
+
+def _body(answer: HTTPResponse, url: str, deadline: float) -> bytes:
+    body = bytearray()
+    while chunk := answer.read1(CHUNK_BYTES):
+        body += chunk
+        if len(body) > BODY_BYTES:
+            raise OSError(f"{url} answers with more than {BODY_BYTES:,} bytes: let it export fewer metrics")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{url} has not ended its answer in time: raise option timeout_seconds of dcgm")
+    if answer.length:
+        raise OSError(f"{url} ended its answer {answer.length:,} bytes early")
+    return bytes(body)

@@ -1,0 +1,31 @@
+"""New lines of a job's log."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+from collectors.formats import Input
+from collectors.formats.job_log.job_log import scan
+from collectors.formats.job_log.step_series import MAX_STEPS, Place
+from collectors.records import block
+
+
+def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float) -> dict[str, Any]:
+    """Return the events and the steps as blocks, and (task, local rank, node) of the steps whose lines name no rank.
+
+    ``newest``: the latest stamp of a line, None where none has one. Stamps are as the lines give them.
+    """
+    log = scan(Input(path, io.BytesIO(data), data[: 1 << 16], rank, node, written_at), MAX_STEPS)
+    places: list[Place] = []
+    steps = list(log.steps.records(path, places.append))
+    events = log.events()
+    stamps = [at for at in (*log.steps.instants(), *(event.at for event in events)) if at is not None]
+    return {
+        "events": block.encode(events),
+        "steps": block.encode(steps),
+        "places": [tuple(place) for place in places],
+        "newest": max((at for at in stamps if not math.isnan(at)), default=None),
+        "many_nodes": log.many_nodes,
+    }

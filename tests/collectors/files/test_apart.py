@@ -1,0 +1,124 @@
+"""Bytes of strangers are parsed in another process: one that hangs, dies or fills its memory costs one call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from collectors.files.apart import Apart, ParsingFailed
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def parsed_here() -> None:
+    """Parse in a process, unlike the tests beside this one."""
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
+    """The processes of one agent, which find the parsers of the tests."""
+    monkeypatch.setenv("FAULTHOUND_TOKEN", "fh_secret")
+    one = Apart()
+    yield one
+    one.close()
+
+
+def children() -> list[psutil.Process]:
+    """Return the processes that parse."""
+    found = psutil.Process().children()
+    return [one for one in found if any("pars" in part for part in one.cmdline())]
+
+
+def test_one_process_answers_one_question_after_the_other(apart: Apart) -> None:
+    """What a parser gives comes back, with what it refused, from one process that does not have the token."""
+    first = apart.parse("inspector", b"{}\nnoise\n", 10)
+    (child,) = children()
+    with pytest.raises(ParsingFailed, match="a ring has a header"):
+        apart.parse("ring", b"short", None, 0, 0)
+    second = apart.parse("inspector", b"", 10)
+
+    assert (first[1], second[1]) == (2, 0)
+    assert [one.pid for one in children()] == [child.pid]
+    assert b"fh_secret" not in Path(f"/proc/{child.pid}/environ").read_bytes()
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start processes that have the parser ``faults`` of the tests."""
+    monkeypatch.setattr("collectors.files.apart.child_command", _with_faults)
+
+
+def _with_faults(_module: str) -> list[str]:
+    import sys
+
+    return [sys.executable, "-P", str(Path(__file__).parents[2] / "support/parsing_faults.py")]
+
+
+@pytest.mark.usefixtures("faults")
+def test_a_parser_that_hangs_costs_its_call_and_delays_no_other(apart: Apart) -> None:
+    """A pattern that never ends is killed at its bound; another call meanwhile has a process of its own, which then stays."""
+    hung = threading.Thread(target=_expect, args=(apart, "hang", "not parsed within 3 s"))
+    hung.start()
+    time.sleep(0.2)
+    began_at = time.monotonic()
+    assert apart.parse("faults", "ok", seconds=60.0) == "ok"
+    assert hung.is_alive() or time.monotonic() - began_at > 2.0
+    hung.join()
+
+    assert apart.parse("faults", "ok") == "ok"
+    assert len(children()) == 1
+
+
+def _expect(apart: Apart, fault: str, reason: str) -> None:
+    with pytest.raises(ParsingFailed, match=reason):
+        apart.parse("faults", fault, seconds=3.0)
+
+
+@pytest.mark.usefixtures("faults")
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("die", "ended with signal 11"),
+        ("exit", "ended with exit code 7"),
+        ("memory", "more memory than it may"),
+        ("raise", "ZeroDivisionError: on purpose"),
+        ("flood", "more than 33,554,432 bytes"),
+    ],
+)
+def test_a_parser_that_fails_says_how(apart: Apart, fault: str, reason: str) -> None:
+    """A crash, an exit, a full memory, an exception and an answer without end each cost the call, and the next one works."""
+    with pytest.raises(ParsingFailed, match=reason):
+        apart.parse("faults", fault)
+
+    assert apart.parse("faults", "ok") == "ok"
+
+
+@pytest.mark.usefixtures("faults")
+def test_a_process_that_has_grown_is_replaced(apart: Apart) -> None:
+    """A call that needed much memory is answered, and its process gives the memory back by ending."""
+    assert apart.parse("faults", "grow") == "grown"
+    before = [one.pid for one in children()]
+    assert apart.parse("faults", "ok") == "ok"
+
+    assert [one.pid for one in children()] != before
+
+
+def test_many_threads_share_few_processes(apart: Apart) -> None:
+    """Calls of many threads at once are all answered by at most four processes, of which one is left."""
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(apart.parse("inspector", b"x\n" * 2000, 10)[1])) for _ in range(24)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert answers == [2000] * 24
+    assert len(children()) == 1
