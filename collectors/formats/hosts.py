@@ -15,9 +15,10 @@ _FILE = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
 _LIST = re.compile(r"[A-Za-z0-9_.,\[\]-]+")
+_DELIMITER = re.compile(r"[\[\],]")
 # Open MPI's "node1 slots=8" and PBS's "node1:8" give the number of ranks on a node.
 _LINE = re.compile(
-    r"(?P<hosts>\S+?)(?:\s+(?:slots|max_slots|n|ppn)\s*=\s*(?P<slots>\d{1,5})\S*|:(?P<count>\d{1,5}))?(?:\s+\S+=\S+)*$"
+    r"(?P<hosts>\S+?)(?:\s+(?:slots|max_slots|n|ppn)\s*=\s*(?P<slots>\d{1,5})\S*|:(?P<count>\d{1,5}))?(?:\s+[^\s=]+=\S+)*$"
 )
 
 
@@ -29,7 +30,7 @@ def expand(hostlist: str) -> list[str]:
 
     names: list[str] = []
     # A NodeSet sorts its names; the order of the parts is the order of the ranks.
-    for part in re.split(r",(?![^\[]*\])", hostlist):
+    for part in _parts(hostlist):
         if (most := _size(part)) + len(names) > MOST_RANKS:  # asked before: a NodeSet holds every number of its ranges
             raise Damaged(f"{part[:80]!r} names up to {most:,} hosts; {MOST_RANKS:,} is the most: correct its range")
         try:
@@ -40,10 +41,25 @@ def expand(hostlist: str) -> list[str]:
     return names
 
 
+def _parts(hostlist: str) -> Iterator[str]:
+    """Yield what the commas outside of brackets separate."""
+    begin, inside = 0, False
+    for found in _DELIMITER.finditer(hostlist):
+        if found[0] == ",":
+            if not inside:
+                yield hostlist[begin : found.start()]
+                begin = found.end()
+        elif inside == (found[0] == "["):
+            raise Damaged(f"{hostlist[:80]!r} is no hostlist: its brackets do not match")
+        else:
+            inside = not inside
+    yield hostlist[begin:]
+
+
 def _size(hostlist: str) -> int:
     """Return how many names a hostlist has at most, without making them."""
     size = 1
-    for ranges in re.findall(r"\[([^\]]*)\]", hostlist):
+    for ranges in re.findall(r"\[([^\[\]]*)\]", hostlist):
         bounds = [re.match(r"(\d{1,18})-(\d{1,18})", part) for part in ranges.split(",")]
         size *= sum(int(found[2]) - int(found[1]) + 1 if found else 1 for found in bounds)
     return size

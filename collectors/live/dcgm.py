@@ -11,7 +11,7 @@ import msgspec
 from collectors.files.apart import ParsingFailed
 from collectors.live import NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
-from collectors.records import Device, block
+from collectors.records import Record, block
 
 URL = "http://127.0.0.1:9400/metrics"
 TIMEOUT_SECONDS = 5.0  # for the whole answer
@@ -33,7 +33,7 @@ class DcgmCollector:
         self._clock, self._apart = host.clock, host.apart
         self._url = host.option("dcgm", "url", URL)
         self._timeout_seconds = host.option("dcgm", "timeout_seconds", TIMEOUT_SECONDS)
-        self._reported: tuple[Device, ...] = ()
+        self._reported: tuple[Record, ...] = ()
         self._reported_at = float("-inf")
 
     def __call__(self, _request: Request | None) -> Iterator[Yielded]:

@@ -114,7 +114,7 @@ class Inspector:
                 if not (data := self._fresh(path)):
                     continue
                 try:
-                    tables = self.host.apart.parse("inspector", data, MOST_CELLS, True)  # noqa: FBT003 (over a pipe)
+                    tables = self.host.apart.parse("inspector", data, MOST_CELLS, True)
                 except ParsingFailed as error:
                     yield Unread(source=str(path), reason=str(error), outcome="limit")
                     continue

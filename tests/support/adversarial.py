@@ -21,7 +21,28 @@ from types import FrameType, ModuleType
 from typing import Any
 
 PROBES = " a1\"{[(\t,.:-=/\\x|'#<\x1b0Z_"
-RUNS = ("{", "[", "(", '"', "\\", " ", "\t", "1", "a", ",", ":", "-", '"\\', '{"', "[rank1]: ", "\r", "\x1b[", "a b ", "1:", "|")
+RUNS = (
+    "{",
+    "[",
+    "(",
+    '"',
+    "\\",
+    " ",
+    "\t",
+    "1",
+    "a",
+    ",",
+    ":",
+    "-",
+    '"\\',
+    '{"',
+    "[rank1]: ",
+    "\r",
+    "\x1b[",
+    "a b ",
+    "1:",
+    "|",
+)
 MANY = 50  # a repeat of at least so many is unbounded here
 VARIANTS = 4  # characters of one repeat that are tried
 
@@ -125,7 +146,9 @@ def _characters(node: Any, state: Any) -> list[str]:
     if node[0] is _constants.LITERAL:
         return [chr(node[1])]
     pattern = _compiler.compile(_parser.SubPattern(state, [node]))
-    return [one for one in PROBES if pattern.match(one)] or [one for one in map(chr, range(32, 127)) if pattern.match(one)]
+    return [one for one in PROBES if pattern.match(one)] or [
+        one for one in map(chr, range(32, 127)) if pattern.match(one)
+    ]
 
 
 def _sample(nodes: list[Any], state: Any) -> str:
@@ -163,7 +186,7 @@ def cpu_seconds(parse: Callable[[bytes], object], data: bytes, most_seconds: flo
         parse(data)
     except TooLong:
         return most_seconds
-    except Exception:  # noqa: BLE001 (a refusal is an answer too; only its time counts here)
+    except Exception:
         pass
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -199,10 +222,14 @@ LEAST_MOST_SECONDS, MOST_SECONDS_A_MEGABYTE = 1.0, 16.0
 def growth(parse: Callable[[bytes], object], case: Case, size: int) -> Growth:
     """Measure one input; a suspicious measure is made again, as the machine may have been busy."""
     most = _most_seconds(size)
-    best = Growth(case.name, size, cpu_seconds(parse, case.text(size), most), cpu_seconds(parse, case.text(4 * size), most))
+    best = Growth(
+        case.name, size, cpu_seconds(parse, case.text(size), most), cpu_seconds(parse, case.text(4 * size), most)
+    )
     if is_quadratic(best):
         again = cpu_seconds(parse, case.text(4 * size), most)
-        best = Growth(case.name, size, max(best.seconds, cpu_seconds(parse, case.text(size), most)), min(best.of_four, again))
+        best = Growth(
+            case.name, size, max(best.seconds, cpu_seconds(parse, case.text(size), most)), min(best.of_four, again)
+        )
     return best
 
 
@@ -224,8 +251,17 @@ def main(arguments: list[str]) -> None:
     began = time.monotonic()
     found = [growth(parser.parse, case, size) for case in cases(parser.modules)]
     for one in sorted(found, key=lambda each: -each.of_four)[: int(arguments[2])]:
-        print("QUADRATIC" if is_quadratic(one) else "", f"{one.seconds:.3f} {one.of_four:.3f} {one.ratio:.1f}", one.case)
-    print(arguments[0], len(found), "inputs,", sum(map(is_quadratic, found)), "quadratic", f"{time.monotonic() - began:.0f} s")
+        print(
+            "QUADRATIC" if is_quadratic(one) else "", f"{one.seconds:.3f} {one.of_four:.3f} {one.ratio:.1f}", one.case
+        )
+    print(
+        arguments[0],
+        len(found),
+        "inputs,",
+        sum(map(is_quadratic, found)),
+        "quadratic",
+        f"{time.monotonic() - began:.0f} s",
+    )
 
 
 if __name__ == "__main__":

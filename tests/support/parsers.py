@@ -53,7 +53,10 @@ def _modules(first: str) -> list[str]:
         if name not in found and name.startswith("collectors.formats."):
             import_module(name)
             found.append(name)
-            used = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(sys.modules[name]).values())
+            used = (
+                getattr(value, "__module__", None) or getattr(value, "__name__", "")
+                for value in vars(sys.modules[name]).values()
+            )
             waiting += [one for one in used if isinstance(one, str) and one in sys.modules]
     return found
 
@@ -64,5 +67,7 @@ def _live() -> dict[str, Parser]:
 
     del cgroups
     return {
-        "environment of a process": Parser(lambda data: ranks.read_rank(b"RANK=1\0" + data), ["collectors.live.sources.ranks"]),
+        "environment of a process": Parser(
+            lambda data: ranks.read_rank(b"RANK=1\0" + data), ["collectors.live.sources.ranks"]
+        ),
     }

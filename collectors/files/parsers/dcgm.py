@@ -28,11 +28,12 @@ def scrape(url: str, timeout_seconds: float) -> bytes | None:
     """Return the exporter's answer, None where no process listens; raise OSError where it fails."""
     address = urlsplit(url)
     deadline = time.monotonic() + timeout_seconds
+    make: type[HTTPConnection] = HTTPConnection
     if address.scheme == "https":
-        from http.client import HTTPSConnection as Connection  # imports the TLS library
-    else:
-        Connection = HTTPConnection
-    connection = Connection(address.hostname or "", address.port, timeout=timeout_seconds)
+        from http.client import HTTPSConnection  # imports the TLS library
+
+        make = HTTPSConnection
+    connection = make(address.hostname or "", address.port, timeout=timeout_seconds)
     try:
         connection.request("GET", address.path or "/", headers={"Accept": "text/plain"})
         answer = connection.getresponse()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -20,13 +21,13 @@ from collectors.records import LogEvent, Record
 
 MAX_ROWS = 100_000
 MAX_JSON_BYTES = 4 << 20
+MAX_COLUMNS = 256  # sacct has some 120
 
 _LISTED = re.compile(
     r"\s*rank[ _=:]*(\d{1,7})\b[^\n]{0,80}?\b(?:exit(?:ed)?(?:[ _]?code)?|return ?code|rc|status|signal)\b"
     r"[^\d\n-]{0,20}(-?\d{1,5})\s*$",
     re.IGNORECASE,
 )
-_SACCT = re.compile(r"^\s*JobID(?:Raw)?\b.*\bState\b.*\bExitCode\b", re.MULTILINE)
 _STATES = {
     "PREEMPTED": "preempted", "TIMEOUT": "time_limit", "DEADLINE": "time_limit", "NODE_FAIL": "node_failure",
     "BOOT_FAIL": "node_failure", "OUT_OF_MEMORY": "oom_kill", "CANCELLED": "cancelled", "FAILED": "exit",
@@ -36,7 +37,7 @@ _STATES = {
 def sniff(head: bytes, source: str) -> int:
     """Claim sacct's heading surely, a list by its first lines, a JSON object only under a fitting name."""
     text = head[:8192].decode(errors="replace")
-    if _SACCT.search(text):
+    if any(map(_is_heading, text.splitlines())):
         return 85
     shown = [line for line in text.splitlines()[:20] if line.strip()]
     if shown and sum(1 for line in shown if _LISTED.match(line)) * 2 > len(shown):
@@ -52,7 +53,7 @@ def read(input: Input) -> Iterator[Record]:
     """Yield an exit for each process that did not end well; a zero is no event."""
     if input.head.lstrip().startswith(b"{"):
         found = _object(input)
-    elif _SACCT.search(input.head.decode(errors="replace")):
+    elif any(map(_is_heading, input.head.decode(errors="replace").splitlines())):
         found = _accounting(input)
     else:
         found = _list(input)
@@ -88,7 +89,7 @@ def _accounting(input: Input) -> Iterator[LogEvent]:
     for number, text in lines(input.stream):
         if number > MAX_ROWS:
             return
-        if _SACCT.match(text):
+        if _is_heading(text):
             columns = _columns(text)
             continue
         row = {name: value for (name, *_), value in zip(columns, _cells(text, columns), strict=False)}
@@ -105,18 +106,23 @@ def _accounting(input: Input) -> Iterator[LogEvent]:
         yield event(Line(number, text), name, node=one_node, **fields)
 
 
+def _is_heading(line: str) -> bool:
+    """Whether a line is the heading of sacct's table."""
+    return line.lstrip().startswith("JobID") and {"State", "ExitCode"} <= set(re.split(r"[\s|]+", line))
+
+
 def _columns(heading: str) -> list[tuple[str, int, int]]:
     """Names and extents of a table's columns: by bars, or by the width of the heading's words."""
     if "|" in heading:
-        return [(name.strip(), 0, 0) for name in heading.split("|")]
-    return [(found[0], found.start(), found.end()) for found in re.finditer(r"\S+", heading)]
+        return [(name.strip(), 0, 0) for name in heading.split("|")][:MAX_COLUMNS]
+    return [(found[0], found.start(), found.end()) for found in islice(re.finditer(r"\S+", heading), MAX_COLUMNS)]
 
 
 def _cells(text: str, columns: list[tuple[str, int, int]]) -> list[str]:
     """The row's cells. sacct's fixed columns are right- or left-aligned, so a cell is the word that touches its heading."""
     if "|" in text:
         return [cell.strip() for cell in text.split("|")]
-    words = [(found[0], found.start(), found.end()) for found in re.finditer(r"\S+", text)]
+    words = [(found[0], found.start(), found.end()) for found in islice(re.finditer(r"\S+", text), MAX_COLUMNS)]
     return [
         next((word for word, start, end in words if start < right and end > left), "") for _, left, right in columns
     ]

@@ -34,7 +34,7 @@ _AT_WORK = re.compile(r"(?:watchdog at work(?: sequence id)?|Timeout at NCCL wor
 _DUMP_FROM = re.compile(r"collective timeout from\s+(?:this local rank|rank (\d+))")
 _PEER = re.compile(
     r"(?:[Cc]onnection (?:closed|reset) by (?:remote )?peer|Call to \w+ (?:from|to)|connect to|remote peer|peer address)"
-    r"[:\s]+\[?(?P<host>[0-9A-Za-z_.:-]+?)\]?(?:<(?P<a>\d+)>|[:|](?P<b>\d+))(?![\d:])"
+    r"[:\s]{1,8}\[?(?P<host>[0-9A-Za-z_.:-]{1,255}?)\]?(?:<(?P<a>\d+)>|[:|](?P<b>\d+))(?![\d:])"
 )
 _GLOO_TIMEOUT = re.compile(r"Timed out waiting (\d+)ms for (\w+) operation")
 _LOSS = re.compile(

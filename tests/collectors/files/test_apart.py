@@ -113,7 +113,8 @@ def test_many_threads_share_few_processes(apart: Apart) -> None:
     """Calls of many threads at once are all answered by at most four processes, of which one is left."""
     answers = []
     threads = [
-        threading.Thread(target=lambda: answers.append(apart.parse("inspector", b"x\n" * 2000, 10)[1])) for _ in range(24)
+        threading.Thread(target=lambda: answers.append(apart.parse("inspector", b"x\n" * 2000, 10)[1]))
+        for _ in range(24)
     ]
     for thread in threads:
         thread.start()

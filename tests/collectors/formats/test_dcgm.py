@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from collectors.files.parsers import dcgm as parser
 from collectors.files.reading import read_paths
 from collectors.formats import Input, recognise
 from collectors.formats.dcgm import dcgm_text
 from collectors.formats.dcgm.dcgm_text import read
 from collectors.live import NothingToCollect, Readings, registry
-from collectors.files.parsers import dcgm as parser
 from collectors.live import dcgm as live
 from collectors.live.sources.host import Host
 from collectors.records import NOT_READ, Device, KernelEvent, Record, Samples, Unread
