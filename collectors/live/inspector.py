@@ -114,7 +114,7 @@ class Inspector:
                 if not (data := self._fresh(path)):
                     continue
                 try:
-                    tables = self.host.apart.parse("inspector", data, MOST_CELLS, True)
+                    tables = self.host.apart.parse("inspector_series", data, MOST_CELLS)
                 except ParsingFailed as error:
                     yield Unread(source=str(path), reason=str(error), outcome="limit")
                     continue

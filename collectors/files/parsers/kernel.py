@@ -13,10 +13,10 @@ from collectors.formats.kernel_log.kernel_log import Parser
 from collectors.records import block
 
 
-def parse(lines: list[tuple[int, str]], state: bytes, source: str, node: str, end: bool) -> list[Any]:
-    """Return (index of the line, block) of each event, the last index at which none waited for its stack, the state, and
-    whether one waits now.
+def parse(lines: list[tuple[int, str]], state: bytes, source: str, node: str, end: bool) -> list[Any]:  # noqa: FBT001 (over a pipe)
+    """Return the events as (index of the line, block), and what the next call needs.
 
+    That is: the last index at which no event waited for its stack, the parser's state, whether an event waits now.
     ``state``: what the last call returned, empty at first. ``end``: an event that still waits for its stack comes without it.
     """
     parser = _restored(state, Input(source=source, stream=io.BytesIO(), head=b"", node=node))
