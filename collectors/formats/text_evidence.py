@@ -1,13 +1,13 @@
 """A text file is a stream of lines, and one file may hold several kinds of evidence: each line goes to who recognises it.
 
 Lines with a kernel log's prefix go to the kernel reader, lines of a stack to the stack readers, every other line to the job log.
-In one pass: a chunk of bytes is searched for the words that begin any evidence, and only their lines are looked at, and those
-that follow while a traceback, a stack or a launcher's summary is still going on.
+In one pass. Most lines of a log are of few templates, which differ in their numbers only: which readers a line may concern is
+found out once for each template. A line of no concern is looked at only while a traceback, a stack or a summary goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import msgspec
@@ -15,43 +15,67 @@ import msgspec
 from collectors.formats import Input
 from collectors.formats.job_log import log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
-from collectors.formats.job_log.job_log import MAX_EVENTS, JobLog
+from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
+from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import EVENTS_LIMIT, Parser
 from collectors.formats.stacks import stack_lines
+from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
 from collectors.records import Record, Unread
 
 CHUNK_BYTES = 1 << 20
-MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
+LABEL_BYTES = 32
+MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
-
-def stems(words: tuple[str, ...]) -> dict[bytes, tuple[str, ...]]:
-    """Group words by a stem that each contains, so that a chunk is searched for few: a search costs a second a gigabyte."""
-    grouped: dict[bytes, tuple[str, ...]] = {}
-    for word in words:
-        stem = next((stem for stem in _COMMON if stem in word), word)
-        grouped[stem.encode()] = (*grouped.get(stem.encode(), ()), word)
-    return grouped
+JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER = 1, 2, 4, 8, 16, 32
+ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER
+_BLANKED = bytes.maketrans(b"123456789", b"0" * 9)
+Concern = tuple[int, tuple[str, ...]]
+"""Which readers a line may concern, and the words of trouble that it may hold."""
 
 
-_COMMON = (
-    "rror", "ailed", "anks", "igna", "illed", "eath", "dead", "died", "rocess", "xception", "imeout", "imed out", "emory", "NCCL",
-    "nccl", "istributed", " link", "rank_", "Xid", "EI000", "EZ9999", "stall", "LOCK", "xit", "fallen",
-)  # fmt: skip
-_FOR_JOB = stems(log_marks.TROUBLE)
-_FOR_OTHERS = tuple(word.encode() for word in (*kernel_lines.WORDS, *stack_lines.WORDS))
-_FOR_STEPS = tuple(word.encode() for word in (*step_lines.WORDS, *log_marks.NO_NUMBER, "Loss", "loss"))
+def _blanked(words: tuple[str, ...]) -> tuple[tuple[bytes, str], ...]:
+    return tuple((word.encode().translate(_BLANKED), word) for word in words)
+
+
+_TROUBLE = _blanked(log_marks.TROUBLE)
+_WORDS = tuple(
+    (mask, tuple(word for word, _ in _blanked(words)))
+    for mask, words in (
+        (KERNEL, (*kernel_lines.WORDS, "last message repeated", "-- Boot", '"MESSAGE":[', '"MESSAGE" : [')),
+        (STACK, stack_lines.WORDS),
+        (STEP, step_lines.WORDS),
+        (JOB, log_marks.NO_NUMBER),
+        (LOSS, ("loss", "Loss")),
+    )
+)
+
+
+def concern(blanked: bytes) -> Concern:
+    """Return which readers the lines of a template may concern. ``blanked``: a line with 0 for each digit."""
+    words = tuple(word for bytes_of, word in _TROUBLE if bytes_of in blanked)
+    mask = JOB if words else 0
+    for bit, group in _WORDS:
+        if any(word in blanked for word in group):
+            mask |= bit
+    if len(blanked) <= LABEL_BYTES and LABEL.match(blanked.decode(errors="replace")):
+        mask |= STACK  # "Rank 3:", above the stack that it is of
+    if mask & (JOB | STEP) and has_no_number(blanked.decode(errors="replace")):
+        mask |= NO_NUMBER
+    return mask, words
 
 
 def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     """Yield what the lines of a text report. ``of_machine``: it is a machine's log, in which only some lines are of a job."""
     reader = _Reader(input, of_machine=of_machine)
-    for number, text, words in lines_of_interest(input.stream, reader.wants_next):
-        yield from reader.take(number, text, words)
+    number = 1
+    for lines in _chunks(input.stream):
+        yield from reader.take_all(number, lines)
+        number += len(lines)
         if reader.full:
             break
     yield from reader.end()
@@ -65,7 +89,9 @@ class _Reader:
         self.job = JobLog(input, StepSeries(MAX_STEPS_OF_SERIES))
         self.kernel = Parser(input)
         self.stacks = stack_lines.StackLines(input)
+        self.late = LateSteps(self._take_step)
         self.of_machine = of_machine
+        self._known: dict[bytes, Concern] = {}
         self.kernel_events = 0
         self.at_line = 0
 
@@ -78,10 +104,39 @@ class _Reader:
         """Whether something is going on, so that the next line counts whatever its words are."""
         return bool(self.job.open) or self.stacks.busy or self.kernel.busy
 
-    def take(self, number: int, text: str, words: tuple[str, ...]) -> Iterator[Record]:
-        """Read one line."""
+    def take_all(self, number: int, lines: list[bytes]) -> Iterator[Record]:
+        """Read the lines of a chunk, of which ``number`` is the first."""
+        blanked = b"\n".join(lines).translate(_BLANKED).split(b"\n")
+        known, open_ = self._known, self.wants_next()
+        for at, template in enumerate(blanked):
+            mask, words = known.get(template) or self._learn(template)
+            if open_:
+                mask, words = ALL, log_marks.TROUBLE
+            elif not mask or (mask == LOSS and not self.job.lost):
+                continue
+            text = lines[at][:LINE_BYTES].decode(errors="replace").rstrip("\r")
+            if not words and mask & STEP and not mask & (KERNEL | STACK) and not self.job.lost and "\r" not in text:
+                self.late.add(number + at, text, is_number=not mask & NO_NUMBER)
+                continue
+            yield from self._take(number + at, text, mask, words)
+            open_ = self.wants_next()
+            if self.full:
+                return
+
+    def _learn(self, template: bytes) -> Concern:
+        found = concern(template)
+        if len(template) <= MAX_TEMPLATE_BYTES:
+            if len(self._known) >= MAX_TEMPLATES:
+                self._known.clear()
+            self._known[template] = found
+        return found
+
+    def _take_step(self, number: int, text: str) -> None:
+        self.job.take(number, text, ())
+
+    def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
         self.at_line = number
-        if self.kernel.might_take(text):
+        if mask & KERNEL and self.kernel.might_take(text):
             split = kernel_times.split(text)
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
@@ -90,9 +145,13 @@ class _Reader:
                 return
         if self.of_machine and not self._of_job(text):
             return
-        if self._is_of_stack(number, text):
+        if mask & STACK and self._is_of_stack(number, text):
             yield from self.stacks.finished()
             return
+        if mask & STEP:
+            self.late.flush_of(text)
+        if mask & NO_NUMBER:
+            self.late.flush()
         *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
         for segment in before:
             self.job.take(number, segment, words)
@@ -100,6 +159,7 @@ class _Reader:
 
     def end(self) -> Iterator[Record]:
         """Yield what is left: the file ended, or a limit was reached."""
+        self.late.flush()
         yield from self.kernel.end()
         yield from self.stacks.end()
         yield from self.job.events()
@@ -115,7 +175,9 @@ class _Reader:
         return not split.form or split.tag.startswith(_JOB_SERVICES)
 
     def _is_of_stack(self, number: int, text: str) -> bool:
-        may_begin = any(word in text for word in stack_lines.WORDS)
+        may_begin = any(word in text for word in stack_lines.WORDS) or (
+            len(text) <= LABEL_BYTES and LABEL.match(text) is not None
+        )
         if not may_begin and not self.stacks.busy:
             return False
         line = peel(number, text, numbered=self.job.numbered)
@@ -124,62 +186,19 @@ class _Reader:
         return self.stacks.feed(number, line.stream, line.text, line.rank)
 
 
-def lines_of_interest(stream: BinaryIO, wants_next: Callable[[], bool]) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield (number, text, the words of trouble that its chunk may hold) of each line that may be evidence.
-
-    ``wants_next``: asked after a line, whether the next one is wanted whatever it holds. No more than a chunk is held, and of
-    a longer line only its beginning.
-    """
-    number, held, skipping = 1, b"", False
+def _chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield whole lines, a chunk at a time; of a line longer than a chunk only the beginning is held."""
+    held, skipping = b"", False
     while data := stream.read(CHUNK_BYTES):
         if skipping:
             cut = data.find(b"\n")
             if cut < 0:
                 continue
-            data, skipping = held + data[cut:], False
-        else:
-            data = held + data
-        end = data.rfind(b"\n") + 1
-        held, data = data[end:], data[:end]
-        yield from _within(data, number, wants_next)
-        number += data.count(b"\n")
+            data, skipping = data[cut:], False
+        *lines, held = (held + data).split(b"\n")
+        if lines:
+            yield lines
         if len(held) > LINE_BYTES:
             held, skipping = held[:LINE_BYTES], True
     if held:
-        yield from _within(held + b"\n", number, wants_next)
-
-
-def _within(data: bytes, number: int, wants_next: Callable[[], bool]) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    starts: set[int] = set()
-    words: tuple[str, ...] = ()
-    for stem, grouped in _FOR_JOB.items():
-        if _add_lines(data, stem, starts):
-            words += grouped
-    for word in (*_FOR_OTHERS, *_FOR_STEPS):
-        _add_lines(data, word, starts)
-    ordered = sorted(starts)
-    ordered.append(len(data))
-    position, at = 0, 0
-    while wants_next() or ordered[at] < len(data):
-        start = position if wants_next() else ordered[at]
-        if start >= len(data):
-            return
-        number += data.count(b"\n", position, start)
-        stop = data.find(b"\n", start)
-        yield number, data[start : min(stop, start + LINE_BYTES)].decode(errors="replace").rstrip("\r"), words
-        position, number = stop + 1, number + 1
-        while ordered[at] < position and ordered[at] < len(data):
-            at += 1
-
-
-def _add_lines(data: bytes, word: bytes, starts: set[int]) -> bool:
-    """Add where each line begins that holds the word; return whether any does."""
-    at = data.find(word)
-    some = at >= 0
-    while at >= 0:
-        starts.add(data.rfind(b"\n", 0, at) + 1)
-        stop = data.find(b"\n", at)
-        if stop < 0:
-            break
-        at = data.find(word, stop)
-    return some
+        yield [held]

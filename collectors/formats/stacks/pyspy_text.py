@@ -18,7 +18,7 @@ _PROCESS = re.compile(r"Process (\d+): ?(.*)")
 _PARENT = re.compile(r"Parent Process (\d+):", re.IGNORECASE)
 _THREAD = re.compile(r'Thread (0x[0-9a-fA-F]+|\d+) \(([a-z+]+)\)(?:: "(.*)")?\s*$')
 _FRAME = re.compile(r"    (\S.*?) \(([^()]*?)(?::(\d+))?\)$")
-_LABEL = re.compile(r"\W{0,8}(?:global[ _-]?)?rank[ _:#=-]{0,3}(\d{1,7})\W{0,8}$", re.IGNORECASE)
+LABEL = re.compile(r"\W{0,8}(?:global[ _-]?)?rank[ _:#=-]{0,3}(\d{1,7})\W{0,8}$", re.IGNORECASE)
 _HEAD = re.compile(rb"(?m)^(?:Process \d+: |Thread (?:0x[0-9a-fA-F]+|\d+) \((?:idle|active|active\+gil|idle\+gil)\))")
 _VERSION = re.compile(rb"(?m)^Python v\d+\.\d+")
 
@@ -89,7 +89,7 @@ class PySpyReader:
         if (found := _PARENT.match(text)) and self._builder is not None:
             self._builder.parent_pid = int(found.group(1)[:18])
             return True
-        if found := _LABEL.match(text):
+        if found := LABEL.match(text):
             self._label = int(found.group(1))
         if text.strip() and not text.startswith("    "):  # a variable of --locals is indented deeper than frames
             self._thread = None
