@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from analyzers.incidents.hosting import own_ranks
 from analyzers.model.incident import Cut
+from analyzers.model.ranges import numbers
 from collectors.records import (
     CollectiveTimings,
     CommandResult,
@@ -117,13 +119,24 @@ def select_records(
     found = [one for evidence, after in of_nodes for one in evidence.since(after)]
     found.sort(key=lambda one: one[:2])
     concerns = (record for _, _, record in found if concerns_job(record, job, attempt))
-    return (*context, *concerns)
+    return tuple(_without_hearsay((*context, *concerns), cut))
+
+
+def _without_hearsay(records: Iterable[Record], cut: Cut) -> Iterator[Record]:
+    """Leave out what a node says of ranks that it claimed while others hosted them."""
+    refused = {node: numbers(text) for node, text in cut.refused.items()}
+    for record in records:
+        foreign = refused.get(record.node or "", frozenset())
+        if record.rank not in foreign:
+            yield own_ranks(record, foreign) if foreign and isinstance(record, Placement) else record
 
 
 def concerns_job(record: Record, job: str | None, attempt: int | None) -> bool:
     """Whether a record is of this attempt, or of its node and so of all jobs on it. ``job`` None: every record is."""
     if job is None:
         return True
+    if record.job is None and isinstance(record, RasCommunicator | RasPeerDead):
+        return False  # it answered for a job, and for which is not known
     return record.job in (None, job) and (attempt is None or record.attempt in (None, attempt))
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from analyzers.incidents.evidence import Evidence, concerns_job
 from analyzers.incidents.fleet.node_activity import NodeActivity
+from analyzers.incidents.hosting import Hosting, own_ranks
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.messages import Received
+from analyzers.incidents.messages import Received, attributed
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
-from collectors.records import Record
+from collectors.records import Placement, Record
 
 MARK_SECONDS = 10.0
 MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
@@ -23,6 +25,7 @@ def observe_batch(state: EngineState, event: Received) -> None:
     """Add a batch to the memory; decide nothing."""
     if event.sequence and event.sequence <= state.sequence:
         return  # seen before: the log is read again from an earlier place
+    event = attributed(event)
     _mark(state, event)
     seen = state.nodes.get(event.node)
     if seen is None:
@@ -30,16 +33,41 @@ def observe_batch(state: EngineState, event: Received) -> None:
     seen.take(event)
     state.fleet.take(event)
     state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
+    of_jobs: dict[str, list[Record]] = defaultdict(list)
     for record in event.records:
         if record.job is not None:
-            key = (record.job, record.attempt)
-            _place(state, key, event.node, event.received_at)
-            if key in state.jobs:
-                state.reported_at[key] = max(event.received_at, state.reported_at.get(key, 0.0))
+            of_jobs[record.job].append(record)
+    for job, records in of_jobs.items():
+        _take_part(state, job, records, event)
     for key in state.jobs_on.get(event.node, ()):
-        concerning = [record for record in event.records if concerns_job(record, *key)]
-        state.jobs[key].take(event, concerning)
+        state.jobs[key].take(event, list(_concerning(state.hosting[key[0]], event, key)))
         state.changed.add(key)
+
+
+def _take_part(state: EngineState, job: str, records: Sequence[Record], event: Received) -> None:
+    """Place a node in a job where it hosts a rank of it, and those nodes that may now."""
+    hosting = state.hosting.get(job) or Hosting()
+    hosting.take(event.node, records, event.received_at)
+    admitted, hosting.admitted = hosting.admitted, []
+    for node in admitted:
+        key, claim = (job, hosting.attempt), hosting.claims[node]
+        if node != event.node and _place(state, key, node, event.received_at) and claim.placement is not None:
+            # It said so while the attempt was still another.
+            told = replace(event, node=node, sent_at=None, received_at=claim.seen_at, records=(claim.placement,))
+            state.jobs[key].take(told, list(_concerning(hosting, told, key)))
+    for attempt in {record.attempt for record in records}:
+        key = (job, attempt)
+        if hosting.is_host(event.node, attempt) and _place(state, key, event.node, event.received_at):
+            state.hosting[job] = hosting
+            state.reported_at[key] = max(event.received_at, state.reported_at.get(key, 0.0))
+
+
+def _concerning(hosting: Hosting, event: Received, key: JobKey) -> Iterator[Record]:
+    """Yield what a batch says of an attempt and its node may say."""
+    foreign = hosting.refused(event.node, key[1])
+    for record in event.records:
+        if concerns_job(record, *key) and not hosting.is_hearsay(record, event.node, key[1]):
+            yield own_ranks(record, foreign) if foreign and isinstance(record, Placement) else record
 
 
 def _mark(state: EngineState, event: Received) -> None:
@@ -51,18 +79,19 @@ def _mark(state: EngineState, event: Received) -> None:
     state.sequence = max(state.sequence, event.sequence)
 
 
-def _place(state: EngineState, key: JobKey, node: str, at: float) -> None:
+def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
     here = state.jobs_on.setdefault(node, set())
     if key in here:
-        return
+        return True
     if len(here) >= MOST_JOBS_ON_A_NODE:
         oldest = min(here, key=lambda known: (state.reported_at.get(known, 0.0), str(known)))
         if state.reported_at.get(oldest, 0.0) > at - ENDED_SECONDS:
-            return
+            return False
         here.discard(oldest)
     here.add(key)
     if key not in state.jobs:
         state.jobs[key] = JobView(*key, state.knowledge)
+    return True
 
 
 def remember_incident(state: EngineState, incident: Incident) -> None:
@@ -132,6 +161,12 @@ def forget_old(state: EngineState, now: float) -> None:
             of_job.pop(key, None)
         for keys in state.jobs_on.values():
             keys.discard(key)
+    attempts: dict[str, list[int | None]] = defaultdict(list)
+    for job, attempt in state.jobs:
+        attempts[job].append(attempt)
+    state.hosting = {job: hosting for job, hosting in state.hosting.items() if job in attempts}
+    for job, hosting in state.hosting.items():
+        hosting.forget(now - FORGOTTEN_SECONDS, attempts[job])
     for key in [key for key, at in state.settled.items() if key not in state.jobs and now - at > FORGOTTEN_SECONDS]:
         del state.settled[key]
 

@@ -8,7 +8,7 @@ import msgspec
 
 from analyzers.model.incident import Cut, Incident, Symptom
 from analyzers.model.verdict import Verdict
-from collectors.records import Record
+from collectors.records import Record, of_sender
 
 # --- events
 
@@ -21,6 +21,13 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     records: tuple[Record, ...]
     sent_at: float | None = None
+
+
+def attributed(event: Received) -> Received:
+    """Return a batch in which every record is its sender's: what a node says is said by that node, whatever it names."""
+    if not event.node:
+        return event
+    return msgspec.structs.replace(event, records=tuple(of_sender(event.records, event.node, event.received_at)))
 
 
 class EngineTick(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 from analyzers.incidents.evidence import Evidence, select_records
 from analyzers.incidents.judgement import judge_cut
-from analyzers.incidents.messages import EngineEvent, EngineInstruction, EngineTick, Judge, Judged, Received
+from analyzers.incidents.messages import (
+    EngineEvent,
+    EngineInstruction,
+    EngineTick,
+    Judge,
+    Judged,
+    Received,
+    attributed,
+)
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import ANSWER_SECONDS, TICK_SECONDS, next_due_at, step
 from analyzers.knowledge import Knowledge
@@ -48,7 +56,7 @@ def rejudge_cuts(
         if not waiting:
             return
         if batch.sequence > newest:  # a bundle that was put together from two may hold a batch twice
-            kept.setdefault(batch.node, Evidence()).add(batch.sequence, batch.records)
+            kept.setdefault(batch.node, Evidence()).add(batch.sequence, attributed(batch).records)
             newest = batch.sequence
     for cut in waiting:
         yield _rejudge(case, cut, kept, knowledge)

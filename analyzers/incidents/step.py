@@ -37,6 +37,7 @@ from analyzers.incidents.memory import (
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
 from analyzers.model.incident import Cut, Incident, Symptom
+from analyzers.model.ranges import ranges
 from analyzers.model.verdict import Verdict, digest
 from analyzers.verdict.gate import ROUNDS_AFTER_SECONDS
 from collectors.records import CommandResult
@@ -283,10 +284,19 @@ def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
         return
     cut = Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
-        joined=incident.joined, offsets=incident.offsets,
+        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident),
     )  # fmt: skip
     remember_incident(state, replace(incident, cut=cut, judge_at=None))
     yield request_judgement(state, state.incidents[id])
+
+
+def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
+    """Return which ranks the nodes of an incident claim that others host."""
+    hosting = state.hosting.get(incident.job or "")
+    if hosting is None:
+        return {}
+    found = {node: sorted(hosting.refused(node, incident.attempt)) for node in incident.nodes}
+    return {node: ranges(ranks) for node, ranks in found.items() if ranks}
 
 
 def request_judgement(state: EngineState, incident: Incident) -> messages.Judge:

@@ -36,6 +36,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: int = 0  # how many of the incident's nodes, the first ones: more may join later
     joined: dict[str, int] = {}  # of those that joined later → the ``after`` of their records
     offsets: dict[str, float] = {}  # node → seconds by which its clock is ahead of the service's, where that matters
+    refused: dict[
+        str, str
+    ] = {}  # node → ranks that it claims and others host, as "0-3,7": what it says of them is hearsay
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
 
 

@@ -28,3 +28,13 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 def span(low: int, high: int) -> str:
     """Write one run: ``7`` or ``0-3``."""
     return str(low) if low == high else f"{low}-{high}"
+
+
+def numbers(text: str) -> frozenset[int]:
+    """Return the ranks that are written as ranges.
+
+    >>> sorted(numbers("0-2,5"))
+    [0, 1, 2, 5]
+    """
+    parts = (part.partition("-") for part in text.split(",") if part)
+    return frozenset(rank for low, _, high in parts for rank in range(int(low), int(high or low) + 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -25,7 +25,6 @@ from collectors.records import (
     ProcessState,
     Record,
     Ring,
-    StackDump,
 )
 
 R = TypeVar("R", bound=Record)
@@ -90,14 +89,13 @@ class Window:
         ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
         ``live``: agents report a job that goes on: the dump of a node that has fallen silent is out of date.
         """
-        everything = tuple(aligned(records, offsets) if offsets else records)
+        everything = tuple(map(_not_ahead, aligned(records, offsets) if offsets else records))
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
         chosen = attempt if attempt is not None else (attempts[-1] if attempts else None)
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
         kept = _ordered(kept)
         silent = silent_nodes(kept) if live else {}
-        if live:
-            kept = _of_their_own(kept, placed(kept, silent))
+        kept = _of_their_own(kept, hosts(kept, silent, live=live))
         dumped = [record for record in kept if isinstance(record, FlightRecorderDump) and record.node not in silent]
         newest, earlier = _newest_a_rank(dumped)
         dumps = with_rings(
@@ -115,12 +113,16 @@ WILD_SECONDS = 3_600.0
 def silent_nodes(records: Iterable[Record]) -> dict[str, float]:
     """Return the nodes that have stopped reporting, with the instant of their last report.
 
-    One wild clock does not count: it would make all other nodes silent. Nor does a line's own stamp: logs are written in
-    other time zones.
+    What the service received is as old as its receipt, whatever a node says of the time. Elsewhere one wild clock does not
+    count: it would make all other nodes silent. Nor does a line's own stamp: logs are written in other time zones.
     """
     newest: dict[str, float] = {}
     for record in records:
-        if record.node is not None and not isinstance(record, LogEvent | KernelEvent):
+        if record.node is None:
+            continue
+        if record.received_at is not None:
+            newest[record.node] = max(newest.get(record.node, 0.0), record.received_at)
+        elif not isinstance(record, LogEvent | KernelEvent):
             newest[record.node] = max(newest.get(record.node, 0.0), record.at or 0.0)
     ordered = sorted(newest.values())
     until = max((at for at in ordered if at <= ordered[len(ordered) // 2] + WILD_SECONDS), default=0.0)
@@ -147,15 +149,47 @@ def placed(records: Iterable[Record], silent: Collection[str]) -> dict[int, set[
     return dict(found)
 
 
+def hosts(records: Sequence[Record], silent: Collection[str], *, live: bool) -> dict[int, set[str]]:
+    """Return on which nodes each rank is, of the ranks whose nodes have sent their records themselves.
+
+    Live by their newest placements, which the engine has freed of what a node only claims; in a recording the first that
+    was received holds. Where no placement names a rank, it is where its process was seen first. Files have no senders.
+    """
+    sent = records if live else [record for record in records if record.received_at is not None]
+    if live:
+        found = placed(sent, silent)
+    else:
+        found = {}
+        for placement in sorted((one for one in sent if isinstance(one, Placement)), key=_received):
+            for rank, node in zip(placement.ranks.ranks() if placement.ranks else (), placement.nodes, strict=False):
+                found.setdefault(rank, {node})
+    rows = (
+        one for one in sent if isinstance(one, ProcessState) and one.parent_pid is None and one.received_at is not None
+    )
+    for row in sorted(rows, key=_received):
+        if row.rank is not None and row.node is not None:
+            found.setdefault(row.rank, {row.node})
+    return found
+
+
+def _received(record: Record) -> tuple[bool, float, str]:
+    """Order records by their receipt; what no node has sent, a declaration, comes first."""
+    return record.node is not None, record.received_at or 0.0, record.node or ""
+
+
+def _not_ahead(record: Record) -> Record:
+    """Return a record that is not later than its receipt."""
+    if record.at is None or record.received_at is None or record.at <= record.received_at:
+        return record
+    return msgspec.structs.replace(record, at=record.received_at)
+
+
 def _of_their_own(records: list[Record], on: Mapping[int, set[str]]) -> list[Record]:
-    """Leave out what a node reports of a rank that others place and it does not: it cannot know."""
+    """Leave out what a node reports of a rank that is on others: it cannot know."""
     return [
         record
         for record in records
-        if not isinstance(record, FlightRecorderDump | Ring | StackDump | ProcessState)
-        or record.rank is None
-        or record.node is None
-        or record.node in on.get(record.rank, (record.node,))
+        if record.rank is None or record.node is None or record.node in on.get(record.rank, (record.node,))
     ]
 
 

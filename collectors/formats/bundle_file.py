@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from collectors.formats import Damaged, Input, reader
-from collectors.records import Record, Unread, block, bundle
+from collectors.records import Record, Unread, block, bundle, of_sender
 
 
 def _sniff(head: bytes, _source: str) -> int:
@@ -37,10 +37,10 @@ def read(input: Input) -> Iterator[Record]:
         except Damaged as error:
             yield Unread(source=source, reason=str(error), outcome="damaged")
             continue
-        for record in records:
+        for record in of_sender(records, entry.node, entry.received_at) if entry.node else records:
             if record.job is None or not job or record.job == job:
                 yield msgspec.structs.replace(
                     record,
-                    received_at=entry.received_at,
+                    received_at=entry.received_at if entry.sequence else record.received_at or entry.received_at,
                     source=f"{source}:{record.source}" if record.source else source,
                 )

@@ -20,7 +20,7 @@ from collectors.records.flight_recorder import (
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
-from collectors.records.record import ARRAY_CODES, Damaged, Members, Outcome, Record, Unread, column_bytes
+from collectors.records.record import ARRAY_CODES, Damaged, Members, Outcome, Record, Unread, column_bytes, of_sender
 
 AnyRecord = (
     FlightRecorderDump
@@ -80,5 +80,6 @@ __all__ = [
     "Thread",
     "Unread",
     "column_bytes",
+    "of_sender",
     "pci_address",
 ]

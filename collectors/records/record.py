@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from sys import byteorder
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -85,6 +85,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_d
     role: str | None = None
     phase: str | None = None
     step: int | None = None
+
+
+def of_sender(records: Iterable[Record], node: str, received_at: float) -> Iterator[Record]:
+    """Yield the records of a batch as its sender's. A record with ``received_at`` is one whose ``node`` has sent it."""
+    for record in records:
+        changes: dict[str, Any] = {"node": node, "received_at": received_at}
+        if placed := getattr(record, "nodes", ()):  # a placement: each process is where the agent runs that saw it
+            changes["nodes"] = (node,) * len(placed)
+        yield msgspec.structs.replace(record, **changes)
 
 
 Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]

@@ -1,0 +1,308 @@
+"""Which node hosts which rank of a job, by the word of the nodes themselves: nobody speaks for a rank that another node hosts.
+
+A node claims the ranks whose processes it reports, and belongs to a job by what it hosts of it, not by what it says of it.
+The first claim holds until its node gives the rank up: by a newer placement without it, or by 90 s without a sign of life.
+Even then only a job that has begun anew as a whole may have moved: one that goes on has not lent a rank to a stranger.
+
+    the job runs in attempt 3 ──► half of its nodes claim attempt 4 ──► the job runs in attempt 4
+                                  none of them shows life for 90 s
+
+A declared rank map goes before every claim: a rank is where it was declared, once that node claims it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from analyzers.model.processes import short
+from collectors.records import (
+    CollectiveTimings,
+    FlightRecorderDump,
+    Members,
+    Placement,
+    ProcessState,
+    Record,
+    Ring,
+    StackDump,
+    Steps,
+)
+
+HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
+MOST_CLAIMED = 1 << 17  # ranks of one node
+MOST_CLAIMANTS = 1 << 15  # nodes of one job
+LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTimings)
+ENDED = frozenset("XZ")
+
+Attempt = int | None
+
+
+@dataclass(slots=True)
+class Claim:
+    """What one node says it runs of a job now. Instants are of receipt."""
+
+    attempt: Attempt
+    since: float
+    seen_at: float  # the newest sign of its processes
+    renewed_at: float  # its processes became others
+    ranks: dict[int, str] = field(default_factory=dict)  # rank → role
+    placement: Placement | None = None  # the newest
+
+    @property
+    def world_size(self) -> int | None:
+        """Return the number of ranks that it states."""
+        return self.placement.world_size if self.placement is not None else None
+
+
+@dataclass(slots=True)
+class RankMap:
+    """One attempt: each rank with its hosts, of which there are several only where their roles differ."""
+
+    by_rank: dict[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # rank → (role, node)
+    on: dict[str, set[int]] = field(default_factory=dict)  # node → ranks
+
+    def rivals(self, node: str, rank: int, role: str) -> list[str]:
+        """Return the other nodes that host this rank, unless both have roles and these differ."""
+        entries = self.by_rank.get(rank, ())
+        return [host for held, host in entries if host != node and not (role and held and role != held)]
+
+    def add(self, node: str, rank: int, role: str) -> None:
+        """Let a node host a rank."""
+        self.by_rank[rank] = (*self.by_rank.get(rank, ()), (role, node))
+        self.on.setdefault(node, set()).add(rank)
+
+    def drop(self, node: str, rank: int) -> None:
+        """Take a rank from a node."""
+        left = tuple(entry for entry in self.by_rank.get(rank, ()) if entry[1] != node)
+        if left:
+            self.by_rank[rank] = left
+        else:
+            self.by_rank.pop(rank, None)
+        self.on.get(node, set()).discard(rank)
+
+
+class Hosting:
+    """One job: its attempts, and the hosts of their ranks."""
+
+    def __init__(self) -> None:
+        self.attempt: Attempt = None  # that runs
+        self.maps: dict[Attempt, RankMap] = {}
+        self.claims: dict[str, Claim] = {}
+        self.admitted: list[str] = []  # nodes that have become hosts of the running attempt; the reader empties it
+        self._contested: set[str] = set()  # nodes that claim more than they host
+        self._declared: tuple[Attempt, Mapping[int, str]] = (None, {})
+
+    def declare(self, attempt: Attempt, nodes: Iterable[str]) -> None:
+        """Take over the scheduler's word: the node of rank 0, of rank 1, and so on, in an attempt."""
+        self._declared = attempt, {rank: _plain(node) for rank, node in enumerate(nodes)}
+
+    def take(self, node: str, records: Iterable[Record], at: float) -> None:
+        """Apply what a node reports of this job. ``at``: of receipt."""
+        for record in records:
+            if isinstance(record, Placement):
+                self._place(node, record, at)
+            elif isinstance(record, LIVING) and record.rank is not None and _lives(record):
+                self._see(node, record, record.rank, at)
+
+    def is_host(self, node: str, attempt: Attempt) -> bool:
+        """Whether a node hosts, or has hosted, a rank of an attempt."""
+        return attempt in self.maps and node in self.maps[attempt].on
+
+    def is_hearsay(self, record: Record, node: str, attempt: Attempt) -> bool:
+        """Whether a record of a node is about a rank that only others host."""
+        if record.rank is None or attempt not in self.maps:
+            return False
+        entries = self.maps[attempt].by_rank.get(record.rank, ())
+        return bool(entries) and all(host != node for _, host in entries)
+
+    def refused(self, node: str, attempt: Attempt) -> frozenset[int]:
+        """Return the ranks that a node claims of an attempt and does not host."""
+        claim = self.claims.get(node)
+        if node not in self._contested or claim is None or claim.attempt != attempt:
+            return frozenset()
+        return frozenset(claim.ranks.keys() - self.maps[attempt].on.get(node, set()))
+
+    def forget(self, before_at: float, attempts: Iterable[Attempt]) -> None:
+        """Drop the nodes that have shown no life since then, and the attempts that are not among these."""
+        for node in [name for name, claim in self.claims.items() if claim.seen_at < before_at]:
+            del self.claims[node]
+            self._contested.discard(node)
+        kept = {*attempts, self.attempt}
+        self.maps = {attempt: ranks for attempt, ranks in self.maps.items() if attempt in kept}
+
+    # --- claims
+
+    def _claim(self, node: str, attempt: Attempt, at: float) -> Claim | None:
+        """Return a node's claim; None for a word about another attempt than it runs."""
+        known = self.claims.get(node)
+        if known is not None and known.attempt == attempt:
+            return known
+        if known is None and len(self.claims) >= MOST_CLAIMANTS:
+            return None
+        later = known is None or _number(attempt) > _number(known.attempt)
+        if not later and known is not None and at - known.seen_at <= HELD_SECONDS:
+            return None  # a leftover of an earlier attempt; a job that was begun from the start counts from 0 again
+        self.claims[node] = made = Claim(attempt, at, at, at)
+        self._contested.discard(node)
+        return made
+
+    def _place(self, node: str, placement: Placement, at: float) -> None:
+        claim = self._claim(node, placement.attempt, at)
+        if claim is None:
+            return
+        ranks = placement.ranks.ranks()[:MOST_CLAIMED] if placement.ranks is not None else ()
+        roles = placement.roles if len(placement.roles) == len(ranks) else ("",) * len(ranks)
+        ranked = {rank: role for rank, role in zip(ranks, roles, strict=True) if rank >= 0}
+        before, claim.placement, claim.seen_at = claim.placement, placement, at
+        if before is not None and before.pids != placement.pids:
+            claim.renewed_at = at
+        same = ranked == claim.ranks and before is not None and before.world_size == placement.world_size
+        if same and claim.attempt == self.attempt and node not in self._contested:
+            return
+        dropped, claim.ranks = claim.ranks.keys() - ranked.keys(), ranked
+        self._settle(node, claim, dropped, at)
+
+    def _see(self, node: str, record: Record, rank: int, at: float) -> None:
+        claim = self._claim(node, record.attempt, at)
+        if claim is None:
+            return
+        if rank in claim.ranks:
+            claim.seen_at = at
+            if claim.attempt == self.attempt and node not in self._contested:
+                return
+        elif claim.placement is not None and not isinstance(record, ProcessState):
+            return  # files of others may be in reach; what the node runs, its placement lists
+        elif rank < 0 or len(claim.ranks) >= MOST_CLAIMED:
+            return
+        else:
+            claim.ranks[rank] = record.role or ""
+        self._settle(node, claim, (), at)
+
+    # --- hosts
+
+    def _settle(self, node: str, claim: Claim, dropped: Iterable[int], at: float) -> None:
+        """Decide what a changed claim comes to, and what others claim that it has left."""
+        if claim.attempt != self.attempt or not self.maps:
+            self._advance(claim, at)
+        if claim.attempt != self.attempt:
+            if (earlier := self.maps.get(claim.attempt)) is not None:
+                claim.ranks = {rank: role for rank, role in claim.ranks.items() if rank in earlier.on.get(node, ())}
+            return
+        ranks, size = self.maps[self.attempt], self._world_size()
+        for rank in dropped:
+            ranks.drop(node, rank)
+        self._admit(node, claim, ranks, at)
+        if dropped or self._world_size() != size:
+            for other in sorted(self._contested - {node}):
+                self._admit(other, self.claims[other], ranks, at)
+
+    def _advance(self, claim: Claim, at: float) -> None:
+        """Begin the attempt that a claim names, where the job has."""
+        members = self.maps[self.attempt].on.keys() if self.attempt in self.maps else set()
+        claims = [self.claims[node] for node in members if node in self.claims]
+        moved = Counter(one.attempt for one in claims if one.attempt != self.attempt).most_common(1)
+        if moved and 2 * moved[0][1] >= len(claims):
+            self._begin(moved[0][0], at)
+        elif at - max([claim.since, *(one.seen_at for one in claims)]) > HELD_SECONDS or not claims:
+            self._begin(claim.attempt, at)
+
+    def _begin(self, attempt: Attempt, at: float) -> None:
+        """Let an attempt run: the nodes of the one before come first, for a stranger may have claimed it earlier."""
+        before = self.maps[self.attempt].on if self.attempt in self.maps else {}
+        self.attempt, ranks = attempt, self.maps.setdefault(attempt, RankMap())
+        claims = [(name not in before, one.since, name) for name, one in self.claims.items() if one.attempt == attempt]
+        self._contested.clear()
+        for _, _, name in sorted(claims):
+            self._admit(name, self.claims[name], ranks, at)
+
+    def _admit(self, node: str, claim: Claim, ranks: RankMap, at: float) -> None:
+        """Give a node the ranks that it claims and that are free."""
+        own, size, lost = ranks.on.get(node, set()), self._world_size(), dict[str, bool]()
+        left = False
+        for rank, role in claim.ranks.items():
+            if rank in own:
+                continue
+            rivals = ranks.rivals(node, rank, role)
+            if not self._may(node, rank, size) or not (
+                self._is_declared(node, rank) or all(self._has_lost(rival, node, claim, lost, at) for rival in rivals)
+            ):
+                left = True
+                continue
+            for rival in rivals:
+                ranks.drop(rival, rank)
+                self._contested.add(rival)
+            ranks.add(node, rank, role)
+        if left:
+            self._contested.add(node)
+        else:
+            self._contested.discard(node)
+        if not own and ranks.on.get(node):
+            self.admitted.append(node)
+
+    def _may(self, node: str, rank: int, size: int | None) -> bool:
+        """Whether a rank is one of the job's, and not declared to be with another node that claims a part of the job."""
+        declared = self._declared[1].get(rank) if self._declared[0] == self.attempt else None
+        elsewhere = (
+            declared is not None and declared != _plain(node) and any(_plain(name) == declared for name in self.claims)
+        )
+        return not elsewhere and (size is None or rank < size)
+
+    def _is_declared(self, node: str, rank: int) -> bool:
+        return self._declared[0] == self.attempt and self._declared[1].get(rank) == _plain(node)
+
+    def _has_lost(self, rival: str, node: str, claim: Claim, known: dict[str, bool], at: float) -> bool:
+        """Whether a host may have lost its ranks: it shows no life, and nor do the others, but for what began after that."""
+        if rival not in known:
+            held = self.claims.get(rival)
+            seen_at = held.seen_at if held is not None and held.attempt == self.attempt else 0.0
+            known[rival] = at - max(seen_at, claim.since) > HELD_SECONDS and self._began_anew(seen_at, rival, node, at)
+        return known[rival]
+
+    def _began_anew(self, since: float, rival: str, node: str, at: float) -> bool:
+        others = [
+            one for name, one in self.claims.items()
+            if name not in (rival, node) and one.attempt == self.attempt and at - one.seen_at <= HELD_SECONDS
+            and self.maps[self.attempt].on.get(name)
+        ]  # fmt: skip
+        return 2 * sum(one.renewed_at > since for one in others) >= len(others)
+
+    def _world_size(self) -> int | None:
+        """Return the number of ranks that most hosts state."""
+        on = self.maps[self.attempt].on if self.attempt in self.maps else {}
+        stated = Counter(
+            size for node, held in on.items() if held and node in self.claims and (size := self.claims[node].world_size)
+        )
+        return stated.most_common(1)[0][0] if stated else None
+
+
+def own_ranks(placement: Placement, foreign: Iterable[int]) -> Placement:
+    """Return a placement without these ranks."""
+    taken = frozenset(foreign)
+    ranks = placement.ranks.ranks() if placement.ranks is not None else ()
+    if taken.isdisjoint(ranks):
+        return placement
+    kept = [place for place, rank in enumerate(ranks) if rank not in taken]
+    columns = {
+        name: tuple(values[place] for place in kept) if len(values) == len(ranks) else values
+        for name in ("nodes", "pids", "local_ranks", "roles", "devices", "started_ats")
+        if (values := getattr(placement, name)) is not None
+    }
+    return msgspec.structs.replace(placement, ranks=Members.of(ranks[place] for place in kept), **columns)
+
+
+def _lives(record: Record) -> bool:
+    if isinstance(record, ProcessState):
+        gone = record.state in ENDED or record.exit_code is not None or record.signal is not None
+        return record.parent_pid is None and not gone
+    return not (isinstance(record, Ring) and record.ended)
+
+
+def _number(attempt: Attempt) -> int:
+    return -1 if attempt is None else attempt
+
+
+def _plain(node: str) -> str:
+    return short(node).lower()

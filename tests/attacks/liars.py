@@ -1,0 +1,184 @@
+"""Liars at work: a scene of the simulated fleet, and a voice that tells a lie into it through the real intake.
+
+Voices: a token that is bound to a node outside the job; a token that is bound to none, under three names of its own; a user
+of a node, whose honest agent reports its processes and files. Their batches go through the inspection of the intake, the
+block codec and the engine's own step; what comes out is held against what the same scene comes to without a liar.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from collectors.records import Placement, Record, block
+from service.api.inspection import NotYours, inspect
+from simulation.live.fleet import Delivery, Fleet
+from simulation.live.job import Attempt
+from simulation.live.scene_list import BEGAN_AT, FAULTS, Scene, play
+from simulation.live.scenes import Truth, sketch
+from tests.attacks.lies import A_USER, EARLY, LIES, Target
+from tests.support.simulated_fleet import Drive, Seen
+
+VOICES: dict[str, tuple[str, ...]] = {
+    "bound": ("outsider",),
+    "unbound": ("made-up-0", "made-up-1", "made-up-2"),
+    "user": ("login-node",),
+}
+SCENES = ("healthy", *FAULTS)
+NODES, RANKS_A_NODE = 3, 2
+EVERY_SECONDS = 7.0
+BEFORE_SECONDS, AFTER_SECONDS = 30.0, 120.0
+SETTLED_SECONDS = 400.0
+SEQUENCE_STEP = 0.001
+
+
+def scene_of(kind: str, seed: int) -> Scene:
+    """Return a scene with three nodes of two ranks."""
+    if kind != "healthy":
+        return play(kind, seed, NODES, RANKS_A_NODE)
+    drawn = sketch(seed, kind, nodes=NODES, ranks_a_node=RANKS_A_NODE)
+    at = BEGAN_AT + SETTLED_SECONDS
+    return drawn.scene([Attempt(1, drawn.course())], Truth("healthy", at), at + 2 * AFTER_SECONDS)
+
+
+def target_in(scene: Scene) -> Target:
+    """Choose whom to accuse: the first rank of a node that nothing happens to."""
+    job, guilty = scene.job, set(scene.truth.nodes)
+    rank = next(rank for rank in range(job.world) if job.node_of(rank) not in guilty)
+    return Target(scene, rank, scene.truth.at)
+
+
+@dataclass
+class Told:
+    """What a liar has sent: batches that the intake took, and that it refused."""
+
+    taken: int = 0
+    refused: int = 0
+
+
+class LyingFleet:
+    """A fleet in whose batches those of liars are mixed; it is driven as the fleet is."""
+
+    def __init__(self, fleet: Fleet, batches: Iterable[tuple[float, str, list[Record]]]) -> None:
+        self._fleet, self.told = fleet, Told()
+        self._lies = deque(sorted(batches, key=lambda one: one[0]))
+        self._count = 0
+
+    @property
+    def next_at(self) -> float:
+        """Return when the next batch is received, of anybody."""
+        return min(self._fleet.next_at, self._lies[0][0] if self._lies else float("inf"))
+
+    def receive(self) -> Delivery | None:
+        """Return the next batch as the log has it."""
+        if not self._lies or self._fleet.next_at <= self._lies[0][0]:
+            delivered = self._fleet.receive()
+        else:
+            delivered = self._taken_in(*self._lies.popleft())
+        if delivered is None:
+            return None
+        self._count += 1
+        return delivered._replace(sequence=self._count)
+
+    def ask(self, at: float, nodes: Iterable[str], verb: str, command: str) -> None:
+        """Ask the honest agents."""
+        self._fleet.ask(at, nodes, verb, command)
+
+    def _taken_in(self, at: float, node: str, records: list[Record]) -> Delivery | None:
+        data = block.encode(records, pack=True)
+        try:
+            inspect(data, node, most_records=50_000, largest_bytes=64 << 20)
+        except NotYours:
+            self.told.refused += 1
+            return None
+        self.told.taken += 1
+        return Delivery(at, 0, node, at, tuple(block.decode(data)))
+
+
+def batches_of(name: str, voice: str, target: Target) -> Iterator[tuple[float, str, list[Record]]]:
+    """Yield a liar's batches: when, from which node, and what."""
+    first = BEGAN_AT + 60.0 if name in EARLY else target.at - BEFORE_SECONDS
+    at = first
+    while at < min(target.at + AFTER_SECONDS, target.scene.until):
+        records = list(LIES[name](target, at))
+        for number, node in enumerate(VOICES[voice]):
+            yield at + 0.1 * number, node, [_as_sent(record, node, named=voice == "user") for record in records]
+        at += EVERY_SECONDS
+
+
+def _as_sent(record: Record, node: str, *, named: bool) -> Record:
+    """Return a record as the liar's node sends it: an honest agent names its node in each, a liar in placements alone."""
+    if isinstance(record, Placement) and record.nodes:
+        record = msgspec.structs.replace(record, nodes=(node,) * len(record.nodes))
+    return msgspec.structs.replace(record, node=node) if named else record
+
+
+Words = dict[str, Any]
+
+
+@dataclass
+class Outcome:
+    """What the engine made of a scene: the job's last verdict, everybody whom it would ever have replaced, its incidents."""
+
+    verdict: Words | None
+    replaced: set[str]
+    opened: int
+    kinds: list[str] = field(default_factory=list)
+
+
+def outcome_of(seen: Seen, scene: Scene) -> Outcome:
+    """Sum up a run for the scene's job."""
+    ids = {one.id for one in seen.opened if one.job == scene.job.name}
+    told = [one for one in seen.published if one.incident in ids]
+    replaced = {node for one in seen.published for node in one.replaces}
+    return Outcome(
+        _words(told[-1].verdict) if told else None, replaced, len(ids),
+        [one.symptoms[0].detector for one in seen.opened if one.id in ids],
+    )  # fmt: skip
+
+
+def _words(verdict: Any) -> Words:
+    return {
+        "symptom": verdict.symptom,
+        "cause": verdict.cause,
+        "culprits": sorted((one.kind, one.id) for one in verdict.culprits),
+        "action": (verdict.action.kind, sorted(verdict.action.nodes)),
+    }
+
+
+@cache
+def honest(kind: str, seed: int) -> Outcome:
+    """Return what a scene comes to without a liar."""
+    scene = scene_of(kind, seed)
+    driver = Drive(Fleet([scene.job], seed, BEGAN_AT), naive=False)
+    return outcome_of(driver.run(scene.until), scene)
+
+
+def run_one(name: str, voice: str, kind: str, seed: int) -> dict[str, Any]:
+    """Tell one lie in one voice into one scene; say whom it hurt."""
+    scene = scene_of(kind, seed)
+    fleet = LyingFleet(Fleet([scene.job], seed, BEGAN_AT), batches_of(name, voice, target_in(scene)))
+    lied = outcome_of(Drive(fleet, naive=False).run(scene.until), scene)  # type: ignore[arg-type]
+    true = honest(kind, seed)
+    innocent = sorted(lied.replaced - set(scene.truth.nodes) - set(VOICES[voice]))
+    changed = lied.verdict != true.verdict
+    return {
+        "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent, "changed": changed,
+        "replaces_the_liar": bool(lied.replaced & set(VOICES[voice])), "opened": lied.opened, "opened_without": true.opened,
+        "verdict": lied.verdict if changed else None, "honest": true.verdict if changed else None,
+        "taken": fleet.told.taken, "refused": fleet.told.refused,
+    }  # fmt: skip
+
+
+def matrix(seeds: Iterable[int], names: Iterable[str] = LIES, voices: Iterable[str] = VOICES,
+           scenes: Iterable[str] = SCENES) -> Iterator[tuple[str, str, str, int]]:  # fmt: skip
+    """Yield every lie in every voice that can tell it, in every scene."""
+    for seed in seeds:
+        for kind in scenes:
+            for voice in voices:
+                yield from ((name, voice, kind, seed) for name in names if voice != "user" or name in A_USER)
