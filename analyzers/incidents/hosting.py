@@ -1,4 +1,4 @@
-"""Which node hosts which rank of a job, by the word of the nodes themselves: nobody speaks for a rank that another node hosts.
+"""Which node hosts which rank of a job, by the nodes' own word: none speaks for a rank that another hosts.
 
 A node claims the ranks whose processes it reports, and belongs to a job by what it hosts of it, not by what it says of it.
 The first claim holds until its node gives the rank up: by a newer placement without it, or by 90 s without a sign of life.
@@ -32,6 +32,7 @@ from collectors.records import (
 )
 
 HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
+LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the place of those that a job has lost
 MOST_CLAIMED = 1 << 17  # ranks of one node
 MOST_CLAIMANTS = 1 << 15  # nodes of one job
 LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTimings)
@@ -206,8 +207,11 @@ class Hosting:
         moved = Counter(one.attempt for one in claims if one.attempt != self.attempt).most_common(1)
         if moved and 2 * moved[0][1] >= len(claims):
             self._begin(moved[0][0], at)
-        elif at - max([claim.since, *(one.seen_at for one in claims)]) > HELD_SECONDS or not claims:
-            self._begin(claim.attempt, at)
+        else:
+            newcomers = sum(one.attempt == claim.attempt for one in self.claims.values())
+            patience = HELD_SECONDS if 2 * newcomers >= len(members) else LONE_SECONDS
+            if not claims or at - max(claim.since, *(one.seen_at for one in claims)) > patience:
+                self._begin(claim.attempt, at)
 
     def _begin(self, attempt: Attempt, at: float) -> None:
         """Let an attempt run: the nodes of the one before come first, for a stranger may have claimed it earlier."""
@@ -258,16 +262,19 @@ class Hosting:
         if rival not in known:
             held = self.claims.get(rival)
             seen_at = held.seen_at if held is not None and held.attempt == self.attempt else 0.0
-            known[rival] = at - max(seen_at, claim.since) > HELD_SECONDS and self._began_anew(seen_at, rival, node, at)
-        return known[rival]
+            silent_seconds = at - max(seen_at, claim.since)
+            if silent_seconds > HELD_SECONDS:
+                known[rival] = self._began_anew(seen_at, rival, node, silent_seconds, at)
+        return known.setdefault(rival, False)
 
-    def _began_anew(self, since: float, rival: str, node: str, at: float) -> bool:
-        others = [
-            one for name, one in self.claims.items()
-            if name not in (rival, node) and one.attempt == self.attempt and at - one.seen_at <= HELD_SECONDS
-            and self.maps[self.attempt].on.get(name)
-        ]  # fmt: skip
-        return 2 * sum(one.renewed_at > since for one in others) >= len(others)
+    def _began_anew(self, since: float, rival: str, node: str, silent_seconds: float, at: float) -> bool:
+        hosts = [name for name, held in self.maps[self.attempt].on.items() if held]
+        claims = [self.claims[name] for name in hosts if name in self.claims and name not in (rival, node)]
+        alive = [one for one in claims if one.attempt == self.attempt and at - one.seen_at <= HELD_SECONDS]
+        if alive:
+            return 2 * sum(one.renewed_at > since for one in alive) >= len(alive)
+        newcomers = (self._contested | {node}) - {rival}
+        return 2 * len(newcomers) >= len(hosts) or silent_seconds > LONE_SECONDS
 
     def _world_size(self) -> int | None:
         """Return the number of ranks that most hosts state."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -128,18 +128,16 @@ class Outcome:
     verdict: Words | None
     replaced: set[str]
     opened: int
-    kinds: list[str] = field(default_factory=list)
+    of_other_attempts: int  # incidents of attempts that the job has never had
 
 
 def outcome_of(seen: Seen, scene: Scene) -> Outcome:
     """Sum up a run for the scene's job."""
-    ids = {one.id for one in seen.opened if one.job == scene.job.name}
+    of_job = [one for one in seen.opened if one.job == scene.job.name]
+    ids = {one.id for one in of_job if one.attempt == scene.job.attempts[-1].number}
     told = [one for one in seen.published if one.incident in ids]
     replaced = {node for one in seen.published for node in one.replaces}
-    return Outcome(
-        _words(told[-1].verdict) if told else None, replaced, len(ids),
-        [one.symptoms[0].detector for one in seen.opened if one.id in ids],
-    )  # fmt: skip
+    return Outcome(_words(told[-1].verdict) if told else None, replaced, len(ids), len(of_job) - len(ids))
 
 
 def _words(verdict: Any) -> Words:
@@ -169,7 +167,8 @@ def run_one(name: str, voice: str, kind: str, seed: int) -> dict[str, Any]:
     changed = lied.verdict != true.verdict
     return {
         "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent, "changed": changed,
-        "replaces_the_liar": bool(lied.replaced & set(VOICES[voice])), "opened": lied.opened, "opened_without": true.opened,
+        "replaces_the_liar": bool(lied.replaced & set(VOICES[voice])), "opened": lied.opened,
+        "opened_without": true.opened, "of_other_attempts": lied.of_other_attempts,
         "verdict": lied.verdict if changed else None, "honest": true.verdict if changed else None,
         "taken": fleet.told.taken, "refused": fleet.told.refused,
     }  # fmt: skip

@@ -50,7 +50,7 @@ OWN_PID = 31_337
 
 @dataclass(frozen=True)
 class Target:
-    """Whom a liar accuses in a scene: ``rank`` on ``node``, which are innocent. ``at``: when something true happens, if it does."""
+    """Whom a liar accuses in a scene: ``rank`` on ``node``, which are innocent. ``at``: of what is true, if anything."""
 
     scene: Scene
     rank: int
@@ -347,7 +347,8 @@ def watchdogs_wait_for_it(target: Target, at: float) -> Iterable[Record]:
             else {"sequence": 77, "last_enqueued": 77}
         )
         yield _log(
-            target, at, "watchdog_timeout", rank=rank, group="0", operation="ALLREDUCE", timeout_ms=600_000, text="Watchdog", **its
+            target, at, "watchdog_timeout", rank=rank, group="0", operation="ALLREDUCE", timeout_ms=600_000, text="Watchdog",
+            **its,
         )  # fmt: skip
 
 
