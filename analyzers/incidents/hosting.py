@@ -93,6 +93,7 @@ class Hosting:
         self.maps: dict[Attempt, RankMap] = {}
         self.claims: dict[str, Claim] = {}
         self.admitted: list[str] = []  # nodes that have become hosts of the running attempt; the reader empties it
+        self._before: frozenset[str] = frozenset()  # hosts of the attempt before: no stranger takes a rank from them
         self._contested: set[str] = set()  # nodes that claim more than they host
         self._declared: tuple[Attempt, Mapping[int, str]] = (None, {})
 
@@ -215,7 +216,7 @@ class Hosting:
 
     def _begin(self, attempt: Attempt, at: float) -> None:
         """Let an attempt run: the nodes of the one before come first, for a stranger may have claimed it earlier."""
-        before = self.maps[self.attempt].on if self.attempt in self.maps else {}
+        self._before = before = frozenset(self.maps[self.attempt].on if self.attempt in self.maps else ())
         self.attempt, ranks = attempt, self.maps.setdefault(attempt, RankMap())
         claims = [(name not in before, one.since, name) for name, one in self.claims.items() if one.attempt == attempt]
         self._contested.clear()
@@ -259,6 +260,8 @@ class Hosting:
 
     def _has_lost(self, rival: str, node: str, claim: Claim, known: dict[str, bool], at: float) -> bool:
         """Whether a host may have lost its ranks: it shows no life, and nor do the others, but for what began after that."""
+        if rival not in known and node in self._before and rival not in self._before:
+            known[rival] = True
         if rival not in known:
             held = self.claims.get(rival)
             seen_at = held.seen_at if held is not None and held.attempt == self.attempt else 0.0
