@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
+from service.reports.printable import printable
 from service.settings import Settings
+
+
+def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Show what steers a terminal as escapes: paths and errors are a sender's words. A log line is one line."""
+    return {
+        name: printable(value).replace("\n", "\\n") if isinstance(value, str) and name != "exception" else value
+        for name, value in event.items()
+    }
 
 
 def write_logs(settings: Settings) -> None:
@@ -33,7 +43,7 @@ def write_logs(settings: Settings) -> None:
     )
     handler = logging.StreamHandler()
     remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    tail = [remove, structlog.processors.format_exc_info, last] if settings.log_json else [remove, last]
+    tail = [remove, structlog.processors.format_exc_info, last] if settings.log_json else [remove, _printable, last]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=tail))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for chatty in ("uvicorn.error", "alembic", "httpx"):

@@ -210,7 +210,8 @@ def list_some(names: Sequence[str], most: int = 4) -> str:
 
 
 def same_node(one: str, other: str) -> bool:
-    """Whether two names may be of one machine: with its domain or without, as schedulers have it."""
+    """Whether two names may be of one machine: with its domain or without, as schedulers have it, in any case (RFC 4343)."""
+    one, other = one.lower(), other.lower()
     bare = "." not in one or "." not in other
     return one == other or (bare and one.partition(".")[0] == other.partition(".")[0])
 

@@ -1,4 +1,4 @@
-"""Folders and files of our own, which nobody else may read or write: the spool, its state, the embedded database."""
+"""Folders and files of our own, for their owner alone: the spool, its state, the embedded database."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from service.client import RETRY_SECONDS, Connection, Patience, Say, resource
 from service.clock import now
 from service.reports import story, text
 from service.reports.instants import rfc3339, seconds
+from service.reports.printable import printable
 
 if TYPE_CHECKING:
     from service.adapters.sink import Sink
@@ -232,4 +233,4 @@ def _judged(verdict: Verdict) -> list[str]:
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
     """Leave out empty values: Alertmanager drops an empty label."""
-    return {name: text.printable(value)[:LONGEST] for name, value in values.items() if value}
+    return {name: printable(value)[:LONGEST] for name, value in values.items() if value}

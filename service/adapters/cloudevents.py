@@ -11,6 +11,7 @@ from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
 from service.client import Connection, Event, Say, resource
 from service.reports.instants import rfc3339
+from service.reports.printable import printable_values
 
 MEDIA_TYPE = "application/cloudevents+json; charset=utf-8"
 TYPE_PREFIX = "io.faulthound."
@@ -54,7 +55,8 @@ def cloud_event(event: Event, source: str, verdict: Any | None = None) -> dict[s
         "datacontenttype": "application/json",
         "data": data,
     }
-    return document | ({"subject": subject} if subject else {})
+    shown: dict[str, Any] = printable_values(document | ({"subject": subject} if subject else {}))
+    return shown
 
 
 def _verdict(connection: Connection, event: Event) -> Any | None:

@@ -19,6 +19,7 @@ from service.adapters.following import StateFile, StatePath, follow
 from service.client import Connection, Event, Say, UserError, resource
 from service.clock import now
 from service.reports.instants import rfc3339
+from service.reports.printable import printable_values
 
 if TYPE_CHECKING:
     from standardwebhooks import Webhook
@@ -63,7 +64,11 @@ def run(
 
 def message(event: Event, remediation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body: what happened, when, and the remediation as it is now."""
-    return {"type": event.kind, "timestamp": rfc3339(event.at), "data": {"remediation": dict(remediation)}}
+    return {
+        "type": event.kind,
+        "timestamp": rfc3339(event.at),
+        "data": {"remediation": printable_values(dict(remediation))},
+    }
 
 
 def signer(key: Webhook, id: str, body: bytes, clock: Callable[[], float] = now) -> Callable[[], dict[str, str]]:

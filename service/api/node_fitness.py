@@ -125,15 +125,17 @@ class Fitness:
         at, looked_at = now(), monotonic()
         recent = select(Node.name).where(Node.last_seen_at >= at - SILENT_SECONDS)
         with self._database.session() as session:
-            unfit = {row.node: (row.incident, row.why) for row in session.execute(node_standing.unfit_query(at))}
-            reporting = frozenset(session.scalars(recent))
+            unfit = {
+                row.node.lower(): (row.incident, row.why) for row in session.execute(node_standing.unfit_query(at))
+            }
+            reporting = frozenset(map(str.lower, session.scalars(recent)))
             return _Seen(at, looked_at, unfit, reporting, incidents.lag(session, at).seconds)
 
 
 def _judged(seen: _Seen, node: str) -> tuple[Literal["fit", "unfit", "unknown"], str, str | None]:
-    if (named := seen.unfit.get(node)) is not None:
+    if (named := seen.unfit.get(node.lower())) is not None:
         return "unfit", named[1], named[0]
-    if node not in seen.reporting:
+    if node.lower() not in seen.reporting:
         return "unknown", f"no agent has reported from {node} in the last {SILENT_SECONDS:.0f} seconds", None
     if seen.behind_seconds > BEHIND_SECONDS:
         return "unknown", f"the engine is {seen.behind_seconds:.0f} seconds behind what agents have sent", None

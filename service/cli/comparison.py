@@ -21,7 +21,7 @@ from service.cli.recording import Recording
 from service.cli.speech import Progress
 from service.cli.times import shown_instant
 from service.reports import history
-from service.reports.text import printable
+from service.reports.printable import printable
 
 MOST_DIFFERENT_LINES = 40
 
@@ -105,6 +105,8 @@ class Comparison:
 
     def print_json(self, recording: Recording) -> None:
         """Print all versions, and the last document."""
+        from service.cli.output import print_json
+
         incident = recording.manifest.incident if recording.manifest is not None else None
         document = {
             "incident": incident,
@@ -112,13 +114,13 @@ class Comparison:
             "verdict": msgspec.Raw(self.versions[-1].document) if self.versions else None,
             "damage": recording.damage,
         }
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+        print_json(document)
 
     def print_text(self, recording: Recording) -> None:
         """Print a line a version, what differs, and the last verdict."""
         from service.cli.output import print_table, print_verdict
 
-        sys.stdout.write(f"{_title(recording)}\n\n")
+        sys.stdout.write(f"{printable(_title(recording))}\n\n")
         lines = history.lines(history.of_verdict(one.verdict, one.number, one.at) for one in self.versions)
         cells = [(*line, one.compared) for line, one in zip(lines, self.versions, strict=True)]
         print_table((*history.COLUMNS, "bytes"), cells)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 import typer
 
 from service.cli import exit_codes, options, pasted
-from service.cli.output import print_verdict
+from service.cli.output import print_document, print_verdict
 from service.cli.speech import Speech
 from service.cli.verbs import ending
 from service.client import UserError
@@ -187,7 +186,7 @@ def _print(verdict: Verdict, *, as_json: bool, no_color: bool) -> None:
     if as_json:
         from analyzers.model.verdict import to_json
 
-        sys.stdout.write(to_json(verdict).decode() + "\n")
+        print_document(to_json(verdict))
         return
     print_verdict(verdict, no_color=no_color)
 

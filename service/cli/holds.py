@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import consent
-from service.cli.consent import DryRun, OptionalReason, Reason, Unasked, Yes, concerning, list_waiting, waiting
+from service.cli.consent import DryRun, OptionalReason, Reason, Yes, concerning, list_waiting, waiting
 from service.cli.speech import Speech
 from service.cli.times import shown_instant, span_seconds
 from service.cli.verbs import Answer, command, table
-from service.client import Connection, UserError, resource
+from service.client import Connection, RequestRefused, UserError, resource
 from service.clock import now
 
 holds = typer.Typer(no_args_is_help=True, help="Keep remediations away from nodes or a job for a time.")
 MOST_NODES = 256  # of one `holds add`
+UNKNOWN = 404
+YesUnknown = Annotated[bool, typer.Option("--yes", "-y", help="Hold unknown nodes without asking.")]
 
 
 @command(holds)
@@ -29,9 +31,11 @@ def add(
     ] = None,
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Or this job.")] = None,
     dry_run: DryRun = False,
-    _yes: Unasked = False,
+    yes: YesUnknown = False,
 ) -> Answer:
     """Keep every remediation from acting on a node or a job until the time is over. One that has begun is not stopped.
+
+    A node that no agent has reported may be misspelt: this asks before it holds one.
 
     \b
     Examples:
@@ -39,7 +43,7 @@ def add(
       faulthound holds add --job llama-405b --for 1d --reason "its last checkpoint is being copied"
     """
     requests = _requests(node, job, reason, now() + span_seconds("--for", span, "30m, 4h or 7d"))
-    made = [_added(connection, request, dry_run=dry_run) for request in requests]
+    made = [_added(connection, request, dry_run=dry_run, yes=yes) for request in requests]
     kept = concerning(waiting(connection), [request["node"] for request in requests if "node" in request], job)
     list_waiting(kept, "would be kept from acting" if dry_run else "kept from acting")
     return Answer(made, lambda: None)
@@ -119,9 +123,15 @@ def _unfolded(hostlist: str) -> list[str]:
     return names
 
 
-def _added(connection: Connection, request: Mapping[str, Any], *, dry_run: bool) -> Any:
+def _added(connection: Connection, request: Mapping[str, Any], *, dry_run: bool, yes: bool) -> Any:
     """Add one hold and report it at once: of several, those that were made before a refusal stay."""
-    made = connection.post("/v1/holds", request, **consent.rehearsed(dry_run))
+    try:
+        made = connection.post("/v1/holds", request, **consent.rehearsed(dry_run))
+    except RequestRefused as problem:
+        if problem.status != UNKNOWN:
+            raise
+        consent.agreed(f"{str(problem).partition(': `allow')[0]}: hold {_of(request)} all the same", yes=yes or dry_run)
+        made = connection.post("/v1/holds", {**request, "allow_unknown": True}, **consent.rehearsed(dry_run))
     if dry_run:
         consent.would(f"Leave {_of(request)} alone until {shown_instant(request['until'])}")
     else:

@@ -58,6 +58,7 @@ def read(
 def _print_json(files: list[Path], limit: int | None) -> bool:
     import msgspec
 
+    from service.cli.output import print_document
     from service.cli.record_rows import as_fields
 
     readable = False
@@ -65,13 +66,14 @@ def _print_json(files: list[Path], limit: int | None) -> bool:
         readable |= not _unread(record)
         # Foreign text may hold lone surrogates, which JSON cannot: the encoder below would refuse the record.
         line = msgspec.json.encode(as_fields(record, limit))
-        sys.stdout.write(line.decode() + "\n")
+        print_document(line)
     return readable
 
 
 def _print_table(files: list[Path], limit: int) -> bool:
     from service.cli.output import print_table
     from service.cli.record_rows import as_row, entry_rows
+    from service.reports.printable import printable
 
     records = list(_records(files))
     if records:
@@ -79,7 +81,7 @@ def _print_table(files: list[Path], limit: int) -> bool:
     for record in records:
         rows = entry_rows(record, limit)
         if rows:
-            sys.stdout.write(f"\n{record.source}: the newest {len(rows)} entries\n")
+            sys.stdout.write(f"\n{printable(record.source)}: the newest {len(rows)} entries\n")
             print_table(("group", "seq", "operation", "state", "created", "sizes"), rows)
     return any(not _unread(record) for record in records)
 

@@ -19,7 +19,7 @@ from service.cli.speech import Progress
 from service.cli.times import shown_instant
 from service.reports import history
 from service.reports.instants import clock
-from service.reports.text import printable
+from service.reports.printable import printable
 
 HEALTHY = Verdict(symptom="healthy", cause="none", abstained=False)  # of a stretch in which no incident opened
 
@@ -73,12 +73,14 @@ class Reruns:
 
     def print_json(self, recording: Recording) -> None:
         """Print every incident with its last verdict."""
+        from service.cli.output import print_json
+
         document = {
             "incidents": [_as_json(story) for story in self.stories.values()],
             "alarms": [{"at": at, **msgspec.to_builtins(alarm)} for at, alarm in self.alarms],
             "damage": recording.damage,
         }
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+        print_json(document)
 
     def print_text(self, recording: Recording) -> None:
         """Print every incident: why it opened, how its verdict changed, why it closed; and the newest verdict."""
@@ -91,7 +93,7 @@ class Reruns:
         for at, alarm in self.alarms:
             sys.stdout.write(f"{clock(at)}  alarm{'' if alarm.raised else ' over'}: {printable(alarm.text)}\n")
         for story in self.stories.values():
-            sys.stdout.write("\n" + "\n".join(_lines(story)) + "\n")
+            sys.stdout.write("\n" + "\n".join(map(printable, _lines(story))) + "\n")
             if story.versions:
                 sys.stdout.write("\n")
                 print_table(history.COLUMNS, history.lines(_versions(story)))

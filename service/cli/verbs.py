@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.exit_codes import code_of
-from service.cli.output import print_json, print_table
+from service.cli.output import print_json, print_lines, print_table
 from service.cli.speech import Speech
 from service.client import DEFAULT_URL, TIMEOUT_SECONDS, Connection, UserError, connected
 
@@ -144,8 +144,7 @@ def _print(answer: Answer, *, quiet: bool, json: bool) -> None:
     if json:
         print_json(answer.document)
     elif quiet:
-        for id in answer.ids:
-            typer.echo(id)
+        print_lines(answer.ids)
     else:
         answer.show()
     if answer.code:

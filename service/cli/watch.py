@@ -39,9 +39,11 @@ def _watch(
     if sys.stdout.isatty() and not json:
         _show(connection, job)
         return
+    from service.reports.printable import printable_json
+
     for event in follow(connection, job, Speech()):
         if event is not None:
-            sys.stdout.write((msgspec.json.encode(event).decode() if json else line_of(event)) + "\n")
+            sys.stdout.write((printable_json(msgspec.json.encode(event)) if json else line_of(event)) + "\n")
             sys.stdout.flush()
 
 
@@ -75,7 +77,7 @@ def line_of(event: Event) -> str:
     """Return an event as a line."""
     from service.reports import timeline_entries
     from service.reports.instants import clock
-    from service.reports.text import printable
+    from service.reports.printable import printable
 
     text = timeline_entries.entry_text(event.kind, event.details)
     parts = (clock(event.at)[:8], event.kind, event.incident, event.job, text)
@@ -101,7 +103,7 @@ def _table(rows: list[Any], newest: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from service.reports.text import printable
+    from service.reports.printable import printable
 
     if not rows:
         return Group(Text("No open incident.", style="green"), Text(newest, style="dim"))

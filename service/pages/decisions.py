@@ -74,13 +74,16 @@ def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Resp
 def hold(request: Request, form: forms.Form) -> Response:
     """Hold a node or a job for some hours."""
     kind, _, name = form.fields.get("what", "").partition(":")
-    if not name:
+    chosen = bool(name)  # from the page's own list, and not typed
+    if not chosen:
         kind, name = form.text("kind"), form.text("name")
     if kind not in {"node", "job"}:
         raise Problem("invalid", "what: a hold is of a node or of a job: choose one of them")
     until = now() + 3_600 * _hours(form.text("hours"))
     try:
-        body = holds.HoldRequest.model_validate({kind: name, "until": until, "reason": form.reason()})
+        body = holds.HoldRequest.model_validate(
+            {kind: name, "until": until, "reason": form.reason(), "allow_unknown": chosen or "unknown" in form.fields}
+        )
     except ValidationError as error:
         raise Problem("invalid", f"{kind} {name!a}: {error.errors()[0]['msg']}") from None
     holds.add_hold(request, body, form.caller)

@@ -19,6 +19,7 @@ from service.reports import story, text
 from service.reports.hostlists import ranks_for_people
 from service.reports.instants import clock, moment
 from service.reports.map_data import callouts, cells, map_data
+from service.reports.printable import printable
 from service.reports.rank_map import CELL, rank_map
 from service.reports.rank_states import RankStates, rank_states
 from service.reports.stack_groups import StackGroup, stack_groups
@@ -82,7 +83,7 @@ def environment(*packages: str) -> jinja2.Environment:
     """Return what renders the templates of these packages: everything foreign is escaped, and nothing may be left out."""
     found = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: _template(packages, name)), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_finalized,
     )  # fmt: skip
     found.filters.update(
         clip=_clip, sentence=text.sentence, ranges=ranks_for_people, moment=moment, grouped="{:,}".format
@@ -150,8 +151,13 @@ def digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
+def _finalized(value: Any) -> Any:
+    """Make every text that a template prints printable; what is marked as safe is the project's own."""
+    return printable(value) if type(value) is str else value
+
+
 def _clip(value: str) -> str:
-    shown = text.printable(str(value))
+    shown = printable(str(value))
     return shown if len(shown) <= MOST_TEXT else f"{shown[:MOST_TEXT]} …"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from analyzers.model.topology import Topology
 from service.reports import story
+from service.reports.printable import printable
 from service.reports.rank_map import CELL, RankMap
 from service.reports.rank_states import RankStates
-from service.reports.text import printable
 from service.reports.waits import Wait
 
 MOST_CALLOUTS = 12

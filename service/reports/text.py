@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator
 
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
 from service.reports import story
 from service.reports.instants import moment
+from service.reports.printable import printable
 
 NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal
@@ -18,7 +18,6 @@ MOST_UNREAD = 3
 MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
 
 _ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33"}
 _TONES = {"named": "red", "healthy": "green", "open": "yellow"}
 
@@ -43,11 +42,6 @@ def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: b
         page.section(title, list(rows))
     text = printable("\n".join(page.lines), keep="\x1b" if color else "") + "\n"
     return text if unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Replace what could steer a terminal (control and direction characters) by a question mark."""
-    return _UNPRINTABLE.sub(lambda match: match[0] if match[0] in keep else "?", text)
 
 
 class _Page:

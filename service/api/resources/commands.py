@@ -16,6 +16,7 @@ from service.api import answers, auth, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
 from service.api.resources.jobs import newest_ranks
+from service.api.resources.nodes import reported_name
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
@@ -168,9 +169,10 @@ def command_node(
 
     def ask() -> CommandList:
         with service.database.session() as session:
-            if session.get(Node, node) is None:
+            name = reported_name(session, node)
+            if session.get(Node, name) is None:
                 raise not_found("node", node, "/v1/nodes lists those that have reported")
-        return _sent(service, asked, {node: _arguments(asked)}, caller)
+        return _sent(service, asked, {name: _arguments(asked)}, caller)
 
     return service.answers.once(caller.actor, key, (f"{node}/commands", asked), CommandList, ask)
 

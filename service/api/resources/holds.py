@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 from fastapi import Query, Request
 from msgspec.structs import replace
 from pydantic import Field
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
@@ -39,6 +40,7 @@ class HoldRequest(fields.Body):
     job: fields.JobName | None = Field(None, description="The job; null: it is of a node.")
     until: float = Field(ge=0, le=fields.LATEST_AT, description="When it ends, UTC seconds.")
     reason: fields.Text = Field(description="Why.")
+    allow_unknown: bool = Field(False, description="Hold a node too that no agent has reported.")
 
 
 class ExpireRequest(fields.Body):
@@ -65,8 +67,10 @@ def list_holds(
     """List the holds, the newest first; those that have ended are in the audit log."""
     order = (Row.made_at, Row.id)
     found = select(Row).where(Row.until > now()).order_by(*(column.desc() for column in order)).limit(limit + 1)
-    equal = {Row.node: node, Row.job: job}
-    found = found.where(*(column == value for column, value in equal.items() if value is not None))
+    if job is not None:
+        found = found.where(Row.job == job)
+    if node is not None:
+        found = found.where(func.lower(Row.node) == node.lower())
     if (last := paging.from_cursor(after, tuple[float, str])) is not None:
         found = found.where(tuple_(*order) < last)
     with service_of(request).database.session() as session:
@@ -75,7 +79,7 @@ def list_holds(
     return paging.Page(items=tuple(items), next=following)
 
 
-@router.post("/v1/holds", status_code=201, responses=documented("conflict"))
+@router.post("/v1/holds", status_code=201, responses=documented("conflict", "not-found"))
 def add_hold(
     request: Request,
     asked: HoldRequest,
@@ -83,12 +87,19 @@ def add_hold(
     key: answers.Key = None,
     dry_run: DryRun = False,
 ) -> HoldDocument:
-    """Keep remediations from acting on a node or a job until an instant. What has begun is not stopped."""
+    """Keep remediations from acting on a node or a job until an instant. What has begun is not stopped.
+
+    A node that no agent has reported is refused, with names that are like it, unless `allow_unknown` is true.
+    """
     service, at = service_of(request), now()
     if (asked.node is None) == (asked.job is None):
         raise Problem("invalid", "a hold is of a node or of a job: give one of them")
     if asked.until <= at:
         raise Problem("invalid", f"until ({asked.until:.0f}) has passed, it is {at:.0f}: choose a later one")
+
+    if asked.node is not None and not asked.allow_unknown:
+        with service.database.session() as session:
+            _check_known(session, asked.node)
 
     def make() -> HoldDocument:
         hold = Hold(
@@ -128,17 +139,41 @@ def expire_hold(
 
 def _documents(session: Session, holds: Sequence[Hold]) -> list[HoldDocument]:
     """Return holds as the API shows them. A node is known with its domain or without."""
-    labels: dict[str, list[str]] = {}
-    for name in session.scalars(select(Node.name)):
-        labels.setdefault(name.partition(".")[0], []).append(name)
+    labels = _by_label(session)
     jobs = set(session.scalars(select(Job.name).where(Job.name.in_({hold.job for hold in holds} - {None}))))
 
     def known(hold: Hold) -> bool:
         if (node := hold.node) is None:
             return hold.job in jobs
-        return any(same_node(node, name) for name in labels.get(node.partition(".")[0], ()))
+        return _is_known(node, labels)
 
     return [HoldDocument(**msgspec.structs.asdict(hold), known=known(hold)) for hold in holds]
+
+
+def _by_label(session: Session) -> dict[str, list[str]]:
+    """Return the names of all nodes, by their first label in small letters."""
+    labels: dict[str, list[str]] = {}
+    for name in session.scalars(select(Node.name)):
+        labels.setdefault(_label(name), []).append(name)
+    return labels
+
+
+def _label(node: str) -> str:
+    return node.lower().partition(".")[0]
+
+
+def _is_known(node: str, labels: Mapping[str, Sequence[str]]) -> bool:
+    return any(same_node(node, name) for name in labels.get(_label(node), ()))
+
+
+def _check_known(session: Session, node: str) -> None:
+    """Raise the problem of a node that no agent has reported: a hold under a misspelt name holds nothing."""
+    labels = _by_label(session)
+    if _is_known(node, labels):
+        return
+    near = [name for label in difflib.get_close_matches(_label(node), labels, 3, 0.75) for name in labels[label][:1]]
+    meant = f"did you mean {' or '.join(near)}? " if near else "/v1/nodes lists those that have reported. "
+    raise Problem("not-found", f"no agent has reported node {node}: {meant}`allow_unknown` holds it all the same")
 
 
 def _room(_session: Session, book: RemediationState) -> None:

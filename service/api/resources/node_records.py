@@ -15,6 +15,7 @@ from analyzers.remediation.node_history import HOUR_SECONDS, HistoryLine, NodeEv
 from service.api import answers, auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.problems import Problem, documented, not_found
+from service.api.resources.nodes import reported_name
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.api.steps import DryRun
@@ -79,7 +80,7 @@ def get_node_record(request: Request, response: Response, node: fields.NodePath)
     """Get the state of a node, what is remembered of it, and its recent history."""
     service = service_of(request)
     with service.database.session() as session:
-        found = _known(session, service, node, now())
+        found = _known(session, service, reported_name(session, node), now())
     response.headers["ETag"] = etags.etag(found.record.version)
     return document(found, service.weights())
 
@@ -139,6 +140,7 @@ def _returned(
 ) -> NodeRecordDocument:
     at, weights = now(), service.weights()
     with service.database.transaction() as session:
+        node = reported_name(session, node)
         node_records.read_record(session, node, to_change=True)  # held to the commit
         found = _known(session, service, node, at)
         etags.check(if_match, found.record.version, f"the record of node {node}")

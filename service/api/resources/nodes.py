@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Request
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, defer
 
 from analyzers.model.doc import doc
@@ -70,12 +70,19 @@ def list_nodes(
 def get_node(request: Request, node: fields.NodePath) -> NodeDocument:
     """Get one node, its devices and its agent's coverage."""
     with service_of(request).database.session() as session:
+        node = reported_name(session, node)
         found = session.get(Node, node)
         if found is None:
             raise not_found("node", node, "/v1/nodes lists those that have reported")
         standing = _standings(request, session, [node])[node]
     summary = msgspec.structs.asdict(_shown(found, standing))
     return NodeDocument(**summary, coverage=found.coverage, devices=found.devices)
+
+
+def reported_name(session: Session, node: str) -> str:
+    """Return a node's name as its agent reports it: host names are the same in any case. An unknown name stays as it is."""
+    alike = session.scalars(select(Node.name).where(func.lower(Node.name) == node.lower()).limit(2)).all()
+    return alike[0] if len(alike) == 1 else node
 
 
 def _standings(request: Request, session: Session, names: list[str]) -> dict[str, Standing]:

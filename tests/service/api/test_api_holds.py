@@ -104,8 +104,37 @@ def test_a_hold_stands_in_the_way(client: Client, of: dict[str, str]) -> None:
     assert told["hold_expired"]["reason"] == "it passed"
 
 
+def test_a_hold_of_an_unknown_node_is_refused(client: Client) -> None:
+    """A misspelt name holds nothing: the answer names those that are like it. A known one counts in any case."""
+    body = {"until": now() + 3_600, "reason": "x"}
+    for dry_run in ("?dry_run=true", ""):
+        refused = client.post(f"/v1/holds{dry_run}", json={"node": f"{NODES[1]}O", **body})
+        assert (refused.status_code, refused.json()["type"]) == (404, "/docs/rest.md#not-found")
+        assert NODES[1] in refused.json()["detail"]
+        assert "allow_unknown" in refused.json()["detail"]
+    unlike = client.post("/v1/holds", json={"node": "zzz", **body}).json()["detail"]
+    assert "did you mean" not in unlike
+    assert client.get("/v1/holds").json()["items"] == []
+
+    (made,) = [client.post("/v1/holds", json={"node": NODES[1].upper(), **body})]
+    assert (made.status_code, made.json()["known"]) == (201, True)
+    assert hindered(client) == ["held"], "a hold in capitals is of the same node"
+    assert len(client.get(f"/v1/holds?node={NODES[1]}").json()["items"]) == 1
+
+
+def test_a_node_is_found_in_any_case(client: Client) -> None:
+    """Host names are the same in any case; what is shown is the agent's own spelling."""
+    name = NODES[1].upper()
+    assert client.get(f"/v1/nodes/{name}").json()["name"] == NODES[1]
+    assert client.get(f"/v1/nodes/{name}/record").json()["node"] == NODES[1]
+    fit = client.get(f"/v1/nodes/{NODES[1]}/fitness").json()
+    assert client.get(f"/v1/nodes/{name}/fitness").json() == {**fit, "node": name}
+    (command,) = client.post(f"/v1/nodes/{name}/commands", json={"verb": "recorders"}).json()["items"]
+    assert command["node"] == NODES[1]
+
+
 def test_a_hold_of_what_nobody_has_seen_says_so(client: Client) -> None:
-    """A misspelt node or job is held all the same, and the answer, the list and a rehearsal say that nobody knows it."""
+    """An unknown node or job may be held; the answer, the list and a rehearsal say that nobody knows it."""
     until, found = now() + 3_600, {}
     for of in (
         {"node": NODES[1]},
@@ -114,7 +143,7 @@ def test_a_hold_of_what_nobody_has_seen_says_so(client: Client) -> None:
         {"node": "gpu-9413"},
         {"job": "lama"},
     ):
-        body = {**of, "until": until, "reason": "x"}
+        body = {**of, "until": until, "reason": "x", "allow_unknown": True}
         made, tried = client.post("/v1/holds", json=body), client.post("/v1/holds?dry_run=true", json=body)
         assert (made.status_code, tried.json()["known"]) == (201, made.json()["known"])
         found[next(iter(of.values()))] = made.json()["known"]

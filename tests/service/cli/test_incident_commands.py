@@ -261,7 +261,7 @@ def test_a_line_is_one_line() -> None:
     """Whatever stands in an event, it becomes one line that steers no terminal."""
     event = Event(sequence=1, at=AT, kind="closed", incident=ID, job="a\x1b[2Jb", details={"because": "x\ny"})
 
-    assert line_of(event) == f"03:14:07  closed  {ID}  a?[2Jb  x y"
+    assert line_of(event) == f"03:14:07  closed  {ID}  a\\x1b[2Jb  x y"
     assert line_of(Event(sequence=2, at=AT, kind="new_in_2027", details={"n": 3})) == "03:14:07  new_in_2027  n 3"
 
 

@@ -382,10 +382,14 @@ def test_nodes_are_held(desk: Desk) -> None:
 
 @pytest.mark.system
 def test_a_misspelt_hold_is_noticed(desk: Desk) -> None:
-    """What nobody has seen is held all the same, and is said to be unknown; what is known is not."""
+    """A node that nobody has seen is held only after a yes, and is said to be unknown; what is known is not."""
     said = {}
+    asked = desk.run("holds", "add", "--node", "gpu-9413", "--for", "1h", "--reason", "x")
+    assert (asked.returncode, desk.told("holds", "list")) == (5, [])
+    assert "no agent has reported node gpu-9413" in asked.stderr
+    assert "add --yes" in asked.stderr
     for option, name in (("--node", "gpu-9413"), ("--job", "lama"), ("--job", JOB)):
-        done = desk.run("holds", "add", option, name, "--for", "1h", "--reason", "x")
+        done = desk.run("holds", "add", option, name, "--for", "1h", "--reason", "x", "--yes")
         assert done.returncode == 0, done.stderr
         said[name] = "no agent has reported" in done.stderr
 
