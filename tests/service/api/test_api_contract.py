@@ -7,14 +7,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
-from hypothesis.strategies import SearchStrategy
-from schemathesis.checks import not_a_server_error
 from sqlalchemy.exc import OperationalError
 
 from service.api.app import create_app
@@ -134,6 +132,8 @@ def test_a_database_that_is_away_is_no_bug(client: Client, monkeypatch: pytest.M
 @pytest.mark.system
 def test_no_generated_request_makes_it_fail(client: Client) -> None:
     """Requests that schemathesis makes of the contract, valid and broken, are never answered with 500."""
+    import schemathesis  # a second to import
+
     schema = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
     schema.config.base_url = client.url
     statuses: dict[str, set[int]] = {}
@@ -146,10 +146,12 @@ def test_no_generated_request_makes_it_fail(client: Client) -> None:
     assert {status for seen in statuses.values() for status in seen} >= {200, 404, 422}
 
 
-def _try(strategy: SearchStrategy[schemathesis.Case], seen: set[int]) -> None:
+def _try(strategy: Any, seen: set[int]) -> None:
+    from schemathesis.checks import not_a_server_error
+
     @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(case=strategy)
-    def one(case: schemathesis.Case) -> None:
+    def one(case: Any) -> None:
         if "wait_seconds" in (case.query or {}) or case.path == "/v1/stream":
             case.query = {"wait_seconds": 0}  # a wait says nothing about inputs, and takes its time
         answer = case.call(timeout=20)
