@@ -5,6 +5,8 @@ PYTHON ?= python3
 BENCH ?= full
 ACCEPTANCE ?= full
 PYTEST_ARGUMENTS ?=
+# Half of what `make test` takes is waiting: three workers on two cores.
+WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 # The tests start hundreds of processes: with this set each would compile the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 SHELL := /bin/bash
@@ -34,9 +36,9 @@ agent: .venv/installed ## run an agent on this machine that reports to it, with 
 check: .venv/installed-check ## the quick tests, on every core: no PyTorch, no servers, no jobs
 	$(call pytest,-n auto --dist loadfile -m 'not system and not slow and not alone and not acceptance')
 
-test: .venv/installed-test ## run the test suite, what can on every core, real jobs one at a time; prints what each part took
-	$(call pytest,-n auto --dist loadfile -m 'not alone and not acceptance')
-	$(call pytest,-m 'alone and not acceptance')
+test: .venv/installed-test ## run the test suite, what can on every core, then real jobs, two files at a time
+	$(call pytest,-n $(WORKERS) --dist loadfile -m 'not alone and not acceptance')
+	$(call pytest,-n 2 --dist loadfile -m 'alone and not acceptance')
 
 lint: .venv/installed-lint ## ruff, its formatter, mypy --strict, the import contracts
 	.venv/bin/python -m ruff check .

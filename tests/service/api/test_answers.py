@@ -15,10 +15,7 @@ from service.api.answers import DOING_SECONDS, KEPT_SECONDS, Answers
 from service.api.problems import Problem
 from service.store.database import Database
 from service.store.models import Answer as Row
-from tests.support.postgres import database, postgres, url
 from tests.support.served import served
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 AT = 1_795_230_847.0
 

@@ -15,7 +15,6 @@ from analyzers.remediation.types import Freeze, Hold
 from service.clock import now
 from service.store.models import Remediation as Row
 from tests.support.incident_rows import JOB
-from tests.support.postgres import postgres, url  # noqa: F401
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, forget_tokens, seeded
 from tests.support.served import Client, served
 
@@ -273,7 +272,7 @@ def test_a_claim_is_no_longer_than_the_policy_says(client: Client) -> None:
 
 
 @pytest.mark.system
-def test_two_processes_give_one_claim(url: str, tmp_path: Path) -> None:  # noqa: F811
+def test_two_processes_give_one_claim(url: str, tmp_path: Path) -> None:
     """Two services of one database let one of many schedulers have it, and both fence the one that was late."""
     with (
         served(tmp_path / "a", engine=False, database_url=url) as left,

@@ -18,10 +18,7 @@ from service.store.models import Cursor, Node
 from tests.support.bounds import in_time
 from tests.support.incident_rows import AT, seed, verdict
 from tests.support.postgres import Server as Postgres
-from tests.support.postgres import postgres
 from tests.support.served import Client, an_event, served
-
-__all__ = ["postgres"]  # a fixture
 
 ID = "inc-0123456789ab"
 ANSWER_SECONDS = 0.2

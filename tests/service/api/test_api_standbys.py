@@ -17,11 +17,8 @@ from service.remediation.fleet_history import FailureHistory
 from service.store.database import Database
 from service.store.models import Execution, Feedback, Incident, Job, Node, Verdict
 from tests.support.incident_rows import JOB, seed, verdict
-from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import place, plan
 from tests.support.served import Client, served
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 NOW = 1_795_230_847.0
 SINCE = NOW - 90 * DAY_SECONDS

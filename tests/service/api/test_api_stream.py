@@ -20,7 +20,7 @@ from service.store import timeline
 from service.store.database import Database
 from tests.support.bounds import in_time
 from tests.support.incident_rows import AT, JOB, seed
-from tests.support.postgres import Server, postgres  # noqa: F401 - a fixture
+from tests.support.postgres import Server
 from tests.support.served import Client, served
 
 
@@ -278,7 +278,7 @@ def test_a_database_that_is_away_ends_the_stream(client: Client, monkeypatch: py
 
 
 @pytest.mark.system
-def test_no_commit_is_overtaken_on_postgresql(tmp_path: Path, postgres: Server) -> None:  # noqa: F811
+def test_no_commit_is_overtaken_on_postgresql(tmp_path: Path, postgres: Server) -> None:
     """Eight writers that commit late, and a reader that never looks back: it sees all of them."""
     with served(tmp_path, database_url=postgres.new()) as client:
         database = client.service.database

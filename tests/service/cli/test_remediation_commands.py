@@ -170,7 +170,9 @@ def test_remediations_are_listed(desk: Desk) -> None:
     rows = desk.told("remediations", "list", "--node", "gpu-0003", "--status", "proposed")
 
     assert [line.split()[0] for line in table[1:3]] == [second, first]
-    assert f"proposed {JOB} evict gpu-0003 97 %" in " ".join(table[1].split())  # columns are as wide as other tests' rows
+    assert f"proposed {JOB} evict gpu-0003 97 %" in " ".join(
+        table[1].split()
+    )  # columns are as wide as other tests' rows
     assert second in [row["id"] for row in rows]
     assert {node for row in rows for node in row["nodes"]} == {"gpu-0003"}
     assert desk.told("remediations", "list", "--job", "nobody's") == []

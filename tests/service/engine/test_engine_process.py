@@ -28,14 +28,12 @@ from service.store.models import Incident as IncidentRow
 from service.store.models import Lease, TimelineEntry
 from service.store.models import Verdict as VerdictRow
 from tests.support.bounds import in_time
-from tests.support.postgres import Server, database, postgres, url
+from tests.support.postgres import Server
 from tests.support.scripted_engine import REPOSITORY, Fleet
 from tests.support.served import serving
 
 pytestmark = pytest.mark.system
 
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 HELD_SECONDS = 3.0
 WAIT_SECONDS = 120.0

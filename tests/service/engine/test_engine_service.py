@@ -41,10 +41,7 @@ from service.store.models import (
 )
 from service.store.models import Incident as IncidentRow
 from service.store.models import Verdict as VerdictRow
-from tests.support.postgres import database, postgres, url
 from tests.support.scripted_engine import Fleet, Over, conclude, script, symptoms
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 KNOWLEDGE = Knowledge()
 NODES = ("gpu-0001", "gpu-0002")

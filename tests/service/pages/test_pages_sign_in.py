@@ -18,10 +18,7 @@ from service.store.page_sessions import SESSION_SECONDS, PageSessions
 from service.store.tokens import Bearer, Tokens
 from tests.service.store.test_store_tokens import Clock
 from tests.support.browser import Browser
-from tests.support.postgres import database, postgres, url
 from tests.support.served import Client, served
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,9 @@ from service.remediation import fleet_facts, node_records
 from service.store.database import Database
 from service.store.models import Event, Incident
 from tests.support.incident_rows import JOB, seed, verdict
-from tests.support.postgres import database, postgres, url
 from tests.support.proposer_at_work import KNOWLEDGE, Care
 from tests.support.remediation_fleet import declare, hung, let, place
 from tests.support.watched_jobs import step_record
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 NODE = "gpu-0002"
 WEIGHTS = weights_of(KNOWLEDGE)

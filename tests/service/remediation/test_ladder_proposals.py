@@ -15,10 +15,9 @@ from service.remediation.repository import RemediationRepository
 from service.store.models import Attempt, Downtime
 from tests.support.failing_job import NOBODY, NODES, Job, either, job, names
 from tests.support.incident_rows import JOB
-from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import let, place
 
-__all__ = ["database", "either", "job", "postgres", "url"]  # fixtures
+__all__ = ["either", "job"]  # fixtures
 
 
 def test_the_whole_ladder_of_a_hang_without_a_name(either: Job) -> None:

@@ -32,11 +32,8 @@ from service.reports import remediations as telling
 from service.store.database import Database
 from service.store.models import Job, ShadowCase
 from tests.support.incident_rows import AT, JOB
-from tests.support.postgres import database, postgres, url
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import ID, INCIDENT, NODES, declare, hung, let, place, plan
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 NOW = AT + 20.0
 OTHER = "rem-000000000002"

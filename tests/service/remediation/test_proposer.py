@@ -24,12 +24,9 @@ from service.store.leases import LeaseLost
 from service.store.models import Cursor, Incident, Job, TimelineEntry
 from service.store.models import Lease as LeaseRow
 from tests.support.incident_rows import AT, JOB, seed, verdict
-from tests.support.postgres import database, postgres, url
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import INCIDENT, NODES, hung, let, place
 from tests.support.watched_jobs import ring_record
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 @pytest.fixture

@@ -6,11 +6,8 @@ import pytest
 
 from service.store.database import Database
 from tests.support.incident_rows import verdict
-from tests.support.postgres import database, postgres, url
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import hung
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 @pytest.fixture

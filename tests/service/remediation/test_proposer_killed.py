@@ -19,13 +19,11 @@ from service.remediation.proposer import READER
 from service.store.database import Database
 from service.store.models import Cursor, Event, Remediation, TimelineEntry
 from tests.service.engine.test_engine_process import engine, until, works
-from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import place
 from tests.support.scripted_engine import Fleet
 
 pytestmark = pytest.mark.system
 
-__all__ = ["database", "postgres", "url"]  # fixtures
 JOBS = 4
 WAIT_SECONDS = 120.0  # at most: every start of an engine is a process on what may be a busy machine
 

@@ -51,10 +51,7 @@ from service.store.database import Database
 from service.store.models import Attempt, Event, Execution, Job, Placement, ShadowCase, TimelineEntry
 from service.store.models import Remediation as Row
 from tests.support.incident_rows import AT, JOB, verdict
-from tests.support.postgres import database, postgres, url
 from tests.support.remediation_fleet import ID, INCIDENT, NODES, declare, hung, let, place, plan, refusal
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 NOW = AT + 20.0
 PROPOSED = Proposed(incident=INCIDENT, plan=plan())

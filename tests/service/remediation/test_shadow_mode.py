@@ -5,12 +5,8 @@ from __future__ import annotations
 from analyzers.remediation.types import Policy, Rule
 from service.store.database import Database
 from tests.support.incident_rows import verdict
-from tests.support.postgres import database, postgres, url
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import hung
-
-__all__ = ["database", "postgres", "url"]  # fixtures
-
 
 SHADOW = Policy(rules=(Rule(name="hangs", mode="shadow", symptom="hang"),))
 

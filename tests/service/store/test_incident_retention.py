@@ -13,9 +13,6 @@ from service.store.database import Database
 from service.store.incident_retention import IncidentRetention
 from service.store.models import Incident as IncidentRow
 from service.store.models import Pin, TimelineEntry
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 DAY_SECONDS = 86_400.0
 NOW = 1_000 * DAY_SECONDS

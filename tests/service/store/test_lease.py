@@ -12,9 +12,6 @@ from service.store import leases
 from service.store.database import Database
 from service.store.leases import HELD_SECONDS, Lease, LeaseLost
 from service.store.models import Cursor
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 class Clock:

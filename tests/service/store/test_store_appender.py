@@ -14,10 +14,7 @@ from service.store.appender import Appender, Busy, Unavailable
 from service.store.database import Database
 from service.store.log import Appended, Incoming, Log
 from tests.support.bounds import in_time
-from tests.support.postgres import database, postgres, url
 from tests.support.store_writer import Bounds
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 def batch(number: int, size: int = 10) -> Incoming:

@@ -19,12 +19,11 @@ import pytest
 from service.store.appender import Appender, Unavailable
 from service.store.database import Database
 from service.store.log import Appended, Incoming, Log, Stored
-from tests.support.postgres import Server, database, postgres, url
+from tests.support.postgres import Server
 from tests.support.store_writer import Bounds, content, incoming, write_until_killed
 
 pytestmark = pytest.mark.system
 
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 KILLS = int(os.environ.get("FAULTHOUND_KILLS", "30"))
 

@@ -21,10 +21,7 @@ from service.store.log import Incoming, Log, Stored
 from service.store.models import Attempt, Cursor, Event, Job, Node
 from service.store.models import Placement as PlacementRow
 from service.store.placements import is_newest, job_nodes
-from tests.support.postgres import database, postgres, url
 from tests.support.store_writer import follow_until_killed
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

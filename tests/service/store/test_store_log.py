@@ -21,9 +21,6 @@ from service.store.database import Database, WrongDatabase
 from service.store.log import Appended, Incoming, Log
 from service.store.models import Base
 from tests.support.bounds import in_time
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 def batch(number: int, node: str = "gpu-0001", block: bytes = b"block") -> Incoming:

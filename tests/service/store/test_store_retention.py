@@ -18,9 +18,6 @@ from service.store.log import Incoming, Log
 from service.store.models import Attempt, Block, Command, Cursor, Event, Job, Node, Pin, Placement
 from service.store.retention import DAY_SECONDS, Retention
 from service.store.upkeep import Upkeep
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 NOW = 100 * DAY_SECONDS
 

@@ -13,9 +13,6 @@ from service.store.commands import RESULT_SECONDS, Commands
 from service.store.database import Database
 from service.store.models import Command, Event
 from service.store.tokens import TokenRefused, Tokens
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 @dataclass

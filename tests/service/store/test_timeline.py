@@ -10,9 +10,6 @@ from sqlalchemy import select
 from service.store import timeline
 from service.store.database import Database
 from service.store.models import TimelineEntry
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 
 def seen(database: Database, after: int = 0) -> list[int]:

@@ -21,9 +21,8 @@ from service.store.window.compaction import Compaction, blocks
 from service.store.window.feed import Feed
 from service.store.window.tail import Tail
 from tests.support.postgres import database as any_database
-from tests.support.postgres import postgres, url
 
-__all__ = ["any_database", "postgres", "url"]  # fixtures
+__all__ = ["any_database"]  # a fixture
 
 START = 1_763_700_000.0 // 60 * 60
 NODES = ("gpu-0", "gpu-1", "gpu-2")
