@@ -10,9 +10,9 @@ import hypothesis
 import pytest
 
 from tests.support.memory import in_memory
-from tests.support.postgres import database, migrated_file, postgres, url
+from tests.support.postgres import database, migrated_file, postgres, sqlite, url
 
-__all__ = ["database", "migrated_file", "postgres", "url"]  # fixtures
+__all__ = ["database", "migrated_file", "postgres", "sqlite", "url"]  # fixtures
 
 # The same examples in every run: a red build must come back red. No deadline: two busy cores make one meaningless.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
@@ -24,7 +24,7 @@ if root := in_memory():
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-SERVED = {"client", "desk", "service"}  # fixtures that start the service
+SERVED = {"client", "desk", "served", "service", "shell"}  # fixtures that start the service
 
 _seconds_by_part: dict[str, float] = defaultdict(float)
 _tests_by_part: dict[str, set[str]] = defaultdict(set)
@@ -73,9 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("system")
         if item.path.is_relative_to(REPOSITORY / "tests" / "real_jobs"):
             item.add_marker("alone")
-        function = getattr(item, "function", None)
-        if function is not None and "in_time" in function.__code__.co_names:
+        called = getattr(getattr(item, "function", None), "__code__", None)
+        names = called.co_names if called is not None else ()
+        if "in_time" in names:
             item.add_marker("bound")
+        if "served" in names:  # a service of the test's own
+            item.add_marker("system")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,9 +121,6 @@ def either(database: Database) -> Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """Yield the same in SQLite alone."""
-    database = Database(f"sqlite:///{tmp_path / 'faulthound.db'}")
-    database.migrate()
-    yield Job(database)
-    database.close()
+def job(sqlite: Database) -> Job:
+    """Return the same in SQLite alone."""
+    return Job(sqlite)

@@ -114,7 +114,19 @@ def database(url: str, migrated_file: Path) -> Iterator[Database]:
     if url.startswith("sqlite"):
         shutil.copyfile(migrated_file, url.removeprefix("sqlite:///"))
     database = Database(url)
-    database.migrate()
+    if not url.startswith("sqlite"):
+        database.migrate()
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+    """Yield a SQLite database with this program's schema."""
+    from service.store.database import Database
+
+    shutil.copyfile(migrated_file, tmp_path / "faulthound.db")
+    database = Database(f"sqlite:///{tmp_path / 'faulthound.db'}")
     yield database
     database.close()
 

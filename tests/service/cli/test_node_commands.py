@@ -16,6 +16,7 @@ from service.store.models import Attempt, Job, Node, Placement
 from tests.support.command_line import Done, faulthound
 from tests.support.served import serving
 
+pytestmark = pytest.mark.system  # a service runs
 NODES = ("gpu-0001", "gpu-0002", "gpu-0003")
 SILENT = "gpu-0009"  # that was taken out and has never reported since
 
@@ -108,7 +109,6 @@ def test_standbys_are_counted_and_compared(url: str) -> None:
     assert found["standbys_low"] <= found["standbys"] <= found["standbys_high"]
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("nodes", ["0", "-3", "many"])
 def test_a_number_of_nodes_that_cannot_be_is_refused(url: str, nodes: str) -> None:
     """Standbys of no node, or of a word, are bad usage."""

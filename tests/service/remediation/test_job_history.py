@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +25,9 @@ BOUNDS = weights(load()).ladder
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """Yield an empty database."""
-    database = Database(f"sqlite:///{tmp_path / 'faulthound.db'}")
-    database.migrate()
-    yield database
-    database.close()
+def database(sqlite: Database) -> Database:
+    """Return an empty database."""
+    return sqlite
 
 
 def runs(database: Database, number: int, at: float, until: float, code: str | None = "a") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import wait
-from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -34,14 +33,6 @@ class Failing(Log):
         if self.failures:
             raise self.failures.pop(0)
         return super().append(batches)
-
-
-@pytest.fixture
-def sqlite(tmp_path: Path) -> Database:
-    """A database of its own, where only the appender is of interest."""
-    database = Database(f"sqlite:///{tmp_path / 'faulthound.db'}")
-    database.migrate()
-    return database
 
 
 def test_companions_share_a_commit(database: Database) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -29,12 +27,9 @@ NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def database(sqlite: Database) -> Database:
     """A new SQLite database at the newest schema."""
-    made = Database(f"sqlite:///{tmp_path / 'store.db'}")
-    made.migrate()
-    yield made
-    made.close()
+    return sqlite
 
 
 def tick(at: float, value: float) -> list[Record]:
