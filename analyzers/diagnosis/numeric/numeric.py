@@ -28,7 +28,7 @@ WITHIN = (
 )
 MOST_SUSPECTS = 8
 MOST_LISTED = 4  # ranks one by one, more as ranges
-TAIL = 64  # of one record, the rows that are read
+TAIL, LONG_TAIL, MOST_ROWS = 64, 512, 16_384  # of one record, the rows that are read: more of fewer records
 SKIPPED = 4  # so many newest steps skipped, all with a NaN loss: a smaller loss scale does not repair a loss
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 REPLAY = "a replay of step {} on another node: the same NaN there is the data's or the program's, not the device's"
@@ -58,7 +58,8 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     if not every:
         yield from (_finding("not_a_number", line) for line in _lines(window))
         return
-    rows = np.concatenate([_tail(each) for each in every])
+    tail = max(TAIL, min(LONG_TAIL, MOST_ROWS // len(every)))
+    rows = np.concatenate([_tail(each, tail) for each in every])
     rows = rows[np.lexsort((rows["record"], rows["rank"], rows["at"], rows["step"]))]
     onset = _onset(rows, every)
     if onset is not None:
@@ -137,13 +138,13 @@ def _to_the_end(odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return (np.arange(len(odd)) >= first) & (len(odd) - first >= SKIPPED)
 
 
-def _tail(rows: Rows) -> Rows:
+def _tail(rows: Rows, count: int) -> Rows:
     """Return the newest rows, and the first of the odd ones that last until now."""
-    if len(rows) <= TAIL:
+    if len(rows) <= count:
         return rows
     sound = np.flatnonzero(rows["odd"] == 0)
-    first = min(int(sound[-1]) + 1 if len(sound) else 0, len(rows) - TAIL)
-    return np.concatenate([rows[first : first + 1], rows[-TAIL:]])
+    first = min(int(sound[-1]) + 1 if len(sound) else 0, len(rows) - count)
+    return np.concatenate([rows[first : first + 1], rows[-count:]])
 
 
 def _onset(rows: Rows, every: Sequence[Rows]) -> int | None:
@@ -175,9 +176,13 @@ def _longest_passed(rows: Rows) -> int:
 
 def _ranks(at_onset: Rows) -> tuple[list[int], list[int]]:
     """Return the ranks that report an odd value, and those that report a sound one; a stage without a loss may print 0."""
-    broken = {int(rank) for rank in at_onset["rank"][at_onset["odd"] > 0] if rank >= 0}
-    own = np.isfinite(at_onset["loss"]) & (at_onset["loss"] != 0.0) | np.isfinite(at_onset["gradient_norm"])
-    sound = {int(rank) for rank in at_onset["rank"][(at_onset["odd"] == 0) & own] if rank >= 0}
+    lost = (at_onset["odd"] & LASTS) > 0
+    # A norm is of all ranks' gradients: at the first step one rank's loss is enough to make it NaN for all.
+    odd = lost if (lost & (at_onset["rank"] >= 0)).any() else at_onset["odd"] > 0
+    own = np.isfinite(at_onset["loss"]) & (at_onset["loss"] != 0.0) & ~lost
+    own |= np.isfinite(at_onset["gradient_norm"]) & (at_onset["odd"] == 0)
+    broken = {int(rank) for rank in at_onset["rank"][odd] if rank >= 0}
+    sound = {int(rank) for rank in at_onset["rank"][own & ~odd] if rank >= 0}
     return sorted(broken), sorted(sound - broken)
 
 
@@ -215,14 +220,24 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
     last = np.append(rows["step"][1:] != rows["step"][:-1], True)
     newest = rows[rows["step"] == rows["step"][-1]][0]
     for field in ("loss", "gradient_norm"):
-        before = rows[last][:-1][field][-BEFORE:]
-        before = np.abs(before[np.isfinite(before)])
-        usual = float(np.median(before)) if len(before) >= FEWEST else np.nan
+        before = rows[last][:-1][field]
         value = float(newest[field])
+        usual = _usual(np.abs(before[np.isfinite(before)]), abs(value))
         if np.isfinite(value) and abs(value) > TIMES * usual > 0:
             size = f"{abs(value) / usual:.1f} times the median of the steps before"
             text = f"the {field.replace('_', ' ')} is {value:.4g} {_where(newest)}, {size}"
             yield _finding("spike", _evidence(records, newest, text))
+
+
+def _usual(before: NDArray[np.float64], value: float) -> float:
+    """Return the median of the values before, without those that were many times it themselves: a spike may last."""
+    if len(before) < FEWEST or not value > TIMES * before.min():
+        return np.nan
+    kept: list[float] = []
+    for one in before.tolist():
+        if len(kept) < FEWEST or one <= TIMES * float(np.median(kept[-BEFORE:])):
+            kept.append(one)
+    return float(np.median(kept[-BEFORE:]))
 
 
 def _passed(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:

@@ -84,6 +84,22 @@ def test_a_local_gradient_norm_names_its_rank() -> None:
     assert "gradient norm" in judged.culprits[0].why
 
 
+def test_a_loss_of_its_own_counts_before_a_norm_that_all_share() -> None:
+    """Rank 2's loss is NaN a step before the others', and the norm of the reduced gradients is NaN on all at that step."""
+    records: list[Record] = [
+        norms([2.0 + rank] * 40 + [nan if rank == 2 else 2.0, nan], [1.0] * 40 + [nan, nan], rank) for rank in range(4)
+    ]
+    judged = verdict(records, None)
+    assert (named(judged), judged.cause, judged.action.kind) == ([2], "unknown", "probe")
+
+
+@pytest.mark.parametrize("lasting", [30, 90, 200])
+def test_a_spike_that_lasts_is_no_new_usual_value(lasting: int) -> None:
+    """What is many times the usual value does not become it."""
+    (finding,) = found(steps([*SOUND, *([24.0] * lasting)]))
+    assert finding.fault_class == "spike"
+
+
 def test_a_norm_that_is_nan_beside_a_loss_of_exactly_0_lasts() -> None:
     """From the third of six reports on; a norm that overflows in a warm-up has a loss."""
     filtered = found(norms([1.5, 1.4, 0.0, 0.0, 0.0], [1.0, 1.0, nan, nan, nan]))

@@ -115,7 +115,7 @@ def run(
     evidence = evidence or scenario.evidence()
     folder.mkdir(parents=True, exist_ok=True)
     with running(scenario, workplace, python) as job:
-        watch, launcher = Watch(job), FAULTS[scenario.fault].launcher
+        watch, launcher = Watch(job), scenario.truth.launcher
         if launcher == "torchrun":
             job.start_torchrun()
         else:
@@ -124,7 +124,7 @@ def run(
         inflict(job)
         if launcher == "torchrun":
             wait(job, "end", START_SECONDS, ended(job))
-        elif scenario.fault == "healthy":
+        elif scenario.truth.symptom == "healthy":
             collect.collect(job.private, job.alive(), folder / "first", evidence)
             time.sleep(STILL_SECONDS)
             collect.collect(job.private, job.alive(), folder / "second", evidence)
@@ -138,7 +138,7 @@ def run(
 
 def inflict(job: Job) -> None:
     """Send the culprits the signal of a fault that comes from outside."""
-    number = FAULTS[job.scenario.fault].signal
+    number = job.scenario.truth.signal
     for rank in job.scenario.culprits if number else ():
         os.kill(faults.pids(job.private)[rank], number)
 

@@ -45,6 +45,11 @@ class Faults:
                 return fault
         return None
 
+    def lasts(self, kind: str, steps: int) -> bool:
+        """Return whether a fault of that kind began at one of this many steps until now."""
+        self.due(kind)
+        return any(one["kind"] == kind and 0 < one["step"] <= self.step < one["step"] + steps for one in self.planned)
+
 
 def strike(private: Path) -> None:
     """Let the faults that wait for a word strike, in all their ranks at one step that none has come to yet."""

@@ -44,6 +44,8 @@ class Job:
             "TORCH_FR_BUFFER_SIZE": "100",
             "PYTHONDONTWRITEBYTECODE": "1",
             "TRAIN_PRIVATE": str(self.private),
+            "TRAIN_FAULT": self.scenario.fault,
+            "TRAIN_SEED": str(self.scenario.seed),
             "TRAIN_FAULTS": json.dumps(self.scenario.planned()),
         }
         if evidence.dumps == "pickle":

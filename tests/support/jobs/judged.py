@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.jobs.scenarios import FAULTS, Scenario
+from tests.support.jobs.scenarios import Scenario
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ANSWERED = (0, 3)  # 3: it abstains
@@ -31,7 +31,7 @@ def verdict_of(folder: Path) -> dict[str, Any]:
 
 def complaints(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     """Return what the verdict gets wrong about a scenario; empty where it is right."""
-    fault = FAULTS[scenario.fault]
+    fault = scenario.truth
     wrong = [
         f"{field} is {verdict[field]!r}, not {wanted!r}"
         for field, wanted in (("symptom", fault.symptom), ("cause", fault.cause))
@@ -42,14 +42,14 @@ def complaints(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
         wrong.append(f"classes are {sorted(classes)}, none of {list(fault.classes)}")
     if fault.names_ranks and named(verdict) != set(scenario.culprits):
         wrong.append(f"it names ranks {sorted(named(verdict))}, not {list(scenario.culprits)}")
-    if scenario.fault == "healthy" and verdict["culprits"]:
+    if scenario.truth.symptom == "healthy" and verdict["culprits"]:
         wrong.append(f"it names {[culprit['id'] for culprit in verdict['culprits']]} in a healthy job")
     return wrong + [f"it would evict {innocent}" for innocent in innocents_evicted(scenario, verdict)]
 
 
 def complaints_about_nodes(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     """Return where the verdict names another node than the culprit's, or none for a machine."""
-    if FAULTS[scenario.fault].cause != "machine" or not FAULTS[scenario.fault].names_ranks:
+    if scenario.truth.cause != "machine" or not scenario.truth.names_ranks:
         return []
     nodes = {culprit["id"] for culprit in verdict["culprits"] if culprit["kind"] == "node"}
     wanted = {scenario.host_of(rank) for rank in scenario.culprits}
@@ -93,7 +93,7 @@ def innocents_evicted(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     action = verdict["action"]
     if action["kind"] not in EVICTIONS:
         return []
-    machine = FAULTS[scenario.fault].cause == "machine"
+    machine = scenario.truth.cause == "machine"
     guilty = {scenario.host_of(rank) for rank in scenario.culprits} if machine else set()
     nodes = set(action["nodes"]) | {scenario.host_of(rank) for rank in action["ranks"]}
     return sorted(nodes - guilty)

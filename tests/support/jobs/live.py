@@ -24,7 +24,7 @@ from tests.support.jobs import driver
 from tests.support.jobs.driver import START_SECONDS, STILL_SECONDS, Watch
 from tests.support.jobs.farm import Farm
 from tests.support.jobs.job import Job
-from tests.support.jobs.scenarios import FAULTS, Scenario
+from tests.support.jobs.scenarios import Scenario
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 JOB = "llama-8b"
@@ -137,7 +137,7 @@ def settled(farm: Farm, job: Job) -> Iterator[None]:
 
 def run(scenario: Scenario, folder: Path, *, probe: bool) -> Path:
     """Run one scenario below agents and return the bundle that is exported afterwards."""
-    launcher = FAULTS[scenario.fault].launcher
+    launcher = scenario.truth.launcher
     quick = ("--ship-seconds", str(SHIP_SECONDS))
     with cluster(folder, scenario.nodes, *quick) as nodes, driver.running(scenario) as job, settled(nodes.farm, job):
         job.labels = {"FAULTHOUND_JOB": JOB, "FAULTHOUND_ATTEMPT": "1"}

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from tests.support.jobs.collect import RANKS_PER_NODE, Evidence, host_of
 
-Topology = Literal["ddp", "pipeline"]
-RANKS: dict[Topology, int] = {"ddp": 4, "pipeline": 8}
+Topology = Literal["ddp", "pipeline", "numbers"]
+RANKS: dict[Topology, int] = {"ddp": 4, "pipeline": 8, "numbers": 4}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,17 @@ FAULTS: dict[str, Fault] = {
     "healthy": Fault("signal", "healthy", "none", culprits=0, names_ranks=False),
 }
 
+NUMERIC: dict[str, Fault] = {  # data parallel, every rank printing its own loss, but in nan_hidden
+    "nan_first": Fault("nan", "numeric", "unknown", ("not_a_number",)),
+    "nan_all": Fault("nan", "numeric", "code", ("not_a_number",), culprits=0, names_ranks=False),
+    "nan_hidden": Fault("nan", "numeric", "unknown", names_ranks=False),  # rank 0 prints the mean
+    "spike": Fault("spike", "numeric", "unknown", culprits=0, names_ranks=False),
+    "overflow": Fault("overflow", "healthy", "none", culprits=0, names_ranks=False),
+    "warm_up": Fault("signal", "healthy", "none", culprits=0, names_ranks=False),
+}
+"""What goes wrong with the numbers of a job that runs on; a matrix of its own, ``tests.acceptance.numeric_jobs``."""
+_EVERY = FAULTS | NUMERIC
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -61,11 +72,16 @@ class Scenario:
         ranks = RANKS[topology]
         # Late enough that the ring of 100 entries no longer holds the first step, which connects and takes seconds.
         step = random.Random(f"{fault} {topology} {seed}").randrange(26, 40)
-        first = (seed * 3 + sorted(FAULTS).index(fault)) % ranks
+        first = (seed * 3 + sorted(FAULTS if fault in FAULTS else NUMERIC).index(fault)) % ranks
         # The second culprit is in the other replica and another stage: in its own it would wait for the first.
         second = (first + (3 if topology == "pipeline" else 1 + seed % 3)) % ranks
         chosen = {0: tuple(range(ranks)), 1: (first,), 2: tuple(sorted((first, second)))}
-        return cls(fault, topology, seed, chosen[FAULTS[fault].culprits], step)
+        return cls(fault, topology, seed, chosen[_EVERY[fault].culprits], step)
+
+    @property
+    def truth(self) -> Fault:
+        """Return the fault, and what a verdict must say of it."""
+        return _EVERY[self.fault]
 
     @property
     def key(self) -> str:
@@ -93,7 +109,7 @@ class Scenario:
 
     def planned(self) -> list[dict[str, Any]]:
         """Return the faults as the job's own code reads them."""
-        told = FAULTS[self.fault].told
+        told = self.truth.told
         return [{"kind": told, "rank": rank, "step": self.step, "variant": self.seed} for rank in self.culprits]
 
     def evidence(self) -> Evidence:

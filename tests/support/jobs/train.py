@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import os
 import sys
 import threading
@@ -24,6 +25,8 @@ from torch import Tensor, nn
 WIDTH = 32
 STAGES = 4
 MICROBATCHES = 2
+SPIKE_STEPS = 40
+TOO_LARGE = 2.0**22  # a loss scale with which the norm overflows for about six steps
 SHARD_SECONDS = float(os.environ.get("TRAIN_SHARD_SECONDS", "0.01"))
 
 
@@ -113,6 +116,48 @@ def train_replicas(plan: faults.Faults, groups: tuple[dist.ProcessGroup, dist.Pr
         report(step, reduce_metrics(plan, loss.item()))
 
 
+class LossScale:
+    """fp16's loss scale: a step whose scaled norm overflows is skipped and halves it."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def overflows(self, norm: Tensor) -> bool:
+        if not bool(torch.isinf((norm * self.scale).half())):
+            return False
+        self.scale /= 2
+        return True
+
+
+def train_numbers(plan: faults.Faults, _groups: tuple[dist.ProcessGroup, dist.ProcessGroup]) -> None:
+    """Data parallel in half precision; a sample may be NaN, targets may be four times too large, the scale may overflow."""
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = Loader(plan)
+    kind = os.environ["TRAIN_FAULT"]
+    scale = LossScale(TOO_LARGE if kind == "warm_up" else 1024.0)
+    for step in count(1):
+        plan.enter(step)
+        batch = torch.cat([next(loader), torch.randn(56, WIDTH, generator=loader.random)])
+        target = torch.randn(64, 1, generator=loader.random) * (4.0 if plan.lasts("spike", SPIKE_STEPS) else 1.0)
+        if plan.due("nan"):
+            batch[3, 5] = float("nan")
+        if plan.due("overflow"):
+            scale.scale = TOO_LARGE
+        loss = (model(batch) - target).square().mean()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+        skipped = scale.overflows(norm)
+        if not skipped:
+            optimizer.step()
+        optimizer.zero_grad()
+        shown = float(loss)
+        if kind == "nan_hidden":
+            shown = reduce_metrics(plan, shown)
+        if kind != "nan_hidden" or plan.rank == 0:
+            report_numbers(step, shown, float("inf") if skipped else float(norm), skipped=skipped)
+
+
 class Stage:
     """One stage of one replica: forward and backward of all microbatches, then the replicas' gradients are summed."""
 
@@ -173,6 +218,23 @@ def report(step: int, loss: float) -> None:
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} INFO step {step} loss {loss:.4f}", flush=True)
 
 
+def report_numbers(step: int, loss: float, norm: float, *, skipped: bool) -> None:
+    """Print a step as Megatron-LM does, or as an object a line."""
+    if int(os.environ["TRAIN_SEED"]) % 2:
+        print(
+            json.dumps({"step": step, "loss": loss, "grad_norm": norm, "skipped": skipped, "time": time.time()}),
+            flush=True,
+        )
+        return
+    nan = int(loss != loss)  # noqa: PLR0124 it is NaN
+    stamp = time.strftime("[%Y-%m-%d %H:%M:%S]")
+    print(
+        f" {stamp} iteration {step:8d}/  100000 | consumed samples: {step * 256:12d} | lm loss: {loss:.6E} | "
+        f"loss scale: 1.0 | grad norm: {norm:.3f} | number of skipped iterations: {int(skipped):3d} | "
+        f"number of nan iterations: {nan:3d} |", flush=True,
+    )  # fmt: skip
+
+
 def dump_on_request(stem: str, rank: int) -> None:
     """Write a pickle dump for every line that arrives in a pipe, as NCCL builds do with their debug pipe."""
     os.mkfifo(f"{stem}{rank}.pipe")
@@ -188,7 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int, default=int(os.environ.get("RANK", "0")))
     parser.add_argument("--world-size", type=int, default=int(os.environ.get("WORLD_SIZE", "1")))
-    parser.add_argument("--topology", choices=["ddp", "pipeline"], default="ddp")
+    parser.add_argument("--topology", choices=["ddp", "pipeline", "numbers"], default="ddp")
     parser.add_argument("--rendezvous", default="env://")
     options = parser.parse_args()
     faults.die_with_driver(limit_seconds=int(os.environ.get("TRAIN_LIMIT_SECONDS", "180")))
@@ -206,8 +268,8 @@ def main() -> None:
     if stem := os.environ.get("TRAIN_DUMP_PIPE"):
         threading.Thread(target=dump_on_request, args=(stem, options.rank), daemon=True).start()
     groups = (dist.new_group(group_desc="grad_norm"), dist.new_group(group_desc="overflow"))
-    train = train_pipeline if options.topology == "pipeline" else train_replicas
-    train(plan, groups)
+    train = {"ddp": train_replicas, "pipeline": train_pipeline, "numbers": train_numbers}
+    train[options.topology](plan, groups)
     del server
 
 

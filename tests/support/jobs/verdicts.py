@@ -27,7 +27,7 @@ from tests.support.jobs.collect import host_of
 from tests.support.jobs.driver import START_SECONDS, JobFailed, Watch
 from tests.support.jobs.job import Job
 from tests.support.jobs.judged import EVICTIONS, complaints, complaints_about_nodes, innocents_evicted
-from tests.support.jobs.scenarios import FAULTS, Scenario, Topology
+from tests.support.jobs.scenarios import Scenario, Topology
 
 NODES = 4
 SHARD_SECONDS = 0.15  # a step takes twice to five times as long: an idle job, so that the machine's two cores suffice
@@ -68,7 +68,7 @@ class Trial:
     @property
     def evicts(self) -> bool:
         """Return whether the newest verdict has to take the culprits' nodes out: two looks have shown them stuck."""
-        fault = FAULTS[self.scenario.fault]
+        fault = self.scenario.truth
         return fault.cause == "machine" and fault.symptom == "hang"
 
 
@@ -153,7 +153,7 @@ def _start(trial: Trial, job: Job) -> Watch:
     }  # fmt: skip
     if trial.probe:
         job.bring_probe()
-    if FAULTS[trial.scenario.fault].launcher == "torchrun":
+    if trial.scenario.truth.launcher == "torchrun":
         job.start_torchrun()
     else:
         job.start_ranks(trial.scenario.evidence())
@@ -179,7 +179,7 @@ def _train(nodes: live.Cluster, trial: Trial, job: Job, watch: Watch) -> None:
 def _strike(job: Job, watch: Watch) -> float:
     faults.strike(job.private)
     driver.wait(job, "fault", START_SECONDS, watch.struck())
-    if FAULTS[job.scenario.fault].signal:
+    if job.scenario.truth.signal:
         struck_at = time.time()
         driver.inflict(job)
         return struck_at
@@ -188,7 +188,7 @@ def _strike(job: Job, watch: Watch) -> float:
 
 def _first_verdict(client: httpx.Client, trial: Trial, outcome: Outcome) -> str | None:
     """Wait for the first verdict and return its incident's id; of a healthy job there is none for a while."""
-    healthy = trial.scenario.fault == "healthy"
+    healthy = trial.scenario.truth.symptom == "healthy"
     judged: list[dict[str, Any]] = []
 
     def published() -> bool:
@@ -275,7 +275,7 @@ def wrong(outcome: Outcome) -> list[str]:
 
 def _wrong_openings(outcome: Outcome) -> Iterator[str]:
     own = [row["id"] for row in outcome.incidents]
-    most = 0 if outcome.trial.scenario.fault == "healthy" else 1
+    most = 0 if outcome.trial.scenario.truth.symptom == "healthy" else 1
     if len(own) != most:
         kinds = [(row["id"], row["kind"], round(row["onset_at"] - outcome.struck_at, 1)) for row in outcome.incidents]
         yield f"{len(own)} incidents, not {most}: (id, kind, seconds after the fault) {kinds}"
@@ -288,7 +288,7 @@ def _wrong_verdicts(outcome: Outcome) -> Iterator[str]:
     scenario, documents = outcome.trial.scenario, outcome.documents
     for version, document in enumerate(documents, 1):
         yield from (f"version {version} would evict {node}" for node in innocents_evicted(scenario, document))
-    if scenario.fault == "healthy":
+    if scenario.truth.symptom == "healthy":
         return
     if not documents:
         yield f"no verdict within {WAITED_SECONDS:.0f} s"
