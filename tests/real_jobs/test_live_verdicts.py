@@ -1,6 +1,6 @@
 """Real jobs that nobody watches: the verdict that the service publishes by itself names rank and node, in time.
 
-Each trial here is one of the matrix that `python -m tests.acceptance.live_verdicts` goes through. One job runs at a time,
+Each trial here is one of the matrices of `python -m tests.acceptance.live_verdicts` and `numeric_jobs`. One job runs at a time,
 below one service; the next starts while the end of the one before is watched.
 """
 
@@ -12,7 +12,7 @@ from concurrent.futures import Future
 import pytest
 
 from tests.support.jobs import live, verdicts
-from tests.support.jobs.chosen import FILES, LIVE
+from tests.support.jobs.chosen import FILES, LIVE, NUMBERS
 from tests.support.jobs.judged import summary
 from tests.support.jobs.scenarios import FAULTS
 from tests.support.jobs.verdicts import Outcome, Trial
@@ -30,7 +30,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fut
     folder = tmp_path_factory.mktemp("verdicts")
     with (
         live.cluster(folder / "cluster", verdicts.nodes_for(TOGETHER)) as nodes,
-        verdicts.side_by_side(nodes, LIVE, folder, TOGETHER) as futures,
+        verdicts.side_by_side(nodes, [*LIVE, *NUMBERS], folder, TOGETHER) as futures,
     ):
         yield futures
 
@@ -41,7 +41,7 @@ def test_every_fault_is_tried() -> None:
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("trial", LIVE, ids=[trial.job for trial in LIVE])
+@pytest.mark.parametrize("trial", [*LIVE, *NUMBERS], ids=[trial.job for trial in (*LIVE, *NUMBERS)])
 def test_the_first_verdict_is_right_and_in_time(trial: Trial, outcomes: dict[str, Future[Outcome]]) -> None:
     """Within 30 s the service names culprit ranks and nodes; one incident, closed after the job; replayed the same."""
     outcome = outcomes[trial.job].result()

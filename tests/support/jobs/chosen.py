@@ -15,6 +15,9 @@ LIVE = [
 ]
 """Below agents and a service, judged by the service itself."""
 
+NUMBERS = [Trial.draw("nan_first", "numbers", 1)]
+"""Judged by the service, too: a job that runs on while its numbers are wrong."""
+
 _SEEDS = {fault: seed for seed, fault in enumerate(FAULTS)}  # every form of the files occurs
 FILES = [
     *(
