@@ -50,11 +50,20 @@ class Intake:
     def __init__(self, settings: Settings, appender: Appender) -> None:
         self.settings, self._appender = settings, appender
         self.buckets = Buckets(settings.node_batches_per_second, settings.node_batches_burst)
+        self.tokens = Buckets(settings.token_batches_per_second, settings.token_batches_burst)
         self.arriving_bytes = 0
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def admit(self, token: str, node: str) -> None:
-        """Raise the problem of a sender that is over its rate."""
+        """Raise the problem of a sender that is over its rate, or whose token is: a token may be used under any name."""
+        if wait := self.tokens.wait_seconds(token):
+            rate = self.settings.token_batches_per_second
+            raise Problem(
+                "too-many-requests",
+                f"all nodes with this token send more than {rate:g} batches a second: give each node a token of its own, "
+                "or raise token_batches_per_second",
+                retry_after_seconds=wait,
+            )
         if wait := self.buckets.wait_seconds((token, node)):
             rate = self.settings.node_batches_per_second
             raise Problem(

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from analyzers.remediation.guards import is_unseen
 from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, FleetFacts, JobFacts, Remediation
 from service.remediation import node_records, rows
-from service.store.models import Attempt, Execution, Incident, Job, Node, Placement
+from service.store.models import Attempt, Execution, Incident, Job, Node, Placement, Token
 from service.store.models import Remediation as Row
 from service.store.observations import PLACED_SECONDS
 from service.store.placements import is_newest
@@ -30,13 +30,12 @@ def load_facts(session: Session, now: float, remediations: Collection[Remediatio
     names, incidents = {one.job for one in acting}, {one.incident for one in acting}
     nodes = {node for one in acting for node in one.nodes}
     back = {node for one in remediations if one.status in UNDOABLE for node in one.out}
-    fleet = select(func.count()).select_from(Node).where(Node.last_seen_at >= now - FLEET_SECONDS)
     seen = session.execute(
         select(Incident.id, Incident.verdict_version, Incident.merged_into, Incident.onset_at)
         .where(Incident.id.in_(incidents))
     ).all()  # fmt: skip
     return FleetFacts(
-        fleet_nodes=session.scalar(fleet) or 0,
+        fleet_nodes=count_fleet(session, now),
         jobs={name: facts for name in sorted(names) if (facts := load_job_facts(session, name)) is not None},
         tenants=load_tenants(session, now, nodes),
         newest_verdicts={row.id: row.verdict_version for row in seen},
@@ -44,6 +43,21 @@ def load_facts(session: Session, now: float, remediations: Collection[Remediatio
         onsets={row.id: row.onset_at for row in seen},
         taken=load_taken(session, back),
     )
+
+
+def count_fleet(session: Session, now: float) -> int:
+    """Return how many nodes the breaker's share is of: those that have reported within a day and are no sender's invention.
+
+    A token that is bound to no node may report under any name. Where nodes have tokens of their own, only those count;
+    elsewhere those that first reported a day ago, and on the first day all.
+    """
+    reporting = select(Node.name, Node.first_seen_at).where(Node.last_seen_at >= now - FLEET_SECONDS)
+    first_seen = {name.lower(): at for name, at in session.execute(reporting)}
+    valid = Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > now))
+    bound = {node.lower() for node in session.scalars(select(Token.node).where(Token.node.is_not(None), valid)) if node}
+    if own := len(bound & first_seen.keys()):
+        return own
+    return sum(at <= now - FLEET_SECONDS for at in first_seen.values()) or len(first_seen)
 
 
 def load_job_facts(session: Session, name: str) -> JobFacts | None:

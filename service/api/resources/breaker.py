@@ -49,7 +49,7 @@ class BreakerDocument(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: Annotated[float | None, doc("When a person last closed it: evictions before that count no more.")]
     breaker: Annotated[Count, doc("What it counts; at `most` it opens.")]
     budget: Annotated[Count, doc("Of the last hour; at `most` the next remediation waits.")]
-    fleet_nodes: Annotated[int, doc("Nodes that have reported within a day.")]
+    fleet_nodes: Annotated[int, doc("Nodes that report and that no sender can have invented: the share is of them.")]
 
 
 @router.get("/v1/breaker", dependencies=[auth.READ])

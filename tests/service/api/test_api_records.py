@@ -156,6 +156,24 @@ def test_bounds_hold_at_their_edge(tmp_path: Path) -> None:
     assert unpacked < 1024
 
 
+def test_a_token_has_a_rate_under_any_names(tmp_path: Path) -> None:
+    """One token that invents a name a batch gets 429 past its burst; a node with a token of its own is not held up."""
+    with served(tmp_path, token_batches_per_second=0.5, token_batches_burst=3) as client:
+        admin = client.as_(str(client.post("/v1/tokens", json={"name": "a", "scopes": ["admin"]}).json()["token"]))
+        made = [
+            admin.post("/v1/tokens", json={"name": "x", "scopes": ["ingest"], **more}).json()["token"]
+            for more in ({}, {"node": "gpu-0001"})
+        ]
+        answers = [
+            client.as_(made[0]).ship(f"invented-{number}", [an_event(f"invented-{number}")]) for number in range(5)
+        ]
+        own = client.as_(made[1]).ship("gpu-0001", [an_event("gpu-0001")])
+
+    assert [answer.status_code for answer in answers] == [202, 202, 202, 429, 429]
+    assert "token_batches_per_second" in answers[-1].json()["detail"]
+    assert own.status_code == 202
+
+
 def test_a_flood_is_slowed(tmp_path: Path) -> None:
     """Past its burst a node gets 429 and when to come again; another node is not held up."""
     with served(tmp_path, node_batches_per_second=0.5, node_batches_burst=3) as client:
