@@ -108,6 +108,9 @@ def _judged(
     from analyzers.model.window import Window
     from analyzers.verdict import judge
     from collectors.records import Steps, Unread
+    from service.cli.hosts import without_short_files
+
+    records = list(without_short_files(records))
 
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
     if attempt is not None and attempt not in attempts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +81,27 @@ class Hosts:
                 f"{len(self.names)} hosts: give --ranks-per-node too"
             )
         return max(1, ranks // len(self.names))
+
+
+def without_short_files(records: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records, and in place of a hosts file with fewer lines than the job has ranks why it is not used.
+
+    Its lines are nodes, or it is not whole: read as one line a rank it would have an innocent node evicted.
+    """
+    from collectors.records import Placement, Unread
+
+    files = [record for record in records if isinstance(record, Placement) and not record.pids and record.node is None]
+    others = [record for record in records if not isinstance(record, Placement) or record.pids]
+    ranks = _ranks_seen(others) if files else 0
+    for record in records:
+        if isinstance(record, Placement) and record in files and len(record.nodes) < ranks:
+            yield Unread(
+                source=record.source,
+                reason=f"it places {len(record.nodes)} ranks on {len(set(record.nodes))} hosts, the other files show {ranks} "
+                "ranks: write one line a rank, or slots=N after each host",
+            )
+        else:
+            yield record
 
 
 def _unfolded(hostlist: str) -> tuple[str, ...]:
