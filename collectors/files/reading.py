@@ -16,15 +16,16 @@ import msgspec
 from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
 from collectors.files.sandbox import Pool, Skip, Watch, limit_memory
-from collectors.files.streams import Limits
+from collectors.files.streams import Limits, Opened
 from collectors.formats import Damaged, Format, Input, recognise
 from collectors.formats.text_lines import is_text
 from collectors.records import LogEvent, Record, Unread, block
 
 UNKNOWN = "no reader knows this content: `faulthound formats` lists what is read"
 Progress = Callable[[int, int], None]
-"""Called with the files done and the files there are."""
+"""Called with the megabytes read and those there are."""
 
+MEGABYTE = 1_000_000
 CHUNK_FILES = 64
 CHUNK_BYTES = 16 << 20
 BLOCK_RECORDS = 512
@@ -46,15 +47,18 @@ def read_paths(
     found, over = _within(find(paths, limits), limits)
     workers = workers or _workers(found)
     chunks = _chunks(found, workers)
-    total, done = sum(isinstance(item, Found) for item in found), 0
+    total, done = _bytes(found), 0
     runs = {torchrun_run(item.source) for item in found if isinstance(item, Found)} - {None}
     only_run = runs.pop() if len(runs) == 1 else None
 
     def finished(chunk: int) -> None:
         nonlocal done
-        done += sum(isinstance(item, Found) for item in chunks[chunk])
+        done += _bytes(chunks[chunk])
+        moved(0)
+
+    def moved(more: int) -> None:
         if progress:
-            progress(done, total)
+            progress(-(-min(done + more, total) // MEGABYTE), -(-total // MEGABYTE))
 
     def work(chunk: int, skip: Skip, watch: Watch) -> Iterator[bytes]:
         return _blocks(_records(chunks[chunk], skip, watch, limits, only_run))
@@ -68,11 +72,15 @@ def read_paths(
             ]
         )
 
-    pool = Pool(work, len(chunks), min(workers, len(chunks)), lost, finished)
+    pool = Pool(work, len(chunks), min(workers, len(chunks)), lost, finished, moved)
     for blocks in pool.results():
         for data in blocks:
             yield from _decoded(data)
     yield from over
+
+
+def _bytes(items: Iterable[Found | Unread]) -> int:
+    return sum(item.size_bytes for item in items if isinstance(item, Found))
 
 
 def _within(items: Iterator[Found | Unread], limits: Limits) -> tuple[list[Found | Unread], list[Unread]]:
@@ -117,11 +125,16 @@ def _records(
     items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, only_run: str | None
 ) -> Iterator[Record]:
     """Read the files of a chunk. ``only_run``: the only folder of a torchrun; with several, a local rank is of any node."""
-    habit = Habit()
+    habit, read_bytes = Habit(), 0
+
+    def moved(offset: int) -> None:  # of a packed file more comes out than it has
+        watch.moved(read_bytes + min(offset, size_bytes))
+
     for item in items:
         if isinstance(item, Unread):
             yield item
             continue
+        size_bytes = item.size_bytes
         seconds = limits.seconds_per_file + item.size_bytes / (1 << 20)
         if item.source in skip:
             yield unread(item.source, skip[item.source], "limit")
@@ -135,9 +148,13 @@ def _records(
                 yield unread(opened.source, skip[opened.source], "limit")
             else:
                 watch.begin(opened.source, seconds)
+                if isinstance(opened.stream, Opened):
+                    opened.stream.bounded.moved = moved
                 alone = only_run is not None and torchrun_run(opened.source) == only_run
                 local_rank = whose(opened.source).local_rank if alone else None
                 yield from read_input(replace(opened, local_rank=local_rank), habit)
+        read_bytes += size_bytes
+        watch.moved(read_bytes)
 
 
 @dataclass(slots=True)

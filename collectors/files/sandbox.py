@@ -29,6 +29,7 @@ import msgspec
 
 LENGTH = struct.Struct("<Q")
 SHARED = struct.Struct("<ddI")  # since when, seconds allowed, length of the name
+COUNT = struct.Struct("<Q")  # at the end of the shared memory: how many bytes of the chunk were read
 SHARED_BYTES = 8192
 MAX_DEATHS = 64  # in one call: a folder made of bombs is given up
 PIPE_BYTES = 1 << 20
@@ -169,10 +170,18 @@ class Watch:
 
     def begin(self, source: str, seconds_allowed: float) -> None:
         """Note which file is being read from now on, and how long that may take."""
-        name = source.encode(errors="replace")[: SHARED_BYTES - SHARED.size]
+        name = source.encode(errors="replace")[: SHARED_BYTES - SHARED.size - COUNT.size]
         self._allowed = seconds_allowed
         self._shared[SHARED.size : SHARED.size + len(name)] = name
         self._shared[: SHARED.size] = SHARED.pack(time.monotonic(), seconds_allowed, len(name))
+
+    def moved(self, count: int) -> None:
+        """Note how many bytes of the chunk were read so far."""
+        COUNT.pack_into(self._shared, SHARED_BYTES - COUNT.size, count)
+
+    def count(self) -> int:
+        """Return how many bytes of the chunk were read so far."""
+        return int(COUNT.unpack_from(self._shared, SHARED_BYTES - COUNT.size)[0])
 
     def alive(self) -> None:
         """Note that a block was sent: the deadline starts again."""
@@ -241,6 +250,9 @@ class Pool:
     workers: int
     lost: Callable[[int, str, str], bytes]  # a block that reports that this chunk, or this file of it, is given up
     finished: Callable[[int], None]
+    moved: Callable[[int], None] = lambda _count: (
+        None
+    )  # called often, with the bytes read of chunks that are not finished
     children: list[_Child] = field(default_factory=list)
     skips: dict[int, Skip] = field(default_factory=dict)
     deaths: int = 0
@@ -259,6 +271,7 @@ class Pool:
                     self._start(waiting.pop())
                 for child in self._ready():
                     self._receive(child, blocks, done, waiting)
+                self.moved(sum(child.watch.count() for child in self.children if child.chunk is not None))
                 while following in done:
                     self.finished(following)
                     yield blocks.pop(following, [])
@@ -357,6 +370,7 @@ def _serve(work: Work, commands: int, results: int, watch: Watch, inherited: lis
             os.close(descriptor)
         gc.disable()  # documents are trees; a cycle can only come from a hostile one, and the memory limit bounds it
         while header := _read(commands, LENGTH.size):
+            watch.moved(0)
             chunk, skip = msgspec.msgpack.decode(_read(commands, *LENGTH.unpack(header)), type=tuple[int, Skip])
             for block in work(chunk, skip, watch):
                 watch.alive()

@@ -78,6 +78,7 @@ class Bounded(io.RawIOBase):
         self._left = most_bytes
         self.offset = 0
         self.trouble: Trouble | None = None
+        self.moved: Callable[[int], None] | None = None  # called with the offset, once it grew
 
     def readable(self) -> bool:
         """Say that it can be read, as io.BufferedReader asks."""
@@ -107,6 +108,8 @@ class Bounded(io.RawIOBase):
             return b""
         self._left -= len(data)
         self.offset += len(data)
+        if self.moved is not None:
+            self.moved(self.offset)
         return data
 
 

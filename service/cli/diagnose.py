@@ -135,7 +135,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     records: list[Record] = []
     is_pasted = any(path.name == pasted.NAME for path in paths)
     kinds: set[str] = set()
-    with speech.progress("reading") as progress:
+    with speech.progress("reading, MB") as progress:
         for record in reading.read_paths(paths, workers=workers, progress=progress):
             kind = str(record.__struct_config__.tag)
             if kind not in kinds:

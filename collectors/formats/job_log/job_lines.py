@@ -49,6 +49,7 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
         ),
     ),
     "0": (_CONTAINER,),
+    ">": (re.compile(r"> ?"),),  # a quotation in a thread
 }
 _PDSH = re.compile(
     r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"

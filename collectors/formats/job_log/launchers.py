@@ -24,6 +24,7 @@ _WORDS = {
 """What srun, bash and mpirun call a death by signal. "Out Of Memory" is Slurm's word for a cgroup's kill."""
 
 _FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
+_CUT_SUMMARY = re.compile(r"\s{1,8}rank\s+: \d{1,7} \(local_rank: \d{1,4}\)\s*$")
 _INDEX = re.compile(r"\[\d+\]:\s*$")
 _LAST_EXCEPTION = re.compile(r"\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure)): ?(.{0,1000})")
 
@@ -177,6 +178,8 @@ class Launcher:
         if text.startswith("Failures:"):
             self._section = False
             return []
+        if self._section is None and _CUT_SUMMARY.match(text):
+            self._section, self._block, self._block_line, self._block_lines = False, {"index": ""}, line, 0
         if self._section is None:
             return None
         if _INDEX.match(text):

@@ -17,6 +17,7 @@ Fields = dict[str, Any]
 OFF_BUS_XID = 79
 NVLINK5_XIDS = range(144, 151)
 NVLINK_XID = 74
+CLEANUP_XID = 45
 LOOK_LIMIT = 2048  # characters looked at: bounds what a pattern can cost on a hostile line
 TEXT_LIMIT = 600  # characters kept of a line; a hung task's name or a garbled line may be longer
 REGISTERS_LIMIT = 16
@@ -44,6 +45,7 @@ def event(text: str) -> Fields | None:
 
 
 _PID = re.compile(r"^pid='?(\d{1,10}|<unknown>)'?(?:,\s*|$)")
+_ORIGIN = re.compile(r"caused by previous Xid (\d{1,5})\b")
 _NAME = re.compile(r"^name='?([^,']*)'?(?:,\s*|$)")
 _AFTER_NAME = re.compile(r"^name='?.{0,15}'?(?:,\s*|$)")  # the longest a name can be: it may hold commas itself
 _SEVERITY = re.compile(r"\b(link[ -]?fatal|non-?fatal|fatal)\b", re.IGNORECASE)
@@ -61,6 +63,8 @@ def _xid(found: re.Match[str]) -> Fields | None:
         rest = rest[pid.end() :]
     if name := _NAME.match(rest):
         fields["process"] = name[1] if name[1] not in ("", "<unknown>") else None
+    if code == CLEANUP_XID and (origin := _ORIGIN.search(rest)):
+        fields["code"] = code = int(origin[1])  # a channel is torn down after it: the fault that the line is about
     if code in NVLINK5_XIDS or code == NVLINK_XID:
         fields |= _nvlink(code, _AFTER_NAME.sub("", rest))
     return fields

@@ -23,6 +23,17 @@ def events(text: str) -> list[KernelEvent]:
 
 
 LINES: list[tuple[str, dict[str, object]]] = [
+    (
+        "NVRM: Xid (PCI:0000:03:00): 45, pid=12, name=python3, Ch 00000008, errorString, caused by previous Xid 119",
+        {"event": "xid", "code": 119, "pid": 12, "pci": "0000:03:00"},
+    ),
+    ("NVRM: Xid (PCI:0000:03:00): 45, pid=12, name=python3, Ch 00000008", {"event": "xid", "code": 45}),
+    ("NVRM: GPU 0000:4e:00.0: RmInitAdapter failed! (0x62:0x65:2461)", {"event": "gpu_lost", "pci": "0000:4e:00"}),
+    (
+        "amdgpu 0000:9d:00.0: {1}socket: 6, die: 1, 2 new uncorrectable hardware errors detected in umc block",
+        {"event": "gpu_uncorrected", "pci": "0000:9d:00"},
+    ),
+    ("amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!", {"event": "gpu_reset", "pci": "0000:c1:00"}),
     ("NVRM: Xid (0000:03:00): 14, Channel 00000001", {"event": "xid", "code": 14, "pci": "0000:03:00"}),
     (
         "NVRM: Xid (PCI:0000:03:00): 31, pid=12, name=python3, Ch 00000008",

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collectors.formats.job_log.shapes import shape
 
 _PEER = r"(?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})>"
-_COMPLETION = r"NET/IB ?: ?Got completion from peer " + _PEER + r" with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
+_COMPLETION = (
+    r"NET/IB\w{0,4} ?: ?Got completion from peer " + _PEER + r" with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
+)
 _CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
 
 SHAPES = (
