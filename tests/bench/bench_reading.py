@@ -100,11 +100,8 @@ def main() -> None:
     print(json.dumps(found))
     folder = REPOSITORY / ("out" if smallest else "docs/measured")
     folder.mkdir(exist_ok=True)
-    document = {
-        "provenance": provenance("python -m tests.bench.bench_reading" + " --smallest" * smallest),
-        "reading": found,
-    }
-    (folder / "reading.json").write_text(json.dumps(document, indent=2) + "\n")
+    document = {**provenance("python -m tests.bench.bench_reading" + " --smallest" * smallest), "reading": found}
+    (folder / "reading.json").write_text(json.dumps(document, indent=1) + "\n")
     assert found["right"], "the verdict on the log is wrong"
     if not smallest:
         assert found["processor_seconds"] <= SECONDS_MAX, found
