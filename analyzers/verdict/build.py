@@ -221,6 +221,8 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
     seen = {finding.symptom for finding in decision.findings}
     if "numeric" in seen:  # a job that runs on broken numbers is not healthy
         seen.discard("healthy")
+        if any(has(finding.fault_class, "job_may_run") for finding in decision.findings):
+            seen.discard("hang")
     for symptom in ("healthy", "hang", "crash", "numeric", "hardware"):
         if symptom in seen:
             return (symptom, "none" if symptom == "healthy" else "unknown")

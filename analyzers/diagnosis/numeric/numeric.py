@@ -35,7 +35,7 @@ REPLAY = "a replay of step {} on another node: the same NaN there is the data's 
 
 FIRST_ALONE, FIRST_FEW = 0.6, 0.45  # the strength of one rank that broke first, and of several together
 AT_ONCE = 0.55
-RECENT = 10  # steps after which a live job that recovered has no incident any more
+RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a live job that recovered is judged
 LOSS, NORM, ZERO = (
     1,
     2,
@@ -63,18 +63,47 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     rows = rows[np.lexsort((rows["record"], rows["rank"], rows["at"], rows["step"]))]
     onset = _onset(rows, every)
     if onset is not None:
+        first_lines = _first_lines(window, every)
+        onset = min(onset, *first_lines.values()) if first_lines else onset
         at_onset = np.concatenate([each[each["step"] == onset] for each in every])
-        broken, sound = _ranks(at_onset)
-        began = _not_a_number(records, at_onset, broken, sound)
+        broken, sound = _ranks(at_onset, onset, first_lines)
+        began = _not_a_number(window, records, at_onset if len(at_onset) else rows, broken, sound, onset)
         missing = REPLAY.format(onset) if broken and sound else MISSING
         made = _finding("not_a_number", began, *_lines(window, broken if sound else ()), missing=missing)
-        yield _blamed(made, broken, sound, topology)
+        yield _blamed(made, broken, sound, topology, of_loss=_of_loss(at_onset, first_lines))
     else:
         spikes = list(_spikes(records, rows))
         yield from spikes or (_passed(records, rows) if window.live else ())
 
 
-def _blamed(made: Finding, broken: Sequence[int], sound: Sequence[int], topology: Topology) -> Finding:
+def _first_lines(window: Window, every: Sequence[Rows]) -> dict[int, int]:
+    """Return the step at which each rank's log first printed a loss that is none, as far as its later steps do not deny it.
+
+    An agent sends such a line once; of a rank's steps a live window holds the newest.
+    """
+    denied: dict[int, int] = {}  # of the ranks with steps
+    for rows in every:
+        denied.setdefault(int(rows["rank"][0]), -1)
+        sound = rows["step"][np.isfinite(rows["loss"]) & ((rows["odd"] & LASTS) == 0)]
+        if len(sound) and rows["numbered"].any():
+            denied[int(rows["rank"][0])] = max(denied.get(int(rows["rank"][0]), -1), int(sound.max()))
+    found: dict[int, int] = {}
+    for event in window.records_of(LogEvent):
+        if event.event == "nan" and event.step is not None and event.rank is not None:
+            rank, step = event.rank, event.step
+            if step > denied.get(rank, step) and step < found.get(rank, step + 1):
+                found[rank] = step
+    return found
+
+
+def _of_loss(at_onset: Rows, first_lines: dict[int, int]) -> bool:
+    """Whether it is a loss that is none, and not a norm alone, which is of all ranks' gradients."""
+    return bool(first_lines) or bool((at_onset["odd"] & LASTS).any())
+
+
+def _blamed(
+    made: Finding, broken: Sequence[int], sound: Sequence[int], topology: Topology, *, of_loss: bool
+) -> Finding:
     """Add whom the first odd step points at: the few ranks that were the first, or what all of them share."""
     said = made.evidence[0]
     if broken and len(broken) <= len(sound):
@@ -87,7 +116,7 @@ def _blamed(made: Finding, broken: Sequence[int], sound: Sequence[int], topology
             for rank in broken[:MOST_SUSPECTS]
         )
         return replace(made, suspects=suspects if len(broken) <= MOST_SUSPECTS else ())
-    if len(broken) > 1 and not sound:
+    if len(broken) > 1 and not sound and of_loss:
         why = f"{said.text}: the code or the data, or what one rank's gradients gave to all in the step before"
         shared = Suspect(kind="code", strength=AT_ONCE, why=why, evidence=(said,))
         return replace(made, cause="code", suspects=(shared,))
@@ -174,25 +203,37 @@ def _longest_passed(rows: Rows) -> int:
     return int(np.diff(sound, prepend=-1).max(initial=1)) - 1
 
 
-def _ranks(at_onset: Rows) -> tuple[list[int], list[int]]:
-    """Return the ranks that report an odd value, and those that report a sound one; a stage without a loss may print 0."""
+def _ranks(at_onset: Rows, onset: int, first_lines: dict[int, int]) -> tuple[list[int], list[int]]:
+    """Return the ranks that report an odd value at the first step, and those that report a sound one there.
+
+    A stage without a loss may print 0. A rank whose first line without a number is of a later step was sound at this one.
+    """
     lost = (at_onset["odd"] & LASTS) > 0
+    at_first = {rank for rank, step in first_lines.items() if step == onset}
     # A norm is of all ranks' gradients: at the first step one rank's loss is enough to make it NaN for all.
-    odd = lost if (lost & (at_onset["rank"] >= 0)).any() else at_onset["odd"] > 0
+    odd = lost if at_first or (lost & (at_onset["rank"] >= 0)).any() else at_onset["odd"] > 0
     own = np.isfinite(at_onset["loss"]) & (at_onset["loss"] != 0.0) & ~lost
     own |= np.isfinite(at_onset["gradient_norm"]) & (at_onset["odd"] == 0)
-    broken = {int(rank) for rank in at_onset["rank"][odd] if rank >= 0}
+    broken = {int(rank) for rank in at_onset["rank"][odd] if rank >= 0} | at_first
     sound = {int(rank) for rank in at_onset["rank"][own & ~odd] if rank >= 0}
+    if broken:
+        sound |= first_lines.keys() - at_first
     return sorted(broken), sorted(sound - broken)
 
 
-def _not_a_number(records: Sequence[Steps], at_onset: Rows, broken: Sequence[int], sound: Sequence[int]) -> Evidence:
-    """``at_onset``: what every record reports of the first odd step."""
-    odd = at_onset[at_onset["odd"] > 0]
-    first = odd[0]
-    what = "loss" if (odd["odd"] & LOSS).any() else "gradient norm"
+def _not_a_number(
+    window: Window, records: Sequence[Steps], rows: Rows, broken: Sequence[int], sound: Sequence[int], onset: int
+) -> Evidence:
+    """Write the first odd step. ``rows``: what every record reports of it, or where none does, all that is reported."""
+    lost = (rows["odd"] & LOSS) > 0
+    odd = rows[lost & np.isin(rows["rank"], broken)] if broken and lost.any() else rows[rows["odd"] > 0]
+    lines = [event for event in window.records_of(LogEvent) if event.event == "nan" and event.step == onset]
+    line = next((event for event in lines if event.rank in broken), None)
+    first = odd[0] if len(odd) else rows[-1]
+    what = "loss" if line is not None or (odd["odd"] & LOSS).any() else "gradient norm"
     value = float(first["loss" if what == "loss" else "gradient_norm"])
-    text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} {_where(first)}"
+    where = f"at step {onset}" if first["numbered"] else f"in report {onset} of the log"
+    text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} {where}"
     if what != "loss" and (odd["odd"] & ZERO).any():
         text += ", beside a loss of exactly 0"
     if broken and sound:
@@ -201,6 +242,8 @@ def _not_a_number(records: Sequence[Steps], at_onset: Rows, broken: Sequence[int
         text += f" on {_named(broken)}{alone}, while {_named(sound)} still {report} a number"
     elif len(broken) > 1:
         text += f" on all {len(broken)} ranks that report it"
+    if line is not None and (not len(odd) or int(first["step"]) != onset):
+        return Evidence(text=text, source=line.source, at=line.at, rank=line.rank)
     return _evidence(records, first, text)
 
 
@@ -241,22 +284,31 @@ def _usual(before: NDArray[np.float64], value: float) -> float:
 
 
 def _passed(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
-    """Yield what was odd in the newest steps and is no more: the incident that it opened is not over yet."""
+    """Yield what was odd of late and is no more: the incident that it opened is judged some time after."""
     last = np.append(rows["step"][1:] != rows["step"][:-1], True)
     steps = rows[last]
-    newest = max(0, len(steps) - RECENT)
-    for place in range(newest, len(steps)):
-        row = steps[place]
-        if row["odd"] & LASTS:
-            text = f"the loss was not a number {_where(row)}, and is one again"
-            yield _finding("not_a_number", _evidence(records, row, text))
-            return
-    for place in range(max(newest, 1), len(steps)):
-        upto = rows[rows["step"] <= steps[place]["step"]]
-        for found in _spikes(records, upto):
+    late = np.isfinite(steps["at"]) & (steps["at"] >= np.nanmax(steps["at"], initial=-np.inf) - RECENT_SECONDS)
+    late[-RECENT:] = True
+    for row in steps[late & ((steps["odd"] & LASTS) > 0)]:
+        text = f"the loss was not a number {_where(row)}, and is one again"
+        yield _finding("not_a_number", _evidence(records, row, text))
+        return
+    for row in steps[late & _large(steps)]:
+        for found in _spikes(records, rows[rows["step"] <= row["step"]]):
             said = replace(found.evidence[0], text=f"{found.evidence[0].text}; it has come back since")
             yield replace(found, first_symptom=said, evidence=(said,))
             return
+
+
+def _large(steps: Rows) -> NDArray[np.bool_]:
+    """Mark the rows that are worth a comparison: many times the median of all in the loss or the norm."""
+    found = np.zeros(len(steps), bool)
+    for field in ("loss", "gradient_norm"):
+        values = np.abs(steps[field])
+        known = values[np.isfinite(values)]
+        if len(known):
+            found |= values > TIMES / 2 * float(np.median(known))
+    return found
 
 
 def _lines(window: Window, ranks: Sequence[int] = ()) -> Iterator[Evidence]:

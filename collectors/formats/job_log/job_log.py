@@ -162,6 +162,7 @@ class JobLog:
         self.seen: set[tuple[object, ...]] = set()
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
+        self.step: int | None = None  # that the newest line reports
         self.full = False
         self.first_place: tuple[str | None, int | None] | None = (
             None  # node and task of the first line with a local rank
@@ -179,6 +180,7 @@ class JobLog:
             return
         line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
         step = read_step(line, before) if reports else None
+        self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
             self.steps.add(step, line)
             begins = trouble or step.loss_is_none
@@ -273,7 +275,7 @@ class JobLog:
         for each in found:
             if each.event == "nan":
                 if name in self.no_number or len(self.no_number) < MAX_STREAMS:
-                    self.no_number.setdefault(name, _NoNumber()).take(each)
+                    self.no_number.setdefault(name, _NoNumber()).take(msgspec.structs.replace(each, step=self.step))
                     self.lost.add(name)
                 continue
             if (key := _identity(name, each)) in self.seen:

@@ -6,10 +6,11 @@ from math import inf, nan
 
 import pytest
 
-from collectors.records import STEP_COLUMNS, KernelEvent, Placement, Record, Steps
+from collectors.records import STEP_COLUMNS, Frame, KernelEvent, LogEvent, Placement, Record, StackDump, Steps, Thread
 from collectors.records import Members as Ranks
+from simulation.scenarios import KINDS, draw, play
 from tests.analyzers.diagnosis.test_numeric import AT, found, steps
-from tests.support.live_hangs import Hang, named, verdict
+from tests.support.live_hangs import TRAIN, Hang, named, verdict
 from tests.support.live_records import columns
 
 SOUND = [2.0 + 0.01 * (step % 7) for step in range(40)]
@@ -93,6 +94,49 @@ def test_a_loss_of_its_own_counts_before_a_norm_that_all_share() -> None:
     assert (named(judged), judged.cause, judged.action.kind) == ([2], "unknown", "probe")
 
 
+def nan_line(rank: int, step: int) -> LogEvent:
+    """A rank's first line with a loss that is none, as its log's reader gives it."""
+    return LogEvent(
+        source=f"rank{rank}.log:{step}", at=AT + step, rank=rank, event="nan", step=step, text=f"step {step} loss nan"
+    )
+
+
+def test_the_first_lines_name_the_rank_where_its_steps_are_forgotten() -> None:
+    """A live window holds the newest steps of each rank, all NaN, and the line with which each began."""
+    tails: list[Record] = [late(rank) for rank in range(4)]
+    lines: list[Record] = [nan_line(rank, 285 if rank == 1 else 286) for rank in range(4)]
+    judged = verdict([*tails, *lines], 2)
+    assert (named(judged), judged.action.kind) == ([1], "probe")
+    assert judged.first_symptom is not None
+    assert "at step 285 on rank 1 alone" in judged.first_symptom.text
+    at_once = verdict([*tails, *(nan_line(rank, 286) for rank in range(4))], 2)
+    assert (named(at_once), at_once.cause) == ([], "code")
+
+
+def test_a_norm_on_all_ranks_alone_shows_no_origin() -> None:
+    """The step in which one rank's loss was none is forgotten; the norm of that step is of all ranks' gradients."""
+    records: list[Record] = [norms([2.0] * 45, [1.0] * 43 + [nan, nan], rank) for rank in range(4)]
+    judged = verdict(records, None)
+    assert (judged.symptom, judged.culprits, judged.cause) == ("numeric", (), "unknown")
+
+
+def test_a_line_of_a_loss_that_came_back_is_history() -> None:
+    """Rank 3 had none at step 5 and has printed numbers since; rank 9 has no steps at all."""
+    judged = verdict([*job({1: 42}), nan_line(3, 5), nan_line(9, 2)], 2)
+    assert named(judged) == [1]
+
+
+def late(rank: int) -> Steps:
+    """The newest steps of a rank, all NaN."""
+    return Steps(
+        source=f"rank{rank}.log", at=AT, rank=rank, count=30,
+        columns=columns(
+            STEP_COLUMNS, step=list(range(300, 330)), at=[AT + 300 + step for step in range(30)], loss=[nan] * 30,
+            gradient_norm=[nan] * 30, nan=[3] * 30,
+        ),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("lasting", [30, 90, 200])
 def test_a_spike_that_lasts_is_no_new_usual_value(lasting: int) -> None:
     """What is many times the usual value does not become it."""
@@ -134,10 +178,10 @@ def test_an_event_of_its_device_agrees_with_the_first_rank() -> None:
     "newest", [[23.0, 24.0, 2.0, 2.1], [nan, 2.0, 2.0], [23.0]], ids=["spike", "NaN", "the newest step"]
 )
 def test_what_opened_a_live_incident_and_passed_is_not_healthy(newest: list[float]) -> None:
-    """Until ten sound steps have passed the incident is open; then, and in files, it is history."""
+    """The incident is judged some time after it opened; two minutes later, and in files, it is history."""
     live = verdict([steps([*SOUND, *newest])], 2)
     assert (live.symptom, live.culprits, live.action.kind) == ("numeric", (), "none")
-    assert verdict([steps([*SOUND, *newest, *([2.0] * 30)])], 2).symptom == "unknown"
+    assert verdict([steps([*SOUND, *newest, *([2.0] * 130)])], 2).symptom == "unknown"
 
 
 @pytest.mark.parametrize("skipped", [range(6), range(38, 41), range(43, 45)], ids=["warm-up", "later", "at the end"])
@@ -148,3 +192,20 @@ def test_steps_that_the_optimizer_skips_are_sound(skipped: range) -> None:
     assert found(norms(losses, infinite, 0, skipped)) == []
     assert verdict([norms(losses, infinite, 0, skipped)], 2).symptom != "numeric"
     assert bool(found(norms(losses, infinite, 0))) == (skipped.stop == len(losses))
+
+
+def test_a_job_that_runs_on_nan_is_no_hang_where_all_load_data() -> None:
+    """Dumps show that it moves, one round of stacks met all ranks in their data loaders: the numbers are what is wrong."""
+    dumps = play(draw(KINDS.index("healthy_twice"), 64, 8)).records()
+    ranks = sorted({record.rank for record in dumps if record.rank is not None})
+    frames = (Frame("read_shard", "/srv/data.py"), Frame("__next__", "/srv/data_loader.py"), *TRAIN)
+    stacks = [
+        StackDump(
+            source=f"s{rank}.txt", rank=rank, pid=rank + 1, tool="py-spy", threads=(Thread(frames=frames, main=True),)
+        )
+        for rank in ranks
+    ]
+    losses = steps([*SOUND, nan, nan])
+    assert verdict([*dumps, *stacks]).symptom != "numeric"
+    judged = verdict([*dumps, *stacks, losses])
+    assert (judged.symptom, judged.culprits, judged.action.kind) == ("numeric", (), "none")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 WIDTH = 32
 STAGES = 4
 MICROBATCHES = 2
-SPIKE_STEPS = 40
+SPIKE_STEPS = 120
 TOO_LARGE = 2.0**22  # a loss scale with which the norm overflows for about six steps
 SHARD_SECONDS = float(os.environ.get("TRAIN_SHARD_SECONDS", "0.01"))
 
