@@ -32,6 +32,7 @@ from collectors.records import LogEvent, Record, Unread
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
+STEPS_AFTER, NEWEST_STEPS = 4, 16  # so many steps after a failure of the network, it had passed
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
 SNIFFED_LINES = 20
 QUOTED = (*network.SHAPES, *ray.SHAPES)
@@ -160,6 +161,7 @@ class JobLog:
         self.no_number: dict[str, _NoNumber] = {}  # by stream
         self.lost: set[str] = set()  # streams whose newest loss is not a number
         self.seen: set[tuple[object, ...]] = set()
+        self.newest_steps: OrderedDict[int, int] = OrderedDict()  # step → the line that reports it first
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
         self.step: int | None = None  # that the newest line reports
@@ -183,6 +185,7 @@ class JobLog:
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
             self.steps.add(step, line)
+            self._note_step(step.step, number)
             begins = trouble or step.loss_is_none
             self._note_local(line, step.rank)
         elif begins:
@@ -224,8 +227,21 @@ class JobLog:
         lasting = [
             (name, lost.first) for name, lost in self.no_number.items() if lost.first and lost.count > lost.passed
         ]
-        resolved = _resolved([*self.found, *lasting], is_torchrun=self._is_torchrun())
+        stayed = [(name, found) for name, found in self.found if not self._has_passed(found)]
+        resolved = _resolved([*stayed, *lasting], is_torchrun=self._is_torchrun())
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
+
+    def _note_step(self, step: int, number: int) -> None:
+        if step not in self.newest_steps:
+            self.newest_steps[step] = number
+            if len(self.newest_steps) > NEWEST_STEPS:
+                self.newest_steps.popitem(last=False)
+
+    def _has_passed(self, found: LogEvent) -> bool:
+        """Whether training went on for several steps after a port or a connection failed: links recover."""
+        if found.event not in {"network_error", "connection_closed"}:
+            return False
+        return sum(number > int(found.source) for number in self.newest_steps.values()) >= STEPS_AFTER
 
     def rank_of(self, place: Place) -> int | None:
         """Return the rank of lines that name none: srun's task, unless srun started torchrun, or the file's or local rank."""

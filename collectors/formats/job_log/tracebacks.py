@@ -33,6 +33,7 @@ _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\])?)(?:: ?(.*))?$")
 _NAMES = re.compile(
     r"(?:[\w.]+\.)?(?:[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
 )  # socket.error, RayTaskError(ValueError)
+_CUT_NAMES = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Empty|Timeout)(?:\([\w.]+\))?$")
 _RICH_FRAME = re.compile(r"[│|]\s+(\S{1,500}):(\d{1,9}) in (.{1,120}?)\s*[│|]?$")
 _RICH_RULES = ("╭", "╰", "│", "┏", "┗")
 _CHAINS = {
@@ -68,6 +69,7 @@ class Assembler:
     def __init__(self) -> None:
         self._state = "idle"
         self._margin = ""
+        self._is_cut = False  # no header was seen: only the name of an exception makes it a traceback
         self._blocks: list[Traceback] = []
         self._links: list[str] = []
         self._frames: list[Frame] = []
@@ -96,7 +98,7 @@ class Assembler:
             self._blocks[-1].frames = tuple(reversed(self._frames[-MAX_FRAMES:]))
         elif self._state == "message":
             self._end_message()
-        whole = [block for block in self._blocks if block.exception or block.frames]
+        whole = [block for block in self._blocks if block.exception or (block.frames and not self._is_cut)]
         if whole:
             root = whole[0]
             root.then = [block.exception for block in whole[1:] if block.exception]
@@ -115,10 +117,11 @@ class Assembler:
         if not _CUT_FRAME.match(text) and not _QUALIFIED.match(text):
             return False
         self._begin(number, at, "")
+        self._is_cut = True
         return True
 
     def _begin(self, number: int, at: float | None, margin: str) -> None:
-        self._margin = margin
+        self._margin, self._is_cut = margin, False
         self._blocks.append(Traceback(number, at))
         self._frames, self._message, self._count, self._state = [], [], 0, "frames"
 
@@ -145,8 +148,8 @@ class Assembler:
         if not text.strip() or text[0] in " \t" or text.startswith(_RICH_RULES):
             return self._count < MAX_BLOCK_LINES
         found = _EXCEPTION.match(text)
-        if found is None or not _NAMES.match(found[1]):
-            if self._frames and self._count < MAX_BLOCK_LINES:
+        if found is None or not (_CUT_NAMES if self._is_cut else _NAMES).match(found[1]):
+            if self._frames and not self._is_cut and self._count < MAX_BLOCK_LINES:
                 return True  # a line of source that spilled: f-strings and heredocs do
             self.close()
             return False
