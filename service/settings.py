@@ -57,6 +57,13 @@ class Settings(BaseSettings):
         description="Longest judgement, and 0.3 s a thousand records; then again without the analyzer that ran.",
     )  # fmt: skip
     judge_bytes: int = Field(8 << 30, ge=256 << 20, description="Memory that one judgement may take.")
+    evidence_node_bytes: int = Field(
+        64 << 20, ge=1 << 20, description="Records of one node that the engine keeps for judgements, packed."
+    )
+    evidence_job_bytes: int = Field(2 << 30, ge=1 << 20, description="And of all nodes of one job.")
+    evidence_bytes: int = Field(
+        4 << 30, ge=1 << 20, description="And of all nodes; beyond these the oldest are given up, and counted."
+    )
     knowledge: Path | None = Field(
         None, description="TOML file or folder that live verdicts lay over the packaged knowledge."
     )

@@ -1,14 +1,14 @@
-"""The records that the engine keeps: the newest few of each node and source.
+"""The records that the engine keeps: the newest few of each node and source, packed, within a bound in bytes.
 
 The choice depends on the batches alone, so a replay, which has only the batches of the incident, selects the records that the
-running engine had.
+running engine had. What the engine shed to stay within its bounds is the one exception: the cut of a judgement names it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from analyzers.incidents.hosting import own_ranks
 from analyzers.model.incident import Cut
 from analyzers.model.ranges import numbers
 from collectors.records import (
+    AnyRecord,
     CollectiveTimings,
     CommandResult,
     Coverage,
@@ -24,6 +25,7 @@ from collectors.records import (
     FlightRecorderDump,
     KernelEvent,
     LogEvent,
+    Members,
     Placement,
     ProcessState,
     RasCommunicator,
@@ -36,6 +38,8 @@ from collectors.records import (
 )
 
 MOST_KEPT = 20_000  # records of one node; the oldest go first
+MOST_CONTEXT_BYTES = 1 << 20  # of one node: it is stored with the incident
+KEPT_BYTES = 800  # that a kept record takes beside its bytes
 ENDED = ("X", "Z")
 
 # The newest of each key: two rounds bring two stacks of a process each, and one more shows the time before.
@@ -52,86 +56,168 @@ _Key = tuple[type[Record], object]
 class _Kept(NamedTuple):
     sequence: int
     place: int  # in its batch
-    record: Record | bytes  # stacks are many, and packed: objects would take ten times the memory
+    record: Packed
+
+
+class Packed(NamedTuple):
+    """A record as bytes. As an object it would take several times that, a hostile one twenty times."""
+
+    job: str | None
+    attempt: int | None
+    data: bytes
+    members: tuple[Members, ...]  # shared between thousands of records: they stay the objects that they are
+
+    @property
+    def size_bytes(self) -> int:
+        """Return what it takes, member lists left out."""
+        return KEPT_BYTES + len(self.data)
+
+
+class PackedRecords(Collection[Record]):
+    """Records that are objects only while one iterates: so a judgement unpacks them in its own process."""
+
+    def __init__(
+        self, first: Iterable[Record], packed: Iterable[Packed], refused: Mapping[str, frozenset[int]]
+    ) -> None:
+        """``refused``: node → ranks of which its records are left out."""
+        self._items: tuple[Record | Packed, ...] = (*first, *packed)
+        self._refused = refused
+
+    def __len__(self) -> int:
+        """Return how many there are at most: what a node may not say is found while one iterates."""
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Record]:
+        return _without_hearsay(_unpacked(self._items), self._refused)
+
+    def __contains__(self, item: object) -> bool:
+        return any(record == item for record in self)
 
 
 class Evidence:
-    """The kept records of one node."""
+    """The kept records of one node. ``shed``: all up to this sequence number were given up for want of room."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int | None = None) -> None:
+        """``most_bytes`` None: without a bound, in a replay, whose cuts name what was shed."""
+        self.size_bytes = 0
+        self.shed = 0
+        self._most_bytes = most_bytes
         self._kept: dict[_Key, deque[_Kept]] = {}
         self._size = 0
+        self._members: Counter[Members] = Counter()
 
-    def add(self, sequence: int, records: Iterable[Record]) -> None:
-        """Add a batch; batches come in the log's order."""
+    def add(self, sequence: int, records: Iterable[Record]) -> int:
+        """Add a batch; batches come in the log's order. Return how many records were shed for it."""
+        pack = _Packer()
         for place, record in enumerate(records):
             most = _MOST.get(type(record))
             if most is None:  # samples have a window of their own
                 continue
-            kept = self._kept.setdefault((type(record), _whose(record)), deque(maxlen=most))
-            self._size += len(kept) < most
-            kept.append(_Kept(sequence, place, _packed(record)))
+            kept = self._kept.setdefault((type(record), _whose(record)), deque())
+            if len(kept) >= most:
+                self._pop(kept)
+            kept.append(_Kept(sequence, place, packed := pack(record)))
+            self._count(packed, 1)
         if self._size > MOST_KEPT:
-            self._shrink()
+            self._drop(self._oldest(lambda size, _bytes: size > MOST_KEPT))
+        return 0 if self._most_bytes is None else self.shed_to(self._most_bytes)
+
+    def shed_to(self, most_bytes: int) -> int:
+        """Give up the oldest batches until so many bytes are left; return how many records that were."""
+        if self.size_bytes <= most_bytes:
+            return 0
+        before = self._size
+        self.shed = self._oldest(lambda _size, size_bytes: size_bytes > most_bytes)[0]
+        whole = self.shed, 1 << 62  # whole batches: their numbers name what was shed
+        self._drop(whole, but=CONTEXT)
+        if self.size_bytes > most_bytes:
+            self._drop(whole)
+        return before - self._size
 
     def forget(self, through: int) -> None:
         """Drop the records up to a sequence number, except for context."""
-        for key, kept in list(self._kept.items()):
-            if key[0] in CONTEXT:
-                continue
-            while kept and kept[0].sequence <= through:
-                kept.popleft()
-                self._size -= 1
-            if not kept:
-                del self._kept[key]
+        self._drop((through, 1 << 62), but=CONTEXT)
 
     def since(self, after: int) -> Iterator[tuple[int, int, Record]]:
         """Yield (sequence, place, record) after a sequence number."""
+        for sequence, place, packed in self.packed_since(after):
+            yield sequence, place, next(_unpacked((packed,)))
+
+    def packed_since(self, after: int) -> Iterator[_Kept]:
+        """Yield the same, packed."""
         for kept in self._kept.values():
-            for one in kept:
-                if one.sequence > after:
-                    yield one.sequence, one.place, _unpacked(one.record)
+            yield from (one for one in kept if one.sequence > after)
 
     def context(self, through: int) -> Iterator[Record]:
-        """Yield the context that was valid at a sequence number."""
+        """Yield the context that was valid at a sequence number, the newest first as far as there is room."""
+        found: list[_Kept] = []
         for key, kept in self._kept.items():
             if key[0] in CONTEXT:
-                newest = [one for one in kept if one.sequence <= through]
-                yield from (_unpacked(one.record) for one in newest[-1:])
+                found += [one for one in kept if one.sequence <= through][-1:]
+        left, chosen = MOST_CONTEXT_BYTES, set[tuple[int, int]]()
+        for one in sorted(found, reverse=True, key=lambda one: one[:2]):
+            left -= len(one.record.data)
+            if left >= 0:
+                chosen.add(one[:2])
+        yield from _unpacked(one.record for one in found if one[:2] in chosen)
 
-    def _shrink(self) -> None:
-        oldest = sorted((one.sequence, one.place) for kept in self._kept.values() for one in kept)
-        bound = oldest[self._size - MOST_KEPT - 1]
+    def _oldest(self, over: Callable[[int, int], bool]) -> tuple[int, int]:
+        """Return up to which record the oldest must go for it to be over no more."""
+        size, size_bytes, bound = self._size, self.size_bytes, (0, 0)
+        for one in sorted((one for kept in self._kept.values() for one in kept), key=lambda one: one[:2]):
+            if not over(size, size_bytes):
+                break
+            size, size_bytes, bound = size - 1, size_bytes - one.record.size_bytes, one[:2]
+        return bound
+
+    def _drop(self, bound: tuple[int, int], but: tuple[type[Record], ...] = ()) -> None:
         for key, kept in list(self._kept.items()):
+            if key[0] in but:
+                continue
             while kept and kept[0][:2] <= bound:
-                kept.popleft()
-                self._size -= 1
+                self._pop(kept)
             if not kept:
                 del self._kept[key]
+
+    def _pop(self, kept: deque[_Kept]) -> None:
+        self._count(kept.popleft().record, -1)
+
+    def _count(self, packed: Packed, one: int) -> None:
+        self._size += one
+        self.size_bytes += one * packed.size_bytes
+        for members in packed.members:
+            self._members[members] += one
+            if self._members[members] == (1 if one > 0 else 0):  # the first of this node that has it, or the last
+                self.size_bytes += one * len(members.data)
+            if not self._members[members]:
+                del self._members[members]
 
 
 def select_records(
     kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], cut: Cut, job: str | None,
     attempt: int | None,
-) -> tuple[Record, ...]:  # fmt: skip
+) -> PackedRecords:  # fmt: skip
     """Return the records that a judgement sees: the context, and the nodes' records of this attempt or of no job, in order."""
-    of_nodes = [(kept[node], cut.joined.get(node, cut.after)) for node in sorted(set(nodes)) if node in kept]
-    found = [one for evidence, after in of_nodes for one in evidence.since(after)]
+    of_nodes = [
+        (kept[node], max(cut.joined.get(node, cut.after), cut.shed.get(node, 0)))
+        for node in sorted(set(nodes))
+        if node in kept
+    ]
+    found = [one for evidence, after in of_nodes for one in evidence.packed_since(after)]
     found.sort(key=lambda one: one[:2])
-    concerns = (record for _, _, record in found if concerns_job(record, job, attempt))
-    return tuple(_without_hearsay((*context, *concerns), cut))
+    concerning = (one.record for one in found if concerns_job(one.record, job, attempt))
+    return PackedRecords(context, concerning, {node: numbers(text) for node, text in cut.refused.items()})
 
 
-def _without_hearsay(records: Iterable[Record], cut: Cut) -> Iterator[Record]:
-    """Leave out what a node says of ranks that it claimed while others hosted them."""
-    refused = {node: numbers(text) for node, text in cut.refused.items()}
+def _without_hearsay(records: Iterable[Record], refused: Mapping[str, frozenset[int]]) -> Iterator[Record]:
+    """Leave out what a node says of ranks that it claimed while others hosted them. ``refused``: by node."""
     for record in records:
         foreign = refused.get(record.node or "", frozenset())
         if record.rank not in foreign:
             yield own_ranks(record, foreign) if foreign and isinstance(record, Placement) else record
 
 
-def concerns_job(record: Record, job: str | None, attempt: int | None) -> bool:
+def concerns_job(record: Record | Packed, job: str | None, attempt: int | None) -> bool:
     """Whether a record is of this attempt, or of its node and so of all jobs on it. ``job`` None: every record is."""
     if job is None:
         return True
@@ -165,9 +251,36 @@ def _whose(record: Record) -> object:
     return None
 
 
-def _packed(record: Record) -> Record | bytes:
-    return msgspec.msgpack.encode(record) if isinstance(record, StackDump) else record
+class _Packer:
+    """Packs records; member lists stay beside them."""
+
+    def __init__(self) -> None:
+        self._members: list[Members] = []
+        self._encode = msgspec.msgpack.Encoder(enc_hook=self._number).encode
+
+    def __call__(self, record: Record) -> Packed:
+        self._members = []
+        data = self._encode(record)
+        return Packed(record.job, record.attempt, data, tuple(self._members))
+
+    def _number(self, value: Any) -> int:
+        if not isinstance(value, Members):
+            raise TypeError(f"a record holds a {type(value).__name__}, which no block can")
+        self._members.append(value)
+        return len(self._members) - 1
 
 
-def _unpacked(record: Record | bytes) -> Record:
-    return record if isinstance(record, Record) else msgspec.msgpack.decode(record, type=StackDump)
+def _unpacked(items: Iterable[Record | Packed]) -> Iterator[Record]:
+    """Yield the records again, each with its own member lists."""
+    members: tuple[Members, ...] = ()
+
+    def listed(_kind: type, number: Any) -> Any:
+        return members[number]
+
+    decode = msgspec.msgpack.Decoder(AnyRecord, dec_hook=listed).decode
+    for item in items:
+        if isinstance(item, Packed):
+            members = item.members
+            yield decode(item.data)
+        else:
+            yield item

@@ -1,11 +1,12 @@
 """One judgement, from the records of a cut to the verdict, and what remains of it when analyzers fail.
 
-The service and a replay both call ``judge_cut``. An analyzer that crashes or does not end is left out of the next try.
+The service and a replay both call ``judge_cut``. An analyzer that crashes or does not end is left out of the next try. Records
+on which one fails are looked for by node, by halves: a node that alone makes it fail is left out, and the verdict states that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -13,26 +14,101 @@ from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
+from analyzers.model.finding import Finding
 from analyzers.model.topology import infer
-from analyzers.model.verdict import Missing, Verdict
+from analyzers.model.verdict import Action, Missing, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import VERSION
 from analyzers.verdict.explain import claim_to_json
 from analyzers.verdict.judge import decide, findings
+from collectors.records import Record
+
+MOST_NAMED = 8  # nodes in a sentence
+WINDOW, WEIGHING = "the window", "the weighing"  # parts of a judgement that can fail beside the analyzers
+_Running = Callable[[str], None]
 
 
-def judge_cut(asked: Judge, knowledge: Knowledge, running: Callable[[str], None] = lambda _name: None) -> Judged:
+def judge_cut(asked: Judge, knowledge: Knowledge, running: _Running = lambda _name: None) -> Judged:
     """Judge the records of a cut; ``running`` gets the name of each analyzer before it runs.
 
-    Analyzers that ``cut.unfinished`` names are left out, and the verdict states that.
+    Analyzers that ``cut.unfinished`` names are left out, and the verdict states that. Raise nothing but ``MemoryError``.
     """
-    window = Window.build(asked.records, asked.attempt, asked.cut.offsets, live=True)
-    topology = infer(window)
-    cut = asked.cut
-    found = list(findings(window, topology, knowledge, cut.unfinished, running))
-    verdict = decide(found, window, topology, knowledge, rounds=cut.looks)
-    return Judged(
-        incident=asked.incident, cut=cut, verdict=verdict, claims=tuple(claim_to_json(finding) for finding in found)
+    records = tuple(asked.records)
+    judged, failed = _tried(asked, records, knowledge, running)
+    odd = _odd_nodes(asked, records, knowledge, running, failed) if failed else frozenset[str]()
+    if odd:
+        others = [record for record in records if record.node not in odd]
+        again, still = _tried(asked, others, knowledge, running)
+        if len(still) < len(failed):
+            judged = again
+        else:
+            odd = frozenset()
+    why = dict.fromkeys(asked.cut.shed, "its records were given up for want of memory")
+    why |= {node: f"{sorted(failed)[0]} fails on its records" for node in odd}
+    return _with_incomplete(judged, why)
+
+
+def _tried(
+    asked: Judge, records: Sequence[Record], knowledge: Knowledge, running: _Running
+) -> tuple[Judged, frozenset[str]]:
+    """Return the judgement of these records, and the parts of it that failed."""
+    found: list[Finding] = []
+    failed: set[str] = set()
+    try:
+        window = Window.build(records, asked.attempt, asked.cut.offsets, live=True)
+        topology = infer(window)
+        found += findings(window, topology, knowledge, asked.cut.unfinished, running)
+        verdict = decide(
+            found, window, topology, knowledge, rounds=asked.cut.looks, failing=lambda: failed.add(WEIGHING)
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a judgement that fails costs itself; the next has other records
+        return give_up(asked, knowledge, f"{type(error).__name__}: {error}"), frozenset({WINDOW})
+    judged = Judged(
+        incident=asked.incident,
+        cut=asked.cut,
+        verdict=verdict,
+        claims=tuple(claim_to_json(finding) for finding in found),
+    )
+    return judged, frozenset({*failed, *(name for name, _why in failed_analyzers(judged))})
+
+
+def _odd_nodes(
+    asked: Judge, records: Sequence[Record], knowledge: Knowledge, running: _Running, failed: frozenset[str]
+) -> frozenset[str]:
+    """Return the nodes whose records alone make the same parts fail; none where those are not the fewer."""
+    nodes = sorted({record.node for record in records if record.node is not None})
+
+    def fails(some: Collection[str]) -> bool:
+        return bool(failed & _tried(asked, [one for one in records if one.node in some], knowledge, running)[1])
+
+    def among(some: Sequence[str]) -> frozenset[str]:
+        if len(some) == 1:
+            return frozenset(some)
+        halves = some[: len(some) // 2], some[len(some) // 2 :]
+        return frozenset().union(*(among(half) for half in halves if fails(frozenset(half))))
+
+    odd = among(nodes) if len(nodes) > 1 else frozenset()
+    return odd if 2 * len(odd) < len(nodes) else frozenset()
+
+
+def _with_incomplete(judged: Judged, why: Mapping[str, str]) -> Judged:
+    """State whose evidence is incomplete, and propose no more than a probe of those: what is missing proves nothing."""
+    if not why:
+        return judged
+    verdict = judged.verdict
+    named = ", ".join(f"{node} ({why[node]})" for node in sorted(why)[:MOST_NAMED])
+    more = f" and {len(why) - MOST_NAMED:,} more" if len(why) > MOST_NAMED else ""
+    missing = Missing(what=f"the evidence of {len(why):,} nodes is incomplete: {named}{more}")
+    action = verdict.action
+    if action.kind not in ("none", "probe") and any(node in why for node in action.nodes):
+        node = next(node for node in action.nodes if node in why)
+        action = Action(kind="probe", nodes=action.nodes, why=f"the evidence of {node} is incomplete: {why[node]}")
+    coverage = replace(verdict.coverage, shed=tuple(sorted(judged.cut.shed)))
+    return replace(
+        judged,
+        verdict=replace(verdict, missing=(*verdict.missing, missing), action=action, coverage=coverage),
     )
 
 
@@ -54,7 +130,9 @@ def failed_analyzers(judged: Judged) -> Iterator[tuple[str, str]]:
 def give_up(asked: Judge, knowledge: Knowledge, why: str) -> Judged:
     """Return the judgement of a cut that cannot be judged: it abstains and states why."""
     cut = replace(asked.cut, unfinished=tuple(every_analyzer()))
-    missing = Missing(what=f"this could not be judged: the judgement failed ({why}); the log of the service says more")
+    missing = Missing(
+        what=f"this could not be judged: the judgement failed ({why[:200]}); the log of the service says more"
+    )
     verdict = Verdict(
         symptom="unknown", cause="unknown", abstained=True, version=VERSION, knowledge=knowledge.hash,
         attempt=asked.attempt, missing=(missing,),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting, own_ranks
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Received, attributed
+from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
 from collectors.records import Placement, Record
@@ -22,7 +24,7 @@ ENDED_SECONDS = 60.0  # agents report running jobs every ten
 
 
 def observe_batch(state: EngineState, event: Received) -> None:
-    """Add a batch to the memory; decide nothing."""
+    """Add a batch to the memory; decide nothing. What a part of the memory cannot take costs that part alone."""
     if event.sequence and event.sequence <= state.sequence:
         return  # seen before: the log is read again from an earlier place
     event = attributed(event)
@@ -30,18 +32,46 @@ def observe_batch(state: EngineState, event: Received) -> None:
     seen = state.nodes.get(event.node)
     if seen is None:
         seen = state.nodes[event.node] = NodeActivity(event.received_at)
-    seen.take(event)
-    state.fleet.take(event)
-    state.evidence.setdefault(event.node, Evidence()).add(event.sequence, event.records)
+    _apart(state, event, seen.take)
+    _apart(state, event, state.fleet.take)
+    _apart(state, event, partial(_keep, state))
     of_jobs: dict[str, list[Record]] = defaultdict(list)
     for record in event.records:
         if record.job is not None:
             of_jobs[record.job].append(record)
     for job, records in of_jobs.items():
-        _take_part(state, job, records, event)
+        _apart(state, event, partial(_take_part, state, job, records))
     for key in state.jobs_on.get(event.node, ()):
-        state.jobs[key].take(event, list(_concerning(state.hosting[key[0]], event, key)))
-        state.changed.add(key)
+        _apart(state, event, partial(_concern, state, key))
+
+
+def _apart(state: EngineState, event: Received, take: Callable[[Received], None]) -> None:
+    try:
+        take(event)
+    except Exception as error:  # noqa: BLE001 - one odd record must not take the batch from the other parts
+        _note(state, event, "", error)
+
+
+def _note(state: EngineState, event: Received, job: str, error: Exception | str) -> None:
+    state.note_failure("apply", f"{event.node}, job {job}" if job else event.node, error)
+    state.fleet.note_unreadable(event.node, event.received_at)
+
+
+def _keep(state: EngineState, event: Received) -> None:
+    evidence = state.evidence.get(event.node)
+    if evidence is None:
+        evidence = state.evidence[event.node] = Evidence(state.limits.node_bytes)
+    before = evidence.size_bytes
+    state.shed_records += evidence.add(event.sequence, event.records)
+    state.evidence_bytes += evidence.size_bytes - before
+    shed_evidence(state)
+
+
+def _concern(state: EngineState, key: JobKey, event: Received) -> None:
+    """Apply a batch to an attempt: what of it concerns that, and its node may say."""
+    for why in state.jobs[key].take(event, list(_concerning(state.hosting[key[0]], event, key))):
+        _note(state, event, key[0], why)
+    state.changed.add(key)
 
 
 def _take_part(state: EngineState, job: str, records: Sequence[Record], event: Received) -> None:
@@ -154,6 +184,8 @@ def forget_old(state: EngineState, now: float) -> None:
             of_node.pop(node, None)
     for node in [name for name in state.evidence if name not in state.nodes and name not in needed]:
         del state.evidence[node]
+    count_evidence(state)
+    shed_evidence_of_jobs(state)
     running = {key for keys in state.jobs_on.values() for key in keys}
     open_jobs = {(incident.job, incident.attempt) for incident in state.incidents.values()}
     for key in [key for key in state.jobs if key not in open_jobs and _forgotten(state, key, running, now)]:

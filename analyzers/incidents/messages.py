@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from analyzers.model.incident import Cut, Incident, Symptom
 from analyzers.model.verdict import Verdict
 from collectors.records import Record, of_sender
+
+UNDECODABLE = -1
 
 # --- events
 
@@ -21,6 +24,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     records: tuple[Record, ...]
     sent_at: float | None = None
+    unreadable: int = 0  # records of it that no version could use; UNDECODABLE: all of it
 
 
 def attributed(event: Received) -> Received:
@@ -84,7 +88,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
 
     incident: str
     cut: Cut
-    records: tuple[Record, ...]
+    records: Collection[Record]
     attempt: int | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from analyzers.incidents.evidence import Evidence
 from analyzers.incidents.fleet import Fleet, FleetReport
@@ -19,7 +20,26 @@ LOOKBACK_SECONDS = 180.0  # of records before an opening that a judgement sees: 
 SKEW_SECONDS = 1.0  # a smaller clock offset is not corrected: it may be the time a batch takes
 FORGOTTEN_SECONDS = 3_600.0  # a job or a node without a report for this long leaves the memory
 
+MOST_FAILURES = 64  # between two drains
+
 JobKey = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLimits:
+    """How much evidence is kept, in bytes as it is packed: of a node, of a job's nodes together, and of all."""
+
+    node_bytes: int = 64 << 20
+    job_bytes: int = 2 << 30
+    engine_bytes: int = 4 << 30
+
+
+class Failure(NamedTuple):
+    """A record, a job or an incident on which the engine failed: it cost itself, and nothing else."""
+
+    what: str  # apply detect tick judge …
+    subject: str  # whose: a node, a job, an incident
+    why: str
 
 
 @dataclass(slots=True)
@@ -48,11 +68,23 @@ class EngineState:
     changed: set[JobKey] = field(default_factory=set)  # jobs with new records since their detectors ran
     looked_at: float = 0.0  # when the detectors last ran on changed jobs
     ticked_at: float = 0.0  # when the detectors last ran on all jobs
+    limits: EvidenceLimits = EvidenceLimits()
+    evidence_bytes: int = 0
+    shed_records: int = 0  # since the engine began
+    failures: list[Failure] = field(default_factory=list)  # until the driver has reported them
+    failed: int = 0  # how many there were
     fleet: Fleet = field(init=False)  # what several nodes or jobs show at once
     report: FleetReport = field(default_factory=FleetReport)  # its newest
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.knowledge)
+
+    def note_failure(self, what: str, subject: str, error: Exception | str) -> None:
+        """Note what the engine left out."""
+        self.failed += 1
+        if len(self.failures) < MOST_FAILURES:
+            why = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+            self.failures.append(Failure(what, subject, why[:200]))
 
     def incident_of(self, key: JobKey) -> Incident | None:
         """Return the open incident of a job's attempt."""

@@ -93,9 +93,8 @@ def _answered(state: EngineState, event: messages.Received) -> Iterator[messages
     for id, waiting in list(state.waiting.items()):
         before = len(waiting)
         waiting.difference_update((event.node, verb) for verb in results)
-        if len(waiting) == before:
+        if len(waiting) == before or (incident := state.incidents.get(id)) is None:
             continue
-        incident = state.incidents[id]
         if incident.asked_at is None:
             state.unanswered[id] = len(waiting)
             remember_incident(state, replace(incident, judge_at=incident.judge_at or state.now + SETTLE_SECONDS))
@@ -103,7 +102,7 @@ def _answered(state: EngineState, event: messages.Received) -> Iterator[messages
             state.unanswered[id] = 0
             remember_incident(state, replace(incident, asked_at=None, answered=incident.looks))
             if incident.merged_into is None and not _settling(incident):
-                yield from _judge(state, id)
+                yield from _apart(state, "judge", id, _judge(state, id))
 
 
 def _waits_until(state: EngineState, incident: Incident, asked_at: float) -> float:
@@ -123,6 +122,19 @@ def _crashed(incident: Incident) -> bool:
     return any(symptom.kind == "crash" for symptom in incident.symptoms)
 
 
+def _apart(
+    state: EngineState, what: str, subject: str, decide: Iterator[messages.EngineInstruction]
+) -> list[messages.EngineInstruction]:
+    """Return the decisions on one job or incident. Where they fail it stays as it was, and the others' decisions go on."""
+    incidents, contexts = dict(state.incidents), dict(state.contexts)
+    try:
+        return list(decide)
+    except Exception as error:  # noqa: BLE001 - one job's odd record must not take the verdicts of all the others
+        state.incidents, state.contexts = incidents, contexts
+        state.note_failure(what, subject, error)
+        return []
+
+
 # --- time
 
 
@@ -137,10 +149,11 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
             attempts[view.job].append(view)
         open_of = {(incident.job, incident.attempt): incident for incident in state.incidents.values()}
         for key in sorted(keys, key=str):
-            yield from _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
+            look = _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
+            yield from _apart(state, "examine", f"job {key[0]}", look)
     if whole:
         state.ticked_at = now
-        yield from infrastructure.watch_fleet(state, now)
+        yield from _apart(state, "examine", "the fleet", infrastructure.watch_fleet(state, now))
         forget_old(state, now)
     else:
         infrastructure.merge_incidents(state)
@@ -150,7 +163,7 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
         if whole and _unseen(state, incident, now):
             yield from _close(state, incident, now, f"nothing was reported of job {incident.job} for an hour")
         elif incident.merged_into is None:
-            yield from _go_on(state, id, now)
+            yield from _apart(state, "go on with", id, _go_on(state, id, now))
 
 
 def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
@@ -170,6 +183,9 @@ def _look_at(
         return
     since = state.settled.get(key, 0.0)
     shown = [symptom for symptom in find_symptoms(view, now) if symptom.at > since]
+    while view.broken:
+        name, why = view.broken.popitem()
+        state.note_failure(f"detect {name} in", f"job {view.job}", why)
     if incident is not None and (because := _over(view, incident, later, shown, now)):
         recovered = recovered_because(view, incident, now) is not None and not has_restarted(view, incident)
         yield from _close(state, incident, now, because, recovered=recovered)
@@ -284,7 +300,7 @@ def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
         return
     cut = Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
-        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident),
+        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
     )  # fmt: skip
     remember_incident(state, replace(incident, cut=cut, judge_at=None))
     yield request_judgement(state, state.incidents[id])
@@ -297,6 +313,12 @@ def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
         return {}
     found = {node: sorted(hosting.refused(node, incident.attempt)) for node in incident.nodes}
     return {node: ranges(ranks) for node, ranks in found.items() if ranks}
+
+
+def _shed(state: EngineState, incident: Incident) -> dict[str, int]:
+    """Return the nodes of which records that the cut should hold were given up, and through which number."""
+    through = {node: state.evidence[node].shed for node in incident.nodes if node in state.evidence}
+    return {node: shed for node, shed in through.items() if shed > max(incident.after, incident.joined.get(node, 0))}
 
 
 def request_judgement(state: EngineState, incident: Incident) -> messages.Judge:

@@ -40,6 +40,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         str, str
     ] = {}  # node → ranks that it claims and others host, as "0-3,7": what it says of them is hearsay
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
+    shed: dict[str, int] = {}  # node → through which number its records were given up for want of memory
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

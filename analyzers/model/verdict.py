@@ -109,6 +109,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], doc("Attempts that the evidence is also of, and that were left out.")
     ] = ()
     unread: Annotated[tuple[str, ...], doc("Files that no reader could read.")] = ()
+    shed: Annotated[tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory.")] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,12 +63,14 @@ def decide(
     knowledge: Knowledge,
     *,
     rounds: int | None = None,
+    failing: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    """Return the verdict for findings that were made before."""
+    """Return the verdict for findings that were made before. ``failing`` is called where they cannot be weighed."""
     claims = list(found)
     try:
         return _weighed(claims, window, topology, knowledge, rounds)
     except Exception as failure:  # noqa: BLE001 records that the weighing cannot read must not cost the verdict
+        failing()
         claims.append(failed("pauses", f"{type(failure).__name__}: {failure}"))
         return compose(combine(claims, topology), window, topology, knowledge, _held_by_failure)
 

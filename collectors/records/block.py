@@ -7,8 +7,10 @@
    21   …  body: MessagePack array [member lists, records]
 
 A member list is int32 bytes and written once; a record's ``Members`` is its number. Records are maps with their ``kind``
-first. A kind or a value that this version does not know is skipped and counted, never an error: the block itself is what
-is kept, so that a later version reads it in full.
+first. A record that this version cannot use, of a kind that it does not know or with a value outside its bounds, is skipped
+and counted, never an error: the block itself is what is kept, so that a later version reads it in full.
+
+Every reader of records decodes them here. Whatever the bytes are, ``Damaged`` is the only exception.
 """
 
 from __future__ import annotations
@@ -18,17 +20,36 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from collectors.records import AnyRecord, Members, Record
+from collectors.records import (
+    AnyRecord,
+    CollectiveTimings,
+    FlightRecorderDump,
+    Members,
+    Record,
+    Ring,
+    Samples,
+    Steps,
+)
 from collectors.records.record import Damaged
 
 MAGIC = b"FHBLOCK\x01"
 HEADER = struct.Struct("<8sBIQ")
 LARGEST_BODY_BYTES = 1 << 30  # unpacked
+LARGEST_RECORD_BYTES = (
+    1 << 20
+)  # packed, as they stand in the body: texts and numbers take up to 20 times that in memory
+LARGEST_COLUMNS_BYTES = (
+    6 << 20
+)  # of a record with columns, which take what they are: a recorder of 20,000 entries has 3 MB
 ZSTD_LEVEL = 3
+KNOWN_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyRecord))
+_IN_COLUMNS = (FlightRecorderDump, Ring, Steps, CollectiveTimings, Samples)
+# What a decoder raises for bytes that are no record: RecursionError for nesting, UnicodeDecodeError for a text.
+_NO_RECORD = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -38,6 +59,19 @@ class Decoded:
     records: list[Record]
     skipped: dict[str, int] = field(default_factory=dict)
     size_bytes: int = 0  # of the body, unpacked
+
+    @property
+    def malformed(self) -> int:
+        """Return how many of the skipped records are of kinds that this version knows, or of none."""
+        return sum(count for kind, count in self.skipped.items() if kind in KNOWN_KINDS or kind == "?")
+
+    def skip(self, raw: bytes | msgspec.Raw) -> None:
+        """Count a record that cannot be used."""
+        try:
+            kind = msgspec.msgpack.decode(raw, type=_Kind).kind[:64]
+        except _NO_RECORD:
+            kind = "?"
+        self.skipped[kind] = self.skipped.get(kind, 0) + 1
 
 
 class TooLarge(Damaged):
@@ -75,39 +109,61 @@ def decode_counting(data: bytes | memoryview, *, largest_bytes: int = LARGEST_BO
 
     ``largest_bytes`` bounds the body once it is unpacked: a stranger's few bytes may unpack to anything.
     """
-    content = body(data, largest_bytes=largest_bytes)
-    table: list[Members] = []
+    return decode_body(body(data, largest_bytes=largest_bytes))
 
-    def members(kind: type, value: Any) -> Any:
-        if kind is Members and type(value) is int and 0 <= value < len(table):
-            return table[value]
-        raise ValueError(f"member list {value!r} is outside the block's {len(table)}")
 
+def decode_body(content: bytes | memoryview) -> Decoded:
+    """Return the records of an unpacked body."""
     try:
         lists, records = msgspec.msgpack.decode(content, type=tuple[list[bytes], msgspec.Raw])
-        table.extend(map(Members.intern, lists))
-        try:
-            decoded = Decoded(msgspec.msgpack.decode(records, type=list[AnyRecord], dec_hook=members))
-        except msgspec.ValidationError:
-            decoded = _one_by_one(records, members)
-    except (msgspec.DecodeError, RecursionError) as error:
+        members = _Members(lists)
+        decoded = _together(records, members) if len(records) <= LARGEST_RECORD_BYTES else None
+        decoded = decoded or _one_by_one(records, members)
+    except MemoryError as error:
+        raise Damaged(f"there is no memory for the {len(content):,} bytes of the block's body") from error
+    except Exception as error:
         raise Damaged(f"the block's body at byte {HEADER.size} is no list of records: {error}") from error
     decoded.size_bytes = len(content)
     return decoded
 
 
-def _one_by_one(records: msgspec.Raw, members: Any) -> Decoded:
+class _Members:
+    """A block's member lists. A record that names one that is missing, or that no group has, is skipped."""
+
+    def __init__(self, lists: list[bytes]) -> None:
+        self._lists = [Members.intern(data) for data in lists]
+        self._usable: dict[int, bool] = {}  # found out where a record first names it
+
+    def __call__(self, kind: type, value: Any) -> Any:
+        """Return the list of a number."""
+        if kind is Members and type(value) is int and 0 <= value < len(self._lists):
+            if value not in self._usable:
+                self._usable[value] = self._lists[value].usable
+            if self._usable[value]:
+                return self._lists[value]
+        raise ValueError(f"member list {value!r} is none of the block's {len(self._lists)}, or no row of 32-bit ranks")
+
+
+def _together(records: msgspec.Raw, members: _Members) -> Decoded | None:
+    """Decode all records at once; None where one of them cannot be used."""
+    try:
+        return Decoded(msgspec.msgpack.decode(records, type=list[AnyRecord], dec_hook=members))
+    except _NO_RECORD:
+        return None
+
+
+def _one_by_one(records: msgspec.Raw, members: _Members) -> Decoded:
     one = msgspec.msgpack.Decoder(AnyRecord, dec_hook=members)
     decoded = Decoded([])
     for raw in msgspec.msgpack.decode(records, type=list[msgspec.Raw]):
         try:
-            decoded.records.append(one.decode(raw))
-        except msgspec.ValidationError:
-            try:
-                kind = msgspec.msgpack.decode(raw, type=_Kind).kind
-            except msgspec.ValidationError:
-                kind = "?"
-            decoded.skipped[kind] = decoded.skipped.get(kind, 0) + 1
+            record = one.decode(raw) if len(raw) <= LARGEST_COLUMNS_BYTES else None
+        except _NO_RECORD:
+            record = None
+        if record is None or (len(raw) > LARGEST_RECORD_BYTES and not isinstance(record, _IN_COLUMNS)):
+            decoded.skip(raw)
+        else:
+            decoded.records.append(record)
     return decoded
 
 

@@ -230,7 +230,7 @@ def _whole(part: _Part, type: type[Body]) -> Body:
         raise Damaged(f"the entry {part.kind.decode()} at byte {part.offset:,} is not what was written: it is lost")
     try:
         return msgspec.msgpack.decode(body, type=type)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a text that is not UTF-8
         raise Damaged(
             f"the entry {part.kind.decode()} at byte {part.offset:,} cannot be understood: {error}"
         ) from error
@@ -241,5 +241,5 @@ def _manifest(part: _Part) -> Manifest:
         raise Damaged(f"the manifest at byte {part.offset:,} is not what was written: whose records these are is lost")
     try:
         return msgspec.json.decode(part.body, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Damaged(f"the manifest at byte {part.offset:,} is not what was written: {error}") from error

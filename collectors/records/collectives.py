@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collectors.records.flight_recorder import Group
-from collectors.records.record import Record
+from typing import Annotated
+
+from collectors.records.flight_recorder import Columns, Group, check_columns
+from collectors.records.record import FEW, MANY, Count, Integer, Name, Record, Text, WorldSize
 
 RING_COLUMNS: dict[str, str] = {
     "group": "<i4",  # index into strings: the process group's name, as the flight recorder has it
@@ -47,36 +49,50 @@ TIMING_COLUMNS: dict[str, str] = {
 class Ring(Record, frozen=True, kw_only=True, tag="ring"):
     """One rank's ring of the probe: what it entered and left, on the host. It outlives a stopped or killed process."""
 
-    version: int = 1
-    pid: int | None = None
-    backend: str = ""  # "gloo", "nccl"
-    groups: tuple[Group, ...] = ()
-    strings: tuple[str, ...] = ()
-    count: int = 0
-    columns: dict[str, bytes] = {}  # RING_COLUMNS
-    overwritten: int = 0  # entries that the ring had no room for any more
-    swallowed: int = 0  # failures inside the probe, which the job did not notice
-    unseen_groups: tuple[str, ...] = ()  # in which collectives went by that Python does not see: DDP's buckets
+    version: Integer = 1
+    pid: Integer | None = None
+    backend: Name = ""  # "gloo", "nccl"
+    groups: Annotated[tuple[Group, ...], MANY] = ()
+    strings: Annotated[tuple[Text, ...], MANY] = ()
+    count: Count = 0
+    columns: Columns = {}  # RING_COLUMNS
+    overwritten: Count = 0  # entries that the ring had no room for any more
+    swallowed: Count = 0  # failures inside the probe, which the job did not notice
+    unseen_groups: Annotated[
+        tuple[Name, ...], FEW
+    ] = ()  # in which collectives went by that Python does not see: DDP's buckets
     ended: bool = False  # its process was gone when it was read
+
+    def __post_init__(self) -> None:
+        """Refuse a count that no column has."""
+        check_columns(self.count, self.columns, RING_COLUMNS)
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     """Training steps that a log or the probe reports."""
 
-    told_by: str = ""  # megatron torchtitan verl jsonl plain probe
-    count: int = 0
-    columns: dict[str, bytes] = {}  # STEP_COLUMNS
+    told_by: Name = ""  # megatron torchtitan verl jsonl plain probe
+    count: Count = 0
+    columns: Columns = {}  # STEP_COLUMNS
+
+    def __post_init__(self) -> None:
+        """Refuse a count that no column has."""
+        check_columns(self.count, self.columns, STEP_COLUMNS)
 
 
 class CollectiveTimings(Record, frozen=True, kw_only=True, tag="collective_timings"):
     """One rank's collectives in one communicator as NCCL Inspector measured them."""
 
-    communicator: str = ""
-    size: int | None = None  # ranks in it
-    communicator_rank: int | None = None  # its own numbering, not the job's
-    pid: int | None = None
-    strings: tuple[str, ...] = ()
-    count: int = 0
-    columns: dict[str, bytes] = {}  # TIMING_COLUMNS
-    every: int = 1  # only sequences that this divides are in it: the agent kept these alone of
-    told: int = 0  # so many that the plugin wrote; 0: count
+    communicator: Name = ""
+    size: WorldSize | None = None  # ranks in it
+    communicator_rank: Integer | None = None  # its own numbering, not the job's
+    pid: Integer | None = None
+    strings: Annotated[tuple[Text, ...], MANY] = ()
+    count: Count = 0
+    columns: Columns = {}  # TIMING_COLUMNS
+    every: Count = 1  # only sequences that this divides are in it: the agent kept these alone of
+    told: Count = 0  # so many that the plugin wrote; 0: count
+
+    def __post_init__(self) -> None:
+        """Refuse a count that no column has."""
+        check_columns(self.count, self.columns, TIMING_COLUMNS)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated
+
 import msgspec
 
-from collectors.records.record import Members, Record
+from collectors.records.record import FEW, MANY, Count, Integer, Members, Name, Record, Text
+
+Columns = Annotated[dict[Name, bytes], FEW]
 
 FLIGHT_RECORDER_COLUMNS: dict[str, str] = {
     "record_id": "<i8",  # order of recording within the rank
@@ -32,25 +37,42 @@ PG_STATUS_COLUMNS: dict[str, str] = {"pg_id": "<i8", "enqueued": "<i8", "started
 """Columns of ``FlightRecorderDump.pg_status``. Keys and values are rank-local: never compare them across ranks."""
 
 STATES: tuple[str, ...] = ("scheduled", "started", "completed")
+_WIDTHS = {"<i1": 1, "<i4": 4, "<i8": 8, "<f4": 4, "<f8": 8}
+
+
+def check_columns(count: int, columns: Mapping[str, bytes], types: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` where a record states more rows than any of its columns has.
+
+    A column that is missing or cut reads as unset, once a row: a count that nothing bears out would be memory for nothing.
+    """
+    if not count:
+        return
+    most = max((len(columns[name]) // _WIDTHS[kind] for name, kind in types.items() if name in columns), default=0)
+    if count > most:
+        raise ValueError(f"the record states {count:,} rows and its longest column has {most:,}")
 
 
 class Group(msgspec.Struct, frozen=True):
     """A process group as one rank's dump describes it. ``members`` None: the dump does not list them (gloo)."""
 
-    name: str
-    description: str = ""
+    name: Text
+    description: Text = ""
     members: Members | None = None
 
 
 class FlightRecorderDump(Record, frozen=True, kw_only=True, tag="flight_recorder"):
     """One rank's PyTorch Flight Recorder dump, versions 2.0 to 2.10. ``at``: the file's modification time, if trusted."""
 
-    version: str = ""
-    library_version: str = ""
-    pid: int | None = None
-    groups: tuple[Group, ...] = ()
-    strings: tuple[str, ...] = ()
-    count: int = 0
-    columns: dict[str, bytes] = {}  # FLIGHT_RECORDER_COLUMNS
-    pg_status: dict[str, bytes] = {}  # PG_STATUS_COLUMNS
+    version: Name = ""
+    library_version: Name = ""
+    pid: Integer | None = None
+    groups: Annotated[tuple[Group, ...], MANY] = ()
+    strings: Annotated[tuple[Text, ...], MANY] = ()
+    count: Count = 0
+    columns: Columns = {}  # FLIGHT_RECORDER_COLUMNS
+    pg_status: Columns = {}  # PG_STATUS_COLUMNS
     truncated: bool = False  # salvaged from a damaged file: later entries are missing
+
+    def __post_init__(self) -> None:
+        """Refuse a count that no column has."""
+        check_columns(self.count, self.columns, FLIGHT_RECORDER_COLUMNS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from collectors.records.record import Record
+from collectors.records.record import FEW, MANY, Integer, Name, Record, Text
 
 NOT_READ = -(1 << 63)
 """The integer that stands in a counter's column where there was no reading; a gauge has NaN there."""
@@ -17,35 +17,48 @@ class Samples(Record, frozen=True, kw_only=True, tag="samples"):
     source counts since boot, never a rate. ``at`` and ``monotonic_at`` are the first tick's.
     """
 
-    scope: str  # gpu dcgm infiniband network socket cpu memory pressure disk mount process clock …
+    scope: Name  # gpu dcgm infiniband network socket cpu memory pressure disk mount process clock …
     type: Literal["<f4", "<i8"] = "<f4"
-    devices: tuple[str, ...] = ()  # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "" for the node itself
-    metrics: tuple[str, ...] = ()  # "power_watts", "pcie_replays_total": the unit last, a counter ends in _total
+    devices: Annotated[
+        tuple[Name, ...], MANY
+    ] = ()  # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "" for the node itself
+    metrics: Annotated[
+        tuple[Name, ...], FEW
+    ] = ()  # "power_watts", "pcie_replays_total": the unit last, a counter ends in _total
     ticks: bytes = b""  # <f8: UTC seconds
     monotonic_ticks: bytes = b""  # <f8: seconds since boot
     values: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not one for each device, metric and tick."""
+        width, ticks = 4 if self.type == "<f4" else 8, len(self.ticks) // 8
+        shape = len(self.devices), len(self.metrics), ticks
+        if len(self.ticks) % 8 or (self.ticks and len(self.values) != width * shape[0] * shape[1] * shape[2]):
+            raise ValueError(f"{len(self.values):,} bytes are not the values of {shape} devices, metrics and ticks")
+        if self.monotonic_ticks and len(self.monotonic_ticks) != len(self.ticks):
+            raise ValueError(f"{len(self.monotonic_ticks):,} bytes are not the monotonic instants of {ticks:,} ticks")
 
 
 class Device(Record, frozen=True, kw_only=True, tag="device"):
     """A device of a node: what it is, and which names it has. Taken while it answers: a lost GPU has no names."""
 
-    type: str  # gpu infiniband ethernet nvswitch
-    id: str  # what Samples.devices calls it
-    index: int | None = None
-    pci: str | None = None  # "0000:9b:00", as KernelEvent has it
-    name: str = ""
-    serial: str | None = None
-    attributes: dict[str, str] = {}  # driver_version, vbios_version, firmware, link_rate, numa_node…
+    type: Name  # gpu infiniband ethernet nvswitch
+    id: Name  # what Samples.devices calls it
+    index: Integer | None = None
+    pci: Name | None = None  # "0000:9b:00", as KernelEvent has it
+    name: Name = ""
+    serial: Name | None = None
+    attributes: Annotated[dict[Name, Name], FEW] = {}  # driver_version, vbios_version, firmware, link_rate, numa_node…
 
 
 class DeviceState(Record, frozen=True, kw_only=True, tag="device_state"):
     """A device changed how it answers, or was asked for the first time."""
 
-    device: str
-    state: str  # ok lost reset_required unreadable no_permission no_answer absent (was here since boot, is no longer enumerated)
-    index: int | None = None
-    pci: str | None = None
-    text: str = ""  # the library's own words
+    device: Name
+    state: Name  # ok lost reset_required unreadable no_permission no_answer absent (was here since boot, is no longer enumerated)
+    index: Integer | None = None
+    pci: Name | None = None
+    text: Text = ""  # the library's own words
 
 
 def pci_address(text: str) -> str:

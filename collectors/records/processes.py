@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from collectors.records.record import Members, Record
+from collectors.records.record import FEW, MANY, Instant, Integer, Members, Name, Real, Record, Text, WorldSize
 
 
 class Frame(msgspec.Struct, frozen=True):
     """One stack frame; ``file`` as the tool printed it, ``line`` 0 where it has none (C frames)."""
 
-    function: str
-    file: str = ""
-    line: int = 0
+    function: Text
+    file: Text = ""
+    line: Integer = 0
 
 
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """One thread of a process; frames innermost first."""
 
-    frames: tuple[Frame, ...] = ()
-    name: str | None = None
-    os_thread_id: int | None = None
+    frames: Annotated[tuple[Frame, ...], FEW] = ()
+    name: Name | None = None
+    os_thread_id: Integer | None = None
     active: bool | None = None
     owns_gil: bool | None = None
     main: bool = False
@@ -29,40 +31,42 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
 class StackDump(Record, frozen=True, kw_only=True, tag="stacks"):
     """The stacks of one process, by py-spy, faulthandler or gdb."""
 
-    tool: str = ""
-    pid: int | None = None
-    parent_pid: int | None = None
-    command: str = ""
-    threads: tuple[Thread, ...] = ()
+    tool: Name = ""
+    pid: Integer | None = None
+    parent_pid: Integer | None = None
+    command: Text = ""
+    threads: Annotated[tuple[Thread, ...], FEW] = ()
 
 
 class ProcessState(Record, frozen=True, kw_only=True, tag="process"):
     """One row of a process table. ``state`` is ps's letter: R, S, D, T, t, Z, X, I."""
 
-    pid: int
-    state: str = ""
-    wait_channel: str | None = None
-    elapsed_seconds: float | None = None
-    command: str = ""
-    parent_pid: int | None = None
-    started_at: float | None = None  # UTC seconds
-    cpu_seconds: float | None = None  # user and system, since its start
-    exit_code: int | None = None  # of a process that has ended (state X or Z)
-    signal: int | None = None  # that ended it
-    oom_kills_total: int | None = None  # that its node's kernel has made since boot, when this was read
+    pid: Integer
+    state: Name = ""
+    wait_channel: Name | None = None
+    elapsed_seconds: Real | None = None
+    command: Text = ""
+    parent_pid: Integer | None = None
+    started_at: Instant | None = None  # UTC seconds
+    cpu_seconds: Real | None = None  # user and system, since its start
+    exit_code: Integer | None = None  # of a process that has ended (state X or Z)
+    signal: Integer | None = None  # that ended it
+    oom_kills_total: Integer | None = None  # that its node's kernel has made since boot, when this was read
 
 
 class Placement(Record, frozen=True, kw_only=True, tag="placement"):
     """Which node each rank runs on: ``nodes[i]`` hosts ``ranks[i]``. From a hosts file, a hostlist or a live agent."""
 
     ranks: Members | None = None
-    nodes: tuple[str, ...] = ()
-    pids: tuple[int, ...] = ()
-    world_size: int | None = None
+    nodes: Annotated[tuple[Name, ...], MANY] = ()
+    pids: Annotated[tuple[Integer, ...], MANY] = ()
+    world_size: WorldSize | None = None
     # What follows has, like ``nodes``, one value a rank, or is empty.
-    local_ranks: tuple[int, ...] = ()
-    roles: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()  # GPU UUID, or its index on the node
-    started_ats: tuple[float, ...] = ()  # UTC seconds
-    launcher: str = ""  # torchrun slurm kubernetes ray mpi
-    labels: dict[str, str] = {}  # of the allow-list, the same for all these ranks: SLURM_JOB_ID, POD_NAME…
+    local_ranks: Annotated[tuple[Integer, ...], MANY] = ()
+    roles: Annotated[tuple[Name, ...], MANY] = ()
+    devices: Annotated[tuple[Name, ...], MANY] = ()  # GPU UUID, or its index on the node
+    started_ats: Annotated[tuple[Instant, ...], MANY] = ()  # UTC seconds
+    launcher: Name = ""  # torchrun slurm kubernetes ray mpi
+    labels: Annotated[
+        dict[Name, Text], FEW
+    ] = {}  # of the allow-list, the same for all these ranks: SLURM_JOB_ID, POD_NAME…

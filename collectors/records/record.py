@@ -5,10 +5,26 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from sys import byteorder
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
+
+# What every reader of a record may rely on. A record outside these bounds is decoded nowhere: not by an agent, at intake,
+# from the log, in a replay or from a file. They are far beyond what readers and collectors write.
+MOST_RANKS = 1 << 20  # ten times the largest job reported anywhere
+LARGEST_RANK = (1 << 30) - 1
+Name = Annotated[str, msgspec.Meta(max_length=4_096)]
+Text = Annotated[str, msgspec.Meta(max_length=65_536)]
+Integer = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # what a column of a table or array holds
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_RANK)]
+WorldSize = Annotated[int, msgspec.Meta(ge=0, le=MOST_RANKS)]
+Attempt = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+Real = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # finite
+Instant = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]  # seconds; later than the year 5000 is none
+FEW = msgspec.Meta(max_length=4_096)  # of threads, frames, devices of one place
+MANY = msgspec.Meta(max_length=1 << 20)  # of ranks, strings, groups
 
 ARRAY_CODES = {"<i1": "b", "<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d"}
 """Type of a column → the code of ``array.array``."""
@@ -53,6 +69,14 @@ class Members:
         """Return the members as integers, in the source's order."""
         return tuple(memoryview(self.data).cast("i"))
 
+    @property
+    def usable(self) -> bool:
+        """Whether these are whole numbers of ranks, and not more than any job has."""
+        if len(self.data) % 4 or len(self.data) > 4 * MOST_RANKS:
+            return False
+        # As unsigned numbers a negative rank is larger than every rank.
+        return not self.data or max(memoryview(self.data).cast("I")) <= LARGEST_RANK
+
     def __len__(self) -> int:
         return len(self.data) // 4
 
@@ -73,18 +97,18 @@ class Damaged(ValueError):
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
     """What every record has. ``at`` and ``received_at`` are UTC seconds since 1970, ``monotonic_at`` since boot."""
 
-    source: str = ""  # "dumps/_dump_7", "dumps.tar:a/b.json", "kern.log:812": path, member, line
-    at: float | None = None
-    monotonic_at: float | None = None
-    boot_id: str | None = None
-    received_at: float | None = None
-    node: str | None = None
-    job: str | None = None
-    attempt: int | None = None
-    rank: int | None = None
-    role: str | None = None
-    phase: str | None = None
-    step: int | None = None
+    source: Text = ""  # "dumps/_dump_7", "dumps.tar:a/b.json", "kern.log:812": path, member, line
+    at: Instant | None = None
+    monotonic_at: Instant | None = None
+    boot_id: Name | None = None
+    received_at: Instant | None = None
+    node: Name | None = None
+    job: Name | None = None
+    attempt: Attempt | None = None
+    rank: Rank | None = None
+    role: Name | None = None
+    phase: Name | None = None
+    step: Integer | None = None
 
 
 def of_sender(records: Iterable[Record], node: str, received_at: float) -> Iterator[Record]:
@@ -102,6 +126,6 @@ Outcome = Literal["unrecognised", "damaged", "refused", "empty", "limit"]
 class Unread(Record, frozen=True, kw_only=True, tag="unread"):
     """A file, or a part of one, that gave no record: never silently dropped, never guessed."""
 
-    reason: str
+    reason: Text
     outcome: Outcome = "unrecognised"
-    offset: int | None = None
+    offset: Integer | None = None

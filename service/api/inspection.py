@@ -1,22 +1,19 @@
 """The inspection of a batch before it is stored: it must be whole, within its bounds, and of the node that sent it.
 
-The records are not decoded here, only the kind and the node of each. That costs a tenth, and records of a later version of
-the agent are kept although this one cannot read them.
+The records are decoded as every reader of the log decodes them: what one of them could not use is counted in the answer. It
+is stored all the same, because an agent may be of a later version than its service.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import get_args
 
 import msgspec
 
-from collectors.records import AnyRecord, block
+from collectors.records import block
 from collectors.records.record import Damaged
 
-KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord))
 SMALL_BYTES = 1 << 20  # unpacked: so much can hold no more objects than a process has room for
 MOST_OBJECTS = 1_000_000  # in a larger batch; a record's columns are one object each
 DEEPEST = 64  # real records are five deep
@@ -36,10 +33,11 @@ class NotYours(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """How many records a batch has, and how many of which kind this version only keeps."""
+    """How many records a batch has, and how many of which kind this version only keeps; ``malformed``: of known kinds."""
 
     records: int
     skipped: dict[str, int] = field(default_factory=dict)
+    malformed: int = 0
 
 
 class _Claims(msgspec.Struct):
@@ -58,12 +56,13 @@ def inspect(data: bytes, node: str, *, most_records: int, largest_bytes: int) ->
         if (count := _length(records)) > most_records:
             raise TooMuch(f"the batch has {count:,} records and {most_records:,} are the most: send it in parts")
         _check_members(lists)
-        claims = msgspec.msgpack.decode(records, type=list[_Claims])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        claims = _claimed(records)
+        decoded = block.decode_body(body)
+    except (msgspec.DecodeError, Damaged, RecursionError) as error:
         raise Broken(f"the block's body is no list of records: {error}") from error
     for index, claim in enumerate(claims):
         check_claims(index, claim.kind, claim.node, _placed_on(claim), node)
-    return Inspected(len(claims), dict(Counter(claim.kind for claim in claims if claim.kind not in KNOWN_KINDS)))
+    return Inspected(len(claims), decoded.skipped, decoded.malformed)
 
 
 def check_claims(index: int, kind: str, node: str | None, placed_on: tuple[str, ...], sender: str) -> None:
@@ -86,12 +85,27 @@ def _unpacked(data: bytes, largest_bytes: int) -> bytes | memoryview:
     return body
 
 
+def _claimed(records: msgspec.Raw) -> list[_Claims]:
+    """Return whose each record says it is; one of which that cannot be read is no record of any version."""
+    try:
+        return msgspec.msgpack.decode(records, type=list[_Claims])
+    except UnicodeDecodeError:
+        return [_claim(raw) for raw in msgspec.msgpack.decode(records, type=list[msgspec.Raw])]
+
+
+def _claim(raw: msgspec.Raw) -> _Claims:
+    try:
+        return msgspec.msgpack.decode(raw, type=_Claims)
+    except UnicodeDecodeError:
+        return _Claims()
+
+
 def _placed_on(claim: _Claims) -> tuple[str, ...]:
     if claim.kind != "placement" or not bytes(claim.nodes):
         return ()
     try:
         return msgspec.msgpack.decode(claim.nodes, type=tuple[str, ...])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return ()  # then the record cannot be decoded either
 
 

@@ -24,6 +24,9 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._batches = self._counter("ingest_batches_total", "Batches that were acknowledged.", ["duplicate"])
         self._records = self._counter("ingest_records_total", "Records of batches that were stored.")
+        self._malformed = self._counter(
+            "ingest_malformed_records_total", "Records of stored batches that no reader can use."
+        )
         self._bytes = self._counter("ingest_bytes_total", "Bytes of batches that were stored, packed.")
         self._requests = self._counter("requests_total", "Requests by route and status.", ["route", "method", "status"])
         self._seconds = Histogram(
@@ -31,11 +34,12 @@ class Metrics:
             buckets=ACKNOWLEDGED_SECONDS, registry=self._registry,
         )  # fmt: skip
 
-    def took(self, records: int, size_bytes: int, *, duplicate: bool) -> None:
+    def took(self, records: int, size_bytes: int, malformed: int = 0, *, duplicate: bool) -> None:
         """Count a batch that was acknowledged."""
         self._batches.labels(str(duplicate).lower()).inc()
         if not duplicate:
             self._records.inc(records)
+            self._malformed.inc(malformed)
             self._bytes.inc(size_bytes)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
@@ -92,6 +96,10 @@ class _Parts(Collector):
         )
         yield _counter("underivable_batches_total", "Stored batches that broke a rule.", followed.underivable_batches)
         yield _counter("unknown_records_total", "Stored records of unknown kinds.", followed.unknown_records)
+        yield _counter("malformed_records_total", "Stored records that no reader can use.", followed.malformed_records)
+        yield _counter(
+            "consumer_failures_total", "Batches that a reader of samples left out.", followed.consumer_failures
+        )
         if service.engine is not None:
             yield from _of_engine(service.engine)
         refusals = CounterMetricFamily(f"{PREFIX}refusals", "Refused requests by kind of event.", labels=["kind"])
@@ -112,6 +120,9 @@ def _of_engine(engine: EngineProcess) -> Iterator[Metric]:
     yield _counter("engine_batches_total", "Batches that the engine has processed.", numbers.batches)
     yield _counter("engine_undecodable_batches_total", "Batches that it could not read.", numbers.undecodable_batches)
     yield _counter("engine_step_failures_total", "Events that broke a rule and were left out.", numbers.step_failures)
+    yield _counter("engine_left_out_total", "Records and decisions that failed alone.", numbers.left_out)
+    yield _gauge("engine_evidence_bytes", "Records kept for judgements, packed.", numbers.evidence_bytes)
+    yield _counter("engine_shed_records_total", "Records given up for want of memory.", numbers.shed_records)
     yield _counter("engine_write_failures_total", "Decisions that the database refused.", numbers.write_failures)
     yield _counter("engine_ticks_total", "Ticks: evaluations of all jobs.", numbers.ticks)
     yield _counter("engine_tick_seconds_total", "Seconds in those ticks.", numbers.tick_seconds)

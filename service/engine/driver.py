@@ -9,19 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.downtime import Downtime, begin_downtime, update_downtimes
 from analyzers.incidents.messages import Close, EngineEvent, EngineTick, Judge, Judged, Open, Withdrawn
+from analyzers.incidents.state import EvidenceLimits, Failure
 from analyzers.incidents.step import TICK_SECONDS, next_due_at, step
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
-from collectors.records import block
-from collectors.records.record import Damaged
 from service.clock import now
 from service.engine.judge_processes import JudgeFailure, JudgeProcesses
 from service.engine.numbers import Numbers
@@ -39,6 +38,7 @@ BEHIND_SECONDS = 5.0  # age of the newest batch that was read; past it, time is 
 BACK_SECONDS = 60.0  # by which the clock may go back; after a larger step back nothing would be due for that long
 LEAST_TICK_SECONDS = 0.25  # between two ticks, whatever is due
 MOST_DETAIL = 200
+MOST_REPORTED = 1_024  # failures that are not logged again
 WRITES = "engine_writes"  # row of the cursors: the number of transactions so far
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Driver:
 
     def __init__(
         self, database: Database, lease: Lease, knowledge: Knowledge, judges: JudgeProcesses, numbers: Numbers,
-        clock: Callable[[], float] = now,
+        clock: Callable[[], float] = now, limits: EvidenceLimits = EvidenceLimits(),
     ) -> None:  # fmt: skip
         self._database, self._lease, self._judges, self._clock = database, lease, judges, clock
         self._log = Log(database)
@@ -61,7 +61,7 @@ class Driver:
         self._proved_at = self._looked_at = clock()
         self._todo: list[Decision] = []  # decided and not yet written
         self._asked: list[Judge] = []  # to be judged once that is written
-        resumed = resume_engine(database, knowledge, clock(), self._keep_lease)
+        resumed = resume_engine(database, knowledge, clock(), self._keep_lease, limits)
         self.state, self.sequence, self._downtimes = resumed.state, resumed.sequence, resumed.downtimes
         self._changed_downtimes: dict[str, Downtime] = {}
         with database.session() as session:
@@ -70,6 +70,7 @@ class Driver:
         self._stored = dict(self.state.incidents)  # as the table has them
         self._ticked_at = 0.0
         self._caught_up = False
+        self._reported: dict[Failure, None] = {}
         self.busy = False  # the last turn found batches
 
     def turn(self) -> bool:
@@ -100,12 +101,9 @@ class Driver:
 
     def _take(self, stored: Stored) -> None:
         """Step with a batch; while the engine is behind, time is the batches' time of receipt."""
-        try:
-            records = block.decode(stored.block)
-        except Damaged:  # the follower has logged it
-            self.numbers.undecodable_batches += 1
-        else:
-            self._step(received_event(stored, records), stored.received_at)
+        event = received_event(stored)
+        self.numbers.undecodable_batches += event.unreadable < 0
+        self._step(event, stored.received_at)
         self.numbers.batches += 1
         self.sequence = stored.sequence
         if not self._caught_up:
@@ -155,26 +153,22 @@ class Driver:
             self.numbers.step_failures += 1
             # Decisions from before the failure are lost, so the state must not show them as done.
             self.state.incidents, self.state.contexts = incidents_before, contexts_before
-            if isinstance(event, EngineTick):
-                self._drop_broken(at)
             if isinstance(event, Judged):  # else the engine would wait for this judgement and start no other
                 incident = self.state.incidents[event.incident]
                 self.state.incidents[event.incident] = replace(incident, cut=None)
             return
+        if self.state.failures:
+            self._report_failures()
         self._todo += [Decision(at, instruction) for instruction in decided]
         self._asked += [instruction for instruction in decided if isinstance(instruction, Judge)]
 
-    def _drop_broken(self, at: float) -> None:
-        """Forget the jobs on which a detector fails: such a job would keep all others from being examined."""
-        for key, view in list(self.state.jobs.items()):
-            try:
-                find_symptoms(view, at)
-            except Exception:  # noqa: BLE001 - its traceback has been logged
-                _log.error("job_dropped job=%r attempt=%s", *key)
-                del self.state.jobs[key]
-                for keys in self.state.jobs_on.values():
-                    keys.discard(key)
-        self.state.changed.update(self.state.jobs)  # to be examined again: the tick was not complete
+    def _report_failures(self) -> None:
+        """Log what the engine left out, each once until it is left out no more."""
+        new = {failure: None for failure in self.state.failures if failure not in self._reported}
+        for failure in new:
+            _log.error("left_out what=%r of=%r why=%r", failure.what, failure.subject, failure.why)
+        self._reported = dict(islice({**new, **self._reported}.items(), MOST_REPORTED))
+        self.state.failures.clear()
 
     # --- writing
 
@@ -258,6 +252,8 @@ class Driver:
         self.numbers.working = True
         self.numbers.sequence = self.sequence
         self.numbers.open_incidents = len(self.state.incidents)
+        self.numbers.left_out, self.numbers.shed_records = self.state.failed, self.state.shed_records
+        self.numbers.evidence_bytes = self.state.evidence_bytes
         self.numbers.judgements, self.numbers.judge_seconds = self._judges.count, self._judges.seconds_total
 
 

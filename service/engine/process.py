@@ -14,6 +14,7 @@ from types import FrameType
 
 import msgspec
 
+from analyzers.incidents.state import EvidenceLimits
 from service import packaged_knowledge
 from service.clock import now
 from service.engine.driver import ClockWentBack, Driver
@@ -46,6 +47,9 @@ class EngineLoop:
         self._knowledge = packaged_knowledge.load(settings.knowledge)
         self._policy = PolicyFile(settings.policy)
         self._judges = JudgeProcesses(self._knowledge, settings.judge_seconds, settings.judge_bytes)
+        self._limits = EvidenceLimits(
+            settings.evidence_node_bytes, settings.evidence_job_bytes, settings.evidence_bytes
+        )
         self._numbers, self._proposer_counts = Numbers(), ProposerCounts()
         self._stdin, self._stdout = stdin, stdout
         self._reported_at = 0.0
@@ -78,7 +82,9 @@ class EngineLoop:
         """Work under the lease until it is lost; at the end of the process release it."""
         self._numbers.takeovers += 1
         try:
-            driver = Driver(self._database, self._lease, self._knowledge, self._judges, self._numbers)
+            driver = Driver(
+                self._database, self._lease, self._knowledge, self._judges, self._numbers, limits=self._limits
+            )
             proposer = Proposer(self._database, self._lease, self._knowledge, self._policy, self._proposer_counts)
             _log.info("engine_works sequence=%d incidents=%d", driver.sequence, len(driver.state.incidents))
             while not self._ending:

@@ -11,18 +11,18 @@ Batches before the cursor are only observed: they have been decided on. An incid
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.downtime import Downtime
-from analyzers.incidents.messages import Alarm, Received
-from analyzers.incidents.state import EngineState
+from analyzers.incidents.messages import UNDECODABLE, Alarm, Received
+from analyzers.incidents.state import EngineState, EvidenceLimits
 from analyzers.incidents.step import observe_batch, restore_incidents
 from analyzers.knowledge import Knowledge
-from collectors.records import Record, block
+from collectors.records import block
 from collectors.records.record import Damaged
 from service.engine import downtimes
 from service.store import incidents
@@ -49,7 +49,10 @@ class Resumed:
     downtimes: dict[str, Downtime]
 
 
-def resume_engine(database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None]) -> Resumed:
+def resume_engine(
+    database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None],
+    limits: EvidenceLimits = EvidenceLimits(),
+) -> Resumed:  # fmt: skip
     """Return the state as it was; ``alive`` is called between batches, because this may take a while."""
     with database.session() as session:
         place = _place(session)
@@ -57,7 +60,7 @@ def resume_engine(database: Database, knowledge: Knowledge, now: float, alive: C
         waiting = {downtime.incident: downtime for downtime in downtimes.read_open(session, now)}
         start = _start(session, place)
         alarms = list(_raised(session))
-    state = EngineState(knowledge)
+    state = EngineState(knowledge, limits=limits)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]
     since = min((incident.after for incident in still_open), default=start)
     nodes = sorted({node for incident in still_open for node in incident.nodes})
@@ -76,11 +79,16 @@ def resume_engine(database: Database, knowledge: Knowledge, now: float, alive: C
     return Resumed(state, place, waiting)
 
 
-def received_event(stored: Stored, records: Sequence[Record]) -> Received:
-    """Return a batch of the log as an event."""
+def received_event(stored: Stored) -> Received:
+    """Return a batch of the log as an event; one that cannot be decoded still shows that its node sends."""
+    try:
+        decoded = block.decode_counting(stored.block)
+        records, unreadable = tuple(decoded.records), decoded.malformed
+    except Damaged:  # the follower has logged it
+        records, unreadable = (), UNDECODABLE
     return Received(
-        sequence=stored.sequence, received_at=stored.received_at, node=stored.node, records=tuple(records),
-        sent_at=stored.sent_at,
+        sequence=stored.sequence, received_at=stored.received_at, node=stored.node, records=records,
+        sent_at=stored.sent_at, unreadable=unreadable,
     )  # fmt: skip
 
 
@@ -129,8 +137,6 @@ def _read(database: Database, where: Iterable[ColumnElement[bool]], most: int | 
 def _observe(state: EngineState, stored: Stored, alive: Callable[[], None]) -> None:
     alive()
     try:
-        observe_batch(state, received_event(stored, block.decode(stored.block)))
-    except Damaged:
-        return  # it was logged when it was decided on
+        observe_batch(state, received_event(stored))
     except Exception:  # noqa: BLE001 - one bad batch must not keep every engine from starting
         _log.exception("batch_not_observed sequence=%d", stored.sequence)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from sqlalchemy.orm import Session
 
-from collectors.records import CommandResult, Record, block
+from collectors.records import CommandResult, Record, Samples, block
 from collectors.records.record import Damaged
 from service.clock import now
 from service.store import audit_log
@@ -29,10 +29,12 @@ from service.store.upserts import upsert
 
 READER = "follower"
 TURN_BATCHES = 256
-TURN_BYTES = 64 << 20  # of unpacked blocks that are in memory at once, or a single larger one
+TURN_BYTES = 256 << 20  # that the records of a turn may take in memory, or those of a single larger batch
+TIMES_IN_MEMORY = 20  # a body's texts and numbers as objects, at the worst; columns and member lists take what they are
 TURN_SECONDS = 0.2  # between two reads of the log: batches that arrive meanwhile share a transaction
 IDLE_SECONDS = 1.0  # without a call to wake: another process may be appending
 AGAIN_SECONDS = 1.0  # after the database failed
+MOST_TRIES = 10  # of the same batches; if the database takes other writes then, they fail for what they hold
 MOST_RESULTS = 256  # of one batch
 
 _log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class Counts:
     batches: int = 0
     records: int = 0
     unknown_records: int = 0  # of kinds that this version keeps and does not know
+    malformed_records: int = 0  # of known kinds, or none, with a value that no reader accepts
     undecodable_batches: int = 0
     underivable_batches: int = 0
     consumer_failures: int = 0
@@ -65,6 +68,7 @@ class _Read:
     stored: Stored
     records: Sequence[Record]
     unknown: int
+    malformed: int
     damage: str | None
 
 
@@ -91,6 +95,7 @@ class Follower:
         self._derived: deque[_Read] = deque()  # and not yet handed on
         self._given = 0  # how many consumers have the first of those
         self._oldest_waiting_at: float | None = None
+        self._tries = 0  # since a batch was last derived
         self._forgot_at = clock()
         self._awake, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
@@ -149,6 +154,9 @@ class Follower:
                 self._oldest_waiting_at = self._oldest_waiting_at or self._clock()
                 _log.warning("follower_waits reason=%s", str(error.__cause__ or error).partition("\n")[0])
                 self._closing.wait(AGAIN_SECONDS)
+            except Exception:  # noqa: BLE001 - without this thread nothing is derived until the service is restarted
+                _log.exception("follower_failed sequence=%d", self.sequence)
+                self._closing.wait(AGAIN_SECONDS)
 
     def _forget(self) -> None:
         if (at := self._clock()) >= self._forgot_at + FORGOTTEN_SECONDS / 10:
@@ -179,13 +187,15 @@ class Follower:
             try:
                 decoded = block.decode_counting(stored.block)
             except Damaged as error:
-                read.append(_Read(stored, (), 0, str(error)))
+                read.append(_Read(stored, (), 0, 0, str(error)))
             else:
-                size_bytes += decoded.size_bytes
-                read.append(_Read(stored, decoded.records, sum(decoded.skipped.values()), None))
+                size_bytes += _memory_bytes(decoded)
+                malformed = decoded.malformed
+                unknown = sum(decoded.skipped.values()) - malformed
+                read.append(_Read(stored, decoded.records, unknown, malformed, None))
         return read
 
-    def _derive(self, read: Sequence[_Read], *, again: bool = False) -> None:
+    def _derive(self, read: Sequence[_Read], *, again: bool = False, lasting: bool = False) -> None:
         """Write what the batches report and that they are done; one that cannot be written is left out alone.
 
         Each is tried twice, the second time from what the tables have: retention may have taken a row that is remembered.
@@ -193,21 +203,33 @@ class Follower:
         try:
             with self._database.transaction() as session:
                 self._write(session, read)
-        except TRANSIENT_ERRORS:
+        except Exception as error:
             self.observations.forget()
-            raise
-        except Exception as error:  # noqa: BLE001 - a batch that was acknowledged must not stop those behind it
-            self.observations.forget()
+            lasting = lasting or (isinstance(error, TRANSIENT_ERRORS) and self._lasting())
+            if isinstance(error, TRANSIENT_ERRORS) and not lasting:
+                raise
             if not again:
                 for one in read:
-                    self._derive([one], again=True)
+                    self._derive([one], again=True, lasting=lasting)
                 return
             _log.exception("batch_underivable sequence=%d", read[0].stored.sequence)
-            with self._database.transaction() as session:
-                self._skip(session, read[0].stored, "batch_underivable", f"{type(error).__name__}: {error}")
-                self._move(session, read[0].stored.sequence)
+            self._pass_over(read[0].stored, f"{type(error).__name__}: {error}")
             self.counts.underivable_batches += 1
         self._done(read)
+
+    def _lasting(self) -> bool:
+        """Whether a failure of the database is that of the batches: they have failed often, and other writes succeed."""
+        self._tries += 1
+        if self._tries <= MOST_TRIES:
+            return False
+        with self._database.transaction() as session:
+            self._move(session, self.sequence)
+        return True
+
+    def _pass_over(self, stored: Stored, reason: str) -> None:
+        with self._database.transaction() as session:
+            self._skip(session, stored, "batch_underivable", reason)
+            self._move(session, stored.sequence)
 
     def _write(self, session: Session, read: Sequence[_Read]) -> None:
         self.observations.load(session, [one.stored.node for one in read])
@@ -238,8 +260,9 @@ class Follower:
             self.counts.batches += 1
             self.counts.records += len(one.records)
             self.counts.unknown_records += one.unknown
+            self.counts.malformed_records += one.malformed
             self.counts.undecodable_batches += one.damage is not None
-        self.sequence = read[-1].stored.sequence
+        self.sequence, self._tries = read[-1].stored.sequence, 0
 
     def _hand_on(self) -> None:
         """Give the consumers what is derived; one whose database fails gets the same batch again."""
@@ -256,3 +279,9 @@ class Follower:
                 self._given = place + 1
             self._derived.popleft()
             self._given = 0
+
+
+def _memory_bytes(decoded: block.Decoded) -> int:
+    """Return how much memory a batch's records take at the worst."""
+    columns = sum(len(one.values) + len(one.ticks) for one in decoded.records if isinstance(one, Samples))
+    return columns + TIMES_IN_MEMORY * (decoded.size_bytes - columns)

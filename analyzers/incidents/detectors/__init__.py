@@ -37,5 +37,11 @@ def every_detector() -> dict[str, Detect]:
 
 
 def find_symptoms(view: JobView, now: float) -> list[Symptom]:
-    """Return the job's symptoms now."""
-    return [symptom for look in every_detector().values() for symptom in look(view, now)]
+    """Return the job's symptoms now. A detector that fails costs its own; the view names it."""
+    found: list[Symptom] = []
+    for name, look in every_detector().items():
+        try:
+            found += look(view, now)
+        except Exception as error:  # noqa: BLE001 - what one detector cannot judge the others may
+            view.broken[name] = f"{type(error).__name__}: {error}"
+    return found

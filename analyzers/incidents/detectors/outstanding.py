@@ -77,5 +77,5 @@ def _communicators(view: JobView) -> Iterator[Symptom]:
         return
     name = min(uneven)
     text = f"NCCL's counts have stood still for {newest_at - changed_at:.0f} s, longer than {allowed:.0f} s, and in "
-    text += f"communicator {name} {len(uneven[name].behind)} ranks have launched less than the others"
+    text += f"communicator {name} {uneven[name].behind} ranks have launched less than the others"
     yield Symptom(kind="hang", detector="outstanding", at=changed_at, text=text)

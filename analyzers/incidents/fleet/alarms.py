@@ -13,6 +13,8 @@ from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Alarm
 
 MOST_NAMED = 8
+MOST_NODES = 1_024  # of an alarm
+UNREADABLE_SECONDS = 600.0  # since the last such record of any node
 STEADY_LOOKS = 3  # a clock's offset is known up to a batch's travel time: one late batch is no wrong clock
 
 
@@ -49,6 +51,19 @@ class Alarms:
                 f" most {nodes[worst].offset:+.1f} s on {worst}: instants are corrected by it, and are less certain"
             )
             yield self._raise(Alarm(kind="clock", text=text, nodes=tuple(sorted(off))))
+
+    def unreadable(self, last_at: Mapping[str, float], now: float) -> Iterator[Alarm]:
+        """Yield the alarm of nodes whose records cannot be read; again where further nodes' are. ``last_at``: node → when."""
+        held = self.raised.get(("records", None))
+        nodes = {node for node, at in last_at.items() if now - at < UNREADABLE_SECONDS}
+        if not nodes:
+            yield from self._over("records", None, f"all records of {UNREADABLE_SECONDS:g} s could be read")
+        elif held is None or nodes - set(held.nodes):
+            text = (
+                f"records of {_nodes(len(nodes))} cannot be read and are left out ({list_names(nodes)}): is the agent there of"
+                " this version, and who has its token? `faulthound nodes show NODE` has the version"
+            )
+            yield self._raise(Alarm(kind="records", text=text, nodes=tuple(sorted(nodes)[:MOST_NODES])))
 
     def coverage(
         self,

@@ -52,6 +52,7 @@ class Fleet:
         self._signs: dict[str, NodeSigns] = {}
         self._ongoing: list[OngoingIncident] = []
         self._alarms = Alarms(self._rules)
+        self._unreadable: dict[str, float] = {}  # node → when records of it last could not be used
         self._newest_at: float | None = None  # of any batch
         self._gap_seconds, self._gap_until = 0.0, 0.0  # the newest pause of the log
         self._looked_at: float | None = None
@@ -62,10 +63,16 @@ class Fleet:
         if self._newest_at is not None and received.received_at - self._newest_at > self._rules.silence_seconds:
             self._gap_seconds, self._gap_until = received.received_at - self._newest_at, received.received_at
         self._newest_at = max(received.received_at, self._newest_at or 0.0)
+        if received.unreadable:
+            self.note_unreadable(received.node, received.received_at)
         signs = self._signs.get(received.node)
         if signs is None:
             signs = self._signs[received.node] = NodeSigns()
         signs.take(received)
+
+    def note_unreadable(self, node: str, at: float) -> None:
+        """Note that a node sent something that could not be used."""
+        self._unreadable[node] = at
 
     def restore(self, incidents: Iterable[Incident], alarms: Iterable[Alarm] = ()) -> None:
         """Restore the open infrastructure incidents and the raised alarms of an earlier engine."""
@@ -99,6 +106,8 @@ class Fleet:
         if len(self._signs) > len(nodes):
             self._signs = {name: signs for name, signs in self._signs.items() if name in nodes}
             self._domains.forget(nodes)
+        if len(self._unreadable) > len(nodes):
+            self._unreadable = {name: at for name, at in self._unreadable.items() if name in nodes}
 
     def _in_grace(self, nodes: Mapping[str, NodeActivity], now: float) -> bool:
         """Whether the engine has just begun or was not running: earlier silence then proves nothing."""
@@ -184,6 +193,7 @@ class Fleet:
         if in_grace or (len(mute) == len(nodes) > 1):  # our own outage is one alarm, and not one a job
             return ()
         return (
+            *self._alarms.unreadable(self._unreadable, now),
             *self._alarms.clocks(nodes),
             *self._alarms.coverage(jobs, self._signs, mute, nodes, now),
         )

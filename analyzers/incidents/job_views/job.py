@@ -51,6 +51,7 @@ class JobView:
         self.traffic = Traffic()
         self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
+        self.broken: dict[str, str] = {}  # detector → why it failed on this view, until that is reported
 
     @property
     def world_size(self) -> int | None:
@@ -87,43 +88,58 @@ class JobView:
         """Whether the job did two more steps after an instant."""
         return at < self.settled_until
 
-    def take(self, received: Received, records: Sequence[Record]) -> None:
-        """Apply one batch: its records of this job, and its node's kernel events, device states, samples and coverage."""
-        at = received.received_at
+    def take(self, received: Received, records: Sequence[Record]) -> list[str]:
+        """Apply one batch: its records of this job, and its node's kernel events, device states, samples and coverage.
+
+        Return why records could not be applied: each costs itself.
+        """
+        at, wrong = received.received_at, list[str]()
         self.first_at = min(self.first_at, at)
         node = self.nodes.get(received.node)
         if node is None:
             node = self.nodes[received.node] = NodeView(received.node)
         before = node.reported_until
-        node.take(received, records)
-        late: list[Placement] = []
         looks: dict[int, float] = {}
-        for record in records:
-            if isinstance(record, ProcessState):
-                self.processes.look(record, node, at)
-                node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
-            elif isinstance(record, Samples):
-                unheard = not self.progress.reporters or at - self.progress.until > UNHEARD_SECONDS
-                if record.scope in SCOPES and unheard and not self.waits.rings:
-                    self.traffic.take(record, node, at)
-            elif isinstance(record, Ring):
-                looked_at = self.waits.take(record, node, at, durations=not self.progress.reporters)
-                if looked_at is not None and record.rank is not None:
-                    looks[record.rank] = looked_at
-            elif isinstance(record, Steps):
-                self.progress.take(record, node, before, at)
-            elif isinstance(record, Placement):
-                late.append(record)
-            elif isinstance(record, LogEvent):
-                if record.event not in ORDINARY:
-                    self.logged.add(record, node, at, self.first_at - BEFORE_SECONDS)
-            elif isinstance(record, KernelEvent | DeviceState):
-                if record.state != "ok" if isinstance(record, DeviceState) else record.event in SERIOUS:
-                    self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
-            elif isinstance(record, RasCommunicator):
-                self.waits.count(record, node, at)
-        for placement in late:  # after the ends: a rank that is placed no more has usually reported its end
-            self.processes.place(placement, node, at)
+        # Placements come after the ends: a rank that is placed no more has usually reported its end.
+        ordered = sorted(records, key=lambda record: isinstance(record, Placement))
+        try:
+            node.take(received, records)
+        except Exception as error:  # noqa: BLE001 - the node's clock and coverage are not its ranks
+            wrong.append(f"{type(error).__name__}: {error}")
+        for record in ordered:
+            try:
+                self._apply(record, node, at, before, looks)
+            except Exception as error:  # noqa: BLE001 - one odd record costs itself
+                wrong.append(f"{record.__struct_config__.tag}: {type(error).__name__}: {error}")
         for rank, looked_at in looks.items():  # after the steps of the same reading
             self.progress.looked(rank, looked_at)
         self.progress.batch_taken(node)
+        return wrong
+
+    def _apply(self, record: Record, node: NodeView, at: float, before: float, looks: dict[int, float]) -> None:
+        """Apply one record. ``before``: ``reported_until`` of its node before this batch; ``looks``: when rings were read."""
+        if record.rank is not None and not node.has_room(record.rank):
+            return
+        if isinstance(record, ProcessState):
+            self.processes.look(record, node, at)
+            node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
+        elif isinstance(record, Samples):
+            unheard = not self.progress.reporters or at - self.progress.until > UNHEARD_SECONDS
+            if record.scope in SCOPES and unheard and not self.waits.rings:
+                self.traffic.take(record, node, at)
+        elif isinstance(record, Ring):
+            looked_at = self.waits.take(record, node, at, durations=not self.progress.reporters)
+            if looked_at is not None and record.rank is not None:
+                looks[record.rank] = looked_at
+        elif isinstance(record, Steps):
+            self.progress.take(record, node, before, at)
+        elif isinstance(record, Placement):
+            self.processes.place(record, node, at)
+        elif isinstance(record, LogEvent):
+            if record.event not in ORDINARY:
+                self.logged.add(record, node, at, self.first_at - BEFORE_SECONDS)
+        elif isinstance(record, KernelEvent | DeviceState):
+            if record.state != "ok" if isinstance(record, DeviceState) else record.event in SERIOUS:
+                self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
+        elif isinstance(record, RasCommunicator):
+            self.waits.count(record, node, at)

@@ -7,13 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from analyzers.incidents.messages import Received
-from collectors.records import CommandResult, Coverage, KernelEvent, LogEvent, Record, Samples, StackDump, Steps
+from collectors.records import (
+    CommandResult,
+    Coverage,
+    KernelEvent,
+    LogEvent,
+    Members,
+    Record,
+    Samples,
+    StackDump,
+    Steps,
+)
 
 APART_SECONDS = 1.0  # a larger clock offset is corrected; a smaller one may be the time a batch takes
 NEWEST_OFFSETS = 8
 LIVE_SECONDS = 15.0  # agents seal a batch every ten seconds: older records waited while the service was unreachable
 FUTURE_SECONDS = 5.0
 LATEST_AT = 1e11  # a later value is no instant
+MOST_RANKS = 4_096  # of one job on one node: the agent reads no more processes
+MOST_LISTS_BYTES = 4 << 20  # of the member lists that its ranks' operations refer to
 _OWN_STAMPS = (Steps, LogEvent, KernelEvent)  # their times are the logs', not the agent's
 _LAST_TICK = struct.Struct("<d")
 
@@ -33,6 +45,8 @@ class NodeView:
     working: frozenset[str] = frozenset()  # collectors that gave records in the newest reported minute
     failing: frozenset[str] = frozenset()  # and those that failed or did not end in time
     _offsets: list[float] = field(default_factory=list)
+    _ranks: set[int] = field(default_factory=set)  # that it reports of
+    _lists: dict[int, Members] = field(default_factory=dict)  # rank → of its open operation
 
     def take(self, received: Received, records: Sequence[Record]) -> None:
         """Apply a batch: how far it reaches, and the node's own state."""
@@ -50,6 +64,22 @@ class NodeView:
         self.reported_until = max(self.reported_until, self.here(until, received.received_at))
         for record in records:
             self._read(record, received.received_at)
+
+    def has_room(self, rank: int) -> bool:
+        """Whether it reports this rank already, or has not reported as many as a node may have."""
+        if rank not in self._ranks:
+            if len(self._ranks) >= MOST_RANKS:
+                return False
+            self._ranks.add(rank)
+        return True
+
+    def listed(self, rank: int, members: Members | None) -> Members | None:
+        """Return the members of a rank's operation, None where those of its ranks take more than a node may."""
+        self._lists.pop(rank, None)
+        if members is None or sum(len(one.data) for one in {*self._lists.values(), members}) > MOST_LISTS_BYTES:
+            return None
+        self._lists[rank] = members
+        return members
 
     def here(self, at: float | None, latest: float) -> float:
         """Convert an instant of the node's clock to the service's; it is never later than ``latest``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzers.incidents.job_views.node import MOST_RANKS as MOST_RANKS_OF_A_NODE
 from analyzers.incidents.job_views.node import NodeView
 from collectors.records import Placement, ProcessState
 
@@ -74,7 +75,7 @@ class Processes:
 
     def place(self, placement: Placement, node: NodeView, received_at: float) -> None:
         """Apply a placement. A rank that is missing in a node's newer placement has ended."""
-        ranks = placement.ranks.ranks() if placement.ranks is not None else ()
+        ranks = placement.ranks.ranks()[:MOST_RANKS_OF_A_NODE] if placement.ranks is not None else ()
         at = node.here(placement.at, received_at)
         if placement.world_size is not None and 0 < placement.world_size <= LARGEST_RANK:
             self.world_size = max(placement.world_size, self.world_size or 0)

@@ -23,6 +23,7 @@ MOST_FOLLOWED = 3
 MOST_REPORTERS = 65_536
 MOST_KINDS = 64  # readers of logs, and the probe
 MOST_LATENESSES = 64
+MOST_ROWS = 8_192  # of one record, the newest: an agent that starts reads a whole log, of which the rhythm keeps 512
 LATE_FACTOR = 1.25  # a log that is written in blocks is not written at regular times
 PROBE = "probe"
 EVERY_SECONDS = {PROBE: 10.0}  # an agent reads the probe this often, and logs more often
@@ -202,12 +203,12 @@ class Progress:
 
 def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[StepRow]:
     """Yield the steps by the service's clock. A step without an instant is left out, except the last, which came just now."""
-    newest = 1 if newest_only else None
+    newest = 1 if newest_only else MOST_ROWS
     numbers, instants = _column(steps, "step", newest), _column(steps, "at", newest)
     losses, norms, nans, skips = (
         ([], [], [], [])
         if newest_only
-        else (_column(steps, name) for name in ("loss", "gradient_norm", "nan", "skipped"))
+        else (_column(steps, name, newest) for name in ("loss", "gradient_norm", "nan", "skipped"))
     )
     last = min(len(numbers), len(instants)) - 1
     for index in range(last + 1):
@@ -226,11 +227,11 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
         )
 
 
-def _column(steps: Steps, name: str, newest: int | None = None) -> list[float]:
-    """Return a column, or only its last values."""
+def _column(steps: Steps, name: str, newest: int) -> list[float]:
+    """Return the last values of a column."""
     kind = _KINDS[name]
     data = steps.columns.get(name, b"")
     count = len(data) // kind.itemsize
-    first = 0 if newest is None else max(0, count - newest)
+    first = max(0, count - newest)
     values: list[float] = np.frombuffer(data, kind, count - first, first * kind.itemsize).tolist() if count else []
     return values

@@ -39,8 +39,8 @@ class LaunchCounts:
 
     at: float
     since: float
-    counts: tuple[int, ...]
-    behind: tuple[int, ...]  # its own numbering
+    counts: int  # a hash of them: whether they changed is all that is asked
+    behind: int  # how many ranks
 
 
 class OpenOperations:
@@ -82,11 +82,11 @@ class OpenOperations:
         """Apply a communicator of a RAS report."""
         at = node.here(communicator.at, received_at)
         self.first_count_at = at if self.first_count_at is None else min(self.first_count_at, at)
-        key = f"{communicator.hash}/{communicator.secondary_hash}"
+        key = f"{communicator.hash[:64]}/{communicator.secondary_hash[:64]}"
         ranks = [rank for rank in communicator.ranks if not rank.missing and not rank.unresponsive]
-        counts = tuple(sum(rank.counts.values()) for rank in ranks)
-        most = max(counts, default=0)
-        behind = tuple(rank.rank for rank, count in zip(ranks, counts, strict=True) if count < most)
+        launched = tuple(sum(rank.counts.values()) for rank in ranks)
+        most, counts = max(launched, default=0), hash(launched)
+        behind = sum(count < most for count in launched)
         known = self.communicators.get(key)
         if known is None:
             if len(self.communicators) < MOST_COMMUNICATORS:
@@ -119,7 +119,10 @@ def _inside(ring: Ring, entered: list[int], left: list[int], node: NodeView, lat
     still = [index for index, instant in enumerate(left) if instant == -1]
     oldest = min(still, key=lambda index: (sequences[index] == 0, entered[index]))
     group = _text(ring, "group", oldest)
-    members = next((known.members for known in ring.groups if known.name == group), None)
+    members = node.listed(
+        -1 if ring.rank is None else ring.rank,
+        next((known.members for known in ring.groups if known.name == group), None),
+    )
     since = node.here(entered[oldest] / 1e9, latest)
     return OpenOperation(since, group, _text(ring, "operation", oldest), sequences[oldest], members)
 

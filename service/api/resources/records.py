@@ -119,7 +119,7 @@ async def _taken(service: Service, envelope: _Envelope, data: bytes, *, json: bo
         inspected = await service.intake.inspect(data, envelope.node)
     incoming = Incoming(envelope.node, envelope.batch, envelope.sent_at, now(), inspected.records, data)
     appended = await service.intake.store(incoming)
-    service.metrics.took(inspected.records, len(data), duplicate=appended.duplicate)
+    service.metrics.took(inspected.records, len(data), inspected.malformed, duplicate=appended.duplicate)
     answer = Accepted(
         batch=envelope.batch, accepted=0 if appended.duplicate else inspected.records, duplicate=appended.duplicate,
         sequence=appended.sequence, skipped=inspected.skipped, rejected=rejected,
@@ -191,8 +191,8 @@ def _parsed(data: bytes, node: str, most_records: int) -> tuple[list[Record], li
 
 
 def _members(kind: type, value: Any) -> Any:
-    if kind is Members and isinstance(value, list):
-        return Members.of(value)
+    if kind is Members and isinstance(value, list) and (members := Members.of(value)).usable:
+        return members
     raise ValueError("a member list is an array of ranks")
 
 

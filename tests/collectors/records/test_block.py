@@ -30,7 +30,7 @@ from collectors.records import (
     Unread,
     block,
 )
-from collectors.records.record import Damaged
+from collectors.records.record import LARGEST_RANK, Damaged
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "block_v1.fhb"
 
@@ -129,8 +129,12 @@ def test_a_member_list_outside_the_table_is_not_followed() -> None:
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INTEGER = st.integers(-(2**63), 2**63 - 1)
-MEMBERS = st.none() | st.lists(st.integers(0, 2**31 - 1), max_size=8).map(Members.of)
-WHOSE = {"source": TEXT, "at": st.none() | st.floats(allow_nan=False), "rank": st.none() | INTEGER}
+MEMBERS = st.none() | st.lists(st.integers(0, LARGEST_RANK), max_size=8).map(Members.of)
+WHOSE = {
+    "source": TEXT,
+    "at": st.none() | st.floats(-1e11, 1e11),
+    "rank": st.none() | st.integers(0, LARGEST_RANK),
+}
 FRAME = st.builds(Frame, TEXT, TEXT, INTEGER)
 ANY = st.one_of(
     st.builds(
@@ -155,5 +159,5 @@ ANY = st.one_of(
 @settings(max_examples=50)
 @given(st.lists(ANY, max_size=4), st.booleans())
 def test_any_records_come_back(records: list[Record], pack: bool) -> None:
-    """Whatever the fields hold, a block returns it unchanged."""
+    """Whatever the fields hold within their bounds, a block returns it unchanged."""
     assert block.decode(block.encode(records, pack=pack)) == records

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from collectors.records import CollectorReport, CommandResult, Coverage, Device, Members, Placement, Record, block
 from service.store.commands import Commands
 from service.store.database import Database
-from service.store.follower import Follower
+from service.store.follower import MOST_TRIES, Follower
 from service.store.log import Incoming, Log, Stored
 from service.store.models import Attempt, Cursor, Event, Job, Node
 from service.store.models import Placement as PlacementRow
@@ -217,12 +217,19 @@ def test_poison_is_skipped_and_told(database: Database) -> None:
     assert (follower.counts.undecodable_batches, ranks, follower.sequence) == (1, 2, 3)
 
 
-def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database) -> None:
+def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch whose records break the derivation is left out alone, however many it came with."""
     log, follower = Log(database), Follower(database, Log(database))
+    note = follower.observations.note
+
+    def breaking(batch: Stored, records: Sequence[Record]) -> None:
+        note(batch, records)
+        if batch.node == "gpu-0002":
+            raise TypeError("a rule that nobody thought of")
+
+    monkeypatch.setattr(follower.observations, "note", breaking)
     send(log, 1, [placed([0], "gpu-0001")])
-    cut = Placement(job="llama", ranks=Members.intern(b"\x01\x00\x00\x00\x02"))
-    send(log, 2, [cut], node="gpu-0002")
+    send(log, 2, [placed([2], "gpu-0002")], node="gpu-0002")
     send(log, 3, [placed([1], "gpu-0001")])
     drain(follower)
 
@@ -231,6 +238,32 @@ def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database) -> None
         ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
 
     assert (kinds, ranks, follower.counts.underivable_batches) == (["batch_underivable"], [0, 1], 1)
+
+
+def test_a_batch_that_the_database_never_takes_is_passed_over(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure that looks like the database's own holds the log up only while other writes fail too."""
+    log, follower = Log(database), Follower(database, Log(database))
+    note = follower.observations.note
+
+    def breaking(batch: Stored, records: Sequence[Record]) -> None:
+        note(batch, records)
+        if batch.node == "gpu-0002":
+            raise OperationalError("INSERT", {}, Exception("index row size 2712 exceeds maximum 2704"))
+
+    monkeypatch.setattr(follower.observations, "note", breaking)
+    send(log, 1, [placed([0], "gpu-0001")])
+    send(log, 2, [placed([2], "gpu-0002")], node="gpu-0002")
+    send(log, 3, [placed([1], "gpu-0001")])
+    for _ in range(MOST_TRIES):
+        with pytest.raises(OperationalError):
+            follower.turn()
+    drain(follower)
+
+    with database.session() as session:
+        ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
+    assert (ranks, follower.counts.underivable_batches, follower.sequence) == ([0, 1], 1, 3)
 
 
 def test_a_row_that_was_taken_away_is_written_again(database: Database) -> None:
@@ -263,8 +296,9 @@ def test_a_clock_that_was_ahead_is_forgiven(database: Database) -> None:
 def test_a_device_without_measure_is_left_out(database: Database) -> None:
     """A device of more than 4 KiB is not kept: of a thousand such a node's row would be larger than a database takes."""
     log, follower = Log(database), Follower(database, Log(database))
-    sizes = {"fits": 3_900, "endless": 4_100}
-    send(log, 1, [Device(type="gpu", id=id, attributes={"x": "y" * size}) for id, size in sizes.items()])
+    sizes = {"fits": 1_950, "endless": 2_050}
+    attributes = {id: {"x": "y" * size, "z": "y" * size} for id, size in sizes.items()}
+    send(log, 1, [Device(type="gpu", id=id, attributes=attributes[id]) for id in sizes])
     drain(follower)
 
     with database.session() as session:
