@@ -44,7 +44,7 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: _Running = lambda _na
         else:
             odd = frozenset()
     why = dict.fromkeys(asked.cut.shed, "its records were given up for want of memory")
-    why |= {node: f"{sorted(failed)[0]} fails on its records" for node in odd}
+    why |= {node: f"{min(failed)} fails on its records" for node in odd}
     return _with_incomplete(judged, why)
 
 

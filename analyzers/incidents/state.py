@@ -34,6 +34,9 @@ class EvidenceLimits:
     engine_bytes: int = 4 << 30
 
 
+LIMITS = EvidenceLimits()
+
+
 class Failure(NamedTuple):
     """A record, a job or an incident on which the engine failed: it cost itself, and nothing else."""
 
@@ -68,7 +71,7 @@ class EngineState:
     changed: set[JobKey] = field(default_factory=set)  # jobs with new records since their detectors ran
     looked_at: float = 0.0  # when the detectors last ran on changed jobs
     ticked_at: float = 0.0  # when the detectors last ran on all jobs
-    limits: EvidenceLimits = EvidenceLimits()
+    limits: EvidenceLimits = LIMITS
     evidence_bytes: int = 0
     shed_records: int = 0  # since the engine began
     failures: list[Failure] = field(default_factory=list)  # until the driver has reported them

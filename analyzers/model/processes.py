@@ -86,7 +86,7 @@ def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, 
 
 def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
     """Yield the pids of a communicator of all the job's ranks: its numbering is the job's."""
-    if topology.ranks == tuple(range(record.size)):
+    if len(topology.ranks) == record.size and (not record.size or topology.ranks[-1] == record.size - 1):
         for one in record.ranks:
             if one.pid:
                 yield one.rank, one.pid, one.host or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +12,7 @@ from functools import cached_property
 from analyzers.model.recorder import GroupName
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record
+from collectors.records.record import MOST_RANKS
 
 # Megatron-LM's group descriptions, DeviceMesh dimension names, TorchTitan's and FSDP's; longest match first.
 _DIMENSIONS: tuple[tuple[str, str], ...] = (
@@ -29,8 +30,6 @@ _DIMENSIONS: tuple[tuple[str, str], ...] = (
 _MESH_WORDS = {"tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "ep": "ep", "fsdp": "dp", "ddp": "dp", "pipeline": "pp"}
 
 _WORLD_SIZE = re.compile(r"(?:\bWORLD_SIZE=|--world[-_]size[ =])(\d{1,7})\b")
-
-MOST_RANKS = 1 << 20  # ten times the largest job reported anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +157,17 @@ def _expected_ranks(window: Window, nodes: Mapping[int, str], named: list[GroupN
     for group in named:
         if group.members is not None:
             ranks.update(group.members.ranks())
-    for placement in window.records_of(Placement):
-        ranks.update(range(min(placement.world_size or 0, MOST_RANKS)))
+    ranks.update(range(min(_placed_size(window), MOST_RANKS)))
     if not ranks or max(ranks) >= MOST_RANKS:
         return tuple(sorted(ranks))  # no job is so large: a wild number in one dump makes no expectation of the others
     return tuple(range(max(ranks) + 1))
+
+
+def _placed_size(window: Window) -> int:
+    """Return the number of ranks that most nodes' placements state: one node's wild number makes no expectation."""
+    stated = {(placement.node, placement.world_size) for placement in window.records_of(Placement)}
+    sizes = Counter(size for _, size in stated if size)
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
 
 def _with_inferred_members(window: Window, named: list[GroupName], ranks: tuple[int, ...]) -> tuple[ProcessGroup, ...]:

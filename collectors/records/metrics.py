@@ -21,22 +21,13 @@ class Samples(Record, frozen=True, kw_only=True, tag="samples"):
     type: Literal["<f4", "<i8"] = "<f4"
     devices: Annotated[
         tuple[Name, ...], MANY
-    ] = ()  # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "" for the node itself
+    ] = ()  # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "": the node
     metrics: Annotated[
         tuple[Name, ...], FEW
     ] = ()  # "power_watts", "pcie_replays_total": the unit last, a counter ends in _total
     ticks: bytes = b""  # <f8: UTC seconds
     monotonic_ticks: bytes = b""  # <f8: seconds since boot
     values: bytes = b""
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not one for each device, metric and tick."""
-        width, ticks = 4 if self.type == "<f4" else 8, len(self.ticks) // 8
-        shape = len(self.devices), len(self.metrics), ticks
-        if len(self.ticks) % 8 or (self.ticks and len(self.values) != width * shape[0] * shape[1] * shape[2]):
-            raise ValueError(f"{len(self.values):,} bytes are not the values of {shape} devices, metrics and ticks")
-        if self.monotonic_ticks and len(self.monotonic_ticks) != len(self.ticks):
-            raise ValueError(f"{len(self.monotonic_ticks):,} bytes are not the monotonic instants of {ticks:,} ticks")
 
 
 class Device(Record, frozen=True, kw_only=True, tag="device"):

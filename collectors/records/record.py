@@ -12,7 +12,7 @@ import msgspec
 
 # What every reader of a record may rely on. A record outside these bounds is decoded nowhere: not by an agent, at intake,
 # from the log, in a replay or from a file. They are far beyond what readers and collectors write.
-MOST_RANKS = 1 << 20  # ten times the largest job reported anywhere
+MOST_RANKS = 1 << 17  # of a job: more than any that was reported
 LARGEST_RANK = (1 << 30) - 1
 Name = Annotated[str, msgspec.Meta(max_length=4_096)]
 Text = Annotated[str, msgspec.Meta(max_length=65_536)]

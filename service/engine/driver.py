@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.incidents.downtime import Downtime, begin_downtime, update_downtimes
 from analyzers.incidents.messages import Close, EngineEvent, EngineTick, Judge, Judged, Open, Withdrawn
-from analyzers.incidents.state import EvidenceLimits, Failure
+from analyzers.incidents.state import LIMITS, EvidenceLimits, Failure
 from analyzers.incidents.step import TICK_SECONDS, next_due_at, step
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
@@ -53,7 +53,7 @@ class Driver:
 
     def __init__(
         self, database: Database, lease: Lease, knowledge: Knowledge, judges: JudgeProcesses, numbers: Numbers,
-        clock: Callable[[], float] = now, limits: EvidenceLimits = EvidenceLimits(),
+        clock: Callable[[], float] = now, limits: EvidenceLimits = LIMITS,
     ) -> None:  # fmt: skip
         self._database, self._lease, self._judges, self._clock = database, lease, judges, clock
         self._log = Log(database)

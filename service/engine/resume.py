@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import UNDECODABLE, Alarm, Received
-from analyzers.incidents.state import EngineState, EvidenceLimits
+from analyzers.incidents.state import LIMITS, EngineState, EvidenceLimits
 from analyzers.incidents.step import observe_batch, restore_incidents
 from analyzers.knowledge import Knowledge
 from collectors.records import block
@@ -51,7 +51,7 @@ class Resumed:
 
 def resume_engine(
     database: Database, knowledge: Knowledge, now: float, alive: Callable[[], None],
-    limits: EvidenceLimits = EvidenceLimits(),
+    limits: EvidenceLimits = LIMITS,
 ) -> Resumed:  # fmt: skip
     """Return the state as it was; ``alive`` is called between batches, because this may take a while."""
     with database.session() as session:

@@ -148,8 +148,11 @@ def _absent(
     alive = frozenset(rank for rank, row in newest.items() if row.state not in {"Z", "X"})
     # A rank whose pid is unknown would show only by its command line, so its neighbours must show by theirs.
     stated = frozenset(rank for rank in alive if newest[rank].rank == rank and not owners.pids_of(rank))
-    suspects = []
+    suspects: list[Suspect] = []
+    most = max(1, len(alive) * MAX_ABSENT_SHARE)
     for rank in topology.ranks:
+        if len(suspects) > most:
+            return
         if rank in newest:
             continue
         node = topology.nodes.get(rank)
@@ -158,7 +161,7 @@ def _absent(
         if mates:
             suspects.append(_absent_suspect(rank, node, newest[min(mates)]))
     one_table = bool(topology.nodes) or len({row.source.rsplit(":", 1)[0] for row in table}) == 1
-    if suspects and one_table and len(suspects) <= max(1, len(alive) * MAX_ABSENT_SHARE):
+    if suspects and one_table and len(suspects) <= most:
         yield _finding("gone", "machine", tuple(suspects))
 
 

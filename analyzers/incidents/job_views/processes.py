@@ -128,6 +128,6 @@ class Processes:
             return
         self._placed[node] = at, ranks
         for rank in before[1] - ranks if before is not None and before[1] != ranks else ():
-            process = self.by_rank[rank]
-            if process.node == node:
+            process = self.by_rank.get(rank)
+            if process is not None and process.node == node:
                 self._end(End(rank, node, at, process.pid))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -167,9 +168,12 @@ def live(at: float, node: str, text: str, boot_id: str = "b1") -> KernelEvent:
     return msgspec.structs.replace(event, at=at, boot_id=boot_id)
 
 
+A_STEP: dict[str, Any] = {"count": 1, "columns": {"step": bytes(8)}}
+
+
 def stepped(at: float, ranks: int = 4) -> list[Record]:
     """That most ranks told of a step at this instant; the clock of rank 0 is a day ahead."""
-    return [Steps(at=at if rank else at + 86_400.0, rank=rank, node=f"n{rank}", count=1) for rank in range(ranks)]
+    return [Steps(at=at if rank else at + 86_400.0, rank=rank, node=f"n{rank}", **A_STEP) for rank in range(ranks)]
 
 
 STUCK = "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:4242]"
@@ -182,7 +186,7 @@ def test_what_passed_while_the_job_went_on_is_no_evidence() -> None:
     assert [one.fault_class for one in judge([*old, *stepped(NOW)])] == ["xid_79"]
     for progress in ([], stepped(NOW - 7_150.0)):
         assert {one.fault_class for one in judge([*old, *progress])} == {"xid_79", "soft_lockup"}
-    of_its_own = [*stepped(NOW)[:1], Steps(at=NOW - 7_150.0, rank=1, node="n1", count=1), *stepped(NOW)[2:]]
+    of_its_own = [*stepped(NOW)[:1], Steps(at=NOW - 7_150.0, rank=1, node="n1", **A_STEP), *stepped(NOW)[2:]]
     assert {one.fault_class for one in judge([*old, *of_its_own])} == {"xid_79", "soft_lockup"}, "its node stands still"
     begun = [ProcessState(pid=rank, rank=rank, node=f"n{rank}", at=NOW, started_at=NOW) for rank in range(4)]
     assert {one.fault_class for one in judge([*old, *begun])} == {"xid_79", "soft_lockup"}, "a start is no progress"

@@ -7,7 +7,7 @@ import pytest
 from analyzers.incidents import step as engine
 from analyzers.incidents.evidence import Evidence, select_records
 from analyzers.incidents.job_views.processes import LARGEST_RANK
-from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Received, attributed
+from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Received
 from analyzers.incidents.state import FORGOTTEN_SECONDS, EngineState
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Symptom
@@ -72,14 +72,14 @@ class Fleet:
         (opened,) = (one for one in self.said if isinstance(one, Open))
         asked = [one for one in self.said if isinstance(one, Judge)]
         nodes = next(iter(self.state.incidents.values())).nodes
-        return [self._again(one, nodes, opened) == one.records for one in asked]
+        return [self._again(one, nodes, opened) == tuple(one.records) for one in asked]
 
     def _again(self, judge: Judge, nodes: tuple[str, ...], opened: Open) -> tuple[Record, ...]:
         kept: dict[str, Evidence] = {}
         for batch in self.log:
             if opened.incident.after < batch.sequence <= judge.cut.through:
-                kept.setdefault(batch.node, Evidence()).add(batch.sequence, attributed(batch).records)
-        return select_records(kept, nodes[: judge.cut.nodes], opened.context, judge.cut, "llama", 1)
+                kept.setdefault(batch.node, Evidence()).add(batch.sequence, batch.records)
+        return tuple(select_records(kept, nodes[: judge.cut.nodes], opened.context, judge.cut, "llama", 1))
 
 
 def test_a_node_that_joins_late_is_replayed_as_it_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ class Story:
         after = 0
         while page := self.log.read_from(after, 256):
             after = page[-1].sequence
-            yield from (received_event(one, block.decode(one.block)) for one in page)
+            yield from (received_event(one) for one in page)
 
     def _engine(self) -> Driver:
         lease = Lease(self.database, "engine", "a", lambda: self.now)
