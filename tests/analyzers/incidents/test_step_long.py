@@ -7,7 +7,7 @@ import pytest
 from analyzers.incidents import step as engine
 from analyzers.incidents.evidence import Evidence, select_records
 from analyzers.incidents.job_views.processes import LARGEST_RANK
-from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Received
+from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Received, attributed
 from analyzers.incidents.state import FORGOTTEN_SECONDS, EngineState
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Symptom
@@ -78,7 +78,7 @@ class Fleet:
         kept: dict[str, Evidence] = {}
         for batch in self.log:
             if opened.incident.after < batch.sequence <= judge.cut.through:
-                kept.setdefault(batch.node, Evidence()).add(batch.sequence, batch.records)
+                kept.setdefault(batch.node, Evidence()).add(batch.sequence, attributed(batch).records)
         return tuple(select_records(kept, nodes[: judge.cut.nodes], opened.context, judge.cut, "llama", 1))
 
 
