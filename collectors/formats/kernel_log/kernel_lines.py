@@ -259,6 +259,11 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         r"amdgpu " + _PCI + r": .{0,60}\b[1-9]\d{0,8} (?:new )?uncorrectable hardware errors detected",
         _of_gpu("gpu_uncorrected"),
     ),
+    (
+        ("uncorrectable hardware error(",),
+        r"amdgpu " + _PCI + r": .{0,20}uncorrectable hardware error\(",
+        _of_gpu("gpu_uncorrected"),
+    ),
     (("lost from bus",), r"amdgpu " + _PCI + r": .{0,20}device lost from bus", _of_gpu("gpu_lost")),
     (("ASIC reset failed",), r"amdgpu " + _PCI + r": .{0,20}ASIC reset failed", _of_gpu("gpu_lost")),
     (("GPU reset begin",), r"amdgpu " + _PCI + r": .{0,20}GPU reset begin!", _of_gpu("gpu_reset")),

@@ -15,6 +15,7 @@ _TASK = r"/job:\w{1,40}/replica:\d{1,4}/task:(?P<members>\d{1,7})"
 SHAPES = (
     shape("HW Exception by GPU", r"(?P<message>HW Exception by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
+    shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),
     shape("HIP out of memory", r"(?P<message>HIP out of memory.{0,200})", "oom"),
     shape("HIP error", r"(?P<message>HIP error: .{0,200})", "cuda_error"),
     shape("NPU out of memory", r"(?P<message>NPU out of memory.{0,200})", "oom"),

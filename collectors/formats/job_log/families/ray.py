@@ -37,6 +37,7 @@ SHAPES = (
     shape(
         "WorkerCrashedError", r"ray\.exceptions\.WorkerCrashedError: (?P<message>.{1,300})", "worker_died", first=True
     ),
+    shape("The actor is dead", r"The actor is dead because (?P<message>its \w.{0,400})", "actor_died", first=True),
     shape(
         "Health check failed for rollout",
         r"(?P<message>Health check failed for rollout engine \d{1,6})",
