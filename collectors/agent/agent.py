@@ -13,6 +13,7 @@ import fcntl
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ import msgspec
 from collectors.agent import agent_version, status
 from collectors.agent.client import Client
 from collectors.agent.commands import CommandPoll, Commands
+from collectors.agent.notify import Notify, watch_the_interpreter
 from collectors.agent.run_output import Stamp
 from collectors.agent.runner import Runner
 from collectors.agent.segment import Entry
@@ -74,6 +76,7 @@ class Agent:
         self._client = Client(settings, self._clock)
         self._shipper = Shipper(self._spool, self._client, self._clock, settings.node)
         self._poll = CommandPoll(self._commands, self._client, settings.node)
+        self._notify = Notify(os.environ)
         self._stopping = False
 
     def _runner(self, collector: Collector) -> Runner:
@@ -90,6 +93,7 @@ class Agent:
             runner.start()
         self._shipper.start()
         self._poll.start()
+        self._notify.ready()
         self._supervise()
         self._leave()
 
@@ -100,6 +104,7 @@ class Agent:
     def _supervise(self) -> None:
         self._coverage_at, self._status_at = time.monotonic() + FIRST_COVERAGE_SECONDS, 0.0
         while not self._stopping:
+            self._notify.alive()
             if self._spool.wake.wait(min(ROUND_SECONDS, self._spool.due_in())):
                 time.sleep(min(ROUND_SECONDS, self._spool.due_in()))  # an urgent record waits for its companions
             try:
@@ -123,6 +128,7 @@ class Agent:
 
     def _leave(self) -> None:
         log.info("agent_stopping")
+        self._notify.stopping()
         for runner in self.runners.values():
             runner.stop()
         self._poll.stop()
@@ -130,6 +136,7 @@ class Agent:
         self._spool.seal(now=True)
         self._shipper.finish(LEAVING_SECONDS)
         self._write_status(stopped=True)
+        self._host.apart.close()
 
     def _add_coverage(self) -> None:
         coverage = status.coverage_of(self.runners.values(), self._spool, self._started_at)
@@ -203,7 +210,12 @@ def serve(settings: Settings, collectors: Mapping[str, Collector] | None = None)
     _yield_to_the_job()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.on_signal)
+    watch_the_interpreter()
     agent.run()
+    # What still hangs is left behind: a thread of a pool would be waited for.
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _yield_to_the_job() -> None:

@@ -10,7 +10,7 @@ A run past its bound kills the child. A new one is started for a later run, afte
 killed one still exists: a process in an uninterruptible call cannot die. The child dies with the agent. It is no sandbox run
 (``collectors.files.sandbox``): it answers many requests, because loading a driver's library takes long.
 
-    faulthound.child_command("collectors.agent.worker", MODULE, NAME, HOST)      (HOST: JSON)
+    faulthound.lean_child("collectors.agent.worker", MODULE, NAME, HOST)      (HOST: JSON)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from collectors.agent.runner import LimitExceeded
 from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Run, Yielded, registered
 from collectors.live.sources.host import Host, Roots
 from collectors.records import Record, block
-from faulthound import child_command
+from faulthound import lean_child
 
 LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
@@ -164,13 +164,8 @@ def _start(collector: Collector, host: Host) -> subprocess.Popen[bytes]:
     roots = {name: str(getattr(host.roots, name)) for name in Roots.__slots__}
     options = {collector.name: dict(host.options.get(collector.name, {}))}
     form = msgspec.json.encode(_HostForm(host.node, roots, options, os.getpid())).decode()
-    # -E would lose PYTHONPATH. A driver's library has no use for the token.
-    environment = {name: value for name, value in os.environ.items() if name != "FAULTHOUND_TOKEN"}
-    module = collector.make.__module__
-    return subprocess.Popen(
-        child_command("collectors.agent.worker", module, collector.name, form),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/",
-    )  # fmt: skip
+    command, environment = lean_child("collectors.agent.worker", collector.make.__module__, collector.name, form)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/")
 
 
 def _ending(process: subprocess.Popen[bytes]) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
-from faulthound import child_command
+from faulthound import lean_child
 
 PARSING_SECONDS = 10.0  # of one call, the wait for a process included
 WAITING_SECONDS = 0.5
@@ -44,6 +44,7 @@ class Apart:
 
     def __init__(self) -> None:
         self._idle: list[_Child] = []
+        self._busy: set[_Child] = set()
         self._running = 0
         self._changed = threading.Condition()
 
@@ -66,10 +67,12 @@ class Apart:
             raise ParsingFailed(str(result))
 
     def close(self) -> None:
-        """End the processes that wait; one that is busy ends with its call."""
+        """End the processes; a call under way fails."""
         with self._changed:
-            children, self._idle = self._idle, []
+            children, busy, self._idle = self._idle, tuple(self._busy), []
             self._running -= len(children)
+        for child in busy:
+            child.kill()
         for child in children:
             child.end()
 
@@ -88,16 +91,19 @@ class Apart:
                 until = deadline if most > 1 else min(deadline, began_at + WAITING_SECONDS)
                 if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= deadline:
                     raise ParsingFailed(f"the processes that parse were busy for {seconds:g} s")
-            else:
-                return self._idle.pop()
+            child = self._idle.pop() if self._idle else None
         try:
-            return _Child()
+            child = child or _Child()
         except BaseException:
             self._give(None, whole=False)
             raise
+        with self._changed:
+            self._busy.add(child)
+        return child
 
     def _give(self, child: _Child | None, *, whole: bool) -> None:
         with self._changed:
+            self._busy -= {child} if child else set()
             kept = whole and child is not None and not self._idle
             if kept and child is not None:
                 self._idle.append(child)
@@ -112,8 +118,7 @@ class _Child:
     """One process and its pipes."""
 
     def __init__(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}
-        command = child_command("collectors.files.parsers")
+        command, environment = lean_child("collectors.files.parsers")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/"
         )
@@ -153,6 +158,10 @@ class _Child:
         del began
         how = f"exit code {code}" if code > 0 else f"signal {-code}"
         raise ParsingFailed(f"the process that parsed it ended with {how}")
+
+    def kill(self) -> None:
+        """End the process; who waits for its answer sees its end."""
+        self._process.kill()
 
     def end(self) -> None:
         """Kill the process, and close its pipes."""

@@ -1,0 +1,64 @@
+"""What systemd is told over its datagram socket: READY, WATCHDOG while the supervising loop turns, STOPPING [sd_notify(3)].
+
+A second watch is inside: where one thread keeps the interpreter for ``HELD_SECONDS``, so that neither the loop nor a signal
+handler can run, a thread of C prints every thread's stack and ends the process. It is started again by its init system, and its
+spool has everything. A slow disk does not count: only a thread that never lets another one run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import MutableMapping
+
+HELD_SECONDS = 20.0
+PING_SHARE = 3.0  # pings in one WatchdogSec
+
+
+def watch_the_interpreter() -> None:
+    """Let this process end where no thread can run for ``HELD_SECONDS``."""
+
+    def put_off() -> None:
+        while True:
+            faulthandler.dump_traceback_later(HELD_SECONDS, exit=True, file=sys.__stderr__ or 2)
+            time.sleep(HELD_SECONDS / 4)
+
+    threading.Thread(target=put_off, name="watch", daemon=True).start()
+
+
+class Notify:
+    """The socket of the service manager, where there is one."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        """Take the variables out of the environment: no child may answer for the agent."""
+        address = environment.pop("NOTIFY_SOCKET", "")
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        microseconds = environment.pop("WATCHDOG_USEC", "")
+        mine = environment.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.every_seconds = int(microseconds) / 1e6 / PING_SHARE if microseconds.isdigit() and mine else float("inf")
+        self._next_at = 0.0  # time.monotonic()
+
+    def ready(self) -> None:
+        """State that the agent runs."""
+        self._send("READY=1")
+
+    def alive(self) -> None:
+        """Ping where a ping is due."""
+        if self.every_seconds != float("inf") and (now := time.monotonic()) >= self._next_at:
+            self._next_at = now + self.every_seconds
+            self._send("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        """State that the agent leaves."""
+        self._send("STOPPING=1")
+
+    def _send(self, text: str) -> None:
+        if self._address:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+                connection.setblocking(False)
+                connection.sendto(text.encode(), self._address)
