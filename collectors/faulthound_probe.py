@@ -3,11 +3,10 @@
     import faulthound_probe                                          # in the script, or without touching it:
     PYTHONPATH=/opt/faulthound python -m faulthound_probe train.py
 
-It writes each entry and exit (collectives, sends and receives, steps, phases) into a file of fixed size under /dev/shm, which
-outlives SIGSTOP and SIGKILL, and opens torch's worker server beside it. It wraps methods of torch's ``ProcessGroup`` and
-``Work``, not the functions of torch.distributed: functions that the job imported before keep working, and torch.compile,
-which identifies those functions, sees no difference. The probe's own failures are caught and counted. ``FAULTHOUND_PROBE=0``
-turns it off; docs/probe.md has the other variables.
+It writes collectives, sends, receives, steps and phases into a file of fixed size under /dev/shm, which outlives SIGSTOP and
+SIGKILL, and opens torch's worker server beside it. It wraps methods of torch's ``ProcessGroup`` and ``Work``, not the functions
+of torch.distributed: those that the job imported before keep working, and torch.compile sees no difference. The probe's own
+failures are caught and counted. ``FAULTHOUND_PROBE=0`` turns it off; docs/probe.md has the other variables.
 
 The file, little-endian: header | groups | names | steps | timings | entries. A slot begins and ends with its number, counted
 from 1; where the two differ, the slot was read during a write. Python's ``struct`` writes in order.
@@ -315,9 +314,8 @@ class _Probe:
         """Create this process's ring, once its rank is known, with the server and the hooks."""
         torch = sys.modules.get("torch")  # never imported here: without it no method is wrapped
         world = sys.modules.get("torch.distributed.distributed_c10d")
-        ready = world is not None and world.is_initialized()
-        rank = world.get_rank() if world and ready else int(os.environ.get("RANK", "-1"))
-        size = world.get_world_size() if world and ready else int(os.environ.get("WORLD_SIZE", "-1"))
+        known = (world.get_rank(), world.get_world_size()) if world and world.is_initialized() else None
+        rank, size = known or (int(os.environ.get(name, "-1")) for name in ("RANK", "WORLD_SIZE"))
         try:
             entries = min(max(int(os.environ.get("FAULTHOUND_PROBE_ENTRIES", ENTRIES)), 64), 1 << 16)
             folder = _folder()
@@ -409,8 +407,7 @@ class _Probe:
 
     def left(self, key: int, *, failed: bool = False) -> None:
         """Note that a Work was left."""
-        found = self.pending.pop(key, None)
-        if found is not None:
+        if (found := self.pending.pop(key, None)) is not None:
             self.leave(found[1], found[2], failed=failed)
 
     def leave(self, entries: tuple[int, ...], event: Any = None, *, failed: bool = False) -> None:
@@ -582,24 +579,17 @@ def _hook_backward() -> None:
     autograd.backward = backward  # type: ignore[attr-defined]
 
 
-def _wrapped_default(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Open the ring with the default group: a job of DDP alone calls no collective from Python."""
-
-    @wraps(original)
-    def update(group: Any) -> Any:
-        result = original(group)
-        if group is not None and _probe.ring is None:
-            _attempt(_probe.open)
-        return result
-
-    return update
-
-
 def _patch() -> None:
     """Wrap the methods of torch's classes that this version has."""
     c10d, world = sys.modules["torch._C._distributed_c10d"], sys.modules["torch.distributed.distributed_c10d"]
-    if hasattr(world, "_update_default_pg"):
-        world._update_default_pg = _wrapped_default(world._update_default_pg)  # type: ignore[attr-defined]
+    original = getattr(world, "_update_default_pg", lambda _: None)
+
+    def update(group: Any) -> None:
+        original(group)
+        if group is not None and _probe.ring is None:  # a job of DDP alone calls no collective from Python
+            _attempt(_probe.open)
+
+    world._update_default_pg = update  # type: ignore[attr-defined]
     group, work = c10d.ProcessGroup, c10d.Work
     for method in OPERATIONS:
         if hasattr(group, method):
@@ -635,9 +625,8 @@ def _close() -> None:
 class _Waiting:
     """Wraps torch.distributed as soon as the job imports it."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
         """Find the module as Python does, and wrap it after its execution."""
-        del target
         if name != "torch.distributed.distributed_c10d":
             return None
         sys.meta_path.remove(self)
