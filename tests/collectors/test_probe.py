@@ -45,7 +45,7 @@ def start(tmp_path: Path, name: str, ranks: int = 1, **variables: str) -> list[s
         for rank in range(ranks)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=60) for process in processes]
+        said = [process.communicate(timeout=120) for process in processes]
     finally:
         for process in processes:
             process.kill()
