@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,12 +13,15 @@ import msgspec
 from collectors.files.apart import ParsingFailed
 from collectors.live import NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
+from collectors.live.sources.listeners import ForeignListener, owners
 from collectors.records import Record, block
 
 URL = "http://127.0.0.1:9400/metrics"
 TIMEOUT_SECONDS = 5.0  # for the whole answer
 PARSING_SECONDS = 4.0  # beyond the exporter's own time
 DEVICES_SECONDS = 3600.0
+FIRST_USER = 1000  # below are a system's own
+NOBODY = "no process listens at"
 
 
 @collector(
@@ -32,6 +37,7 @@ class DcgmCollector:
         """Take the options."""
         self._clock, self._apart = host.clock, host.apart
         self._url = host.option("dcgm", "url", URL)
+        self._named = "url" in host.options.get("dcgm", {})
         self._timeout_seconds = host.option("dcgm", "timeout_seconds", TIMEOUT_SECONDS)
         self._reported: tuple[Record, ...] = ()
         self._reported_at = float("-inf")
@@ -55,11 +61,27 @@ class DcgmCollector:
         address = urlsplit(self._url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError(f"option url of dcgm is {self._url!r}: give one like {URL}")
+        if not self._named:
+            self._refuse_users(address.port or 80)
         seconds = self._timeout_seconds + PARSING_SECONDS
         try:
             found = self._apart.parse("dcgm", self._url, self._timeout_seconds, seconds=seconds)
         except ParsingFailed as error:
             raise OSError(str(error)) from error
         if found is None:
-            raise NothingToCollect(f"no process listens at {self._url}: no dcgm-exporter on this node")
+            raise NothingToCollect(f"{NOBODY} {self._url}: no dcgm-exporter on this node")
         return found
+
+    def _refuse_users(self, port: int) -> None:
+        """Ask a system's service alone, unless the configuration names the address; start no process where nobody listens."""
+        found = owners(port)
+        if strangers := {user for user in found if user >= FIRST_USER and user != os.geteuid()}:
+            who = f"user {min(strangers)}, who is no system user, listens at {self._url}"
+            raise ForeignListener(
+                f"not asked: {who}: where that is dcgm-exporter, set option url of dcgm to this address"
+            )
+        if not found:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+            except OSError as error:
+                raise NothingToCollect(f"{NOBODY} {self._url}: no dcgm-exporter on this node") from error

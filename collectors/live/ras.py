@@ -17,6 +17,8 @@ import msgspec
 from collectors.files.apart import ParsingFailed
 from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
+from collectors.live.sources.job_files import owner
+from collectors.live.sources.listeners import ForeignListener, refuse_strangers
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.socket_requests import RequestFailed, RequestTimedOut, connected, line, until_end
 from collectors.records import Record, Unread, block
@@ -61,6 +63,8 @@ class Ras:
         for job in jobs[:MOST_ADDRESSES]:
             try:
                 yield from self._reported(job)
+            except ForeignListener as error:
+                yield Unread(source=f"ras {job.address}", reason=str(error), outcome="refused", **job.of_records)
             except RequestFailed as error:
                 failures.append(RequestFailed(f"{job.address}: {error}"))
         refused = [error for error in failures if str(error).endswith("Connection refused")]
@@ -86,6 +90,7 @@ class Ras:
         yield from asking
 
     def _reported(self, job: _Job) -> Iterator[Record]:
+        refuse_strangers(job.address, {owner(self.host, process.pid) for process in job.processes} - {None})
         data, cut = _ask(job.address, time.monotonic() + ANSWER_SECONDS)
         source = f"ras {job.address}"
         try:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from collectors.files.apart import Apart, ParsingFailed
+from collectors.live.sources.listeners import refuse_strangers
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.recorder_endpoints import Endpoint
 from collectors.live.sources.socket_requests import RequestFailed, RequestTimedOut, Spend, post, seconds_left
@@ -51,6 +52,8 @@ def _served(
 ) -> list[Record]:
     """Ask both recorders that a build may have; return the first with entries, else an empty one."""
     pid = process.pid if endpoint.address.startswith("/") else None
+    if pid is None:
+        refuse_strangers(endpoint.address, {endpoint.user} - {None})
     best: list[Record] = []
     refused: RequestFailed | None = None
     for handler in HANDLERS:

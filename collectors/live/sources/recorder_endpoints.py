@@ -42,7 +42,7 @@ class Endpoint:
     kind: Literal["worker server", "pipe", "dump file"]
     address: str
     dumps: tuple[str, ...] = ()  # of a pipe: where the rank may write its dump
-    user: int | None = None  # the required owner of a pipe or a dump: the job names the path, and root may open any
+    user: int | None = None  # the required owner: the job names the port or the path, and root may open any
 
     def __str__(self) -> str:
         return f"{self.kind} {_INSIDE.sub('', self.address)}"
@@ -53,9 +53,9 @@ def endpoints_of(host: Host, process: TrainingProcess, user: int | None = None) 
 
     ``user``: the process's user, for a process that has ended.
     """
-    found = [Endpoint("worker server", address) for address in dict.fromkeys(_servers(host, process))]
     dumps, now = [str(path) for path in _dumps(host, process)], owner(host, process.pid)
     user = user if now is None else now
+    found = [Endpoint("worker server", address, user=user) for address in dict.fromkeys(_servers(host, process))]
     if pipe := _pipe(host, process):
         found.append(Endpoint("pipe", pipe, tuple(dumps), user))
     return found + [Endpoint("dump file", path, user=user) for path in dumps if _is(path, stat.S_ISREG)]
