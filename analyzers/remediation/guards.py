@@ -20,6 +20,7 @@ from analyzers.remediation.types import (
     same_node,
 )
 
+AHEAD_SECONDS = 120.0  # an instant that is further ahead was dated by a wrong clock
 SHOWN = 8  # names in a sentence
 SAVING_SECONDS = 1_800.0  # a longer save is stuck, and no reason to wait
 SAVING_LEAST_SECONDS = 600.0  # a save in which the job seems to hang may be slow
@@ -60,6 +61,11 @@ def _describe(hold: Hold) -> str:
     return f"{named} is held by {hold.by}: {hold.reason}; `faulthound holds expire {hold.id}` ends that"
 
 
+def _clock(state: RemediationState, _remediation: Remediation, _now: float) -> str | None:
+    """Holds, approvals and budgets end with time: while it is in doubt none of them counts as ended."""
+    return state.facts.clock_doubt or None
+
+
 def expires_at(limits: Limits, one: Remediation) -> float | None:
     """Return when a proposal or an approval expires; None: it has begun, or ended."""
     if one.status == "proposed":
@@ -73,7 +79,11 @@ def expires_at(limits: Limits, one: Remediation) -> float | None:
 def explain_expiry(state: RemediationState, one: Remediation, now: float) -> str | None:
     """Say why it has expired; None: it has not. No tick may have ended it yet."""
     until = expires_at(state.limits, one)
-    if until is None or now < until:
+    if until is None:
+        return None
+    if (ahead := max(one.changed_at, one.approved_at or 0.0) - now) > AHEAD_SECONDS:
+        return f"it is dated {ahead:,.0f} s ahead, by a clock that was wrong: a newer verdict has to propose it again"
+    if now < until:
         return None
     if one.status == "proposed":
         return f"it was proposed {now - one.changed_at:,.0f} s ago: a newer verdict has to propose it again"
@@ -217,5 +227,5 @@ def _shards(state: RemediationState, remediation: Remediation, _now: float) -> s
 GUARDS: dict[str, Callable[[RemediationState, Remediation, float], str | None]] = {
     "frozen": _frozen, "held": _held, "expired": explain_expiry, "breaker": _breaker, "budget": _budget, "again": _again,
     "policy": _policy, "merged": _merged, "superseded": _superseded, "moved": _moved, "acting": _acting, "minimum": _minimum,
-    "saving": _saving, "tenants": _tenants, "shards": _shards,
+    "saving": _saving, "tenants": _tenants, "shards": _shards, "clock": _clock,
 }  # fmt: skip

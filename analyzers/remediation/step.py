@@ -23,7 +23,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from analyzers.remediation import approval, breaker, checks, messages
-from analyzers.remediation.guards import expires_at, explain_expiry, find_blockers
+from analyzers.remediation.guards import explain_expiry, find_blockers
 from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
     CHECKS,
@@ -301,11 +301,13 @@ def _end(transition: Transition, one: Remediation, outcome: str, why: str) -> No
 
 def _tick(transition: Transition) -> None:
     state, limits = transition.state, transition.state.limits
+    if state.facts.clock_doubt:
+        return
     for known in list(state.remediations.values()):
         one = approval.recheck_approval(transition, known)
         if one.claim is not None and one.claim.until <= transition.now:
             _run_out(transition, one)
-        elif (until := expires_at(limits, one)) is not None and transition.now >= until:
+        elif explain_expiry(state, one, transition.now) is not None:
             _expire(transition, one)
         elif (
             one.status == "verifying" and transition.now >= (one.completed_at or one.changed_at) + limits.verify_seconds

@@ -202,6 +202,7 @@ class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
     merged: dict[str, str] = {}  # incident → the infrastructure incident that explains it
     onsets: dict[str, float] = {}  # incident → when its trouble began
     taken: dict[str, tuple[str, ...]] = {}  # node → remediations that have taken it out and keep it out
+    clock_doubt: str = ""  # why it is not certain what time it is; empty: it is
 
 
 def list_some(names: Sequence[str], most: int = 4) -> str:
@@ -223,7 +224,7 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True):
         str,
         doc(
             "frozen, held, expired, breaker, budget, again, policy, minimum, moved, acting, saving, tenants, shards, "
-            "superseded or merged."
+            "superseded, merged or clock."
         ),
     ]
     text: Annotated[str, doc("One sentence: the thing, its value, the bound, and the next step.")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 
 import structlog
 from fastapi import FastAPI
@@ -27,14 +27,17 @@ from service.api.open_access import OpenAccess
 from service.api.problems import Problem
 from service.api.state import Service
 from service.api.streams import Streams
+from service.clock import PROCESS
 from service.engine.supervision import EngineProcess
 from service.remediation.policy_file import PolicyFile
 from service.remediation.repository import RemediationRepository
 from service.settings import Settings
 from service.store.appender import Appender
+from service.store.clock_watch import LOOK_SECONDS, ClockWatch
 from service.store.commands import Commands
 from service.store.database import Database
 from service.store.follower import Follower
+from service.store.future_dates import shift_back_future
 from service.store.incident_retention import IncidentRetention
 from service.store.log import Log
 from service.store.retention import Retention
@@ -85,15 +88,20 @@ async def _opened(
     database = Database(settings.url())
     closing.callback(database.close)
     database.migrate()
+    watch = ClockWatch(database)
+    closing.callback(PROCESS.release)
+    watch.open()
     log, tail = Log(database), Tail(settings.window_seconds)
     board, keys = Commands(database), Tokens(database)
     follower = Follower(database, log, [Feed(tail, Compaction(database))], settings.window_seconds)
     appender = Appender(log, settings, follower.wake)
-    chores = {
-        "tokens": keys.write_used, "commands": board.expire, "retention": Retention(database, settings).sweep,
+    chores: dict[str, Callable[[], object]] = {
+        "future_dates": partial(shift_back_future, database), "tokens": keys.write_used, "commands": board.expire,
+        "retention": Retention(database, settings).sweep,
         "incidents": IncidentRetention(database, settings.incident_days).sweep,
     }  # fmt: skip
-    for thread in (follower, appender, Upkeep(chores)):
+    clocks = Upkeep({"clock": watch.look}, LOOK_SECONDS)
+    for thread in (clocks, follower, appender, Upkeep(chores)):
         thread.start()
         closing.callback(thread.close)
     if engine is not None:
@@ -105,7 +113,8 @@ async def _opened(
     closing.push_async_callback(streams.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
-        commands=board, audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
+        commands=board, clock=watch,
+        audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), open_access=OpenAccess(lambda: bool(keys.all())),
         policy=policy,
         remedies=RemediationRepository(database, policy), engine=engine, connections=connections,

@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from service.clock import PROCESS
+
 if TYPE_CHECKING:
     from service.api.state import Service
     from service.engine.supervision import EngineProcess
@@ -99,6 +101,10 @@ class _Parts(Collector):
         yield _counter("malformed_records_total", "Stored records that no reader can use.", followed.malformed_records)
         yield _counter(
             "consumer_failures_total", "Batches that a reader of samples left out.", followed.consumer_failures
+        )
+        yield _gauge("clock_ahead_seconds", "The wall clock less the service's time.", PROCESS.ahead_seconds)
+        yield _gauge(
+            "clock_sure", "Whether the service's clock is certain: else nothing goes for its age.", PROCESS.is_sure
         )
         if service.engine is not None:
             yield from _of_engine(service.engine)

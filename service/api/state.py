@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from service.remediation.repository import RemediationRepository
     from service.settings import Settings
     from service.store.appender import Appender
+    from service.store.clock_watch import ClockWatch
     from service.store.commands import Commands
     from service.store.database import Database
     from service.store.follower import Follower
@@ -44,6 +45,7 @@ class Service:
     tail: Tail
     tokens: Tokens
     commands: Commands
+    clock: ClockWatch
     audit: Audit
     intake: Intake
     waiting: LongPolls

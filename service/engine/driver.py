@@ -29,7 +29,7 @@ from service.engine.writer import Decision, IncidentUpdate, TimelineNote, Writer
 from service.store import incidents
 from service.store.database import Database
 from service.store.leases import RENEW_SECONDS, Lease
-from service.store.log import Log, Stored
+from service.store.log import Log, Stored, sane
 from service.store.models import Cursor
 from service.store.upserts import upsert
 
@@ -79,8 +79,8 @@ class Driver:
         Raise ``LeaseLost``, ``ClockWentBack``, or an error of the database.
         """
         self._write()  # the rest of a turn that the database interrupted
-        batches = self._log.read_from(self.sequence, TURN_BATCHES)
         at = self._clock()
+        batches = [sane(stored, at) for stored in self._log.read_from(self.sequence, TURN_BATCHES)]
         if at < self.state.now - BACK_SECONDS:
             raise ClockWentBack(f"the clock shows {self.state.now - at:.0f} s less than before")
         self.busy = bool(batches)

@@ -24,6 +24,7 @@ from service.engine.numbers import Numbers
 from service.remediation.policy_file import PolicyFile
 from service.remediation.proposer import Proposer, ProposerCounts
 from service.settings import Settings
+from service.store import clock_watch
 from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.leases import Lease, LeaseLost
 
@@ -52,7 +53,7 @@ class EngineLoop:
         )
         self._numbers, self._proposer_counts = Numbers(), ProposerCounts()
         self._stdin, self._stdout = stdin, stdout
-        self._reported_at = 0.0
+        self._reported_at = self._followed_at = 0.0
         self._ending = False
 
     def run(self) -> None:
@@ -61,6 +62,7 @@ class EngineLoop:
         try:
             while not self._ending:
                 try:
+                    self._follow_clock()
                     if self._lease.take():
                         self._work()
                     else:
@@ -96,6 +98,7 @@ class EngineLoop:
 
     def _turn(self, driver: Driver, proposer: Proposer) -> None:
         try:
+            self._follow_clock()
             more = driver.turn()
             proposer.turn(driver.state, now())
         except TRANSIENT_ERRORS as error:  # the driver keeps its decisions and writes them when the database is back
@@ -104,6 +107,11 @@ class EngineLoop:
             return
         self._report()
         self._wait(0.0 if more else BUSY_SECONDS if driver.busy else POLL_SECONDS, self._judges.pipes)
+
+    def _follow_clock(self) -> None:
+        if abs(time.monotonic() - self._followed_at) >= REPORT_SECONDS:
+            self._followed_at = time.monotonic()
+            clock_watch.follow(self._database)
 
     def _stand_by(self, seconds: float) -> None:
         self._numbers.working = False

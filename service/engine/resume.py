@@ -27,7 +27,7 @@ from collectors.records.record import Damaged
 from service.engine import downtimes
 from service.store import incidents
 from service.store.database import Database
-from service.store.log import Stored
+from service.store.log import AHEAD_SECONDS, Stored, sane
 from service.store.models import Alarm as AlarmRow
 from service.store.models import Batch, Cursor
 
@@ -58,7 +58,7 @@ def resume_engine(
         place = _place(session)
         stored = list(incidents.remembered(session, now - MOST_SECONDS))
         waiting = {downtime.incident: downtime for downtime in downtimes.read_open(session, now)}
-        start = _start(session, place)
+        start = _start(session, place, now)
         alarms = list(_raised(session))
     state = EngineState(knowledge, limits=limits)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]
@@ -67,12 +67,12 @@ def resume_engine(
     old = (Batch.sequence > since, Batch.sequence <= start, Batch.node.in_(nodes))
     observed = 0
     for stored_batch in _read(database, old, MOST_BATCHES) if since < start else ():
-        _observe(state, stored_batch, alive)
+        _observe(state, sane(stored_batch, now), alive)
         observed += 1
     if observed >= MOST_BATCHES:
         _log.warning("engine_resumed_in_part batches=%d why=open_incidents_are_too_large_or_too_old", observed)
     for stored_batch in _read(database, (Batch.sequence > start, Batch.sequence <= place)):
-        _observe(state, stored_batch, alive)
+        _observe(state, sane(stored_batch, now), alive)
     state.sequence = max(state.sequence, place)
     restore_incidents(state, [(one.incident, one.context) for one in stored])
     state.fleet.restore((), alarms)  # else they would stay raised
@@ -103,9 +103,9 @@ def _raised(session: Session) -> Iterator[Alarm]:
         yield Alarm(kind=row.kind, text=row.text, nodes=tuple(row.nodes), job=row.job)
 
 
-def _start(session: Session, place: int) -> int:
-    newest = select(Batch.received_at).where(Batch.sequence <= place).order_by(Batch.sequence.desc()).limit(1)
-    at = session.scalar(newest)
+def _start(session: Session, place: int, now: float) -> int:
+    dated = (Batch.sequence <= place, Batch.received_at <= now + AHEAD_SECONDS)
+    at = session.scalar(select(Batch.received_at).where(*dated).order_by(Batch.sequence.desc()).limit(1))
     if at is None:
         return place
     least, most = (_before(session, at - seconds, place) for seconds in (LEAST_SECONDS, MOST_SECONDS))

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from analyzers.remediation.guards import is_unseen
 from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, FleetFacts, JobFacts, Remediation
+from service.clock import PROCESS
 from service.remediation import node_records, rows
 from service.store.models import Attempt, Execution, Incident, Job, Node, Placement, Token
 from service.store.models import Remediation as Row
@@ -42,6 +43,7 @@ def load_facts(session: Session, now: float, remediations: Collection[Remediatio
         merged={row.id: row.merged_into for row in seen if row.merged_into is not None},
         onsets={row.id: row.onset_at for row in seen},
         taken=load_taken(session, back),
+        clock_doubt=PROCESS.doubt,
     )
 
 

@@ -219,7 +219,7 @@ class Proposer:
         """Propose what becomes due with time: no suspect is named, and the job has stood still for long."""
         with self._database.session() as session:
             place = session.get(Cursor, CLOCK)
-            after = now if place is None else max(place.sequence - self._back_seconds, now - DUE_SECONDS)
+            after = now if place is None else max(min(place.sequence, now) - self._back_seconds, now - DUE_SECONDS)
             ripe = {one.id for one in ripe_incidents(session, after, now, self._weights.ladder)} | self._still_ripe
             if place is not None and not ripe:
                 return

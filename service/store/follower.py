@@ -22,7 +22,7 @@ from service.clock import now
 from service.store import audit_log
 from service.store.commands import Commands
 from service.store.database import TRANSIENT_ERRORS, Database
-from service.store.log import Log, Stored
+from service.store.log import Log, Stored, sane
 from service.store.models import Cursor
 from service.store.observations import FORGOTTEN_SECONDS, Observations
 from service.store.upserts import upsert
@@ -130,7 +130,8 @@ class Follower:
         """Read, derive and hand on up to 256 batches; return how many there were."""
         self._hand_on()
         if not self._ahead:
-            self._ahead.extend(self._log.read_from(self.sequence, TURN_BATCHES))
+            at = self._clock()
+            self._ahead.extend(sane(stored, at) for stored in self._log.read_from(self.sequence, TURN_BATCHES))
         self._oldest_waiting_at = self._ahead[0].received_at if self._ahead else None
         if not self._ahead:
             return 0
@@ -159,7 +160,7 @@ class Follower:
                 self._closing.wait(AGAIN_SECONDS)
 
     def _forget(self) -> None:
-        if (at := self._clock()) >= self._forgot_at + FORGOTTEN_SECONDS / 10:
+        if abs((at := self._clock()) - self._forgot_at) >= FORGOTTEN_SECONDS / 10:
             self.observations.forget(at - FORGOTTEN_SECONDS)
             self._forgot_at = at
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from sqlalchemy import ColumnElement, delete, exists, select
 
 from analyzers.remediation.types import ENDED
-from service.clock import now
+from service.clock import PROCESS, now
+from service.store.clock_watch import oldest_kept_at
 from service.store.database import Database
 from service.store.incidents import ENGINE
 from service.store.models import (
@@ -31,16 +32,23 @@ from service.store.retention import AUDIT_DAYS, DAY_SECONDS
 class IncidentRetention:
     """The rules, and the sweep that carries them out."""
 
-    def __init__(self, database: Database, days: float, clock: Callable[[], float] = now) -> None:
-        """``days``: how long an incident's records are kept."""
-        self._database, self._days, self._clock = database, days, clock
+    def __init__(
+        self, database: Database, days: float, clock: Callable[[], float] = now,
+        is_sure: Callable[[], bool] = lambda: PROCESS.is_sure,
+    ) -> None:  # fmt: skip
+        """``days``: how long an incident's records are kept; ``is_sure``: whether the clock is certain."""
+        self._database, self._days, self._clock, self._is_sure = database, days, clock, is_sure
 
     def sweep(self) -> None:
-        """Delete the pins of old incidents, and all that is older than the audit log."""
+        """Delete the pins of old incidents, and all that is older than the audit log; nothing while the clock is not certain."""
+        if not self._is_sure():
+            return
         at = self._clock()
-        kept_from_at = at - AUDIT_DAYS * DAY_SECONDS
+        with self._database.session() as session:
+            pinned_from_at = oldest_kept_at(session, at, self._days * DAY_SECONDS)
+            kept_from_at = oldest_kept_at(session, at, AUDIT_DAYS * DAY_SECONDS)
         rules: tuple[tuple[type[Base], tuple[ColumnElement[bool], ...]], ...] = (
-            (Pin, (Pin.by == ENGINE, Pin.until < at - self._days * DAY_SECONDS)),
+            (Pin, (Pin.by == ENGINE, Pin.until < pinned_from_at)),
             (Incident, (Incident.closed_at < kept_from_at,)),  # with its verdicts, timeline, feedback and downtime
             (TimelineEntry, (TimelineEntry.incident.is_(None), TimelineEntry.at < kept_from_at)),
             (UnfitNode, (UnfitNode.until < at,)),

@@ -3,12 +3,15 @@
     free ──take──▶ held ──prove (every three seconds at least)──▶ held
                     └── not proved for ten seconds, or released ──▶ free
 
-Safety does not depend on the clocks of two machines: a lease that is taken over has a new token, and the transactions of the
-old one fail. An owner that takes again what it holds has lost the process that held it, and gets a new token too.
+Neither safety nor a takeover depends on the clocks of two machines. A lease that is taken over has a new token, and the
+transactions of the old one fail. A candidate takes it once it has seen the same token and proof for ten seconds of its own
+monotonic time, whatever instant the row names. An owner that takes again what it holds has lost the process that held it, and
+gets a new token too.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from sqlalchemy import update
@@ -21,6 +24,7 @@ from service.store.upserts import upsert
 
 HELD_SECONDS = 10.0  # without a proof; then another engine may take it
 RENEW_SECONDS = 3.0
+RELEASED = 0.0
 LEASE_LOCK = 0x46484E  # "FHN": the number of PostgreSQL's advisory lock for a row that is not there yet
 
 
@@ -31,12 +35,15 @@ class LeaseLost(Exception):
 class Lease:
     """One owner's hold of the lease of this name."""
 
-    def __init__(self, database: Database, name: str, owner: str, clock: Callable[[], float] = now) -> None:
+    def __init__(self, database: Database, name: str, owner: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: of the candidate alone, in seconds that nothing sets."""
         self._database, self._name, self._owner, self._clock = database, name, owner, clock
+        self._seen: tuple[int, float] | None = None  # another owner's token and newest proof
+        self._seen_since = 0.0
         self.token = 0  # 0: never taken
 
     def take(self) -> bool:
-        """Take the lease if it is free, has run out or is this owner's own; return whether it is held now."""
+        """Take the lease if it is free, was not proved for ten seconds or is this owner's own; return whether it is held now."""
         with self._database.session() as session:  # a read, which blocks no writer: a standby asks every second
             if not self._is_free(session.get(Row, self._name)):
                 return False
@@ -65,10 +72,15 @@ class Lease:
         """Release it if it is still held: another engine may take it at once."""
         mine = (Row.name == self._name, Row.owner == self._owner, Row.token == self.token)
         with self._database.transaction() as session:
-            session.execute(update(Row).where(*mine).values(until=0.0))
+            session.execute(update(Row).where(*mine).values(until=RELEASED))
 
     def _is_free(self, row: Row | None) -> bool:
-        return row is None or row.owner == self._owner or row.until <= self._clock()
+        if row is None or row.owner == self._owner or row.until == RELEASED:
+            return True
+        if (seen := (row.token, row.until)) != self._seen:
+            self._seen, self._seen_since = seen, self._clock()
+        return self._clock() - self._seen_since >= HELD_SECONDS
 
     def _until(self) -> float:
-        return self._clock() + HELD_SECONDS
+        """Return a value that differs from that of every other proof; for a reader of the table, an instant."""
+        return now() + HELD_SECONDS

@@ -6,7 +6,7 @@ Two methods, which a message broker could implement too. Nothing else writes bat
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from sqlalchemy import Connection, insert, select, text, tuple_
@@ -16,6 +16,7 @@ from service.store.models import Base, Batch
 
 APPEND_LOCK = 0x46484C  # "FHL": the number of PostgreSQL's advisory lock
 ROWS_AT_ONCE = 500  # of one statement: SQLite takes 32,766 values
+AHEAD_SECONDS = 120.0  # what is dated further ahead was dated by a wrong clock, and counts as old
 READ_BYTES = 64 << 20  # of blocks that one call of read_from returns, or a single larger one
 
 
@@ -50,6 +51,11 @@ class Stored:
     received_at: float
     records: int
     block: bytes
+
+
+def sane(stored: Stored, at: float) -> Stored:
+    """Return a batch as received now where it is dated more than two minutes ahead: a clock was wrong then."""
+    return stored if stored.received_at <= at + AHEAD_SECONDS else replace(stored, received_at=at)
 
 
 class Log:

@@ -2,7 +2,7 @@
 
 Observations are kept in memory and written where they changed. An unchanged one is written once in ``SEEN_SECONDS``, and a
 placement, of which a fleet has ten thousands a minute, once in ``PLACED_SECONDS``. Every write can be repeated, and an older
-observation never replaces a newer one.
+observation never replaces a newer one, but for one that is dated ahead of the newest batch: a clock was wrong.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from collectors.records import Coverage, Device, Placement, Record
 from service.store import placements
-from service.store.log import Stored
+from service.store.log import AHEAD_SECONDS, Stored
 from service.store.models import Attempt, Base, Job, Node
 from service.store.models import Placement as PlacementRow
 from service.store.schema import clean
@@ -32,7 +32,6 @@ MOST_JOBS = 64  # of one batch
 MOST_DEVICES = 1_024  # of one node
 MOST_COVERAGE_BYTES = 256 << 10
 MOST_DEVICE_BYTES = 4 << 10  # of one device: its names and a dozen attributes
-AHEAD_SECONDS = 120.0  # a clock that was further ahead than this was wrong: what it dated counts as old
 LARGEST = (1 << 31) - 1  # of a column for ranks, pids and attempts
 
 
@@ -53,6 +52,7 @@ class _ObservedTable:
         self._model, self._seconds, self._kept = model, seconds, frozenset({"first_seen_at", *kept})
         self._seen: dict[Any, _Seen] = {}
         self._touched: dict[Any, _Seen] = {}
+        self._latest_at = math.inf  # what is dated later was dated by a wrong clock
 
     def __contains__(self, key: Any) -> bool:
         return key in self._seen
@@ -65,12 +65,13 @@ class _ObservedTable:
         """Remember a row that the table has."""
         self._seen[key] = _Seen(row, changed=False, written_at=row["last_seen_at"])
 
-    def observe(self, key: Any, at: float, **columns: Any) -> dict[str, Any]:
+    def observe(self, key: Any, at: float, received_at: float, **columns: Any) -> dict[str, Any]:
         """Take over an observation, if none newer has been seen; return the row. ``columns`` are all of the table's."""
+        latest_at = self._latest_at = received_at + AHEAD_SECONDS
         seen = self._seen.get(key)
         if seen is None:
             seen = self._seen[key] = _Seen({**columns, "first_seen_at": at, "last_seen_at": at})
-        elif at >= seen.row["last_seen_at"]:
+        elif at >= seen.row["last_seen_at"] or seen.row["last_seen_at"] > latest_at:
             seen.changed |= any(seen.row[name] != value for name, value in columns.items())
             seen.row.update(columns, last_seen_at=at)
         self._touched[key] = seen
@@ -89,12 +90,16 @@ class _ObservedTable:
     def write(self, session: Session, at_most_seen: Sequence[str] = ("last_seen_at",)) -> None:
         """Write the rows that changed, and of those that were only seen for long the columns ``at_most_seen``."""
         changed = [seen for seen in self._touched.values() if seen.changed]
-        upsert(session, self._model, [seen.row for seen in changed], self._kept, _not_older)
+
+        def not_older(table: Any, new: Any) -> ColumnElement[bool]:
+            return or_(new.last_seen_at >= table.last_seen_at, table.last_seen_at > self._latest_at)
+
+        upsert(session, self._model, [seen.row for seen in changed], self._kept, not_older)
         again = [
             seen for seen in self._touched.values()
-            if not seen.changed and seen.row["last_seen_at"] - seen.written_at >= self._seconds
+            if not seen.changed and abs(seen.row["last_seen_at"] - seen.written_at) >= self._seconds
         ]  # fmt: skip
-        touch(session, self._model, [seen.row for seen in again], at_most_seen)
+        touch(session, self._model, [seen.row for seen in again], at_most_seen, self._latest_at)
         for seen in (*changed, *again):
             seen.changed, seen.written_at = False, seen.row["last_seen_at"]
         self._touched.clear()
@@ -156,7 +161,7 @@ class Observations:
 
     def _see_node(self, batch: Stored) -> None:
         columns = {} if batch.node in self._nodes else _new_node(batch.node)
-        row = self._nodes.observe(batch.node, batch.received_at, **columns)
+        row = self._nodes.observe(batch.node, batch.received_at, batch.received_at, **columns)
         if row["last_seen_at"] == batch.received_at and (offset := _offset(batch)) is not None:
             row["clock_offset_seconds"] = offset  # it moves with every batch: written when the row is
 
@@ -187,16 +192,18 @@ class Observations:
 
     def _note_placement(self, batch: Stored, record: Placement) -> None:
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
-        at = _seen_at(batch, record)
-        self._jobs.observe(job, at, name=job, declared={}, version=1)
+        at, received_at = _seen_at(batch, record), batch.received_at
+        self._jobs.observe(job, at, received_at, name=job, declared={}, version=1)
         size = _whole(record.world_size)
         if (job, attempt) not in self._attempts:
-            self._attempts.observe((job, attempt), at, job=job, number=attempt, world_size=size, code_version=None)
+            self._attempts.observe(
+                (job, attempt), at, received_at, job=job, number=attempt, world_size=size, code_version=None
+            )
         sized = {} if size is None else {"world_size": size}
-        self._attempts.observe((job, attempt), at, job=job, number=attempt, **sized)
+        self._attempts.observe((job, attempt), at, received_at, job=job, number=attempt, **sized)
         for rank, columns in _ranks(record):
             key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}
-            self._placements.observe((job, attempt, rank, batch.node), at, **key, **columns)
+            self._placements.observe((job, attempt, rank, batch.node), at, received_at, **key, **columns)
 
 
 def _new_node(name: str) -> dict[str, Any]:
@@ -208,10 +215,6 @@ def _new_node(name: str) -> dict[str, Any]:
 def _without_time(device: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a device that can change: an agent sends each again and again."""
     return {key: value for key, value in device.items() if key not in {"at", "monotonic_at", "received_at", "source"}}
-
-
-def _not_older(table: Any, new: Any) -> Any:
-    return new.last_seen_at >= table.last_seen_at
 
 
 def _offset(batch: Stored) -> float | None:

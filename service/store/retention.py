@@ -1,7 +1,9 @@
 """Retention: batches are deleted by age and by the log's size, and with them the rows derived from them.
 
 The oldest go first, a few at a time, so that the log waits for no deletion longer than for another commit. A pin keeps
-the batches and blocks of its span, and what the log's readers have not read stays too.
+the batches and blocks of its span, and what the log's readers have not read stays too. While the service's clock is not
+certain nothing is old; the bound of the size needs no clock and holds all the same. A declaration is never deleted for its
+age: without it a job could be taken below its minimum.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from typing import Any, Protocol
 from sqlalchemy import Row, delete, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.clock import now
+from service.clock import PROCESS, now
 from service.settings import Settings
 from service.store import placements
+from service.store.clock_watch import oldest_kept_at
 from service.store.database import Database
 from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, Job, Node, Pin, Placement
 from service.store.upserts import upsert
@@ -66,20 +69,28 @@ class _Kept:
 class Retention:
     """The rules of a store, and the sweep that carries them out."""
 
-    def __init__(self, database: Database, bounds: Settings | Bounds, clock: Callable[[], float] = now) -> None:
-        self._database, self._bounds, self._clock = database, bounds, clock
+    def __init__(
+        self, database: Database, bounds: Settings | Bounds, clock: Callable[[], float] = now,
+        is_sure: Callable[[], bool] = lambda: PROCESS.is_sure,
+    ) -> None:  # fmt: skip
+        """``is_sure``: whether the clock is certain, so that anything is old."""
+        self._database, self._bounds, self._clock, self._is_sure = database, bounds, clock, is_sure
 
     def sweep(self) -> Swept:
         """Delete what is past the bounds."""
-        at = self._clock()
-        too_old_at = at - self._bounds.retention_days * DAY_SECONDS
+        at, is_sure = self._clock(), self._is_sure()
+        too_old_at = audit_before_at = float("-inf")
         with self._database.session() as session:
             kept = _kept(session)
+            if is_sure:
+                too_old_at = oldest_kept_at(session, at, self._bounds.retention_days * DAY_SECONDS)
+                audit_before_at = oldest_kept_at(session, at, AUDIT_DAYS * DAY_SECONDS)
             total = session.scalar(select(func.coalesce(func.sum(Batch.size_bytes), 0))) or 0
         swept = Swept(log_bytes=int(total))
         reached_at = self._sweep_batches(swept, kept, too_old_at)
         swept.blocks = self._sweep_blocks(kept, reached_at)
-        self._sweep_rows(min([too_old_at, *(span.since for span in kept)]), at - AUDIT_DAYS * DAY_SECONDS)
+        if is_sure:
+            self._sweep_rows(min([too_old_at, *(span.since for span in kept)]), audit_before_at)
         swept.over_bytes = max(0, swept.log_bytes - self._bounds.retention_bytes)
         if swept.over_bytes:
             _log.warning("retention_blocked over_bytes=%d why=pinned_or_not_yet_read", swept.over_bytes)
@@ -139,7 +150,7 @@ class Retention:
         deleted = 0
         while True:
             with self._database.transaction() as session:
-                ended = Block.minute < int(before_at // 60)
+                ended = Block.minute < int(max(0.0, before_at) // 60)
                 page = session.execute(
                     select(*order).where(tuple_(*order) > after, ended).order_by(*order).limit(ROWS_AT_ONCE)
                 ).all()
@@ -156,12 +167,11 @@ class Retention:
 
     def _sweep_rows(self, before_at: float, audit_before_at: float) -> None:
         """Delete rows without records: nodes, jobs and their runs, ended commands; events after a year."""
-        undeclared = Job.declared_at.is_(None) | (Job.declared_at < before_at)
         has_attempts = exists().where(Attempt.job == Job.name)
         rules = (
             (Placement, (Placement.last_seen_at < before_at,)),
             (Attempt, (Attempt.last_seen_at < before_at,)),
-            (Job, (Job.last_seen_at < before_at, undeclared, ~has_attempts)),
+            (Job, (Job.last_seen_at < before_at, Job.declared_at.is_(None), ~has_attempts)),
             (Node, (Node.last_seen_at < before_at,)),
             (Command, (Command.expires_at < before_at,)),
             (Event, (Event.at < audit_before_at,)),

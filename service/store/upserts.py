@@ -36,8 +36,8 @@ def upsert(
         session.connection().execute(_statement(session, model, some[0], keys, kept, where), some)
 
 
-def touch(session: Session, model: type[Base], rows: Iterable[Row], columns: Sequence[str]) -> None:
-    """Change these columns of rows that are there, unless the row has a later ``last_seen_at``."""
+def touch(session: Session, model: type[Base], rows: Iterable[Row], columns: Sequence[str], latest_at: float) -> None:
+    """Change these columns of rows that are there, unless the row has a later ``last_seen_at`` that is not past ``latest_at``."""
     table: Any = model.__table__
     keys = [column.name for column in table.primary_key]
     ordered = sorted(rows, key=lambda row: tuple(row[key] for key in keys))
@@ -46,7 +46,7 @@ def touch(session: Session, model: type[Base], rows: Iterable[Row], columns: Seq
     statement = (
         update(table)
         .where(*(table.c[key] == bindparam(f"key_{key}") for key in keys))
-        .where(table.c.last_seen_at <= bindparam("now_last_seen_at"))
+        .where((table.c.last_seen_at <= bindparam("now_last_seen_at")) | (table.c.last_seen_at > latest_at))
         .values({name: bindparam(f"now_{name}") for name in columns})
     )
     session.connection().execute(

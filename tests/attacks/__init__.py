@@ -1,1 +1,1 @@
-"""Attacks: what strangers say and send, held against what the service makes of it."""
+"""Attacks: what strangers say and send, and what wrong clocks show, held against what the service makes of it."""

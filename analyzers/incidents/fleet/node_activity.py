@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from analyzers.incidents.job_views.node import of_one_clock
 from analyzers.incidents.messages import Received
 
 OFFSET_BATCHES = 8
@@ -31,4 +32,4 @@ class NodeActivity:
     @property
     def offset(self) -> float:
         """Seconds by which its clock is ahead of ours: a batch is received after it was sent, so the largest lead."""
-        return max(self.leads, default=0.0)
+        return max(of_one_clock(list(self.leads))) if self.leads else 0.0

@@ -21,6 +21,7 @@ from collectors.records import (
 
 APART_SECONDS = 1.0  # a larger clock offset is corrected; a smaller one may be the time a batch takes
 NEWEST_OFFSETS = 8
+SET_SECONDS = 120.0  # no batch travels for so long: a lead that is larger by more is of a clock that was set since
 LIVE_SECONDS = 15.0  # agents seal a batch every ten seconds: older records waited while the service was unreachable
 FUTURE_SECONDS = 5.0
 LATEST_AT = 1e11  # a later value is no instant
@@ -54,7 +55,7 @@ class NodeView:
         sent_at = received.sent_at
         if sent_at is not None and 0.0 < sent_at < LATEST_AT:
             # A batch is received after it was sent, so the largest lead is nearest to the clock offset.
-            self._offsets = [*self._offsets[1 - NEWEST_OFFSETS :], sent_at - received.received_at]
+            self._offsets = of_one_clock([*self._offsets[1 - NEWEST_OFFSETS :], sent_at - received.received_at])
             self.offset = max(self._offsets)
             self.last_sent_at = max(sent_at, self.last_sent_at or 0.0)
         else:
@@ -100,6 +101,11 @@ class NodeView:
             reports = record.collectors
             self.working = frozenset(one.name for one in reports if one.records)
             self.failing = frozenset(one.name for one in reports if one.failures or one.overran)
+
+
+def of_one_clock(leads: list[float]) -> list[float]:
+    """Return the leads without those from before the node's clock was set: they are far ahead of the newest."""
+    return [lead for lead in leads if lead <= leads[-1] + SET_SECONDS]
 
 
 def _newest(records: Sequence[Record], sent_at: float) -> float | None:

@@ -21,7 +21,7 @@ class AlarmDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Something that limits the service's view: coverage below its bound, clocks apart."""
 
     id: Annotated[int, doc("Its number.")]
-    kind: Annotated[str, doc("coverage, clock, records and so on.")]
+    kind: Annotated[str, doc("coverage, clock, service_clock, records and so on.")]
     job: Annotated[str | None, doc("The job that it is of; null: the fleet.")]
     text: Annotated[str, doc("One sentence: what, how much, and the bound.")]
     nodes: Annotated[tuple[str, ...], doc("The nodes that it is about.")]

@@ -39,6 +39,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     engine: Annotated[
         str, doc("This service's engine: working, standby (another service's works), silent, down, or none.")
     ]
+    clock: Annotated[
+        str, doc("`ok`, or what is wrong with the service's clock: then nothing is deleted for its age.")
+    ] = "ok"
 
 
 @router.get("/healthz")
@@ -58,7 +61,10 @@ def get_readiness(request: Request) -> Ready:
         raise Problem("unavailable", detail, errors=errors, retry_after_seconds=RETRY_SECONDS)
     lag = round(service.follower.lag_seconds, 3)
     engine = service.engine.standing if service.engine is not None else "none"
-    return Ready(status="ok", follower_lag_seconds=lag, waiting_batches=service.appender.waiting[0], engine=engine)
+    return Ready(
+        status="ok", follower_lag_seconds=lag, waiting_batches=service.appender.waiting[0], engine=engine,
+        clock=service.clock.state or "ok",
+    )  # fmt: skip
 
 
 @router.get(

@@ -48,6 +48,18 @@ class Cursor(Base):
     sequence: Mapped[int] = mapped_column(BigInteger)
 
 
+class ServiceClock(Base):
+    """The clock that the services of one machine hold, between two of its boots (service/clock.py)."""
+
+    __tablename__ = "service_clocks"
+    boot_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    offset_seconds: Mapped[float]  # UTC less the machine's boot time
+    at: Mapped[float]  # the newest instant at which it was known
+    doubt: Mapped[str] = mapped_column(String(1000), default="")  # why it is not certain; empty: it is
+    set_at: Mapped[float | None]  # when it was set forward while a service ran; None: never
+    step_seconds: Mapped[float] = mapped_column(default=0.0)  # by how much, all such steps together
+
+
 class Pin(Base):
     """A span of a job's records, or of all, that retention leaves alone."""
 

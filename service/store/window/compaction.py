@@ -1,8 +1,8 @@
 """Samples by node, minute and scope, written from the log: ten minutes of a fleet are read without touching its batches.
 
-A minute is one of receipt and never goes back, so that it ends at a place of the log: everything up to that place is in
-the blocks, and everything after it is not. The blocks of a minute are written a few at a time while the next one is
-gathered, so that the log waits for none of it, and the place with the last; a crash between writes the same blocks again.
+A minute is one of receipt and never goes back, but where a clock was ahead, so that it ends at a place of the log: everything up
+to that place is in the blocks, and everything after it is not. The blocks of a minute are written a few at a time while the next
+one is gathered, so that the log waits for none of it, and the place with the last; a crash between writes the same blocks again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, false, or_, select, tuple_
+from sqlalchemy.orm import Session
 
 from collectors.records import Record, Samples, block
 from collectors.records.record import Damaged
@@ -32,6 +33,7 @@ BLOCKS_AT_ONCE = 64  # read into memory
 LONGEST_SCOPE = 64  # characters: the column's
 MOST_NODE_BYTES = 8 << 20  # of one node in a minute: ordinary ones send some ten thousand
 MOST_BYTES = 256 << 20  # of all nodes in a minute; two minutes are in memory at once
+AHEAD_MINUTES = 2  # a minute of receipt that is further ahead was dated by a wrong clock
 RECORD_BYTES = 1_000  # that a record takes beside its values
 
 _Gathered = dict[tuple[str, str], list[Samples]]  # by node and scope
@@ -66,6 +68,11 @@ class Compaction:
     def add(self, sequence: int, node: str, received_at: float, records: Iterable[Record]) -> None:
         """Take up a batch, in the log's order; the same one again after an error of the database."""
         before = self._closed.minute if self._closed else self._complete
+        if (
+            max(before, self._minute) > int(received_at // 60) + AHEAD_MINUTES
+        ):  # a clock was ahead: else all would be one minute
+            self._go_back(int(received_at // 60))
+            before = self._complete
         minute = max(int(received_at // 60), self._minute, before + 1)
         if minute > self._minute >= 0:
             while self._closed:
@@ -78,6 +85,17 @@ class Compaction:
         for record in records:
             if isinstance(record, Samples):
                 self._gather(node, record)
+
+    def _go_back(self, minute: int) -> None:
+        """Write what was gathered ahead of time, and go on after ``minute``; a minute that comes again is joined."""
+        while self._closed:
+            self._write_some()
+        if self._minute >= 0:
+            self._closed, self._gathered = _Closed(self._minute, self._last, self._gathered), defaultdict(list)
+            self._node_bytes, self._bytes = defaultdict(int), 0
+            while self._closed:
+                self._write_some()
+        self._minute, self._complete = -1, minute
 
     def _gather(self, node: str, samples: Samples) -> None:
         """Keep samples for the minute's block; those that no block can hold are left out; the log has them."""
@@ -103,20 +121,40 @@ class Compaction:
         rows = [_row(node, closed.minute, scope, closed.rows[node, scope]) for node, scope in some]
         ends = len(some) == len(closed.rows)
         with self.database.transaction() as session:
+            _keep_written(session, rows)
             upsert(session, Block, rows)
             if ends:
                 places = {PLACE: closed.last, MINUTE: closed.minute}
                 rows = [{"reader": name, "sequence": value} for name, value in places.items()]
-                upsert(session, Cursor, rows, where=lambda table, new: new.sequence > table.sequence)
+                upsert(session, Cursor, rows, where=_is_on)
         for key in some:
             del closed.rows[key]
         if ends:
             self.place, self._complete, self._closed = closed.last, closed.minute, None
 
 
+def _is_on(table: Any, new: Any) -> ColumnElement[bool]:
+    """Whether a cursor goes on; the minute goes back where a clock was ahead."""
+    ahead = and_(table.reader == MINUTE, table.sequence > new.sequence + AHEAD_MINUTES)
+    return or_(new.sequence > table.sequence, ahead)
+
+
 def _row(node: str, minute: int, scope: str, samples: list[Samples]) -> dict[str, Any]:
     data = block.encode(_merged(samples), pack=True)
     return {"node": node, "minute": minute, "scope": scope, "block": data}
+
+
+def _keep_written(session: Session, rows: list[dict[str, Any]]) -> None:
+    """Join the blocks with those that are there: after a clock was ahead a minute may come again."""
+    keys = {(row["node"], row["minute"], row["scope"]): row for row in rows}
+    there = tuple_(Block.node, Block.minute, Block.scope).in_(list(keys)) if keys else false()
+    for written in session.scalars(select(Block).where(there)):
+        row = keys[written.node, written.minute, written.scope]
+        if written.block == row["block"]:
+            continue
+        with suppress(Damaged):
+            samples = [*block.decode(written.block), *block.decode(row["block"])]
+            row["block"] = block.encode(_merged([one for one in samples if isinstance(one, Samples)]), pack=True)
 
 
 def blocks(

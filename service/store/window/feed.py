@@ -24,7 +24,7 @@ class Feed:
         """Take up one batch, in the log's order."""
         self.tail.add(stored.node, stored.received_at, records)
         self.compaction.add(stored.sequence, stored.node, stored.received_at, records)
-        if stored.received_at >= self._dropped_at + self.tail.window_seconds:
+        if abs(stored.received_at - self._dropped_at) >= self.tail.window_seconds:
             self.tail.drop(stored.received_at - self.tail.window_seconds)
             self._dropped_at = stored.received_at
 

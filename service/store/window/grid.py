@@ -52,6 +52,11 @@ class Grid:
         """
         check(samples)
         at, cube = unpacked(samples)
+        if (
+            self._newest > latest_at // tick_seconds
+        ):  # a clock was ahead: its ticks would keep the present out of the ring
+            self.numbers[:] = self._newest = -1
+            self.first[:] = np.nan
         place = self._place(samples)
         left_out = 0
         for tick, instant in enumerate(at.tolist()):

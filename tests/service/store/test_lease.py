@@ -12,6 +12,7 @@ from service.store import leases
 from service.store.database import Database
 from service.store.leases import HELD_SECONDS, Lease, LeaseLost
 from service.store.models import Cursor
+from service.store.models import Lease as Row
 
 
 class Clock:
@@ -37,7 +38,7 @@ def proved(database: Database, held: Lease) -> None:
 
 
 def test_one_owner_holds_it(database: Database) -> None:
-    """A second owner gets nothing while the first proves its hold, and gets it ten seconds after the last proof."""
+    """A second owner gets nothing while the first proves its hold, and gets it ten seconds after it saw the last proof."""
     clock = Clock()
     first, second = lease(database, "a", clock), lease(database, "b", clock)
 
@@ -46,6 +47,7 @@ def test_one_owner_holds_it(database: Database) -> None:
         clock.at += HELD_SECONDS - 1
         assert not second.take()
         proved(database, first)
+    assert not second.take()
     clock.at += HELD_SECONDS
 
     assert second.take()
@@ -57,6 +59,7 @@ def test_what_was_lost_is_not_written(database: Database) -> None:
     clock = Clock()
     first, second = lease(database, "a", clock), lease(database, "b", clock)
     assert first.take()
+    assert not second.take()
     clock.at += HELD_SECONDS
     assert second.take()
 
@@ -74,6 +77,23 @@ def test_what_was_lost_is_not_written(database: Database) -> None:
         assert session.scalars(select(Cursor)).all() == []
     proved(database, second)
     assert not lease(database, "c", clock).take()
+
+
+@pytest.mark.parametrize("ahead_seconds", [-86_400.0, 86_400.0, 20 * 86_400.0])
+def test_the_instant_in_the_row_frees_nothing_and_holds_nothing(database: Database, ahead_seconds: float) -> None:
+    """A lease whose last proof was dated by a wrong clock is free after ten seconds of the candidate's time, and not before."""
+    clock = Clock()
+    assert lease(database, "a", clock).take()
+    with database.transaction() as session:
+        session.get_one(Row, "engine").until += ahead_seconds
+    second = lease(database, "b", clock)
+
+    assert not second.take()
+    clock.at += HELD_SECONDS - 0.1
+    assert not second.take()
+    clock.at += 0.1
+
+    assert second.take()
 
 
 def test_a_released_lease_is_free_at_once(database: Database) -> None:
@@ -130,6 +150,7 @@ def test_a_takeover_waits_for_the_transaction_that_has_proved(postgres: object) 
     clock = Clock()
     first, second = lease(database, "a", clock), lease(database, "b", clock)
     assert first.take()
+    assert not second.take()
     clock.at += HELD_SECONDS
     got: list[bool] = []
     thread = threading.Thread(target=lambda: got.append(second.take()))

@@ -59,7 +59,7 @@ def followed(log: Log, one: Compaction) -> None:
 def on_disk(database: Database) -> dict[tuple[str, float], list[float]]:
     """Return what the blocks hold: node and end of minute → the first device's values."""
     found: dict[tuple[str, float], list[float]] = {}
-    for node, at, records in blocks(database, START, START + 3600):
+    for node, at, records in blocks(database, START - 3600, START + 3600):
         for record in records:
             assert isinstance(record, Samples)
             cube = np.frombuffer(record.values, "<f4").reshape(2, 1, -1)
@@ -131,18 +131,20 @@ def _closed() -> None:
 
 
 def test_a_clock_that_steps_back_overwrites_nothing(database: Database) -> None:
-    """Batches received, by the clock, before the newest minute are kept with the minute that is open."""
+    """What is received, by the clock, long before the newest minute has a minute there; one that comes again is joined."""
     log = Log(database)
     filled(log, 2)
     followed(log, Compaction(database))
     early = Incoming("gpu-0", "early", None, START - 600, 1, block.encode(tick(START - 600, 77.0)))
+    again = Incoming("gpu-0", "again", None, START + 65, 1, block.encode(tick(START + 65, 79.0)))
     later = Incoming("gpu-0", "later", None, START + 300, 1, block.encode(tick(START + 300, 78.0)))
-    log.append([early, later])
+    log.append([early, again, later])
 
     followed(log, Compaction(database))
 
     assert on_disk(database)["gpu-0", START + 60] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    assert 77.0 in on_disk(database)["gpu-0", START + 120]
+    assert on_disk(database)["gpu-0", START - 480] == [77.0]
+    assert on_disk(database)["gpu-0", START + 120][-1] == 79.0
 
 
 def test_the_window_is_the_same_after_a_restart(database: Database) -> None:

@@ -1,0 +1,60 @@
+"""Clocks that are set: random sequences on simulated clocks, and the real service with a shifted wall clock.
+
+``python -m tests.acceptance.clock_jumps`` plays more than ten times as many.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from service.store.database import Database
+from tests.support.clock_scenes import DAY_SECONDS, ShiftedService, jump_while_running, restart_in_the_future
+from tests.support.clock_world import EVENTS, ClockWorld, play
+from tests.support.postgres import database, postgres, url
+
+__all__ = ["database", "postgres", "url"]  # fixtures
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def quick(database: Database) -> Database:
+    """Return a database that does not wait for its disk: no disk fails here."""
+    statement = "PRAGMA synchronous = OFF" if database.is_sqlite else "SET synchronous_commit = off"
+    event.listen(database.engine, "connect", lambda connection, _: connection.execute(statement))
+    database.engine.dispose()
+    return database
+
+
+@pytest.mark.parametrize("kind", sorted(EVENTS))
+def test_what_is_kept_and_known_outlives_one_event(quick: Database, kind: str) -> None:
+    """Nothing young is deleted, no declaration and no hold is lost, one engine works, and all is known within a minute."""
+    world = ClockWorld(quick, random.Random(kind))
+
+    assert play(world, [kind]) == []
+
+
+@pytest.mark.parametrize("kind", ["jump", "kill", "power cut"])
+def test_a_service_that_believes_its_wall_clock_fails(tmp_path: Path, kind: str) -> None:
+    """The control: without a held time the same events break the same rules."""
+    database = Database(f"sqlite:///{tmp_path / 'naive.db'}")
+    database.migrate()
+
+    assert play(ClockWorld(database, random.Random(kind), naive=True), [kind] * 3) != []
+    database.close()
+
+
+@pytest.mark.slow
+def test_a_service_that_starts_in_the_future_deletes_nothing(tmp_path: Path) -> None:
+    """Killed and started again 20 days ahead, the real service keeps its log and declarations, and works once it is right."""
+    assert restart_in_the_future(ShiftedService(tmp_path, {})) == []
+
+
+@pytest.mark.slow
+def test_a_day_for_seconds_freezes_nothing(tmp_path: Path) -> None:
+    """A real service whose wall clock is a day ahead for some seconds reports it, and knows what happens then and after."""
+    assert jump_while_running(ShiftedService(tmp_path, {}), DAY_SECONDS, 12.0) == []
