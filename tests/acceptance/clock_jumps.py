@@ -54,8 +54,8 @@ def server() -> Iterator[Server | None]:
 def sequence(url: str, seed: int, events: int, *, naive: bool = False) -> dict[str, Any]:
     """Play one random sequence on an empty database."""
     database, began, dice = Database(url), time.perf_counter(), random.Random(seed)
-    statement = "PRAGMA synchronous = OFF" if database.is_sqlite else "SET synchronous_commit = off"
-    event.listen(database.engine, "connect", lambda connection, _: connection.execute(statement))
+    if database.is_sqlite:
+        event.listen(database.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
     database.migrate()
     world = ClockWorld(database, dice, naive=naive)
     wrong = play(world, drawn(dice, events))

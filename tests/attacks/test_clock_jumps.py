@@ -24,9 +24,9 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def quick(database: Database) -> Database:
     """Return a database that does not wait for its disk: no disk fails here."""
-    statement = "PRAGMA synchronous = OFF" if database.is_sqlite else "SET synchronous_commit = off"
-    event.listen(database.engine, "connect", lambda connection, _: connection.execute(statement))
-    database.engine.dispose()
+    if database.is_sqlite:
+        event.listen(database.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
+        database.engine.dispose()
     return database
 
 

@@ -59,6 +59,10 @@ def _merge(world: World, a: int, b: int) -> None:
         world.merged[incident] = "inc-ffffffffffff"
 
 
+def _doubt(world: World, _a: int, b: int) -> None:
+    world.clock_doubt = "" if world.clock_doubt or b % 2 else "the wall clock was set"
+
+
 def _report(world: World, a: int, _b: int) -> None:
     world.report(sorted(world.jobs)[a % 2])
 
@@ -232,13 +236,14 @@ ACTIONS: dict[str, Callable[[World, int, int], None]] = {
     "save": _save, "verify": _verify, "approve": _approve, "reject": _reject, "ask undo": _ask_undo, "hold": _hold,
     "freeze": _freeze, "close breaker": _close_breaker, "take": _take, "heartbeat": _heartbeat, "begin": _begin,
     "complete": _complete, "crash": _crash, "replay": _replay, "forge": _forge, "edit policy": _edit_policy,
-    "fail early": _fail_early,
+    "fail early": _fail_early, "doubt": _doubt,
 }  # fmt: skip
 # How often each comes, so that an interleaving gets somewhere: most proposals are approved, claimed and begun.
 WEIGHTS = {
     "wait": 5, "propose": 5, "publish": 1, "withdraw": 1, "merge": 1, "report": 6, "save": 2, "verify": 2, "approve": 7,
     "reject": 1, "ask undo": 4, "hold": 1, "freeze": 2, "close breaker": 1, "take": 9, "heartbeat": 1, "begin": 9,
     "complete": 7, "crash": 1, "replay": 2, "forge": 1, "edit policy": 1, "fail early": 1,
+    "doubt": 1,
 }  # fmt: skip
 
 

@@ -249,6 +249,7 @@ class Invariants:
             assert hold.until <= now or (hold.node not in row.nodes and hold.job != row.job), (
                 f"{row.id}: {hold.id} holds"
             )
+        assert not book.facts.clock_doubt, f"{row.id} begins while it is not certain what time it is"
         assert row.incident not in book.facts.merged, f"{row.id}: the fleet's incident explains it"
         newest = book.facts.newest_verdicts.get(row.incident, 0)
         assert newest <= row.verdict_version, f"{row.id} rests on an older verdict than version {newest}"

@@ -98,6 +98,7 @@ class World:
         self.tenants: dict[str, tuple[str, ...]] = {NODES[6]: ("qwen", "other")}
         self.versions: dict[str, int] = {}
         self.merged: dict[str, str] = {}
+        self.clock_doubt = ""
         self.plans: dict[str, tuple[int, int]] = {}  # incident → the numbers of its newest plan
         self.schedulers = [Scheduler("slurm-a"), Scheduler("slurm-b")]
         self.sent: list[RemediationEvent] = []
@@ -131,7 +132,7 @@ class World:
         """Return what is known now."""
         return FleetFacts(
             fleet_nodes=len(NODES), jobs=dict(self.reported), tenants=self.tenants, newest_verdicts=dict(self.versions),
-            merged=dict(self.merged), taken=self.invariants.taken(self.book),
+            merged=dict(self.merged), taken=self.invariants.taken(self.book), clock_doubt=self.clock_doubt,
         )  # fmt: skip
 
     def one_token_acts(self, id: str) -> None:
