@@ -14,9 +14,6 @@ from sqlalchemy import event
 from service.store.database import Database
 from tests.support.clock_scenes import DAY_SECONDS, ShiftedService, jump_while_running, restart_in_the_future
 from tests.support.clock_world import EVENTS, ClockWorld, play
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 pytestmark = pytest.mark.system
 

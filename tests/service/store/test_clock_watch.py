@@ -20,9 +20,6 @@ from service.store.clock_watch import (
 )
 from service.store.database import Database
 from service.store.models import Alarm, Node
-from tests.support.postgres import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]  # fixtures
 
 TRUTH, DAY = 1_800_000_000.0, 86_400.0
 
