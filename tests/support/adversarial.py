@@ -11,14 +11,14 @@ import itertools
 import re
 import resource
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from re import _compiler, _constants, _parser
 from types import FrameType, ModuleType
 from typing import Any
+
+from collectors.records import Damaged
 
 PROBES = " a1\"{[(\t,.:-=/\\x|'#<\x1b0Z_"
 RUNS = (
@@ -186,7 +186,7 @@ def cpu_seconds(parse: Callable[[bytes], object], data: bytes, most_seconds: flo
         parse(data)
     except TooLong:
         return most_seconds
-    except Exception:
+    except (Damaged, ValueError, IndexError):  # a refusal is an answer too; only its time counts here
         pass
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -243,26 +243,6 @@ def _most_seconds(size: int) -> float:
     return LEAST_MOST_SECONDS + MOST_SECONDS_A_MEGABYTE * 4 * size / (1 << 20)
 
 
-def main(arguments: list[str]) -> None:
-    """Print the slowest inputs of one parser: ``python -m tests.support.adversarial PARSER SIZE``."""
-    from tests.support.parsers import parsers
-
-    parser, size = parsers()[arguments[0]], int(arguments[1])
-    began = time.monotonic()
-    found = [growth(parser.parse, case, size) for case in cases(parser.modules)]
-    for one in sorted(found, key=lambda each: -each.of_four)[: int(arguments[2])]:
-        print(
-            "QUADRATIC" if is_quadratic(one) else "", f"{one.seconds:.3f} {one.of_four:.3f} {one.ratio:.1f}", one.case
-        )
-    print(
-        arguments[0],
-        len(found),
-        "inputs,",
-        sum(map(is_quadratic, found)),
-        "quadratic",
-        f"{time.monotonic() - began:.0f} s",
-    )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def scan(parse: Callable[[bytes], object], chosen: list[Case], sizes: list[int]) -> list[Growth]:
+    """Measure each input at each size and at four times it; return the growths."""
+    return [growth(parse, case, size) for case in chosen for size in sizes]

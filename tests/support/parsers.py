@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import io
+import pkgutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
+from collectors.files import parsers as parsers_apart
 from collectors.formats import Format, Input, registry
+from collectors.live import ras
+from collectors.live.sources import (
+    job_files,
+    kernel_sources,
+    proc_stat,
+    process_table,
+    ranks,
+    recorder_endpoints,
+    socket_requests,
+)
 
 SNIFFED_BYTES = 1 << 16
+APART = "collectors.files.parsers"
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ def _modules(first: str) -> list[str]:
     found, waiting = list[str](), [first]
     while waiting:
         name = waiting.pop()
-        if name not in found and name.startswith("collectors.formats."):
+        if name not in found and name.startswith(("collectors.formats.", APART)):
             import_module(name)
             found.append(name)
             used = (
@@ -62,12 +76,53 @@ def _modules(first: str) -> list[str]:
 
 
 def _live() -> dict[str, Parser]:
-    """Return what collectors call with bytes of a job, a port or a file that any user may write."""
-    from collectors.live.sources import cgroups, ranks
+    """Return what the agent's collectors call with bytes of a job, of a port, or of a file that any user may write.
 
-    del cgroups
-    return {
-        "environment of a process": Parser(
-            lambda data: ranks.read_rank(b"RANK=1\0" + data), ["collectors.live.sources.ranks"]
-        ),
+    Of ``collectors.files.parsers`` all but ``dcgm``, which asks a port: its reader is among the formats.
+    """
+    apart: dict[str, Callable[[Any], Callable[[bytes], object]]] = {
+        "ras": lambda parse: lambda data: parse(data, "ras", 1.0),
+        "recorder": lambda parse: lambda data: parse(data, "recorder", 0, 1.0),
+        "stacks": lambda parse: lambda data: parse(data, "stacks"),
+        "inspector": lambda parse: lambda data: parse(data, 250),
+        "inspector_series": lambda parse: lambda data: parse(data, 100_000),
+        "ring": lambda parse: lambda data: parse(data, None, 0, 0),
+        "steps": lambda parse: lambda data: parse(data, "log", 0, "gpu-0001", 1_795_240_800.0),
+        "kernel": lambda parse: lambda data: parse(_kernel_lines(data), b"", "/dev/kmsg", "gpu-0001", True),
     }
+    assert {one.name for one in pkgutil.iter_modules(parsers_apart.__path__)} == {*apart, "dcgm", "__main__"}
+    found = {
+        f"live {name}": Parser(make(_module(name).parse), _modules(f"{APART}.{name}")) for name, make in apart.items()
+    }
+    sources = "collectors.live.sources"
+    own: dict[str, tuple[Callable[[bytes], object], str]] = {
+        "environment": (
+            lambda data: ranks.states_rank(data) or ranks.read_rank(b"RANK=1\0" + data),
+            f"{sources}.ranks",
+        ),
+        "command": (
+            lambda data: process_table._LAUNCHER.search(process_table._first_words(data)),
+            f"{sources}.process_table",
+        ),
+        "launcher": (job_files._LAUNCHER.search, f"{sources}.job_files"),
+        "status": (lambda data: job_files._NAMESPACED.search(data.decode(errors="replace")), f"{sources}.job_files"),
+        "stat": (proc_stat.parse, f"{sources}.proc_stat"),
+        "tcp": (recorder_endpoints._LISTENING_TCP.findall, f"{sources}.recorder_endpoints"),
+        "unix": (recorder_endpoints._LISTENING_UNIX.findall, f"{sources}.recorder_endpoints"),
+        "answer": (socket_requests._LENGTH.search, f"{sources}.socket_requests"),
+        "kmsg": (
+            lambda data: list(map(kernel_sources._SEQUENCE.match, data.split(b"\n"))),
+            f"{sources}.kernel_sources",
+        ),
+        "journal": (kernel_sources._entry.decode, f"{sources}.kernel_sources"),
+        "address": (lambda data: ras._local(data.decode(errors="replace")), "collectors.live.ras"),
+    }
+    return found | {f"live {name}": Parser(parse, [module]) for name, (parse, module) in own.items()}
+
+
+def _kernel_lines(data: bytes) -> list[tuple[int, str]]:
+    return [(number, line.decode(errors="replace")) for number, line in enumerate(data.split(b"\n"))]
+
+
+def _module(name: str) -> Any:
+    return import_module(f"{APART}.{name}")

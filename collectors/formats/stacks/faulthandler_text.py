@@ -24,7 +24,7 @@ _THREAD = re.compile(r"(Current thread|Thread) (0x[0-9a-fA-F]+)(?: \[(.*)\])? \(
 _STACK = re.compile(r"Stack \(most recent call first\):")
 _FRAME = re.compile(r' {1,4}File "(.*)", line (\d+|\?\?\?) in (.+)$')
 _SNIFF = re.compile(
-    rb"(?m)^(?:\[\w{1,20}\]: ?)?(?:(?:Current thread|Thread) 0x[0-9a-fA-F]+.*|Stack )\(most recent call first\):"
+    rb"(?m)^(?:\[\w{1,20}\]: ?)?(?:(?:Current thread|Thread) 0x[0-9a-fA-F]{1,16}\b.{0,300}|Stack )\(most recent call first\):"
 )
 
 
