@@ -1,4 +1,4 @@
-"""What systemd is told over its datagram socket: READY, WATCHDOG while the supervising loop turns, STOPPING [sd_notify(3)].
+"""The messages to systemd over its datagram socket: READY, WATCHDOG while the supervising loop turns, STOPPING [sd_notify(3)].
 
 A second watch is inside: where one thread keeps the interpreter for ``HELD_SECONDS``, so that neither the loop nor a signal
 handler can run, a thread of C prints every thread's stack and ends the process. It is started again by its init system, and its

@@ -73,7 +73,7 @@ class DcgmCollector:
         return found
 
     def _refuse_users(self, port: int) -> None:
-        """Ask a system's service alone, unless the configuration names the address; start no process where nobody listens."""
+        """Ask a system's service alone, unless the configuration names the address; start no process where no process listens."""
         found = owners(port)
         if strangers := {user for user in found if user >= FIRST_USER and user != os.geteuid()}:
             who = f"user {min(strangers)}, who is no system user, listens at {self._url}"

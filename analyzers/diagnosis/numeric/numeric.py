@@ -284,7 +284,7 @@ def _usual(before: NDArray[np.float64], value: float) -> float:
 
 
 def _passed(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
-    """Yield what was odd of late and is no more: the incident that it opened is judged some time after."""
+    """Yield what was odd recently and no longer is: the incident that it opened is judged some time after."""
     last = np.append(rows["step"][1:] != rows["step"][:-1], True)
     steps = rows[last]
     late = np.isfinite(steps["at"]) & (steps["at"] >= np.nanmax(steps["at"], initial=-np.inf) - RECENT_SECONDS)
