@@ -141,7 +141,10 @@ def _crash() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
     yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
-    yield FaultClass("devices_absent", by, ("platform",), "restart_job", "no working GPU was there for it")
+    yield FaultClass(
+        "devices_absent", by, ("platform",), "restart_job", "no working GPU was there for it",
+        advice="repair its fabric manager, driver or container before: no proof against the machine",
+    )  # fmt: skip
     yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device, on this rank alone")
     yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
     yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")

@@ -34,6 +34,8 @@ _NAMELESS = {  # a kind whose culprit no record names
     "rank": "A process of unknown rank",
     "group": "A group of unknown ranks",
     "stage": "A stage of unknown ranks",
+    "link": "A network link",
+    "switch": "A switch",
     "unknown": "Unknown",
 }
 
