@@ -220,9 +220,7 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
         return (decision.excused[0].root.finding.symptom, decision.excused[0].cause)
     seen = {finding.symptom for finding in decision.findings}
     if "numeric" in seen:  # a job that runs on broken numbers is not healthy
-        seen.discard("healthy")
-        if any(has(finding.fault_class, "job_may_run") for finding in decision.findings):
-            seen.discard("hang")
+        seen = {finding.symptom for finding in decision.findings if finding.family != "stacks"} - {"healthy"}
     for symptom in ("healthy", "hang", "crash", "numeric", "hardware"):
         if symptom in seen:
             return (symptom, "none" if symptom == "healthy" else "unknown")

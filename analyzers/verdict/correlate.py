@@ -20,6 +20,8 @@ from analyzers.model.topology import Topology
 _SAME_EVENT: frozenset[Family] = frozenset({"waits", "stacks", "log"})
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "process", "hardware", "stacks")
 MOST_NOT_EXCLUDED = 8
+FROZEN, FROZEN_ALONE = 0.8, 0.9
+"""So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
 EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
 
 
@@ -71,14 +73,17 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     narrowing = [finding for finding in ordered if finding.suspects and finding.narrows]
     for finding in (f for f in claims if not has(f.fault_class, "supports")):
         _admit(decision, finding, topology)
-    for finding in (f for f in claims if has(f.fault_class, "supports")):
-        _support_or_stand(decision, finding, topology)
-    for finding in narrowing:
-        decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
     for finding in numbers:
         _numbers_beside(decision, finding, topology)
+    # Numbers that are wrong are certain; one round of stacks of a job that runs shows what it happened to do.
+    runs_on = any(finding.symptom == "numeric" for finding in ordered)
+    for finding in (f for f in claims if has(f.fault_class, "supports")):
+        _support_or_stand(decision, finding, topology, least=FROZEN if runs_on else 0.0)
+    for finding in narrowing:
+        decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
     if not decision.roots and not _running(ordered):
-        alone = [finding for finding in narrowing if not has(finding.fault_class, "no_stack")]
+        least = FROZEN_ALONE if runs_on else 0.0
+        alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
@@ -115,9 +120,13 @@ def _admit(decision: Decision, finding: Finding, topology: Topology) -> None:
             decision.roots.append(new)
 
 
-def _support_or_stand(decision: Decision, finding: Finding, topology: Topology) -> None:
-    """A weak claim supports a root it agrees with, and stands for itself only where there is no other."""
-    before = bool(decision.roots)
+def _strength(finding: Finding) -> float:
+    return max(suspect.strength for suspect in finding.suspects)
+
+
+def _support_or_stand(decision: Decision, finding: Finding, topology: Topology, *, least: float) -> None:
+    """A weak claim supports a root it agrees with, and stands for itself only where there is no other, and it is so sure."""
+    before = bool(decision.roots) or _strength(finding) < least
     for new in _split(finding):
         if not _confirms(decision, new, topology) and not before and not _running(decision.findings):
             decision.roots.append(new)

@@ -2,9 +2,10 @@
 
 Each is DDP × 4 over gloo below agents and a service, at their usual settings. No verdict may be healthy where the numbers are
 wrong, none may evict, the first rank is named where its own loss shows it, and fp16's skipped steps open no incident. Each
-outcome is kept in out/numeric_jobs, so that a second call goes on; ``first_try`` counts what was right without a repetition.
+outcome is kept in out/numeric_jobs, so that a second call goes on; ``--files`` diagnoses the files of the same jobs,
+without agents, and notes in out/numeric_files; ``first_try`` counts what was right without a repetition.
 
-    python -m tests.acceptance.numeric_jobs [--smallest] [--runs 5] [--together 2] [--only FAULT…] [--again]
+    python -m tests.acceptance.numeric_jobs [--smallest] [--runs 5] [--together 2] [--only FAULT…] [--again] [--files]
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.support.jobs import live, verdicts
-from tests.support.jobs.judged import EVICTIONS
-from tests.support.jobs.scenarios import NUMERIC
+from tests.support.jobs import driver, live, verdicts
+from tests.support.jobs.judged import EVICTIONS, complaints, named, verdict_of
+from tests.support.jobs.scenarios import NUMERIC, Scenario
 from tests.support.jobs.verdicts import Outcome, Trial
 
 KEPT = REPOSITORY / "out" / "numeric_jobs"
+KEPT_FILES = REPOSITORY / "out" / "numeric_files"
 RUNS = 5  # of each of six kinds
 LATE = ("the first verdict came after",)  # on a busy machine; counted apart
 
@@ -52,9 +54,41 @@ def row_of(outcome: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def kept(trial: Trial) -> dict[str, Any] | None:
+def from_files(trial: Trial, folder: Path) -> dict[str, Any]:
+    """Run a trial without agents; return what the verdict on its logs, dumps and stacks comes to."""
+    scenario = Scenario.draw(trial.scenario.fault, "numbers", trial.scenario.seed)
+    document = verdict_of(driver.run(scenario, folder))
+    quiet = scenario.truth.symptom == "healthy"
+    wrong = complaints(scenario, document)
+    if quiet:  # with dumps it is healthy, without it may be undecided: numeric is wrong, and so is any culprit
+        wrong = [] if document["symptom"] in {"healthy", "unknown"} and not document["culprits"] else wrong
+    return {
+        "trial": trial.job, "fault": scenario.fault, "culprits": scenario.culprits, "wrong": wrong, "late": [],
+        "healthy": 0 if quiet else int(document["symptom"] == "healthy"),
+        "evicting": int(document["action"]["kind"] in EVICTIONS), "named": [sorted(named(document))],
+        "first_symptoms": [(document["first_symptom"] or {}).get("text")], "commit": provenance("")["commit"],
+    }  # fmt: skip
+
+
+def run_files(trials: list[Trial]) -> None:
+    """Run trials one after the other and note each."""
+    KEPT_FILES.mkdir(parents=True, exist_ok=True)
+    for trial in trials:
+        with tempfile.TemporaryDirectory(prefix="numbers-") as name:
+            try:
+                row = from_files(trial, Path(name) / "files")
+            except (driver.JobFailed, RuntimeError):
+                traceback.print_exc()
+                continue
+        before = kept(trial, KEPT_FILES)
+        row["wrong_before"] = [*before["wrong_before"], *before["wrong"]] if before else []
+        (KEPT_FILES / f"{trial.job}.json").write_text(json.dumps(row, indent=1))
+        print(row["trial"], row["named"], *row["wrong"], flush=True)
+
+
+def kept(trial: Trial, folder: Path = KEPT) -> dict[str, Any] | None:
     """Return what an earlier call noted of a trial."""
-    note = KEPT / f"{trial.job}.json"
+    note = folder / f"{trial.job}.json"
     found: dict[str, Any] | None = json.loads(note.read_text()) if note.exists() else None
     return found
 
@@ -88,13 +122,17 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=RUNS, help="trials of each kind")
     parser.add_argument("--together", type=int, default=1, help="trials at once, each on four nodes of its own")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted(NUMERIC), help="only these kinds")
+    parser.add_argument("--files", action="store_true", help="no agents: the logs, dumps and stacks are diagnosed")
     parser.add_argument("--again", action="store_true", help="try those that were wrong once more")
     options = parser.parse_args()
     trials = planned(options)
-    missing = [trial for trial in trials if (one := kept(trial)) is None or (options.again and one["wrong"])]
-    if missing:
+    folder = KEPT_FILES if options.files else KEPT
+    missing = [trial for trial in trials if (one := kept(trial, folder)) is None or (options.again and one["wrong"])]
+    if missing and options.files:
+        run_files(missing)
+    elif missing:
         run(missing, options.together)
-    rows = [found for trial in trials if (found := kept(trial)) is not None]
+    rows = [found for trial in trials if (found := kept(trial, folder)) is not None]
     totals = {
         "trials": len(trials), "run": len(rows), "right": sum(not row["wrong"] for row in rows),
         "first_try": sum(not row["wrong"] and not row["wrong_before"] for row in rows),
@@ -103,7 +141,7 @@ def main() -> int:
     }  # fmt: skip
     print(totals)
     small = options.smallest or options.only or options.runs != RUNS
-    target = REPOSITORY / ("out" if small else "docs/measured") / "numeric_jobs.json"
+    target = REPOSITORY / ("out" if small else "docs/measured") / f"{folder.name}.json"
     command = " ".join(["python -m tests.acceptance.numeric_jobs", *sys.argv[1:]])
     target.write_text(json.dumps(provenance(command) | totals | {"rows": rows}, indent=1) + "\n")
     return 0 if totals["right"] == totals["trials"] else 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 from math import inf, nan
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.records import STEP_COLUMNS, Frame, KernelEvent, LogEvent, Placement, Record, StackDump, Steps, Thread
 from collectors.records import Members as Ranks
 from simulation.scenarios import KINDS, draw, play
 from tests.analyzers.diagnosis.test_numeric import AT, found, steps
-from tests.support.live_hangs import TRAIN, Hang, named, verdict
+from tests.support.live_hangs import REDUCE, TRAIN, Hang, named, verdict
 from tests.support.live_records import columns
 
 SOUND = [2.0 + 0.01 * (step % 7) for step in range(40)]
@@ -209,3 +210,8 @@ def test_a_job_that_runs_on_nan_is_no_hang_where_all_load_data() -> None:
     assert verdict([*dumps, *stacks]).symptom != "numeric"
     judged = verdict([*dumps, *stacks, losses])
     assert (judged.symptom, judged.culprits, judged.action.kind) == ("numeric", (), "none")
+    one_round = verdict([*stacks, losses])
+    assert (one_round.symptom, one_round.culprits) == ("numeric", ())
+    others = [replace(one, threads=(Thread(frames=REDUCE, main=True),)) for one in stacks[1:]]
+    assert verdict([stacks[0], *others, losses]).symptom == "numeric"
+    assert verdict([stacks[0], *others]).symptom == "hang"

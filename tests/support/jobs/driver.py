@@ -28,6 +28,7 @@ START_SECONDS = 120.0  # eight imports of torch on two busy cores
 STILL_SECONDS = 7.0  # a pause of 5 s is nobody's hang yet: taking dumps and stacks alone can take seconds
 STILL_PAUSES = 4.0  # and for this many of the longest pause that the job had before, on a busy machine
 FIRST_STEADY_STEP = 6
+NUMBERS_SHARD_SECONDS = 0.15  # so that what goes wrong still does so when the files are collected
 POLL_SECONDS = 0.05
 
 
@@ -115,6 +116,7 @@ def run(
     evidence = evidence or scenario.evidence()
     folder.mkdir(parents=True, exist_ok=True)
     with running(scenario, workplace, python) as job:
+        job.labels = {"TRAIN_SHARD_SECONDS": str(NUMBERS_SHARD_SECONDS)} if scenario.topology == "numbers" else {}
         watch, launcher = Watch(job), scenario.truth.launcher
         if launcher == "torchrun":
             job.start_torchrun()
