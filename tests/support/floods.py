@@ -62,20 +62,20 @@ def _logs(turn: int) -> Iterator[Record]:
 
 
 def _ranks(turn: int) -> Iterator[Record]:
-    for number in range(90_000):
+    for number in range(30_000):
         yield Steps(
-            rank=turn * 90_000 + number, told_by="probe", count=1, columns={"step": bytes(8), "at": bytes(8)}, **_MINE
+            rank=turn * 30_000 + number, told_by="probe", count=1, columns={"step": bytes(8), "at": bytes(8)}, **_MINE
         )  # type: ignore[arg-type]
 
 
 def _threads(turn: int) -> Iterator[Record]:
-    for number in range(200):
-        yield StackDump(pid=turn * 200 + number, threads=(Thread(),) * 4_000, rank=number % 8, **_MINE)  # type: ignore[arg-type]
+    for number in range(12):
+        yield StackDump(pid=turn * 12 + number, threads=(Thread(),) * 4_000, rank=number % 8, **_MINE)  # type: ignore[arg-type]
 
 
 def _counts(turn: int) -> Iterator[Record]:
-    for number in range(10):
-        ranks = tuple(RasRank(rank=rank + 1_000, counts={}) for rank in range(90_000))
+    for number in range(4):
+        ranks = tuple(RasRank(rank=rank + 1_000) for rank in range(8_000))
         yield RasCommunicator(hash=f"{turn}.{number}", size=8, ranks=ranks, **_MINE)  # type: ignore[arg-type]
 
 
@@ -109,7 +109,7 @@ def _jobs(turn: int) -> Iterator[Record]:
 
 def _accounts(turn: int) -> Iterator[Record]:
     reports = tuple(CollectorReport(name=f"{turn}.{number}") for number in range(4_000))
-    for _ in range(20):
+    for _ in range(8):
         yield Coverage(collectors=reports, **_MINE)  # type: ignore[arg-type]
 
 
