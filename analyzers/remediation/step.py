@@ -301,12 +301,15 @@ def _end(transition: Transition, one: Remediation, outcome: str, why: str) -> No
 
 def _tick(transition: Transition) -> None:
     state, limits = transition.state, transition.state.limits
-    if state.facts.clock_doubt:
-        return
+    in_doubt = bool(
+        state.facts.clock_doubt
+    )  # of what ends with time only claims end: a fenced claimant must not block an undo
     for known in list(state.remediations.values()):
         one = approval.recheck_approval(transition, known)
         if one.claim is not None and one.claim.until <= transition.now:
             _run_out(transition, one)
+        elif in_doubt:
+            continue
         elif explain_expiry(state, one, transition.now) is not None:
             _expire(transition, one)
         elif (
@@ -315,6 +318,8 @@ def _tick(transition: Transition) -> None:
             _end(transition, one, "unknown", f"nothing was seen of {one.job} for {limits.verify_seconds:,.0f} s")
         elif one.status == "proposed":
             approval.apply_policy(transition, one)
+    if in_doubt:
+        return
     after = breaker.counted_after(limits, transition.now)
     state.executions = [one for one in state.executions if one.at > after]
     for hold in sorted(

@@ -206,7 +206,7 @@ class World:
     def taken_back(self, id: str) -> str:
         """Return what becomes of a remediation that a person and a scheduler take back, in a world set apart."""
         step = self.probe or self.step
-        book, now = replace_facts(self.book, self.facts()), self.now + 20_000.0
+        book, now = replace_facts(self.book, self.facts()), self.now + 20_000.0  # also while the clock is in doubt
         book.freeze = None
         book, _ = step(book, messages.RemediationTick(), now)
         if book.remediations[id].undo is None:
