@@ -121,10 +121,15 @@ async def _checked(request: Request, credentials: HTTPAuthorizationCredentials |
 
 
 def check_node(request: Request, caller: Caller, node: str) -> None:
-    """Raise the problem of a caller that acts for another node than its own."""
+    """Raise the problem of a caller that acts for another node than its own, or for one that has a token of its own."""
+    service = service_of(request)
+    if caller.node is None and caller.id and not caller.may("admin") and node in service.tokens.own_nodes:
+        why = f"{node} sends with a token of its own, and the token of {caller.actor} is bound to no node"
+        service.audit.refused("node_refused", caller.actor, node, why)
+        raise Problem("not-your-node", f"{why}: let its agent use its own token alone")
     if caller.node is not None and caller.node != node:
         why = f"the token of {caller.actor} is bound to node {caller.node} and came for {node}"
-        service_of(request).audit.refused("node_refused", caller.actor, node, why)
+        service.audit.refused("node_refused", caller.actor, node, why)
         raise Problem("not-your-node", f"{why}: give each node a token of its own")
 
 

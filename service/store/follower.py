@@ -233,7 +233,7 @@ class Follower:
             self._move(session, stored.sequence)
 
     def _write(self, session: Session, read: Sequence[_Read]) -> None:
-        self.observations.load(session, [one.stored.node for one in read])
+        self.observations.load(session, [(one.stored, one.records) for one in read])
         for one in read:
             if one.damage is not None:
                 self._skip(session, one.stored, "batch_undecodable", one.damage)

@@ -16,7 +16,8 @@ import msgspec
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
-from collectors.records import Coverage, Device, Placement, Record
+from analyzers.incidents.hosting import Hosting, own_ranks
+from collectors.records import Coverage, Device, Placement, Record, of_sender
 from service.store import placements
 from service.store.log import AHEAD_SECONDS, Stored
 from service.store.models import Attempt, Base, Job, Node
@@ -119,13 +120,20 @@ class Observations:
         self._jobs = _ObservedTable(Job, SEEN_SECONDS, kept=("declared", "version"))
         self._attempts = _ObservedTable(Attempt, SEEN_SECONDS, kept=("code_version",))
         self._placements = _ObservedTable(PlacementRow, PLACED_SECONDS)
+        self._hosting: dict[
+            str, Hosting
+        ] = {}  # of the jobs that were seen since this memory began, or as the table has them
 
-    def load(self, session: Session, names: Iterable[str]) -> None:
-        """Remember the nodes of these batches as the table has them: a batch has one device, the row has all."""
-        if unknown := {name for name in names if name not in self._nodes}:
+    def load(self, session: Session, batches: Sequence[tuple[Stored, Sequence[Record]]]) -> None:
+        """Remember nodes and hosts of these batches as the tables have them: a batch has one device, the row has all."""
+        if unknown := {batch.node for batch, _ in batches if batch.node not in self._nodes}:
             columns = Node.__table__.columns.keys()
             for node in session.scalars(select(Node).where(Node.name.in_(unknown))):
                 self._nodes.remember(node.name, {name: getattr(node, name) for name in columns})
+        for batch, records in batches:
+            for job in {record.job for record in records if isinstance(record, Placement) and record.job}:
+                if job not in self._hosting:
+                    self._hosting[job] = placements.hosting_of(session, clean(job, 255), batch.received_at)
 
     def note(self, batch: Stored, records: Sequence[Record]) -> None:
         """Take up one batch's records."""
@@ -143,7 +151,7 @@ class Observations:
                 if ranks > MOST_RANKS or len(jobs) > MOST_JOBS:
                     self.left_out += 1
                 else:
-                    self._note_placement(batch, record)
+                    self._note_placement(batch, self._own_ranks(batch, record))
 
     def write(self, session: Session) -> None:
         """Write what changed, and what was not written for long."""
@@ -158,6 +166,9 @@ class Observations:
         """Drop the rows last seen before an instant; without one all of them, after a failed transaction."""
         for observed in (self._nodes, self._jobs, self._attempts, self._placements):
             observed.forget(before_at)
+        for hosting in self._hosting.values():
+            hosting.forget(before_at, ())
+        self._hosting = {job: hosting for job, hosting in self._hosting.items() if hosting.claims}
 
     def _see_node(self, batch: Stored) -> None:
         columns = {} if batch.node in self._nodes else _new_node(batch.node)
@@ -189,6 +200,15 @@ class Observations:
             return
         if _without_time(values) != _without_time(known.get(device.id, {})):
             self._nodes.change(node, devices={**known, device.id: values})
+
+    def _own_ranks(self, batch: Stored, record: Placement) -> Placement:
+        """Return a placement without the ranks that other nodes host."""
+        hosting = self._hosting.setdefault(record.job or "", Hosting())
+        (own,) = of_sender([record], batch.node, batch.received_at)
+        hosting.take(batch.node, [own], batch.received_at)
+        hosting.admitted.clear()
+        on = hosting.maps[record.attempt].on if record.attempt in hosting.maps else {}
+        return own_ranks(record, set(record.ranks.ranks() if record.ranks else ()) - on.get(batch.node, set()))
 
     def _note_placement(self, batch: Stored, record: Placement) -> None:
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from sqlalchemy import ColumnElement, exists, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
+from analyzers.incidents.hosting import Hosting
+from collectors.records import Members
+from collectors.records import Placement as PlacementRecord
 from service.store.models import Attempt, Job, Placement
 
 OBSERVED_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after it was last seen
@@ -26,6 +31,24 @@ def job_nodes(session: Session, job: str, since: float, until: float) -> list[st
         Placement.last_seen_at >= since - OBSERVED_SECONDS,
     )
     return list(session.scalars(select(Placement.node).where(*ran).distinct().order_by(Placement.node)))
+
+
+def hosting_of(session: Session, job: str, at: float) -> Hosting:
+    """Return who hosts the ranks of a job as the table has it: whoever was seen first, and lately enough."""
+    hosting = Hosting()
+    lately = Placement.last_seen_at >= at - OBSERVED_SECONDS
+    rows = select(Placement.attempt, Placement.node, Placement.rank, Placement.role, Attempt.world_size)
+    rows = rows.join(Attempt, (Attempt.job == Placement.job) & (Attempt.number == Placement.attempt))
+    rows = rows.where(Placement.job == job, lately).order_by(Placement.attempt, Placement.first_seen_at, Placement.node)
+    for (attempt, node, size), found in groupby(session.execute(rows), key=lambda row: (row[0], row[1], row[4])):
+        held = list(found)
+        ranks, roles = [row[2] for row in held], tuple(row[3] or "" for row in held)
+        placement = PlacementRecord(
+            job=job, attempt=attempt, ranks=Members.of(ranks), nodes=(node,) * len(ranks), roles=roles, world_size=size
+        )
+        hosting.take(node, [placement], at)
+    hosting.admitted.clear()
+    return hosting
 
 
 def code_version_of(session: Session, job: str, number: int) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -56,6 +56,7 @@ class Tokens:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[float, Token | None]] = {}  # hash → until when (monotonic), what the table had
         self._changes = 0  # made and revoked here: what was read before one is not remembered after it
+        self.own_nodes: frozenset[str] = frozenset()  # that send with a token of their own, as of the newest look-up
         self._used: dict[str, float] = {}  # id → when, not yet written
 
     def make(
@@ -147,7 +148,10 @@ class Tokens:
             return token
         with self._database.session() as session:
             token = session.scalars(select(Token).where(Token.hash == hash)).one_or_none()
+            found = session.scalars(select(Token.node).where(*_in_use(self._clock())))
+            own_nodes = frozenset(node for node in found if node is not None)
         with self._lock:
+            self.own_nodes = own_nodes
             if len(self._seen) >= CACHE_TOKENS:  # an attacker's guesses fill it; a valid token is read again
                 self._seen.clear()
             if changes == self._changes:
@@ -158,6 +162,12 @@ class Tokens:
         with self._lock:
             self._seen.clear()
             self._changes += 1
+
+
+def _in_use(at: float) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of a node's token that is valid, and that its agent has begun to use."""
+    valid = or_(Token.expires_at.is_(None), Token.expires_at > at)
+    return Token.node.is_not(None), Token.last_used_at.is_not(None), Token.revoked_at.is_(None), valid
 
 
 def _hash(secret: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from analyzers.diagnosis.ras.tellers import Tellers
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.processes import Owners, short
@@ -32,8 +33,11 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if not communicators and not dead:
         return
     owners = Owners.from_records(window, topology)
-    yield from _lost(_newest(communicators), dead, owners, topology)
-    yield from _lagging(communicators, owners, topology)
+    tellers = Tellers(window)
+    for one in communicators:
+        tellers.listen(one, (rank for rank, *_ in laggards(one)))
+    yield from _lost(_newest(communicators), dead, owners, topology, tellers)
+    yield from _lagging(communicators, owners, topology, tellers)
 
 
 def _order(one: RasCommunicator) -> tuple[float, str, int]:
@@ -78,8 +82,9 @@ def members_of(one: RasCommunicator, owners: Owners, topology: Topology) -> tupl
 
 
 def _lost(
-    communicators: Sequence[RasCommunicator], dead: Sequence[RasPeerDead], owners: Owners, topology: Topology
-) -> Iterator[Finding]:
+    communicators: Sequence[RasCommunicator], dead: Sequence[RasPeerDead], owners: Owners, topology: Topology,
+    tellers: Tellers,
+) -> Iterator[Finding]:  # fmt: skip
     """Yield one finding of all processes that RAS lost; a communicator that is mostly missing is a failed collection."""
     found: dict[tuple[int | None, str, int | None], Suspect] = {}
     for one in communicators:
@@ -87,12 +92,14 @@ def _lost(
         if len(missing) * 2 > max(one.size, 1):
             continue
         members = members_of(one, owners, topology)
-        for rank in missing:
+        for rank in (
+            each for each in missing if tellers.lost(each.host, each.pid, mute=each.unresponsive and not each.dead)
+        ):
             whose = owners.rank(rank.pid, rank.host)
             if whose is None and members is not None and 0 <= rank.rank < len(members):
                 whose = members[rank.rank]
             _keep(found, _lost_suspect(one, rank, whose), whose, rank.host, rank.pid)
-    for event in dead:
+    for event in (each for each in dead if tellers.lost(each.host, each.pid)):
         whose = owners.rank(event.pid, event.host)
         text = f"NCCL RAS declared process {event.pid} on {event.host} dead"
         _keep(found, _suspect(DEAD, text, whose, event.host, event.source, event.at), whose, event.host, event.pid)
@@ -152,11 +159,13 @@ def _suspect(strength: float, text: str, whose: int | None, host: str, source: s
     return None
 
 
-def _lagging(communicators: Sequence[RasCommunicator], owners: Owners, topology: Topology) -> Iterator[Finding]:
+def _lagging(
+    communicators: Sequence[RasCommunicator], owners: Owners, topology: Topology, tellers: Tellers
+) -> Iterator[Finding]:
     """Yield the few ranks behind their communicator: strong only if two polls show the same standstill."""
     for _, polls in sorted(_polls(communicators).items()):
         newest = polls[-1]
-        behind = laggards(newest)
+        behind = [one for one in laggards(newest) if tellers.behind(one[0])]
         frozen = False
         if len(polls) > 1:
             if _counts(polls[-2]) != _counts(newest):

@@ -91,6 +91,24 @@ def test_a_bound_token_speaks_for_its_node(client: Client) -> None:
     assert "is of node 'gpu-0002'" in str(events(admin, "batch_refused")[0]["details"])
 
 
+def test_an_unbound_token_does_not_speak_for_a_node_with_its_own(client: Client) -> None:
+    """Once a node's agent has begun to use its own token, no token that is bound to none may send in its name."""
+    admin = client.as_(made(client, "admin"))
+    shared = client.as_(made(admin, "ingest"))
+    agent = client.as_(made(admin, "ingest", node="gpu-0001"))
+    assert shared.ship("gpu-0001", [an_event()]).status_code == 202
+
+    assert agent.ship("gpu-0001", [an_event()], "b2").status_code == 202
+    client.service.tokens.write_used()  # once a minute, in a service that runs
+    client.service.tokens._forget()  # and its lookups every five seconds
+
+    assert agent.ship("gpu-0001", [an_event()], "b3").status_code == 202
+    refused = shared.ship("gpu-0001", [an_event()], "b4")
+    assert (refused.status_code, refused.json()["type"]) == (403, "/docs/rest.md#not-your-node")
+    assert shared.get("/v1/nodes/gpu-0001/commands").status_code == 403
+    assert shared.ship("gpu-0002", [an_event("gpu-0002")], "b5").status_code == 202
+
+
 def test_a_bound_token_has_one_scope(client: Client) -> None:
     """A token that is bound to a node and could read or change others is not made."""
     wish = {"name": "x", "scopes": ["ingest", "read"], "node": "gpu-0001"}
