@@ -204,10 +204,11 @@ class Observations:
     def _own_ranks(self, batch: Stored, record: Placement) -> Placement:
         """Return a placement without the ranks that other nodes host."""
         hosting = self._hosting.setdefault(record.job or "", Hosting())
-        (own,) = of_sender([record], batch.node, batch.received_at)
+        attempt = _whole(record.attempt) or 0
+        (own,) = of_sender([msgspec.structs.replace(record, attempt=attempt)], batch.node, batch.received_at)
         hosting.take(batch.node, [own], batch.received_at)
         hosting.admitted.clear()
-        on = hosting.maps[record.attempt].on if record.attempt in hosting.maps else {}
+        on = hosting.maps[attempt].on if attempt in hosting.maps else {}
         return own_ranks(record, set(record.ranks.ranks() if record.ranks else ()) - on.get(batch.node, set()))
 
     def _note_placement(self, batch: Stored, record: Placement) -> None:

@@ -29,6 +29,7 @@ VOICES: dict[str, tuple[str, ...]] = {
     "unbound": ("made-up-0", "made-up-1", "made-up-2"),
     "user": ("login-node",),
 }
+INSIDERS = ("insider", "colluders")  # nodes of the job that are not the accused's: one, or both that are left
 SCENES = ("healthy", *FAULTS)
 NODES, RANKS_A_NODE = 3, 2
 EVERY_SECONDS = 7.0
@@ -106,9 +107,17 @@ def batches_of(name: str, voice: str, target: Target) -> Iterator[tuple[float, s
     at = first
     while at < min(target.at + AFTER_SECONDS, target.scene.until):
         records = list(LIES[name](target, at))
-        for number, node in enumerate(VOICES[voice]):
+        for number, node in enumerate(speakers(voice, target)):
             yield at + 0.1 * number, node, [_as_sent(record, node, named=voice == "user") for record in records]
         at += EVERY_SECONDS
+
+
+def speakers(voice: str, target: Target) -> tuple[str, ...]:
+    """Return the nodes that tell the lie."""
+    if voice in VOICES:
+        return VOICES[voice]
+    others = tuple(node for node in target.job.nodes if node != target.node)
+    return others if voice == "colluders" else others[-1:]
 
 
 def _as_sent(record: Record, node: str, *, named: bool) -> Record:
@@ -163,11 +172,12 @@ def run_one(name: str, voice: str, kind: str, seed: int) -> dict[str, Any]:
     fleet = LyingFleet(Fleet([scene.job], seed, BEGAN_AT), batches_of(name, voice, target_in(scene)))
     lied = outcome_of(Drive(fleet, naive=False).run(scene.until), scene)  # type: ignore[arg-type]
     true = honest(kind, seed)
-    innocent = sorted(lied.replaced - set(scene.truth.nodes) - set(VOICES[voice]))
+    liars = set(speakers(voice, target_in(scene)))
+    innocent = sorted(lied.replaced - set(scene.truth.nodes) - liars)
     changed = lied.verdict != true.verdict
     return {
         "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent, "changed": changed,
-        "replaces_the_liar": bool(lied.replaced & set(VOICES[voice])), "opened": lied.opened,
+        "replaces_the_liar": bool(lied.replaced & liars), "opened": lied.opened,
         "opened_without": true.opened, "of_other_attempts": lied.of_other_attempts,
         "verdict": lied.verdict if changed else None, "honest": true.verdict if changed else None,
         "taken": fleet.told.taken, "refused": fleet.told.refused,

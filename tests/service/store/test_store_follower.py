@@ -34,9 +34,8 @@ def send(log: Log, number: int, records: Sequence[Record], node: str = "gpu-0001
 def placed(ranks: Sequence[int], node: str, job: str = "llama", at: float | None = None, **more: Any) -> Placement:
     """Say where these ranks run, as an agent does."""
     pids = tuple(100 + rank for rank in ranks)
-    return Placement(
-        job=job, at=at, node=node, ranks=Members.of(ranks), nodes=(node,) * len(ranks), pids=pids, world_size=8, **more
-    )
+    given = {"world_size": 8, **more}
+    return Placement(job=job, at=at, node=node, ranks=Members.of(ranks), nodes=(node,) * len(ranks), pids=pids, **given)
 
 
 class Heard:
@@ -107,7 +106,8 @@ def test_a_rank_that_moves_was_on_both_nodes(database: Database) -> None:
     """Where a rank has moved, its newest sighting is where it is, and an export of before finds the node it was on."""
     log, follower = Log(database), Follower(database, Log(database))
     send(log, 1, [placed([3], "gpu-0001")], "gpu-0001", at=1_000.0)
-    send(log, 2, [placed([3], "gpu-0002")], "gpu-0002", at=5_000.0)
+    send(log, 2, [placed([3], "gpu-0002")], "gpu-0002", at=4_900.0)
+    send(log, 3, [placed([3], "gpu-0002")], "gpu-0002", at=5_000.0)
     drain(follower)
 
     with database.session() as session:
@@ -375,7 +375,7 @@ def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> 
     log = Log(database)
     for number in range(400):
         if number % 10:
-            send(log, number, [placed([number], f"gpu-{number % 7:04}")], f"gpu-{number % 7:04}")
+            send(log, number, [placed([number], f"gpu-{number % 7:04}", world_size=400)], f"gpu-{number % 7:04}")
         else:
             log.append([Incoming("gpu-0001", f"b{number}", None, 1_000.0, 1, b"noise")])
     context = multiprocessing.get_context("forkserver")

@@ -1,0 +1,96 @@
+"""Every lie in every voice in every scene: nobody innocent is proposed for replacement, and the job's verdict stays as it is.
+
+A lie is told around a fault of a simulated job, below the very intake and engine (``tests/attacks``). What a verdict is without
+a liar is computed from the same scene. With --insiders the liar is one node of the job, or two that agree: what holds of that
+is printed and kept, and claimed is only that no third node is proposed for replacement by what they say of its ranks.
+
+    python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from rich.progress import track
+
+from tests.acceptance.fleet_rows import Row, write
+from tests.attacks.liars import INSIDERS, VOICES, matrix, run_one
+from tests.attacks.lies import A_USER, LIES
+
+NAME = "lies"
+SEEDS = 2
+SMALLEST_LIES = ("killed_and_ras", "moved_and_killed", "a_whole_job", "everything_at_once", "a_later_attempt")
+AT_ONCE = 8
+
+
+def run(one: tuple[str, str, str, int]) -> Row:
+    """Tell one lie."""
+    return run_one(*one)
+
+
+def report(found: Sequence[Row]) -> dict[str, Any]:
+    """Sum up, by voice, and list what succeeded."""
+    voices = {
+        voice: [row for row in found if row["voice"] == voice] for voice in dict.fromkeys(row["voice"] for row in found)
+    }
+    return {
+        "lies": len(LIES), "of_them_by_users": len(A_USER), "rows": len(found),
+        "voices": {voice: _of(rows) for voice, rows in voices.items()},
+        "that_named_an_innocent": [_short(row) for row in found if row["innocent"]],
+        "that_changed_the_verdict": [_short(row) for row in found if row["changed"]],
+    }  # fmt: skip
+
+
+def _of(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "rows": len(rows),
+        "innocent_named": sum(bool(row["innocent"]) for row in rows),
+        "verdict_changed": sum(row["changed"] for row in rows),
+        "liar_named": sum(row["replaces_the_liar"] for row in rows),
+        "refused_by_the_intake": sum(row["refused"] > 0 for row in rows),
+        "changed_by": dict(Counter(row["lie"] for row in rows if row["changed"])),
+    }
+
+
+def _short(row: Row) -> Row:
+    return {name: row[name] for name in ("lie", "voice", "scene", "seed", "innocent", "verdict", "honest")}
+
+
+def holds(document: dict[str, Any], *, insiders: bool) -> bool:
+    """Whether the claims hold."""
+    return not document["that_named_an_innocent"] and (insiders or not document["that_changed_the_verdict"])
+
+
+def main() -> int:
+    """Tell all lies, write the document; 0 only if the claims hold."""
+    parser = argparse.ArgumentParser(description="Tell lies about simulated jobs.")
+    parser.add_argument("--smallest", action="store_true", help="five lies, written to out/")
+    parser.add_argument("--insiders", action="store_true", help="liars are nodes of the job, written to out/")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="scenes of each kind")
+    options = parser.parse_args()
+    names = SMALLEST_LIES if options.smallest else tuple(LIES)
+    wanted = list(
+        matrix(range(1 if options.smallest else options.seeds), names, INSIDERS if options.insiders else VOICES)
+    )
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+        found = list(track(pool.map(run, wanted, chunksize=AT_ONCE), NAME, total=len(wanted)))
+    document = report(found)
+    full = not (options.smallest or options.insiders) and options.seeds == SEEDS
+    target = write(f"{NAME}_insiders" if options.insiders else NAME, document, sys.argv[1:], full=full)
+    print(json.dumps({name: document[name] for name in ("lies", "rows", "voices")}, indent=1))
+    print(f"whole: {target}")
+    return 0 if holds(document, insiders=options.insiders) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
