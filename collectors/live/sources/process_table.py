@@ -22,7 +22,7 @@ from pathlib import Path
 
 from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, ReadRefused
 from collectors.live.sources.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, stat_of
-from collectors.live.sources.ranks import TrainingProcess, read_rank, states_rank
+from collectors.live.sources.ranks import TrainingProcess, read_rank, states_rank, told_apart
 from collectors.live.sources.system_files import process_ids
 
 MOST_PROCESSES = 65_536  # of a node; those with the highest ids are left out
@@ -73,6 +73,7 @@ class ProcessTable:
         self._known: dict[int, _Known] = {}
         self._children: dict[int, list[int]] = {}
         self._unreadable: set[int] = set()
+        self._owners: dict[str, int] = {}  # job → the user whose it is
         self._scans = 0
         self._reader = BoundedReader()
         self._newest: tuple[float, tuple[TrainingProcess, ...]] | None = None
@@ -111,7 +112,9 @@ class ProcessTable:
         self._known, self._children = known, dict(children)
         self._unreadable &= known.keys()
         booted = booted_at(self._proc)
-        found = [_located(rank, known[rank.pid].stat, booted) for rank in self._topmost(own_pid(self._proc))]
+        found = told_apart(
+            [_located(rank, known[rank.pid].stat, booted) for rank in self._topmost(own_pid(self._proc))], self._owners
+        )
         found.sort(key=lambda one: (one.job or "", one.attempt or 0, one.rank, one.start_ticks, one.pid))
         return tuple(found[:MOST_TRAINING])
 
@@ -156,7 +159,8 @@ class ProcessTable:
             return  # it ended meanwhile
         if not states_rank(environment):
             return
-        process.rank = read_rank(environment, self._read_or_empty(f"{proc}/{pid}/cgroup"), self._node, pid)
+        control_groups, status = (self._read_or_empty(f"{proc}/{pid}/{name}") for name in ("cgroup", "status"))
+        process.rank = read_rank(environment, control_groups, self._node, pid, status)
         process.launches = _LAUNCHER.search(_first_words(self._read_or_empty(f"{proc}/{pid}/cmdline"))) is not None
 
     def _read_or_empty(self, path: str) -> bytes:

@@ -6,8 +6,8 @@ An environment holds secrets. Only the variables of ``ALLOWED`` are read, and no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 RANK_VARIABLES: tuple[tuple[str, str, str], ...] = (
@@ -45,6 +45,8 @@ _RANK = re.compile(rb"(?:\A|\0)(?:RANK|OMPI_COMM_WORLD_RANK|SLURM_PROCID|PMIX_RA
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._:@+-]+")
 _POD = re.compile(r"\bpod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_MANAGED = re.compile(r"/job_?\d+(?:[./]|$)|kubepods", re.MULTILINE)
+_UID = re.compile(rb"^Uid:\s+(\d+)", re.MULTILINE)
 _LOOPBACK = re.compile(r"localhost$|127\.|::1$")
 
 
@@ -64,6 +66,8 @@ class TrainingProcess:
     started_at: float | None = None  # UTC seconds
     labels: Mapping[str, str] = field(default_factory=dict)  # variables of the allow-list
     start_ticks: int = 0  # since boot: with the pid the identity of the process
+    uid: int | None = None  # of the user that it runs as
+    managed: bool = False  # in a control group of a job or pod, where no user can put a process of another
     elastic: bool = False  # torchrun started this process, or one above it, as a rank
 
     @property
@@ -77,8 +81,10 @@ def states_rank(environment: bytes) -> bool:
     return _RANK.search(environment) is not None
 
 
-def read_rank(environment: bytes, control_groups: bytes = b"", node: str = "", pid: int = 0) -> TrainingProcess | None:
-    """Return the rank that an environment states, None where it states none."""
+def read_rank(
+    environment: bytes, control_groups: bytes = b"", node: str = "", pid: int = 0, status: bytes = b""
+) -> TrainingProcess | None:
+    """Return the rank that an environment states, None where it states none. ``status``: of /proc/PID, for its user."""
     variables = _allowed(environment)
     names = next((names for names in RANK_VARIABLES if _is_rank(variables, names[0])), None)
     rank = _number(variables[names[0]]) if names else None
@@ -88,7 +94,9 @@ def read_rank(environment: bytes, control_groups: bytes = b"", node: str = "", p
     local_rank = _number(variables.get(names[2]))
     if local_rank is None:
         local_rank = _number(variables.get("RAY_LOCAL_RANK"))
-    if pod := _POD.search(control_groups.decode("ascii", "replace")):
+    groups = control_groups.decode("ascii", "replace")
+    uid = _UID.search(status)
+    if pod := _POD.search(groups):
         variables.setdefault("POD_UID", pod[1].replace("_", "-"))
     launcher = _launcher(variables, names[0])
     return TrainingProcess(
@@ -102,8 +110,29 @@ def read_rank(environment: bytes, control_groups: bytes = b"", node: str = "", p
         device=_device(variables, local_rank),
         launcher=launcher,
         labels={name: variables[name] for name in sorted(LABELS & variables.keys())},
+        uid=int(uid[1]) if uid else None,
+        managed=_MANAGED.search(groups) is not None,
         elastic="TORCHELASTIC_RUN_ID" in variables,
     )
+
+
+def told_apart(found: Sequence[TrainingProcess], owners: dict[str, int]) -> list[TrainingProcess]:
+    """Return the processes with a job of another name for those of a second user: an environment names any job.
+
+    A job is its user's whose processes are in a job's control group, or who had it before (``owners``, which is kept up), or
+    whose process is the oldest.
+    """
+    first: dict[str, TrainingProcess] = {}
+    known = [one for one in found if one.uid is not None]
+    known.sort(key=lambda one: (not one.managed, owners.get(one.job or "") != one.uid, one.start_ticks, one.pid))
+    for one in known:
+        first.setdefault(one.job or "", one)
+    owners.clear()
+    owners.update({job: one.uid for job, one in first.items() if one.uid is not None})
+    return [
+        one if one.uid is None or owners[one.job or ""] == one.uid else replace(one, job=f"{one.job}@uid{one.uid}")
+        for one in found
+    ]
 
 
 def _allowed(environment: bytes) -> dict[str, str]:
