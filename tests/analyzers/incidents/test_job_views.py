@@ -79,6 +79,24 @@ def test_a_node_tells_how_it_fares() -> None:
     assert node.reported_until == pytest.approx(START + 50.0)
 
 
+@pytest.mark.parametrize("jump", [7_200.0, -7_200.0, 86_400.0, 20 * 86_400.0])
+def test_a_node_whose_clock_was_set_for_seconds_is_read_rightly_at_once(jump: float) -> None:
+    """The batches of a jump are corrected by it, and the first one after it by nothing: no step seems to be of yesterday."""
+    view = feed(
+        JobView("run", 0),
+        [
+            batch(10.0, StackDump(at=START + 9.0, rank=0)),
+            batch(20.0, StackDump(at=START + 19.0 + jump, rank=0), ahead=jump),
+            batch(30.0, StackDump(at=START + 29.0, rank=0)),
+        ],
+    )
+    node = view.nodes["n0"]
+
+    assert node.offset == pytest.approx(0.0)
+    assert node.stacks_at == pytest.approx(START + 29.0)
+    assert node.reported_until == pytest.approx(START + 30.0)
+
+
 def test_outstanding_is_what_each_rank_was_inside_of() -> None:
     """The oldest open collective of each rank's newest ring, with its members."""
     rows = [("all_reduce", 6, START + 1.0, START + 2.0), ("all_gather", 7, START + 3.0, None)]
