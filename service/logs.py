@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from service.reports.printable import printable
+from collectors.records.printable import printable
 from service.settings import Settings
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from collectors.agent.settings import KEYS, Misconfigured, Settings, load
 
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
         code: int = options.verb(settings, options)
     except Misconfigured as error:
         if options.verb is _check:  # Nagios reads stdout
-            print(f"UNKNOWN: {error}")
+            _show(f"UNKNOWN: {error}")
             return UNKNOWN
         return _fail(str(error), USAGE)
     except KeyboardInterrupt:
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(text: str, code: int) -> int:
-    print(f"faulthound-agent: {text}", file=sys.stderr)
+    _show(f"faulthound-agent: {text}", sys.stderr)
     return code
 
 
@@ -122,16 +122,23 @@ def _once(settings: Settings, options: argparse.Namespace) -> int:
             raise Misconfigured(text) from error
     else:
         for record in records:
-            print(as_json(record).decode() if options.json else as_text(record))
-    print(table(outcomes), file=sys.stderr)
+            _show(as_json(record) if options.json else as_text(record))
+    _show(table(outcomes), sys.stderr)
     return NO if any(one.kind in {"failed", "overran"} for one in outcomes) else DONE
+
+
+def _show(text: str | bytes, stream: TextIO | None = None) -> None:
+    """Print a text or a JSON document; the names and errors in it are of processes, and steer no terminal."""
+    from collectors.records.printable import printable, printable_json
+
+    print(printable_json(text) if isinstance(text, bytes) else printable(text), file=stream)
 
 
 def _check(settings: Settings, options: argparse.Namespace) -> int:
     from collectors.agent.check import check
 
     problems = check(settings)
-    print(problems.json() if options.json else problems.text())
+    _show(problems.json().encode() if options.json else problems.text())
     return problems.level
 
 
@@ -145,7 +152,7 @@ def _status(settings: Settings, options: argparse.Namespace) -> int:
     if status is None:
         return _fail(f"no agent has written {settings.state}/status.json: start one, or give --state", NO)
     alive = status.is_alive(NodeClock().now())
-    print(msgspec.json.encode(status).decode() if options.json else _status_text(status, alive=alive))
+    _show(msgspec.json.encode(status) if options.json else _status_text(status, alive=alive))
     return DONE if alive else NO
 
 

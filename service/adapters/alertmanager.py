@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzers.model.verdict import Verdict
+from collectors.records.printable import printable
 from service.adapters import sink
 from service.adapters.following import State, StateFile, StatePath
 from service.client import RETRY_SECONDS, Connection, Patience, Say, resource
 from service.clock import now
 from service.reports import story, text
 from service.reports.instants import rfc3339, seconds
-from service.reports.printable import printable
 
 if TYPE_CHECKING:
     from service.adapters.sink import Sink

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from collectors.records.printable import printable_values
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
 from service.client import Connection, Event, Say, resource
 from service.reports.instants import rfc3339
-from service.reports.printable import printable_values
 
 MEDIA_TYPE = "application/cloudevents+json; charset=utf-8"
 TYPE_PREFIX = "io.faulthound."

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from collectors.records.printable import printable_values
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
 from service.client import Connection, Event, Say, UserError, resource
 from service.clock import now
 from service.reports.instants import rfc3339
-from service.reports.printable import printable_values
 
 if TYPE_CHECKING:
     from standardwebhooks import Webhook

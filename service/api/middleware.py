@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,10 +17,11 @@ import structlog
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.intake import BODY_SECONDS, too_large, too_slow
+from service.api.intake import BODY_SECONDS, BUSY_SECONDS, too_large, too_slow
 from service.api.problems import Problem, answer
 
 BODY_BYTES = 4 << 20  # of a request that is no batch: the rank map of the largest job is about 3 MB
+ARRIVING_BYTES = 64 << 20  # of all such bodies together
 UNBOUNDED = "/v1/records"  # bounds itself, while it reads
 QUIET = frozenset(
     {
@@ -35,11 +37,18 @@ QUIET = frozenset(
 ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
+@dataclass(slots=True)
+class Arriving:
+    """The bytes of all bodies that the framework holds."""
+
+    bytes: int = 0
+
+
 class Requests:
     """The outermost layer of the application."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self._app, self._arriving = app, Arriving()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -74,27 +83,44 @@ class Requests:
         if declared.isdecimal() and int(declared) > BODY_BYTES:
             await answer(request, too_large(BODY_BYTES))(scope, receive, send)
             return
-        await self._app(scope, _bounded(receive), send)
-
-
-def _bounded(receive: Receive) -> Receive:
-    """Bound a body's size, and the time in which it must have arrived; what comes after it, a disconnect, has time."""
-    read, until, arriving = 0, 0.0, True
-
-    async def one() -> Message:
-        nonlocal read, until, arriving
-        until = until or asyncio.get_running_loop().time() + BODY_SECONDS
+        body = _Body(receive, self._arriving)
         try:
-            async with asyncio.timeout_at(until if arriving else None):
-                message = await receive()
+            await self._app(scope, body, send)
+        finally:
+            self._arriving.bytes -= body.read_bytes
+
+
+class _Body:
+    """What a request receives: bounded in size, in the time until the body has arrived, and with all other bodies together.
+
+    The framework reads a body before it knows the sender. What comes after the body, a disconnect, has time.
+    """
+
+    def __init__(self, receive: Receive, arriving: Arriving) -> None:
+        self._receive, self._arriving = receive, arriving
+        self._until, self._whole = 0.0, False
+        self.read_bytes = 0
+
+    async def __call__(self) -> Message:
+        """Receive one message."""
+        self._until = self._until or asyncio.get_running_loop().time() + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(None if self._whole else self._until):
+                message = await self._receive()
         except TimeoutError:
             raise too_slow() from None
-        read, arriving = read + len(message.get("body", b"")), arriving and message.get("more_body", False)
-        if read > BODY_BYTES:
+        self._whole = self._whole or not message.get("more_body", False)
+        size_bytes = len(message.get("body", b""))
+        self.read_bytes += size_bytes
+        self._arriving.bytes += size_bytes
+        if self.read_bytes > BODY_BYTES:
             raise too_large(BODY_BYTES)
+        if self._arriving.bytes > ARRIVING_BYTES:
+            raise Problem(
+                "unavailable", f"{self._arriving.bytes:,} bytes of bodies are arriving, the most: send it again later",
+                retry_after_seconds=BUSY_SECONDS,
+            )  # fmt: skip
         return message
-
-    return one
 
 
 def _from_another_site(request: Request) -> str:

@@ -17,11 +17,11 @@ from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.verdict.build import VERSION
 from collectors.records.bundle import Published
+from collectors.records.printable import printable
 from service.cli.recording import Recording
 from service.cli.speech import Progress
 from service.cli.times import shown_instant
 from service.reports import history
-from service.reports.printable import printable
 
 MOST_DIFFERENT_LINES = 40
 

@@ -33,7 +33,7 @@ def agreed(effect: str, *, yes: bool) -> None:
     """Ask whether this is to be done; raise ``NotAgreed`` where the operator declines. ``effect``: without a stop."""
     if yes:
         return
-    from service.reports.printable import printable
+    from collectors.records.printable import printable
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise NotAgreed(f"{effect}? There is no terminal to ask on, and nothing was changed: add --yes")

@@ -21,14 +21,14 @@ def print_json(value: Any) -> None:
 
 def print_document(document: bytes) -> None:
     """Print a JSON document. Nothing in it controls the terminal, and its values are the same."""
-    from service.reports.printable import printable_json
+    from collectors.records.printable import printable_json
 
     sys.stdout.write(printable_json(document) + "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print each text as one line. It may come from elsewhere: nothing in it controls the terminal."""
-    from service.reports.printable import printable
+    from collectors.records.printable import printable
 
     for line in lines:
         sys.stdout.write(printable(line).replace("\n", " ") + "\n")
@@ -43,7 +43,7 @@ def print_verdict(verdict: Verdict, *, no_color: bool = False) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows below their column names; a pipe gets them unwrapped and without lines."""
-    from service.reports.printable import printable
+    from collectors.records.printable import printable
 
     cells = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
     if sys.stdout.isatty():

@@ -71,9 +71,9 @@ def _print_json(files: list[Path], limit: int | None) -> bool:
 
 
 def _print_table(files: list[Path], limit: int) -> bool:
+    from collectors.records.printable import printable
     from service.cli.output import print_table
     from service.cli.record_rows import as_row, entry_rows
-    from service.reports.printable import printable
 
     records = list(_records(files))
     if records:

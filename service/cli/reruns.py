@@ -14,12 +14,12 @@ from analyzers.incidents.replay import rerun_engine
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Verdict, to_json
+from collectors.records.printable import printable
 from service.cli.recording import Recording
 from service.cli.speech import Progress
 from service.cli.times import shown_instant
 from service.reports import history
 from service.reports.instants import clock
-from service.reports.printable import printable
 
 HEALTHY = Verdict(symptom="healthy", cause="none", abstained=False)  # of a stretch in which no incident opened
 

@@ -70,7 +70,7 @@ class _Bar:
 
 
 def _say(text: str) -> None:
-    from service.reports.printable import printable
+    from collectors.records.printable import printable
 
     line = printable(text)
     encoding = sys.stderr.encoding or "ascii"

@@ -39,7 +39,7 @@ def _watch(
     if sys.stdout.isatty() and not json:
         _show(connection, job)
         return
-    from service.reports.printable import printable_json
+    from collectors.records.printable import printable_json
 
     for event in follow(connection, job, Speech()):
         if event is not None:
@@ -75,9 +75,9 @@ def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[
 
 def line_of(event: Event) -> str:
     """Return an event as a line."""
+    from collectors.records.printable import printable
     from service.reports import timeline_entries
     from service.reports.instants import clock
-    from service.reports.printable import printable
 
     text = timeline_entries.entry_text(event.kind, event.details)
     parts = (clock(event.at)[:8], event.kind, event.incident, event.job, text)
@@ -103,7 +103,7 @@ def _table(rows: list[Any], newest: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from service.reports.printable import printable
+    from collectors.records.printable import printable
 
     if not rows:
         return Group(Text("No open incident.", style="green"), Text(newest, style="dim"))

@@ -15,11 +15,11 @@ from analyzers.model import standings
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
+from collectors.records.printable import printable
 from service.reports import story, text
 from service.reports.hostlists import ranks_for_people
 from service.reports.instants import clock, moment
 from service.reports.map_data import callouts, cells, map_data
-from service.reports.printable import printable
 from service.reports.rank_map import CELL, rank_map
 from service.reports.rank_states import RankStates, rank_states
 from service.reports.stack_groups import StackGroup, stack_groups

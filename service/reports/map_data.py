@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzers.model.topology import Topology
+from collectors.records.printable import printable
 from service.reports import story
-from service.reports.printable import printable
 from service.reports.rank_map import CELL, RankMap
 from service.reports.rank_states import RankStates
 from service.reports.waits import Wait

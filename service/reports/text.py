@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator
 
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
+from collectors.records.printable import printable
 from service.reports import story
 from service.reports.instants import moment
-from service.reports.printable import printable
 
 NARROWEST = 40
 WIDEST = 110  # longer lines are hard to read, however wide the terminal

@@ -18,7 +18,7 @@ from collectors.records import block
 from service.api import connections, middleware
 from service.api.connections import Connections
 from service.api.problems import Problem
-from tests.support.served import BLOCK_TYPE, an_event, serving
+from tests.support.served import BLOCK_TYPE, an_event, served, serving
 
 pytestmark = pytest.mark.system
 
@@ -143,10 +143,23 @@ def test_a_body_that_does_not_arrive_ends(monkeypatch: pytest.MonkeyPatch) -> No
                 return {"type": "http.disconnect"}
             return left.pop(0)
 
-        bounded = middleware._bounded(receive)
+        bounded = middleware._Body(receive, middleware.Arriving())
         return [str((await bounded())["type"]) for _ in range(len(messages) + 1)]
 
     part = {"type": "http.request", "body": b"x", "more_body": True}
     assert asyncio.run(attempt({**part, "more_body": False})) == ["http.request", "http.disconnect"]
     with pytest.raises(Problem, match="had not arrived"):
         asyncio.run(attempt(part))
+
+
+def test_bodies_of_strangers_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The framework reads a body before it knows the token: what it holds of all of them has a bound, and is given back."""
+    monkeypatch.setattr(middleware, "ARRIVING_BYTES", 1 << 20)
+    with served(tmp_path, engine=False) as client, ExitStack() as held:
+        client.post("/v1/tokens", json={"name": "a", "scopes": ["admin"]})
+        head = b"POST /v1/holds HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n"
+        sockets = held.enter_context(half_open(client.url, 12, head + bytes(200_000)))
+        assert eventually(lambda: client.post("/v1/holds", content=bytes(200_000)).status_code == 503)
+        for one in sockets:
+            one.close()
+        assert eventually(lambda: client.post("/v1/holds", json={}).status_code in (401, 422))

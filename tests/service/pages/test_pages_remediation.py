@@ -316,6 +316,18 @@ def test_a_hold_that_says_too_little_is_refused(client: Client, ann: Browser, wr
     assert client.get("/v1/holds").json()["items"] == []
 
 
+def test_a_hold_of_an_unknown_node_needs_its_box(client: Client, ann: Browser) -> None:
+    """A typed name that no agent has reported is refused, and held where the box says so."""
+    typed = {"key": ann.key(), "kind": "node", "name": "gpu-0002O", "hours": "4", "reason": "x", "from": "/holds"}
+    refused = ann.submit("/holds", typed)
+    assert refused.status_code == 404
+    assert "gpu-0002" in whole(refused).text
+    assert client.get("/v1/holds").json()["items"] == []
+
+    assert ann.submit("/holds", typed | {"unknown": "on"}).status_code == 303
+    assert [one["node"] for one in client.get("/v1/holds").json()["items"]] == ["gpu-0002O"]
+
+
 def test_a_freeze_is_on_every_page(client: Client, ann: Browser) -> None:
     """Frozen by a form, every page says so first, with who and why; thawed by the same form; a stale form does neither."""
     told = ann.forms("/remediations").of("/freeze") | {"reason": "the power is being tested"}

@@ -17,6 +17,7 @@ import structlog
 from analyzers.knowledge import Knowledge
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
+from collectors.records.printable import printable, printable_json, printable_values
 from service.adapters import alertmanager, cloudevents, webhook
 from service.adapters.slurm import slurm_output
 from service.cli import output, watch
@@ -24,7 +25,6 @@ from service.client import Event
 from service.logs import write_logs
 from service.pages import rendering
 from service.reports import html, text
-from service.reports.printable import printable, printable_json, printable_values
 from service.settings import Settings
 from tests.support.sample_verdicts import hang
 
