@@ -32,14 +32,9 @@ def child_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", str(_HERE), module, *arguments]
 
 
-def lean_child(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Return such a command, and its environment, for a process that stays: without ``site``, and without our settings.
-
-    It finds the packages where this process does. What ``site`` and its ``.pth`` files load takes 2 MB.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}
-    python, *rest = child_command(module, *arguments)
-    return [python, "-S", *rest], {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+def child_environment() -> dict[str, str]:
+    """Return the environment of such a process: without our settings, among which the token is."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}
 
 
 def main() -> None:

@@ -76,7 +76,6 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every request
     try:
         # The probe is for the owner of a job, who may not read the agent's settings and needs none of them.
         settings = Settings() if options.verb is _probe else load(options.config, os.environ, vars(options))

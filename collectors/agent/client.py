@@ -1,15 +1,20 @@
-"""The service as the agent reaches it: one client that keeps its connections, and what an answer asks of the sender."""
+"""The service as the agent reaches it: connections that are kept, and what an answer asks of the sender.
+
+With the standard library: a client that loads less leaves the memory to the process that parses (docs/decisions/0027).
+"""
 
 from __future__ import annotations
 
 import email.utils
+import select
 import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from collectors.agent import agent_version
@@ -52,30 +57,29 @@ class Answer:
 
 
 class Client:
-    """Safe for threads: shipping and the long poll share it."""
+    """Safe for threads: shipping and the long poll each keep a connection of their own."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         if settings.service is None:
             raise Misconfigured('no service is set: write service = "https://HOST:4747" or give --service')
         self._settings, self._clock = settings, clock
         self._token, self._lock = settings.current_token(), threading.Lock()
-        self._http = httpx.Client(
-            base_url=settings.service,
-            verify=_trust(settings),
-            timeout=httpx.Timeout(SEND_SECONDS, connect=CONNECT_SECONDS),
-            headers={"User-Agent": f"faulthound-agent/{agent_version()}", "Accept": "application/json"},
-            limits=httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0),
-            trust_env=False,  # a proxy in the environment is the job's, not the agent's
-        )
+        self._address = urlsplit(settings.service)
+        self._trust = _trust(settings)
+        self._headers = {"User-Agent": f"faulthound-agent/{agent_version()}", "Accept": "application/json"}
+        self._kept = threading.local()  # a thread's open connection
+        self._open = set[HTTPConnection]()
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        with self._lock:
+            connections, self._open = self._open, set()
+        for connection in connections:
+            connection.close()
 
     def sends_token_in_clear(self) -> bool:
         """Return whether the token leaves this machine without TLS."""
-        url = self._http.base_url
-        return bool(self._token) and url.scheme == "http" and url.host not in LOOPBACK
+        return bool(self._token) and self._address.scheme == "http" and self._address.hostname not in LOOPBACK
 
     def renew_token(self) -> bool:
         """Read the token's file once more; return True where it holds another token now."""
@@ -96,32 +100,77 @@ class Client:
         headers: Mapping[str, str] | None = None,
         seconds: float = SEND_SECONDS,
     ) -> Answer:
-        """Send a request and return the answer, whatever its status; raise ``Unreachable`` where none comes."""
-        sent = dict(headers or {})
+        """Send a request and return the answer, whatever its status; raise ``Unreachable`` where none comes.
+
+        ``seconds``: for each step of the conversation.
+        """
+        sent = {**self._headers, **(headers or {})}
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
-        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+        connection: HTTPConnection | None = None
         try:
-            with self._http.stream(method, path, content=body, headers=sent, timeout=timeout) as response:
-                return self._read(response)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError) as error:
+            connection = self._connection(seconds)
+            connection.request(method, self._address.path + path, body, sent)
+            response = connection.getresponse()
+            answer = self._read(response)
+        except (HTTPException, OSError, ValueError) as error:
+            self._drop(connection)
             raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+        except BaseException:
+            self._drop(connection)
+            raise
+        if response.will_close:
+            self._drop(connection)
+        return answer
 
-    def _read(self, response: httpx.Response) -> Answer:
-        body = bytearray()
-        for part in response.iter_bytes():
-            body += part
-            if len(body) > ANSWER_BYTES_MAX:
-                raise httpx.DecodingError(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
+    def _connection(self, seconds: float) -> HTTPConnection:
+        """Return this thread's connection, opened anew where the service has closed it."""
+        kept: HTTPConnection | None = getattr(self._kept, "connection", None)
+        if kept is not None and (kept.sock is None or _has_ended(kept)):
+            self._drop(kept)
+            kept = None
+        if kept is None:
+            host, port = self._address.hostname or "", self._address.port
+            first = min(seconds, CONNECT_SECONDS)
+            if self._address.scheme == "https":
+                kept = HTTPSConnection(host, port, timeout=first, context=self._trust)
+            else:
+                kept = HTTPConnection(host, port, timeout=first)
+            self._kept.connection = kept
+            with self._lock:
+                self._open.add(kept)
+            kept.connect()
+        kept.sock.settimeout(seconds)
+        return kept
+
+    def _drop(self, connection: HTTPConnection | None) -> None:
+        kept = connection or getattr(self._kept, "connection", None)
+        self._kept.connection = None
+        if kept is not None:
+            kept.close()
+            with self._lock:
+                self._open.discard(kept)
+
+    def _read(self, response: HTTPResponse) -> Answer:
+        body = response.read(ANSWER_BYTES_MAX + 1)
+        if len(body) > ANSWER_BYTES_MAX:
+            raise ValueError(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
         now, service_now = self._clock.now(), _instant(response.headers.get("Date"))
         offset = None if service_now is None else now - service_now
         retry_after = _retry_after(response.headers.get("Retry-After"), now if service_now is None else service_now)
-        return Answer(response.status_code, bytes(body), retry_after, offset)
+        return Answer(response.status, body, retry_after, offset)
 
 
-def _trust(settings: Settings) -> ssl.SSLContext:
+def _has_ended(connection: HTTPConnection) -> bool:
+    """Return whether an idle connection has something to read: its end, or what nobody asked for."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _trust(settings: Settings) -> ssl.SSLContext | None:
     if settings.service is not None and settings.service.startswith("http://"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used: no authority is loaded
+        return None
     try:
         return ssl.create_default_context(cafile=None if settings.ca_file is None else str(settings.ca_file))
     except (OSError, ssl.SSLError) as error:

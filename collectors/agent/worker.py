@@ -10,49 +10,34 @@ A run past its bound kills the child. A new one is started for a later run, afte
 killed one still exists: a process in an uninterruptible call cannot die. The child dies with the agent. It is no sandbox run
 (``collectors.files.sandbox``): it answers many requests, because loading a driver's library takes long.
 
-    faulthound.lean_child("collectors.agent.worker", MODULE, NAME, HOST)      (HOST: JSON)
+    faulthound.child_command("collectors.agent.worker_child", MODULE, NAME, HOST)      (HOST: JSON)
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
 import os
 import select
-import signal
-import struct
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from collectors.agent.backoff import Backoff
 from collectors.agent.runner import LimitExceeded
-from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Run, Yielded, registered
+from collectors.agent.worker_child import HostForm
+from collectors.files.framing import LENGTH, framed
+from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Yielded
 from collectors.live.sources.host import Host, Roots
-from collectors.records import Record, block
-from faulthound import lean_child
+from collectors.records import block
+from faulthound import child_command, child_environment
 
-LENGTH = struct.Struct("<I")
 MESSAGE_BYTES_MAX = 64 << 20
 READ_BYTES = 1 << 16
 DYING_SECONDS = 1.0
 NOTHING_SECONDS = 300.0  # for so long an absent device is not searched again
-PR_SET_PDEATHSIG = 1  # prctl(2)
-
-
-class _HostForm(msgspec.Struct):
-    """A host as the child receives it."""
-
-    node: str
-    roots: dict[str, str]
-    options: dict[str, dict[str, Any]]
-    agent_pid: int
 
 
 class WorkerFailed(Exception):
@@ -143,15 +128,16 @@ class Worker:
         verb, arguments = (request.verb, dict(request.arguments)) if request else (None, {})
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died, which reading its answer will show
-            process.stdin.write(_framed([verb, arguments, self._host.cursor(self._collector.name)]))
+            process.stdin.write(framed([verb, arguments, self._host.cursor(self._collector.name)]))
             process.stdin.flush()
 
     def _message(self, process: subprocess.Popen[bytes], deadline: float) -> list[Any]:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         while (message := _whole(self._buffer)) is None:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            waiting = select.poll()  # select() takes no descriptor above 1,023
+            waiting.register(pipe, select.POLLIN)
+            if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise LimitExceeded(f"killed at its bound of {self._collector.limit_seconds:g} s")
             data = os.read(pipe, READ_BYTES)
             if not data:
@@ -163,9 +149,9 @@ class Worker:
 def _start(collector: Collector, host: Host) -> subprocess.Popen[bytes]:
     roots = {name: str(getattr(host.roots, name)) for name in Roots.__slots__}
     options = {collector.name: dict(host.options.get(collector.name, {}))}
-    form = msgspec.json.encode(_HostForm(host.node, roots, options, os.getpid())).decode()
-    command, environment = lean_child("collectors.agent.worker", collector.make.__module__, collector.name, form)
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/")
+    form = msgspec.json.encode(HostForm(host.node, roots, options, os.getpid())).decode()
+    command = child_command("collectors.agent.worker_child", collector.make.__module__, collector.name, form)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), cwd="/")
 
 
 def _ending(process: subprocess.Popen[bytes]) -> str:
@@ -186,11 +172,6 @@ def _yielded(message: list[Any]) -> Iterator[Yielded]:
         yield Readings(*payload)
 
 
-def _framed(message: Any) -> bytes:
-    body = msgspec.msgpack.encode(message)
-    return LENGTH.pack(len(body)) + body
-
-
 def _whole(buffer: bytearray) -> list[Any] | None:
     if len(buffer) < LENGTH.size:
         return None
@@ -202,56 +183,3 @@ def _whole(buffer: bytearray) -> list[Any] | None:
     body = bytes(memoryview(buffer)[LENGTH.size : LENGTH.size + length])
     del buffer[: LENGTH.size + length]
     return msgspec.msgpack.decode(body, type=list[Any])
-
-
-# The child's end
-
-
-def main(module: str, name: str, form: str) -> None:
-    """Run one collector for the agent that started this process, until the agent ends."""
-    given = msgspec.json.decode(form, type=_HostForm)
-    # A hung driver call must not outlive the agent.
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != given.agent_pid:  # the agent died before that call
-        return
-    # A library that prints must not print into the pipe.
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's; it ends its children
-    importlib.import_module(module)
-    roots = Roots(**{root: Path(path) for root, path in given.roots.items()})
-    host = Host(node=given.node, roots=roots, options=given.options)
-    run: Run | None = None
-    while (request := _request(sys.stdin.buffer)) is not None:
-        verb, arguments, cursor = request
-        host.cursors[name] = cursor
-        try:
-            run = run or registered(name).make(host)
-            for yielded in run(Request(verb, arguments) if verb else None) or ():
-                answers.write(_framed(_message_of(yielded)))
-            answers.write(_framed(["end"]))
-        except NothingToCollect as nothing:
-            answers.write(_framed(["nothing", str(nothing)]))
-        except Exception as error:  # noqa: BLE001 (the agent counts and reports it)
-            answers.write(_framed(["failed", f"{type(error).__name__}: {error}"]))
-
-
-def _request(pipe: BinaryIO) -> list[Any] | None:
-    header = pipe.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        return None
-    return msgspec.msgpack.decode(pipe.read(LENGTH.unpack(header)[0]), type=list[Any])
-
-
-def _message_of(yielded: object) -> list[Any]:
-    if isinstance(yielded, Record):
-        return ["record", block.encode([yielded])]
-    if isinstance(yielded, Cursor):
-        return ["cursor", yielded.value]
-    if isinstance(yielded, Readings):
-        return ["readings", [getattr(yielded, name) for name in Readings.__slots__]]
-    raise TypeError(f"yielded a {type(yielded).__name__}: a collector yields records, Readings and Cursors")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
-from faulthound import lean_child
+from faulthound import child_command, child_environment
 
 PARSING_SECONDS = 10.0  # of one call, the wait for a process included
 WAITING_SECONDS = 0.5
@@ -118,7 +118,7 @@ class _Child:
     """One process and its pipes."""
 
     def __init__(self) -> None:
-        command, environment = lean_child("collectors.files.parsers")
+        command, environment = child_command("collectors.files.parsers"), child_environment()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/"
         )

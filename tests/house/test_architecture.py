@@ -27,7 +27,7 @@ RESTRICTED_READER = "collectors/formats/flight_recorder/flight_recorder_pickle.p
 IMPORT_BY_NAME = {
     "analyzers/diagnosis/__init__.py",
     "analyzers/incidents/detectors/__init__.py",
-    "collectors/agent/worker.py",  # a collector's process loads that collector alone
+    "collectors/agent/worker_child.py",  # a collector's process loads that collector alone
     "collectors/files/parsers/__main__.py",  # parses for the agent, with the one module that it is asked for
     "collectors/faulthound_probe.py",  # runs the script that it wraps
     "collectors/formats/__init__.py",

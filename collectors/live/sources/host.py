@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collectors.files.apart import Apart
 from collectors.live.sources.clock import Clock, NodeClock
 from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.system_files import text
+
+if TYPE_CHECKING:
+    from collectors.files.apart import Apart
 
 _OPTION_TYPES: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (bool, (bool,), "true or false"),
@@ -34,6 +36,12 @@ class Roots:
     files: Path = Path("/")  # in front of paths that the job names itself: logs, sockets, dump files
 
 
+def _apart() -> Apart:
+    from collectors.files.apart import Apart  # a driver's process needs none
+
+    return Apart()
+
+
 @dataclass(slots=True)
 class Host:
     """The node that collectors read. ``options`` are the configuration's sections, by collector."""
@@ -43,7 +51,7 @@ class Host:
     clock: Clock = field(default_factory=NodeClock)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cursors: dict[str, Any] = field(default_factory=dict)
-    apart: Apart = field(default_factory=Apart)  # where bytes that others wrote are parsed
+    apart: Apart = field(default_factory=_apart)  # where bytes that others wrote are parsed
     process_table: ProcessTable = field(init=False)
 
     def __post_init__(self) -> None:

@@ -52,11 +52,11 @@ def test_one_process_answers_one_question_after_the_other(apart: Apart) -> None:
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start processes that have the parser ``faults`` of the tests."""
-    monkeypatch.setattr("collectors.files.apart.lean_child", _with_faults)
+    monkeypatch.setattr("collectors.files.apart.child_command", _with_faults)
 
 
-def _with_faults(_module: str) -> tuple[list[str], dict[str, str]]:
-    return [sys.executable, "-P", str(Path(__file__).parents[2] / "support/parsing_faults.py")], {}
+def _with_faults(_module: str) -> list[str]:
+    return [sys.executable, "-P", str(Path(__file__).parents[2] / "support/parsing_faults.py")]
 
 
 @pytest.mark.usefixtures("faults")
