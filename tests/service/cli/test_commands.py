@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,15 +14,12 @@ import pytest
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.verdict import judge as judging
 from collectors.files import reading
-from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, ProcessState, Record, Unread
+from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, Record, Unread
 from collectors.records.bundle import Manifest
-from service import packaged_knowledge
 from service.cli import export as exporting
 from service.cli import run, speech
 from service.cli.application import command
 from service.cli.expectation import failures, parse
-from service.cli.hosts import Hosts
-from service.cli.record_rows import as_fields, as_row
 from tests.support.sample_verdicts import BEGAN_AT, hang, healthy, megatron, two_ranks, undecided
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -234,94 +229,6 @@ def test_options_reach_the_reading_and_the_window(judged: dict[str, object], fol
     assert placement.ranks.ranks() == tuple(range(8))
 
 
-def test_hosts_of_every_form(tmp_path: Path) -> None:
-    """A file names the host of each rank by its line, or of each node with --ranks-per-node; a bare number makes blocks."""
-    file = tmp_path / "hosts"
-    file.write_text("# by hand\na slots=1\nb\n\na\nb\n", encoding="utf-8")
-    four = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
-    named = [KernelEvent(source="", event="", rank=2, node="gpu-7"), *four]
-
-    def nodes(hosts: Hosts, records: list[KernelEvent]) -> tuple[str, ...]:
-        return next(iter(hosts.placement(records))).nodes
-
-    assert nodes(Hosts.given(str(file), None), list(four)) == ("a", "b", "a", "b")
-    assert nodes(Hosts.given(str(file), 2), list(four)) == ("a", "a", "b", "b")
-    assert nodes(Hosts.given(None, 2), list(named)) == ("node-0", "node-0", "gpu-7", "gpu-7")
-    assert list(Hosts.given(None, None).placement(four)) == []
-    with pytest.raises(ValueError, match=r"names the hosts of 4 ranks, the files show 6: .*--ranks-per-node"):
-        nodes(Hosts.given(str(file), None), [*four, KernelEvent(source="", event="", rank=5)])
-    with pytest.raises(ValueError, match="hold 2 ranks, the files show 4"):
-        nodes(Hosts.given("x[1-2]", 1), list(four))
-    with pytest.raises(ValueError, match="4 ranks do not divide into 3 hosts"):
-        nodes(Hosts.given("x[1-3]", None), list(four))
-
-
-@pytest.mark.parametrize(
-    "proof",
-    [
-        FlightRecorderDump(rank=0, groups=(Group("0", "default_pg", Members.of(range(8))),)),
-        Placement(ranks=Members.of((0, 1)), nodes=("x1", "x1"), world_size=8),
-        ProcessState(pid=9, rank=0, command="python train.py --world-size 8"),
-        ProcessState(pid=9, rank=0, command="env WORLD_SIZE=8 python train.py"),
-    ],
-    ids=["group", "placement", "option", "variable"],
-)
-def test_ranks_are_divided_among_hosts_where_a_record_states_how_many_they_are(proof: Record) -> None:
-    """Half of the dumps of a job place its ranks as all of them do."""
-    seen = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
-
-    (placement,) = Hosts.given("x[1-4]", None).placement([*seen, proof])
-
-    assert placement.nodes == ("x1", "x1", "x2", "x2", "x3", "x3", "x4", "x4")
-
-
-@pytest.mark.parametrize(
-    "beside",
-    [
-        FlightRecorderDump(rank=0, groups=(Group("7", "mesh_dp", Members.of(range(4))),)),
-        FlightRecorderDump(rank=0, groups=(Group("0", "default_pg", None),)),
-        Placement(ranks=Members.of((0, 1)), nodes=("x1", "x1"), world_size=2),
-        ProcessState(pid=9, command="python other.py --world-size 8"),
-        None,
-    ],
-    ids=["part of the ranks", "members not listed", "too small", "of no rank", "nothing"],
-)
-def test_ranks_are_not_divided_among_hosts_by_the_highest_rank_seen(beside: Record | None) -> None:
-    """A node that the division got wrong would be evicted: the number of ranks a node is asked for."""
-    seen: list[Record] = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
-    seen += [beside] if beside else []
-
-    with pytest.raises(ValueError, match=r"do not state how many ranks the job has.*--ranks-per-node"):
-        list(Hosts.given("x[1-4]", None).placement(seen))
-    (placement,) = Hosts.given("x[1-4]", 2).placement(seen)
-    assert placement.nodes == ("x1", "x1", "x2", "x2")
-    (placement,) = Hosts.given("x1", None).placement(seen)
-    assert placement.nodes == ("x1",) * 4
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "shown"),
-    [
-        (["--hosts", "gpu-[0000-0003]"], 2, "--ranks-per-node"),
-        (["--hosts", "gpu-[0000-0003]", "--ranks-per-node", "2"], 0, "Evict node gpu-0001."),
-        ([], 0, "4 ranks seen, in"),
-    ],
-)
-def test_half_of_the_dumps_evict_no_other_node(
-    tmp_path: Path, options: list[str], code: int, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Four of the example's eight ranks, two a node: rank 3 runs on gpu-0001, whichever dumps were kept."""
-    for rank in range(4):
-        for kind in ("fr", "stacks"):
-            shutil.copy(REPOSITORY / f"examples/hung_job/{kind}_rank{rank}.json", tmp_path)
-
-    assert run(["diagnose", str(tmp_path), "--workers", "1", *options]) == code
-
-    said = capsys.readouterr()
-    assert shown in (said.err if code else said.out)
-    assert "gpu-0003" not in said.out
-
-
 def test_a_lone_waiting_dump_asks_for_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     """The highest rank that was seen is no size of the job, and the dumps of the others come first."""
     assert run(["diagnose", str(REPOSITORY / "examples/hung_job/fr_rank4.json"), "--workers", "1"]) == 3
@@ -348,13 +255,6 @@ def test_the_usage_shows_that_several_paths_are_allowed(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert "[OPTIONS] {PATH...}\n" in said
     assert "see below" not in said
-
-
-def test_the_world_is_as_large_as_its_groups() -> None:
-    """Ranks that left nothing behind still have a place when a group lists them."""
-    dump = FlightRecorderDump(rank=0, groups=(Group("0", "", Members.of(range(16))),))
-
-    assert len(next(iter(Hosts.given(None, 8).placement([dump]))).nodes) == 16
 
 
 def test_read_prints_json_lines(judged: dict[str, object], folder: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -410,52 +310,6 @@ def test_read_of_nothing_ends_with_2(
 
     assert run(["read", folder, "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["reason"] == "no reader knows it"
-
-
-def test_a_broken_dump_is_shown_and_not_a_crash() -> None:
-    """Columns cut short, indices beyond the strings and impossible times are shown as far as they go."""
-    dump = FlightRecorderDump(
-        source="d\udcff", at=1e300, count=3, strings=("a",),
-        columns={"record_id": array("q", [0, 1, 2]).tobytes()[:-3], "operation": array("i", [0, 9, -1]).tobytes(),
-                 "state": b"\x00\x07\x01", "created_ns": array("q", [2**62] * 3).tobytes()},
-    )  # fmt: skip
-    fields = as_fields(dump)
-
-    assert [entry.get("operation") for entry in fields["entries"]] == ["a", None]
-    assert [entry["state"] for entry in fields["entries"]] == ["scheduled", "7"]
-    assert json.loads(json.dumps(fields))["source"] == "d?"
-    assert as_row(dump)[0] == "flight_recorder"
-
-
-def test_every_kind_of_record_can_be_shown() -> None:
-    """No record kind is without a JSON form and a row."""
-    from typing import get_args
-
-    from msgspec.structs import fields
-
-    from collectors.records import AnyRecord
-
-    for kind in get_args(AnyRecord):
-        required = {field.name: 1 if field.type is int else "x" for field in fields(kind) if field.required}
-        record = kind(rank=1, source="s", **required)
-        assert as_fields(record)["kind"] == as_row(record)[0]
-
-
-def test_samples_are_shown_as_readings() -> None:
-    """`faulthound read --json` gives a device's values under its name, a missing one as null, not as raw bytes."""
-    from array import array
-
-    from collectors.records import NOT_READ, Samples
-
-    counters = array("q", [3, NOT_READ]).tobytes()
-    ticks = array("d", [10.0, 20.0]).tobytes()
-    record = Samples(scope="gpu", type="<i8", devices=("GPU-5a",), metrics=("ecc_total",), ticks=ticks, values=counters)
-
-    fields = as_fields(record)
-
-    assert fields["readings"] == {"GPU-5a": {"ecc_total": [3, None]}}
-    assert fields["ticks"] == [10.0, 20.0]
-    assert "values" not in fields
 
 
 def test_formats_lists_every_reader(capsys: pytest.CaptureFixture[str]) -> None:
@@ -575,35 +429,6 @@ def test_the_bar_draws_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "reading" in shown.err
-
-
-def test_knowledge_overrides_lie_over_the_packaged(tmp_path: Path) -> None:
-    """A file, or a folder of files, named after a packaged table changes its rows and the hash, and nothing else."""
-    packaged = packaged_knowledge.load()
-    name = "crash"  # of a table whose rows are not checked as a whole
-    (tmp_path / f"{name}.toml").write_text("site_says = 1\n", encoding="utf-8")
-
-    for given in (tmp_path, tmp_path / f"{name}.toml"):
-        changed = packaged_knowledge.load(given)
-        assert changed.table(name)["site_says"] == 1
-        assert {**changed.table(name), "site_says": None} == {**packaged.table(name), "site_says": None}
-        assert changed.hash != packaged.hash
-
-
-@pytest.mark.parametrize("content", [b"= wrong", b"\xff\xfe", b"# " + b"x" * packaged_knowledge.MOST_BYTES])
-def test_broken_knowledge_is_refused(tmp_path: Path, content: bytes) -> None:
-    """An override that is no TOML, no text or too large is refused by name."""
-    file = tmp_path / f"{min(packaged_knowledge.load().tables)}.toml"
-    file.write_bytes(content)
-
-    with pytest.raises(packaged_knowledge.KnowledgeError, match=file.name):
-        packaged_knowledge.load(file)
-
-
-def test_an_empty_knowledge_folder_is_refused(tmp_path: Path) -> None:
-    """A folder without a table is a mistake and not a silent nothing."""
-    with pytest.raises(packaged_knowledge.KnowledgeError, match=r"holds no \.toml"):
-        packaged_knowledge.load(tmp_path)
 
 
 @pytest.mark.parametrize("verb", ["diagnose", "read"])

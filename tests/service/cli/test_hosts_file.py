@@ -1,4 +1,4 @@
-"""A hosts file in the folder: the host of each rank, or left out where it has fewer lines than the job has ranks."""
+"""Where ranks run: `--hosts` in every form, and a hosts file in the folder, which is left out where it is too short."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collectors.records import KernelEvent, Members, Placement, Unread
+from collectors.records import FlightRecorderDump, Group, KernelEvent, Members, Placement, ProcessState, Record, Unread
 from service.cli import run
-from service.cli.hosts import without_short_files
+from service.cli.hosts import Hosts, without_short_files
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hung_job"
+REPOSITORY = Path(__file__).resolve().parents[3]
+EXAMPLE = REPOSITORY / "examples" / "hung_job"
 
 
 def job(folder: Path, hosts: str) -> Path:
@@ -55,3 +56,98 @@ def test_what_agents_report_and_whole_files_stay() -> None:
     (left_out, _) = without_short_files([whole, KernelEvent(source="", event="", rank=4)])
     assert isinstance(left_out, Unread)
     assert left_out.source == "a/hosts.txt"
+
+
+def test_hosts_of_every_form(tmp_path: Path) -> None:
+    """A file names the host of each rank by its line, or of each node with --ranks-per-node; a bare number makes blocks."""
+    file = tmp_path / "hosts"
+    file.write_text("# by hand\na slots=1\nb\n\na\nb\n", encoding="utf-8")
+    four = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
+    named = [KernelEvent(source="", event="", rank=2, node="gpu-7"), *four]
+
+    def nodes(hosts: Hosts, records: list[KernelEvent]) -> tuple[str, ...]:
+        return next(iter(hosts.placement(records))).nodes
+
+    assert nodes(Hosts.given(str(file), None), list(four)) == ("a", "b", "a", "b")
+    assert nodes(Hosts.given(str(file), 2), list(four)) == ("a", "a", "b", "b")
+    assert nodes(Hosts.given(None, 2), list(named)) == ("node-0", "node-0", "gpu-7", "gpu-7")
+    assert list(Hosts.given(None, None).placement(four)) == []
+    with pytest.raises(ValueError, match=r"names the hosts of 4 ranks, the files show 6: .*--ranks-per-node"):
+        nodes(Hosts.given(str(file), None), [*four, KernelEvent(source="", event="", rank=5)])
+    with pytest.raises(ValueError, match="hold 2 ranks, the files show 4"):
+        nodes(Hosts.given("x[1-2]", 1), list(four))
+    with pytest.raises(ValueError, match="4 ranks do not divide into 3 hosts"):
+        nodes(Hosts.given("x[1-3]", None), list(four))
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        FlightRecorderDump(rank=0, groups=(Group("0", "default_pg", Members.of(range(8))),)),
+        Placement(ranks=Members.of((0, 1)), nodes=("x1", "x1"), world_size=8),
+        ProcessState(pid=9, rank=0, command="python train.py --world-size 8"),
+        ProcessState(pid=9, rank=0, command="env WORLD_SIZE=8 python train.py"),
+    ],
+    ids=["group", "placement", "option", "variable"],
+)
+def test_ranks_are_divided_among_hosts_where_a_record_states_how_many_they_are(proof: Record) -> None:
+    """Half of the dumps of a job place its ranks as all of them do."""
+    seen = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
+
+    (placement,) = Hosts.given("x[1-4]", None).placement([*seen, proof])
+
+    assert placement.nodes == ("x1", "x1", "x2", "x2", "x3", "x3", "x4", "x4")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        FlightRecorderDump(rank=0, groups=(Group("7", "mesh_dp", Members.of(range(4))),)),
+        FlightRecorderDump(rank=0, groups=(Group("0", "default_pg", None),)),
+        Placement(ranks=Members.of((0, 1)), nodes=("x1", "x1"), world_size=2),
+        ProcessState(pid=9, command="python other.py --world-size 8"),
+        None,
+    ],
+    ids=["part of the ranks", "members not listed", "too small", "of no rank", "nothing"],
+)
+def test_ranks_are_not_divided_among_hosts_by_the_highest_rank_seen(beside: Record | None) -> None:
+    """A node that the division got wrong would be evicted: the number of ranks a node is asked for."""
+    seen: list[Record] = [KernelEvent(source="", event="", rank=rank) for rank in range(4)]
+    seen += [beside] if beside else []
+
+    with pytest.raises(ValueError, match=r"do not state how many ranks the job has.*--ranks-per-node"):
+        list(Hosts.given("x[1-4]", None).placement(seen))
+    (placement,) = Hosts.given("x[1-4]", 2).placement(seen)
+    assert placement.nodes == ("x1", "x1", "x2", "x2")
+    (placement,) = Hosts.given("x1", None).placement(seen)
+    assert placement.nodes == ("x1",) * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "shown"),
+    [
+        (["--hosts", "gpu-[0000-0003]"], 2, "--ranks-per-node"),
+        (["--hosts", "gpu-[0000-0003]", "--ranks-per-node", "2"], 0, "Evict node gpu-0001."),
+        ([], 0, "4 ranks seen, in"),
+    ],
+)
+def test_half_of_the_dumps_evict_no_other_node(
+    tmp_path: Path, options: list[str], code: int, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four of the example's eight ranks, two a node: rank 3 runs on gpu-0001, whichever dumps were kept."""
+    for rank in range(4):
+        for kind in ("fr", "stacks"):
+            shutil.copy(REPOSITORY / f"examples/hung_job/{kind}_rank{rank}.json", tmp_path)
+
+    assert run(["diagnose", str(tmp_path), "--workers", "1", *options]) == code
+
+    said = capsys.readouterr()
+    assert shown in (said.err if code else said.out)
+    assert "gpu-0003" not in said.out
+
+
+def test_the_world_is_as_large_as_its_groups() -> None:
+    """Ranks that left nothing behind still have a place when a group lists them."""
+    dump = FlightRecorderDump(rank=0, groups=(Group("0", "", Members.of(range(16))),))
+
+    assert len(next(iter(Hosts.given(None, 8).placement([dump]))).nodes) == 16

@@ -10,7 +10,7 @@ import pytest
 from analyzers.remediation.dual_phase import plan_replay as replay_of
 from service.reports.remediations import deed
 from service.reports.timeline_entries import entry_text
-from tests.service.cli.test_remediation_commands import NODES, Desk, desk
+from tests.support.desk import NODES, Desk, desk
 
 __all__ = ["desk"]  # a fixture
 
