@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.formats import Input, text_evidence
-from collectors.formats.job_log import job_log, late_steps
+from collectors.formats.job_log import job_log, late_steps, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
+from collectors.formats.kernel_log import kernel_lines
+from collectors.formats.stacks import stack_lines
 from collectors.records import KernelEvent, LogEvent, Record, StackDump, Steps, Unread
 
 KERNEL = "[99120.110001] NVRM: Xid (PCI:0000:9b:00): 79, pid=11, name=python, GPU has fallen off the bus."
@@ -192,3 +194,19 @@ def test_a_line_of_megabytes_costs_little(make: Callable[[], str]) -> None:
 
     assert [record.rank for record in found if isinstance(record, LogEvent)] == [3]
     assert not [record for record in found if isinstance(record, Unread)]
+
+
+ROWS = (*log_marks.TROUBLE, *kernel_lines.WORDS, *stack_lines.WORDS, *step_lines.WORDS, *log_marks.NO_NUMBER)
+
+
+@pytest.mark.parametrize("word", ROWS)
+def test_no_word_is_lost_in_a_template(word: str) -> None:
+    """A line with a word of any table concerns its reader, whatever numbers stand around it."""
+    lines = [f"4711 deadbeef {word} 0badcafe 12", f"{word}", f"a1 {word}"]
+    known: dict[str, text_evidence.Concern] = {}
+
+    for line in lines:
+        mask, words = text_evidence.concern_of(line.encode(), known)
+
+        assert mask
+        assert word in words or word not in log_marks.TROUBLE
