@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tabs and line ends, DEL, C1
@@ -27,18 +26,6 @@ def printable(text: str, keep: str = "") -> str:
 def printable_json(document: bytes) -> str:
     """Return a JSON document as text; its unprintable characters are JSON's own escapes, so that its values are the same."""
     return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], document.decode("utf-8", "replace"))
-
-
-def printable_values(data: Any) -> Any:
-    """Return data as JSON has it, with every text in it printable; for programs that show it to people."""
-    match data:
-        case str():
-            return printable(data)
-        case dict():
-            return {name: printable_values(value) for name, value in data.items()}
-        case list() | tuple():
-            return [printable_values(value) for value in data]
-    return data
 
 
 def _escape(code: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.records.printable import printable_values
+from collectors.records.printable import printable, printable_json
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
 from service.client import Connection, Event, Say, resource
@@ -36,7 +36,7 @@ def run(
 
         def forward(event: Event) -> None:
             document = cloud_event(event, source, _verdict(connection, event))
-            receiver.post(msgspec.json.encode(document), MEDIA_TYPE)
+            receiver.post(printable_json(msgspec.json.encode(document)).encode(), MEDIA_TYPE)
 
         follow(connection, StateFile(state), say, forward)
 
@@ -55,8 +55,7 @@ def cloud_event(event: Event, source: str, verdict: Any | None = None) -> dict[s
         "datacontenttype": "application/json",
         "data": data,
     }
-    shown: dict[str, Any] = printable_values(document | ({"subject": subject} if subject else {}))
-    return shown
+    return document | ({"subject": printable(subject)} if subject else {})
 
 
 def _verdict(connection: Connection, event: Event) -> Any | None:

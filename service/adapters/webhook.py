@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from collectors.records.printable import printable_values
+from collectors.records.printable import printable_json
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
 from service.client import Connection, Event, Say, UserError, resource
@@ -56,7 +56,10 @@ def run(
 
         def push(event: Event) -> None:
             for found in claimable(connection, event):
-                body, id = msgspec.json.encode(message(event, found)), f"{found['id']}-{event.sequence}"
+                body, id = (
+                    printable_json(msgspec.json.encode(message(event, found))).encode(),
+                    f"{found['id']}-{event.sequence}",
+                )
                 receiver.post(body, MEDIA_TYPE, signed=signer(key, id, body))
 
         follow(connection, StateFile(state), say, push)
@@ -67,7 +70,7 @@ def message(event: Event, remediation: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": event.kind,
         "timestamp": rfc3339(event.at),
-        "data": {"remediation": printable_values(dict(remediation))},
+        "data": {"remediation": dict(remediation)},
     }
 
 

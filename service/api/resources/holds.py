@@ -11,7 +11,7 @@ import msgspec
 from fastapi import Query, Request
 from msgspec.structs import replace
 from pydantic import Field
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, select, tuple_, union
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
@@ -25,7 +25,7 @@ from service.api.state import service_of
 from service.api.steps import DryRun, take
 from service.clock import now
 from service.store.models import Hold as Row
-from service.store.models import Job, Node
+from service.store.models import Job, Node, Placement
 
 MOST_HOLDS = 10_000
 VERSION = 1  # a hold is never changed: it is made, and it ends
@@ -151,9 +151,9 @@ def _documents(session: Session, holds: Sequence[Hold]) -> list[HoldDocument]:
 
 
 def _by_label(session: Session) -> dict[str, list[str]]:
-    """Return the names of all nodes, by their first label in small letters."""
+    """Return the names of all nodes that report or that a job has run on, by their first label in small letters."""
     labels: dict[str, list[str]] = {}
-    for name in session.scalars(select(Node.name)):
+    for name in session.scalars(union(select(Node.name), select(Placement.node))):
         labels.setdefault(_label(name), []).append(name)
     return labels
 
