@@ -26,6 +26,7 @@ from collectors.live.sources.recorder_endpoints import endpoints_of
 from collectors.live.sources.socket_requests import Budget, RequestFailed
 from collectors.records import FlightRecorderDump, Unread
 from tests.support.bounds import in_time
+from tests.support.memory import in_memory
 from tests.support.tailed_jobs import Node, of
 
 pytestmark = pytest.mark.system
@@ -223,7 +224,7 @@ def test_the_probes_socket_is_found(node: Node) -> None:
     """A socket at <shm>/faulthound-<uid>/<pid>.sock needs no label, also where the path is longer than a socket's may be."""
     folder = node.folder / "dev" / "shm" / f"faulthound-{os.getuid()}"
     folder.mkdir(parents=True)
-    short = Path(f"/tmp/fh-{os.getpid()}.sock")
+    short = Path(in_memory() or "/tmp", f"fh-{os.getpid()}.sock")  # on the file system of the tests' folders
     with serving(http({"/handler/fr_trace_json": DUMP}), short):
         short.rename(folder / f"{os.getpid()}.sock")
         node.rank(0, pid=os.getpid(), real=True)
