@@ -126,7 +126,7 @@ def run(
         inflict(job)
         if launcher == "torchrun":
             wait(job, "end", START_SECONDS, ended(job))
-        elif scenario.truth.symptom == "healthy":
+        elif scenario.truth.symptom in ("healthy", "numeric"):
             collect.collect(job.private, job.alive(), folder / "first", evidence)
             time.sleep(STILL_SECONDS)
             collect.collect(job.private, job.alive(), folder / "second", evidence)
