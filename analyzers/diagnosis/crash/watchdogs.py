@@ -94,7 +94,7 @@ def mismatches(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> I
     for (_, number), lines in sorted(said.items(), key=lambda pair: (pair[0][0] or "", pair[0][1] or -1)):
         calls = defaultdict(list)
         for event in lines:
-            calls[event.operation or "another"] += _ranks(event)
+            calls[event.operation or "another operation"] += _ranks(event)
         yield _mismatch(calls, number, lines)
 
 
