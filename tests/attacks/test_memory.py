@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from analyzers.incidents.evidence import KEPT_BYTES, Evidence, select_records
-from analyzers.incidents.messages import EngineTick, Received
+from analyzers.incidents.messages import EngineTick, Judge, Judged, Received
 from analyzers.incidents.shedding import SPARE
 from analyzers.incidents.state import EngineState, EvidenceLimits
 from analyzers.incidents.step import step
@@ -23,6 +25,7 @@ from collectors.records import (
     block,
 )
 from service.api.inspection import inspect
+from service.engine.judge_processes import JudgeFailure, JudgeProcesses
 from tests.support.floods import FLOODS, NODE
 
 AT, JOB, MEGABYTE = 1_795_230_847.0, "llama", 1 << 20
@@ -155,3 +158,36 @@ def test_bodies_as_large_as_a_batch_may_be(kind: str) -> None:
 
     assert state.evidence_bytes <= SMALL.node_bytes
     assert state.failed == 0
+
+
+@pytest.mark.system
+def test_a_judgement_without_memory_costs_itself() -> None:
+    """Records that need more memory than a judgement may take end its process: it abstains, and the next one is made."""
+    judges = JudgeProcesses(Knowledge(), 60.0, 256 * MEGABYTE)
+    count = 700_000
+    dumps = [
+        FlightRecorderDump(rank=rank, node="n1", count=count, columns={"record_id": bytes(8 * count)})
+        for rank in range(9)
+    ]
+    try:
+        judges.ask(Judge(incident="inc-1", cut=Cut(after=0, through=1, at=AT, looks=2), records=dumps))
+        large, failed = _ended(judges)
+        judges.ask(Judge(incident="inc-2", cut=Cut(after=0, through=1, at=AT, looks=2), records=()))
+        small, _ = _ended(judges)
+    finally:
+        judges.close()
+
+    assert failed
+    assert (large.verdict.abstained, bool(large.verdict.missing)) == (True, True)
+    assert (small.incident, "could not be judged" in str(small.verdict.missing)) == ("inc-2", False)
+
+
+def _ended(judges: JudgeProcesses) -> tuple[Judged, list[JudgeFailure]]:
+    failed: list[JudgeFailure] = []
+    for _ in range(60_000):
+        for one in judges.turn():
+            if isinstance(one, Judged):
+                return one, failed
+            failed.append(one)
+        time.sleep(0.005)
+    raise AssertionError(f"no judgement ended: {failed}")

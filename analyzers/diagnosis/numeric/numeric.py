@@ -272,6 +272,7 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
             yield _finding("spike", _evidence(records, newest, text))
 
 
+@np.errstate(over="ignore")  # a loss may be any number
 def _usual(before: NDArray[np.float64], value: float) -> float:
     """Return the median of the values before, without those that were many times it themselves: a spike may last."""
     if len(before) < FEWEST or not value > TIMES * before.min():
@@ -300,6 +301,7 @@ def _passed(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
             return
 
 
+@np.errstate(over="ignore")
 def _large(steps: Rows) -> NDArray[np.bool_]:
     """Mark the rows that are worth a comparison: many times the median of all in the loss or the norm."""
     found = np.zeros(len(steps), bool)

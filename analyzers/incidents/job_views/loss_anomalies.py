@@ -56,6 +56,7 @@ class RecentValues:
             self._values.append(value)
             self._since += 1
 
+    @np.errstate(over="ignore")  # a loss may be any number
     def exceeded_by(self, value: float) -> float | None:
         """Return the median where a value is more than five times as large."""
         if len(self._values) < WARM_UP_STEPS or not math.isfinite(value):
