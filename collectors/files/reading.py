@@ -243,5 +243,4 @@ def _encodable(record: Record) -> Record:
 def _decoded(data: bytes) -> Iterator[Record]:
     decoded = block.decode_counting(data)
     yield from decoded.records
-    for kind, count in decoded.skipped.items():
-        yield Unread(reason=f"{count:,} records of kind {kind!r} do not fit the vocabulary", outcome="damaged")
+    yield from (Unread(reason=reason, outcome="damaged") for reason in decoded.left_out())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collectors.formats import Input, reader
-from collectors.records import Record, block
+from collectors.records import Record, Unread, block
 
 
 def _sniff(head: bytes, _source: str) -> int:
@@ -14,5 +14,7 @@ def _sniff(head: bytes, _source: str) -> int:
 
 @reader("block", made_by="the agent's spool", gives="records as the agent wrote them", sniff=_sniff)
 def read(input: Input) -> Iterator[Record]:
-    """Yield the records of one block."""
-    yield from block.decode(input.stream.read())
+    """Yield the records of one block, and what of it no reader can use."""
+    decoded = block.decode_counting(input.stream.read())
+    yield from decoded.records
+    yield from (Unread(source=input.source, reason=reason, outcome="damaged") for reason in decoded.left_out())

@@ -33,10 +33,12 @@ def read(input: Input) -> Iterator[Record]:
             continue
         source = f"{input.source}#{entry.sequence}"
         try:
-            records = block.decode(entry.block)
+            decoded = block.decode_counting(entry.block)
         except Damaged as error:
             yield Unread(source=source, reason=str(error), outcome="damaged")
             continue
+        records = decoded.records
+        yield from (Unread(source=source, reason=reason, outcome="damaged") for reason in decoded.left_out())
         for record in of_sender(records, entry.node, entry.received_at) if entry.node else records:
             if record.job is None or not job or record.job == job:
                 yield msgspec.structs.replace(

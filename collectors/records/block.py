@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, get_args
@@ -64,6 +64,13 @@ class Decoded:
     def malformed(self) -> int:
         """Return how many of the skipped records are of kinds that this version knows, or of none."""
         return sum(count for kind, count in self.skipped.items() if kind in KNOWN_KINDS or kind == "?")
+
+    def left_out(self) -> Iterator[str]:
+        """Yield a sentence for each kind of record that was skipped."""
+        for kind, count in sorted(self.skipped.items()):
+            known = kind in KNOWN_KINDS or kind == "?"
+            why = "a value is outside its bounds" if known else "this version does not know the kind: update it"
+            yield f"{count:,} records of kind {kind!a} were left out: {why}"
 
     def skip(self, raw: bytes | msgspec.Raw) -> None:
         """Count a record that cannot be used."""

@@ -83,12 +83,17 @@ class Recording:
 
     def _records(self, entry: bundle.Batch) -> list[Record]:
         try:
-            return block.decode(entry.block)
+            decoded = block.decode_counting(entry.block)
         except Damaged as error:
-            reason = f"batch {entry.sequence}: {error}"
-            if reason not in self.damage:
-                self.damage.append(reason)
+            self._note_damage(f"batch {entry.sequence}: {error}")
             return []
+        for reason in decoded.left_out():
+            self._note_damage(f"batch {entry.sequence}: {reason}")
+        return decoded.records
+
+    def _note_damage(self, reason: str) -> None:
+        if reason not in self.damage:
+            self.damage.append(reason)
 
 
 def _entries(path: Path) -> Iterator[bundle.Entry]:

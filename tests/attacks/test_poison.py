@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-from collectors.records import Members, Placement, Record, block
+from collectors.files.reading import read_paths
+from collectors.records import KernelEvent, Members, Placement, Record, Unread, block, bundle
 from collectors.records.record import LARGEST_RANK, MOST_RANKS
 from service.api.inspection import inspect
 from service.store.database import Database
@@ -98,6 +99,19 @@ def test_what_no_consumer_could_use_is_decoded_nowhere(fields: dict[str, object]
     data = with_body(b"\x92" + lists + b"\x91" + msgspec.msgpack.encode(fields))
 
     assert block.decode_counting(data).skipped == {str(fields["kind"]): 1}
+
+
+def test_files_name_what_they_leave_out(tmp_path: Path) -> None:
+    """A block and a bundle with a record that is none give the others to ``diagnose``, and name what was left out."""
+    (tmp_path / "batch.fhb").write_bytes(NO_TEXT)
+    entries = [bundle.Batch(7, 1e9, NO_TEXT), bundle.Batch(8, 1e9, block.encode([an_event()]))]
+    (tmp_path / "incident.fhz").write_bytes(b"".join(bundle.write(bundle.Manifest(job=""), entries)))
+
+    found = list(read_paths([tmp_path]))
+
+    left_out = [one for one in found if isinstance(one, Unread) and "'process' were left out" in one.reason]
+    assert [one.source.rpartition("/")[2] for one in left_out] == ["batch.fhb", "incident.fhz#7"]
+    assert sum(isinstance(one, KernelEvent) for one in found) == 1
 
 
 @pytest.fixture
