@@ -10,7 +10,7 @@ from analyzers.incidents.step import step
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.records import Members, Placement, Record, Steps
+from collectors.records import Members, Placement, ProcessState, Record, Steps
 from service.packaged_knowledge import load
 
 AT, ROWS = 1_795_230_847.0, 60
@@ -48,3 +48,12 @@ def test_losses_at_the_end_of_the_range() -> None:
         step(state, batch, AT + ROWS)
         step(state, EngineTick(), AT + ROWS + 10.0)
         assert state.failures == []
+
+
+def test_an_end_before_1970() -> None:
+    """An instant may be negative: a process that ended then has ended, and the crash analyzer reads it."""
+    ended = ProcessState(pid=7, rank=0, node="n0", job="llama", state="X", signal=9, at=-5.0, started_at=-1e10)
+    window = Window.build([ended], live=True)
+    verdict = judge(window, infer(window), load(), rounds=2)
+
+    assert not [item.what for item in verdict.missing if "failed (" in item.what]

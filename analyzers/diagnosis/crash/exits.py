@@ -121,7 +121,7 @@ def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None
     found: dict[_Place, tuple[str | None, int | None]] = {}
     for row in rows:
         place, instants = (row.role, row.rank), (row.started_at or 0.0, row.at or 0.0)
-        if instants >= began.get(place, (0.0, 0.0)):
+        if place not in began or instants >= began[place]:
             began[place], found[place] = instants, (row.node, row.pid)
     return found
 
