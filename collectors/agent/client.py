@@ -162,7 +162,7 @@ class Client:
 
 
 def _has_ended(connection: HTTPConnection) -> bool:
-    """Return whether an idle connection has something to read: its end, or what nobody asked for."""
+    """Return whether an idle connection has something to read: its end, or what was not requested."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))
