@@ -92,7 +92,7 @@ class Hosting:
         self.attempt: Attempt = None  # that runs
         self.maps: dict[Attempt, RankMap] = {}
         self.claims: dict[str, Claim] = {}
-        self.admitted: list[str] = []  # nodes that have become hosts of the running attempt; the reader empties it
+        self.admitted: list[str] = []  # nodes that have got ranks of the running attempt; the reader empties it
         self._before: frozenset[str] = frozenset()  # hosts of the attempt before: no stranger takes a rank from them
         self._contested: set[str] = set()  # nodes that claim more than they host
         self._declared: tuple[Attempt, Mapping[int, str]] = (None, {})
@@ -226,7 +226,7 @@ class Hosting:
     def _admit(self, node: str, claim: Claim, ranks: RankMap, at: float) -> None:
         """Give a node the ranks that it claims and that are free."""
         own, size, lost = ranks.on.get(node, set()), self._world_size(), dict[str, bool]()
-        left = False
+        left = added = False
         for rank, role in claim.ranks.items():
             if rank in own:
                 continue
@@ -240,11 +240,12 @@ class Hosting:
                 ranks.drop(rival, rank)
                 self._contested.add(rival)
             ranks.add(node, rank, role)
+            added = True
         if left:
             self._contested.add(node)
         else:
             self._contested.discard(node)
-        if not own and ranks.on.get(node):
+        if added:
             self.admitted.append(node)
 
     def _may(self, node: str, rank: int, size: int | None) -> bool:

@@ -7,6 +7,7 @@ observation never replaces a newer one, but for one that is dated ahead of the n
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -207,7 +208,11 @@ class Observations:
         attempt = _whole(record.attempt) or 0
         (own,) = of_sender([msgspec.structs.replace(record, attempt=attempt)], batch.node, batch.received_at)
         hosting.take(batch.node, [own], batch.received_at)
-        hosting.admitted.clear()
+        admitted, hosting.admitted = hosting.admitted, []
+        for node in admitted:  # what it claimed before, and another has left now
+            if node != batch.node and (placement := hosting.claims[node].placement) is not None:
+                own = own_ranks(placement, hosting.refused(node, attempt))
+                self._note_placement(dataclasses.replace(batch, node=node, sent_at=None), own)
         on = hosting.maps[attempt].on if attempt in hosting.maps else {}
         return own_ranks(record, set(record.ranks.ranks() if record.ranks else ()) - on.get(batch.node, set()))
 

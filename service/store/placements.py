@@ -34,12 +34,14 @@ def job_nodes(session: Session, job: str, since: float, until: float) -> list[st
 
 
 def hosting_of(session: Session, job: str, at: float) -> Hosting:
-    """Return who hosts the ranks of a job as the table has it: whoever was seen first, and lately enough."""
+    """Return who hosts the ranks of a job as the table has it, which no claim of a stranger is written into."""
     hosting = Hosting()
     lately = Placement.last_seen_at >= at - OBSERVED_SECONDS
     rows = select(Placement.attempt, Placement.node, Placement.rank, Placement.role, Attempt.world_size)
     rows = rows.join(Attempt, (Attempt.job == Placement.job) & (Attempt.number == Placement.attempt))
-    rows = rows.where(Placement.job == job, lately).order_by(Placement.attempt, Placement.first_seen_at, Placement.node)
+    rows = rows.where(Placement.job == job, lately, is_newest()).order_by(
+        Placement.attempt, Placement.first_seen_at, Placement.node
+    )
     for (attempt, node, size), found in groupby(session.execute(rows), key=lambda row: (row[0], row[1], row[4])):
         held = list(found)
         ranks, roles = [row[2] for row in held], tuple(row[3] or "" for row in held)

@@ -4,7 +4,7 @@ A lie is told around a fault of a simulated job, below the very intake and engin
 a liar is computed from the same scene. With --insiders the liar is one node of the job, or two that agree: what holds of that
 is printed and kept, and claimed is only that no third node is proposed for replacement by what they say of its ranks.
 
-    python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 2]
+    python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 1]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.attacks.liars import INSIDERS, VOICES, matrix, run_one
 from tests.attacks.lies import A_USER, LIES
 
 NAME = "lies"
-SEEDS = 2
+SEEDS = 1
 SMALLEST_LIES = ("killed_and_ras", "moved_and_killed", "a_whole_job", "everything_at_once", "a_later_attempt")
 AT_ONCE = 8
 
