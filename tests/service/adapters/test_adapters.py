@@ -416,7 +416,7 @@ def test_foreign_words_stay_words(client: Client, pager: Pager) -> None:
 
     [alert] = pager.round()
 
-    assert alert["labels"]["job"] == 'x"\\{}\n?[31m'
+    assert alert["labels"]["job"] == 'x"\\{}\n\\x1b[31m'
     assert alert["labels"]["severity"] == "warning"
 
 
