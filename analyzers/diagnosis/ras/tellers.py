@@ -38,7 +38,8 @@ class Tellers:
     def lost(self, host: str, pid: int | None, *, mute: bool = False) -> bool:
         """Whether it is known that a process is lost, or, where it is only ``mute``, does not respond."""
         process = (short(host), pid)
-        return _known(host, self._lost[process]) and (mute or process not in self._alive)
+        alive = process in self._alive or (pid is None and any(node == process[0] for node, _ in self._alive))
+        return _known(host, self._lost[process]) and (mute or not alive)
 
     def behind(self, rank: RasRank) -> bool:
         """Whether it is known that a process launched less than its peers."""

@@ -69,6 +69,9 @@ def test_an_agent_that_sees_it_alive_knows_better() -> None:
 
     assert accused(("a", [dead("b")]), ("c", [dead("b")]), ("b", [alive])) == set()
     assert accused(("a", [mute]), ("c", [mute]), ("b", [alive])) == {"(1,)"}
+    host = RasPeerDead(at=AT, job="run", host="b")  # of no process: the node is dead
+    assert accused(("a", [host]), ("c", [host])) == {"b"}
+    assert accused(("a", [host]), ("c", [host]), ("b", [alive])) == set()
 
 
 def test_files_have_no_senders() -> None:
