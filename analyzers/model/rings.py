@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from analyzers.model.recorder import Ints, Mask
+from analyzers.model.recorder import Ints, Mask, whole_values
 from collectors.records import FLIGHT_RECORDER_COLUMNS, RING_COLUMNS, FlightRecorderDump, Group, Members, Ring
 
 FRESH_SECONDS = 30.0  # three ordinary rounds of the agent; the clocks of nodes differ too
@@ -159,7 +159,7 @@ def _gloo(dump: FlightRecorderDump) -> bool:
 
 def _with_transfers(dump: FlightRecorderDump, rings: Sequence[Ring], at: float) -> FlightRecorderDump:
     """Add a ring's sends and receives to a dump of gloo, by the instant of entering."""
-    created = np.frombuffer(dump.columns.get("created_ns", b""), "<i8").astype(np.int64)
+    created = whole_values(dump.columns.get("created_ns", b""))
     rows = _as_of(rings, at, int(created.max(initial=-1)))
     if rows is None or not rows.whole or len(created) != dump.count:
         return dump

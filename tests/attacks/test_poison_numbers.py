@@ -10,7 +10,7 @@ from analyzers.incidents.step import step
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.records import Members, Placement, ProcessState, Record, Steps
+from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, Ring, Steps
 from service.packaged_knowledge import load
 
 AT, ROWS = 1_795_230_847.0, 60
@@ -57,3 +57,27 @@ def test_an_end_before_1970() -> None:
     verdict = judge(window, infer(window), load(), rounds=2)
 
     assert not [item.what for item in verdict.missing if "failed (" in item.what]
+
+
+def test_a_dump_of_gloo_whose_instants_are_cut() -> None:
+    """A column that ends inside a value costs the instants, and not the window: the rank's ring is still beside the dump."""
+    columns = {
+        "entered_ns": bytes(8),
+        "left_ns": bytes(8),
+        "group": bytes(4),
+        "collective_seq": bytes(8),
+        "p2p_seq": bytes(8),
+    }
+    columns |= {"operation": bytes(4), "bytes": bytes(8), "step": bytes(8), "phase": bytes(4)}
+    ring = Ring(rank=0, node="n0", backend="gloo", at=AT, count=1, columns=columns, strings=("gloo:send 0->1",))
+    cut = FlightRecorderDump(
+        rank=0,
+        node="n0",
+        at=AT,
+        count=1,
+        strings=("gloo:send 0->1",),
+        columns={"record_id": bytes(8), "created_ns": bytes(11)},
+    )
+    window = Window.build([ring, cut], live=True)
+
+    assert [dump.rank for dump in window.dumps] == [0]
