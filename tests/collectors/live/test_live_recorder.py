@@ -26,7 +26,6 @@ from collectors.live.sources.recorder_endpoints import endpoints_of
 from collectors.live.sources.socket_requests import Budget, RequestFailed
 from collectors.records import FlightRecorderDump, Unread
 from tests.support.bounds import in_time
-from tests.support.memory import in_memory
 from tests.support.tailed_jobs import Node, of
 
 pytestmark = pytest.mark.system
@@ -224,12 +223,13 @@ def test_the_probes_socket_is_found(node: Node) -> None:
     """A socket at <shm>/faulthound-<uid>/<pid>.sock needs no label, also where the path is longer than a socket's may be."""
     folder = node.folder / "dev" / "shm" / f"faulthound-{os.getuid()}"
     folder.mkdir(parents=True)
-    short = Path(in_memory() or "/tmp", f"fh-{os.getpid()}.sock")  # on the file system of the tests' folders
-    with serving(http({"/handler/fr_trace_json": DUMP}), short):
-        short.rename(folder / f"{os.getpid()}.sock")
-        node.rank(0, pid=os.getpid(), real=True)
-
-        assert len(of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)) == 1
+    node.rank(0, pid=os.getpid(), real=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with serving(http({"/handler/fr_trace_json": DUMP}), Path(f"/proc/self/fd/{descriptor}/{os.getpid()}.sock")):
+            assert len(of(node.run(Recorders(node.host), "recorder", ASKED), FlightRecorderDump)) == 1
+    finally:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize(

@@ -420,8 +420,8 @@ import os, sys
 from collectors.live.sources.host import Host
 from collectors.live.placement import Placements
 from collectors.live import NothingToCollect
+placed = Placements(Host("gpu-7"))  # as root: nobody may be unable to read the interpreter's modules
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-placed = Placements(Host("gpu-7"))
 for _ in range(2):
     try:
         for record in placed(None): print(type(record).__name__, record.outcome, record.reason)
