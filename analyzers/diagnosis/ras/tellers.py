@@ -1,7 +1,8 @@
-"""Who says it: what one node alone reports of a process on another accuses no process.
+"""Which nodes report a process: what one node alone reports of a process on another accuses no process.
 
-Whoever listens on RAS's port of one node answers for that node's agent. So a process is accused by its own node's report or by
-those of two nodes, and an agent that still sees the process alive knows better. Files have no senders: they stay as they are.
+A program that listens on RAS's port of one node answers for that node's agent. So a process is accused by its own node's
+report or by those of two nodes, and an agent that still sees the process alive refutes it. Files have no senders: they stay
+as they are.
 """
 
 from __future__ import annotations
