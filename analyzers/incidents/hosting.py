@@ -7,12 +7,13 @@ Even then only a job that has begun anew as a whole may have moved: one that goe
     the job runs in attempt 3 ──► half of its nodes claim attempt 4 ──► the job runs in attempt 4
                                   none of them shows life for 90 s
 
-A declared rank map goes before every claim: a rank is where it was declared, once that node claims it.
+A declared rank map of the running attempt goes before the order of claims: a rank is where it was declared, once that node
+claims it. Where a node runs other ranks than were declared for it, the map is wrong about it and binds nobody to it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -95,11 +96,14 @@ class Hosting:
         self.admitted: list[str] = []  # nodes that have got ranks of the running attempt; the reader empties it
         self._before: frozenset[str] = frozenset()  # hosts of the attempt before: no stranger takes a rank from them
         self._contested: set[str] = set()  # nodes that claim more than they host
-        self._declared: tuple[Attempt, Mapping[int, str]] = (None, {})
+        self._named: dict[str, set[str]] = defaultdict(set)  # nodes with claims by their names without domains
+        self._declared: tuple[int, Mapping[int, str]] = (0, {})
 
-    def declare(self, attempt: Attempt, nodes: Iterable[str]) -> None:
-        """Take over the scheduler's word: the node of rank 0, of rank 1, and so on, in an attempt."""
+    def declare(self, attempt: int, nodes: Iterable[str], at: float) -> None:
+        """Take over the scheduler's word: the node of rank 0, of rank 1, and so on, in an attempt; no nodes take it back."""
         self._declared = attempt, {rank: _plain(node) for rank, node in enumerate(nodes)}
+        if self.attempt in self.maps:
+            self._admit_contested(at)
 
     def take(self, node: str, records: Iterable[Record], at: float) -> None:
         """Apply what a node reports of this job. ``at``: of receipt."""
@@ -131,7 +135,9 @@ class Hosting:
         """Drop the nodes that have shown no life since then, and the attempts that are not among these."""
         for node in [name for name, claim in self.claims.items() if claim.seen_at < before_at]:
             del self.claims[node]
+            self._named[_plain(node)].discard(node)
             self._contested.discard(node)
+        self._named = defaultdict(set, {name: nodes for name, nodes in self._named.items() if nodes})
         kept = {*attempts, self.attempt}
         self.maps = {attempt: ranks for attempt, ranks in self.maps.items() if attempt in kept}
 
@@ -148,6 +154,7 @@ class Hosting:
         if not later and known is not None and at - known.seen_at <= HELD_SECONDS:
             return None  # a leftover of an earlier attempt; a job that was begun from the start counts from 0 again
         self.claims[node] = made = Claim(attempt, at, at, at)
+        self._named[_plain(node)].add(node)
         self._contested.discard(node)
         return made
 
@@ -198,8 +205,7 @@ class Hosting:
             ranks.drop(node, rank)
         self._admit(node, claim, ranks, at)
         if dropped or self._world_size() != size:
-            for other in sorted(self._contested - {node}):
-                self._admit(other, self.claims[other], ranks, at)
+            self._admit_contested(at, but=node)
 
     def _advance(self, claim: Claim, at: float) -> None:
         """Begin the attempt that a claim names, where the job has."""
@@ -223,6 +229,12 @@ class Hosting:
         for _, _, name in sorted(claims):
             self._admit(name, self.claims[name], ranks, at)
 
+    def _admit_contested(self, at: float, but: str = "") -> None:
+        """Give the nodes that claim more than they host what they may have now."""
+        for node in sorted(self._contested - {but}):
+            if node in self.claims:
+                self._admit(node, self.claims[node], self.maps[self.attempt], at)
+
     def _admit(self, node: str, claim: Claim, ranks: RankMap, at: float) -> None:
         """Give a node the ranks that it claims and that are free."""
         own, size, lost = ranks.on.get(node, set()), self._world_size(), dict[str, bool]()
@@ -231,8 +243,9 @@ class Hosting:
             if rank in own:
                 continue
             rivals = ranks.rivals(node, rank, role)
-            if not self._may(node, rank, size) or not (
-                self._is_declared(node, rank) or all(self._has_lost(rival, node, claim, lost, at) for rival in rivals)
+            if not self._may(node, rank, size, at) or not (
+                self._is_declared(node, rank, rivals)
+                or all(self._has_lost(rival, node, claim, lost, at) for rival in rivals)
             ):
                 left = True
                 continue
@@ -248,16 +261,27 @@ class Hosting:
         if added:
             self.admitted.append(node)
 
-    def _may(self, node: str, rank: int, size: int | None) -> bool:
-        """Whether a rank is one of the job's, and not declared to be with another node that claims a part of the job."""
-        declared = self._declared[1].get(rank) if self._declared[0] == self.attempt else None
-        elsewhere = (
-            declared is not None and declared != _plain(node) and any(_plain(name) == declared for name in self.claims)
+    def _may(self, node: str, rank: int, size: int | None, at: float) -> bool:
+        """Whether a rank is one of the job's, and not declared to be with another node that runs just what was declared."""
+        if size is not None and rank >= size:
+            return False
+        declared = self._declared_node(rank)
+        return declared in (None, _plain(node)) or not any(
+            self._runs_as_declared(self.claims[other], declared, at) for other in self._named.get(declared or "", ())
         )
-        return not elsewhere and (size is None or rank < size)
 
-    def _is_declared(self, node: str, rank: int) -> bool:
-        return self._declared[0] == self.attempt and self._declared[1].get(rank) == _plain(node)
+    def _runs_as_declared(self, claim: Claim, name: str | None, at: float) -> bool:
+        alive = claim.attempt == self.attempt and at - claim.seen_at <= HELD_SECONDS
+        return alive and bool(claim.ranks) and all(self._declared_node(rank) == name for rank in claim.ranks)
+
+    def _is_declared(self, node: str, rank: int, rivals: Iterable[str]) -> bool:
+        """Whether a rank is declared to be with a node; of two that bear its name in two domains, with neither."""
+        declared = self._declared_node(rank)
+        return declared == _plain(node) and all(_plain(rival) != declared for rival in rivals)
+
+    def _declared_node(self, rank: int) -> str | None:
+        attempt, nodes = self._declared
+        return nodes.get(rank) if attempt == (self.attempt or 0) else None  # None: agents saw no number
 
     def _has_lost(self, rival: str, node: str, claim: Claim, known: dict[str, bool], at: float) -> bool:
         """Whether a host may have lost its ranks: it shows no life, and nor do the others, but for what began after that."""

@@ -12,7 +12,7 @@ from analyzers.incidents.evidence import Evidence, concerns_job
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting, own_ranks
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.messages import Received, attributed
+from analyzers.incidents.messages import Declared, Received, attributed
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
@@ -76,7 +76,7 @@ def _concern(state: EngineState, key: JobKey, event: Received) -> None:
 
 def _take_part(state: EngineState, job: str, records: Sequence[Record], event: Received) -> None:
     """Place a node in a job where it hosts a rank of it, and those nodes that may now."""
-    hosting = state.hosting.get(job) or Hosting()
+    hosting = state.hosting.get(job) or _hosting(state, job, event.received_at)
     hosting.take(event.node, records, event.received_at)
     admitted, hosting.admitted = hosting.admitted, []
     for node in admitted:
@@ -90,6 +90,23 @@ def _take_part(state: EngineState, job: str, records: Sequence[Record], event: R
         if hosting.is_host(event.node, attempt) and _place(state, key, event.node, event.received_at):
             state.hosting[job] = hosting
             state.reported_at[key] = max(event.received_at, state.reported_at.get(key, 0.0))
+
+
+def _hosting(state: EngineState, job: str, at: float) -> Hosting:
+    hosting = Hosting()
+    if (declared := state.declared.get(job)) is not None:
+        hosting.declare(declared.attempt, declared.nodes, at)
+    return hosting
+
+
+def remember_declared(state: EngineState, declared: Declared) -> None:
+    """Replace the scheduler's word on a job."""
+    if declared.version:
+        state.declared[declared.job] = declared
+    else:
+        state.declared.pop(declared.job, None)
+    if (hosting := state.hosting.get(declared.job)) is not None:
+        hosting.declare(declared.attempt, declared.nodes, state.now)
 
 
 def _concerning(hosting: Hosting, event: Received, key: JobKey) -> Iterator[Record]:

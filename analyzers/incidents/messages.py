@@ -53,7 +53,16 @@ class Withdrawn(msgspec.Struct, frozen=True, kw_only=True):
     incident: str
 
 
-EngineEvent = Received | EngineTick | Judged | Withdrawn
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """The scheduler's word on a job: the node of rank 0, of rank 1, and so on, in an attempt. No nodes: it names none."""
+
+    job: str
+    attempt: int = 0
+    nodes: tuple[str, ...] = ()
+    version: int = 0  # of the declaration; 0: there is none, or none that is needed
+
+
+EngineEvent = Received | EngineTick | Judged | Withdrawn | Declared
 
 
 # --- instructions

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from analyzers.incidents.evidence import Evidence, select_records
 from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.messages import (
+    Declared,
     EngineEvent,
     EngineInstruction,
     EngineTick,
@@ -23,7 +24,7 @@ from analyzers.incidents.messages import (
     attributed,
 )
 from analyzers.incidents.state import EngineState
-from analyzers.incidents.step import ANSWER_SECONDS, TICK_SECONDS, next_due_at, step
+from analyzers.incidents.step import ANSWER_SECONDS, TICK_SECONDS, next_due_at, remember_declared, step
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Cut
 from collectors.records import Record
@@ -62,9 +63,13 @@ def rejudge_cuts(
         yield _rejudge(case, cut, kept, knowledge)
 
 
-def rerun_engine(batches: Iterable[Received], knowledge: Knowledge) -> Iterator[tuple[float, EngineInstruction]]:
+def rerun_engine(
+    batches: Iterable[Received], knowledge: Knowledge, declared: Iterable[Declared] = ()
+) -> Iterator[tuple[float, EngineInstruction]]:
     """Yield (instant of receipt, instruction) for batches in the log's order; judgements are made at once."""
     state = EngineState(knowledge=knowledge)
+    for one in declared:
+        remember_declared(state, one)
     now: float | None = None
     for batch in batches:
         if now is None:

@@ -12,6 +12,7 @@ from analyzers.incidents.fleet import Fleet, FleetReport
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.messages import Declared
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
 from collectors.records import Record
@@ -57,6 +58,9 @@ class EngineState:
     jobs: dict[JobKey, JobView] = field(default_factory=dict)
     reported_at: dict[JobKey, float] = field(default_factory=dict)  # newest record of the job itself
     hosting: dict[str, Hosting] = field(default_factory=dict)  # job → which node hosts which rank
+    declared: dict[str, Declared] = field(
+        default_factory=dict
+    )  # job → the scheduler's word; only the driver forgets it
     jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → attempts that run there
     incidents: dict[str, Incident] = field(default_factory=dict)  # the open ones
     contexts: dict[str, tuple[Record, ...]] = field(default_factory=dict)  # of the open incidents

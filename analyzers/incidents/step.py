@@ -31,6 +31,7 @@ from analyzers.incidents.memory import (
     drop_incident,
     forget_old,
     observe_batch,
+    remember_declared,
     remember_incident,
     restore_incidents,
 )
@@ -66,6 +67,9 @@ def step(
         return state, list(_tick(state, now))
     if isinstance(event, messages.Judged):
         return state, list(_judged(state, event, now))
+    if isinstance(event, messages.Declared):
+        remember_declared(state, event)
+        return state, []
     drop_incident(state, event.incident)
     return state, []
 
@@ -373,4 +377,4 @@ def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:
     return "inc-" + hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 
-__all__ = ["next_due_at", "observe_batch", "request_judgement", "restore_incidents", "step"]
+__all__ = ["next_due_at", "observe_batch", "remember_declared", "request_judgement", "restore_incidents", "step"]

@@ -36,6 +36,8 @@ CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = ENTRY.size + CHECKSUM.size
 LARGEST_ENTRY_BYTES = 256 << 20
 MANIFEST, BATCH, SENT, VERDICT = b"MNFT", b"BTCH", b"SENT", b"VRDC"
+DECLARATION = "declaration"  # the source of the placement by which an export says what a job's owner declared
+
 _KINDS = re.compile(b"MNFT|BTCH|SENT|VRDC")
 _LOOK_BYTES = 1 << 20  # at once, for the next header after damage
 

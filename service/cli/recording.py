@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.incidents.messages import Received
+from analyzers.incidents.messages import Declared, Received
 from analyzers.model.incident import Cut
-from collectors.records import Record, block, bundle
+from collectors.records import Placement, Record, block, bundle
 from collectors.records.record import Damaged
 from service.cli.speech import Progress
 from service.client import UserError
@@ -64,6 +64,12 @@ class Recording:
             except msgspec.ValidationError as error:
                 self.damage.append(f"what version {version} was judged from cannot be understood: {error}")
         return found
+
+    def declared(self) -> Iterator[Declared]:
+        """Yield what the scheduler said of the job: an export of it leads with the rank map as a placement."""
+        for record in self.context:
+            if isinstance(record, Placement) and record.source == bundle.DECLARATION and record.job and record.nodes:
+                yield Declared(job=record.job, attempt=record.attempt or 0, nodes=record.nodes, version=1)
 
     def batches(self, progress: Progress | None, until: float = float("inf")) -> Iterator[Received]:
         """Yield the batches that were received until then; a damaged one is reported and left out."""

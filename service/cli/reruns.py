@@ -47,7 +47,7 @@ class Reruns:
         found = cls()
         job = recording.manifest.job if recording.manifest is not None else ""
         batches = (_of_job(batch, job) for batch in recording.batches(progress, until))
-        for at, instruction in rerun_engine(batches, knowledge):
+        for at, instruction in rerun_engine(batches, knowledge, recording.declared()):
             found._take(at, instruction)
         return found
 

@@ -26,7 +26,7 @@ from service.engine.judge_processes import JudgeFailure, JudgeProcesses
 from service.engine.numbers import Numbers
 from service.engine.resume import received_event, resume_engine
 from service.engine.writer import Decision, IncidentUpdate, TimelineNote, Writer
-from service.store import incidents
+from service.store import declarations, incidents
 from service.store.database import Database
 from service.store.leases import RENEW_SECONDS, Lease
 from service.store.log import Log, Stored, sane
@@ -190,12 +190,16 @@ class Driver:
             writer = Writer(session, at, {incident.id: incident.job for incident in self._stored.values()})
             writer.write([*self._todo, *saved], self._changed_downtimes.values())
             withdrawn = incidents.closed_among(session, list(self.state.incidents)) if looking else []
+            known, running = self.state.declared, self.state.hosting
+            declared = list(declarations.changed(session, known, at, running)) if looking else []
         self._proved_at = at
         self._looked_at = at if looking else self._looked_at
         self.numbers.write_failures += writer.failed
         self._written()
         for incident in withdrawn:
             self._step(Withdrawn(incident=incident), self.state.now)
+        for rank_map in declared:
+            self._step(rank_map, self.state.now)
 
     def _changed_incidents(self) -> Iterator[Decision]:
         """Yield the incidents that differ from their rows, each after its timeline entries."""

@@ -20,12 +20,12 @@ from sqlalchemy.orm import Session
 from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import UNDECODABLE, Alarm, Received
 from analyzers.incidents.state import LIMITS, EngineState, EvidenceLimits
-from analyzers.incidents.step import observe_batch, restore_incidents
+from analyzers.incidents.step import observe_batch, remember_declared, restore_incidents
 from analyzers.knowledge import Knowledge
 from collectors.records import block
 from collectors.records.record import Damaged
 from service.engine import downtimes
-from service.store import incidents
+from service.store import declarations, incidents
 from service.store.database import Database
 from service.store.log import AHEAD_SECONDS, Stored, sane
 from service.store.models import Alarm as AlarmRow
@@ -60,7 +60,10 @@ def resume_engine(
         waiting = {downtime.incident: downtime for downtime in downtimes.read_open(session, now)}
         start = _start(session, place, now)
         alarms = list(_raised(session))
+        declared = list(declarations.changed(session, {}, now))
     state = EngineState(knowledge, limits=limits)
+    for one in declared:
+        remember_declared(state, one)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]
     since = min((incident.after for incident in still_open), default=start)
     nodes = sorted({node for incident in still_open for node in incident.nodes})

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, aliased
 from analyzers.incidents.hosting import Hosting
 from collectors.records import Members
 from collectors.records import Placement as PlacementRecord
+from service.store.declarations import rank_map
 from service.store.models import Attempt, Job, Placement
 
 OBSERVED_SECONDS = 900.0  # a placement is written again every five minutes: it may hold so long after it was last seen
@@ -36,15 +37,20 @@ def job_nodes(session: Session, job: str, since: float, until: float) -> list[st
 def hosting_of(session: Session, job: str, at: float) -> Hosting:
     """Return who hosts the ranks of a job as the table has it, which no claim of a stranger is written into."""
     hosting = Hosting()
+    if (row := session.get(Job, job)) is not None and row.declared_at is not None:
+        declared = rank_map(row)
+        hosting.declare(declared.attempt, declared.nodes, at)
     lately = Placement.last_seen_at >= at - OBSERVED_SECONDS
     rows = select(Placement.attempt, Placement.node, Placement.rank, Placement.role, Attempt.world_size)
     rows = rows.join(Attempt, (Attempt.job == Placement.job) & (Attempt.number == Placement.attempt))
     rows = rows.where(Placement.job == job, lately, is_newest()).order_by(
         Placement.attempt, Placement.first_seen_at, Placement.node
     )
-    for (attempt, node, size), found in groupby(session.execute(rows), key=lambda row: (row[0], row[1], row[4])):
+    for (attempt, node, size), found in groupby(
+        session.execute(rows), key=lambda placed: (placed[0], placed[1], placed[4])
+    ):
         held = list(found)
-        ranks, roles = [row[2] for row in held], tuple(row[3] or "" for row in held)
+        ranks, roles = [placed[2] for placed in held], tuple(placed[3] or "" for placed in held)
         placement = PlacementRecord(
             job=job, attempt=attempt, ranks=Members.of(ranks), nodes=(node,) * len(ranks), roles=roles, world_size=size
         )

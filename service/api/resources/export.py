@@ -75,7 +75,7 @@ def _declared(row: Job, declared: Declaration | None, attempt: int | None) -> li
     if declared is None or not declared.nodes or attempt not in (None, declared.attempt):
         return []
     placement = PlacementRecord(
-        source="declaration", at=row.declared_at, job=row.name, attempt=declared.attempt,
+        source=bundle.DECLARATION, at=row.declared_at, job=row.name, attempt=declared.attempt,
         ranks=Members.of(range(declared.world_size)), nodes=tuple(declared.nodes), world_size=declared.world_size,
         roles=declared.roles_by_rank(),
     )  # fmt: skip

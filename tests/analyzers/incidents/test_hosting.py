@@ -10,6 +10,7 @@ from analyzers.incidents.hosting import HELD_SECONDS, Hosting, own_ranks
 from collectors.records import LogEvent, Members, Placement, ProcessState
 
 NODES = {"n0": (0, 1), "n1": (2, 3), "n2": (4, 5)}
+DECLARED = ("n0.cluster", "n0.cluster", "n1", "n1", "n2", "n2")
 
 
 def placement(
@@ -136,13 +137,72 @@ def test_two_roles_may_have_one_number() -> None:
 def test_a_declared_map_goes_before_every_claim() -> None:
     """A stranger came first; the node that was declared gets its rank when it comes, under its short name too."""
     hosting = Hosting()
-    hosting.declare(1, ["n0.cluster", "n0.cluster", "n1", "n1", "n2", "n2"])
+    hosting.declare(1, DECLARED, 0)
     hosting.take("stranger", [placement("stranger", range(6))], 0)
     for node, ranks in NODES.items():
         hosting.take(node, [placement(node, ranks)], 1)
     hosting.take("stranger", [placement("stranger", range(6))], 200)
 
     assert hosts(hosting) == hosts(running())
+
+
+def test_a_map_that_is_declared_later_moves_the_ranks() -> None:
+    """A stranger holds ranks that were free, and the declaration comes; when it is taken back, who hosts them hosts them."""
+    hosting = Hosting()
+    hosting.take("stranger", [placement("stranger", range(6))], 0)
+    keep(hosting, 1, *NODES)
+    assert not hosting.is_host("n0", 1)
+
+    hosting.declare(1, DECLARED, 2)
+    assert hosts(hosting) == hosts(running())
+    hosting.declare(1, (), 3)
+    keep(hosting, 4, *NODES)
+    assert hosts(hosting) == hosts(running())
+
+
+def test_a_rank_that_ended_is_kept_for_its_declared_node() -> None:
+    """While the node runs the rest of what was declared for it; a silent node's ranks are not held for it."""
+    hosting = running()
+    hosting.declare(1, DECLARED, 0)
+    hosting.take("n2", [placement("n2", (4,))], 10)
+    hosting.take("stranger", [placement("stranger", (5,))], 11)
+    assert hosting.refused("stranger", 1) == {5}
+
+    keep(hosting, 11 + HELD_SECONDS, "n0", "n1")
+    hosting.take("stranger", [placement("stranger", (5,))], 11 + HELD_SECONDS)
+    assert hosts(hosting)[5] == ["stranger"]
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_wrong_map_takes_no_rank_from_its_node(attempt: int) -> None:
+    """The owner declared the nodes in another order, or of another attempt: each node hosts what it runs."""
+    hosting = Hosting()
+    hosting.declare(attempt, [*DECLARED[2:], *DECLARED[:2]], 0)
+    keep(hosting, 1, *NODES)
+    keep(hosting, 2, *NODES)
+
+    assert hosts(hosting) == hosts(running())
+
+
+def test_a_name_in_another_domain_takes_no_rank() -> None:
+    """A node that calls itself as the declared one, in a domain of its own, came later: the declaration decides nothing."""
+    hosting = Hosting()
+    hosting.declare(1, DECLARED, 0)
+    keep(hosting, 1, *NODES)
+    hosting.take("n0.elsewhere", [placement("n0.elsewhere", (0, 1))], 2)
+
+    assert hosts(hosting) == hosts(running())
+
+
+def test_without_numbers_of_attempts_the_first_is_declared() -> None:
+    """Agents may see no number of an attempt."""
+    hosting = Hosting()
+    hosting.declare(0, DECLARED, 0)
+    hosting.take("stranger", [placement("stranger", range(6), attempt=None)], 0)
+    for node, ranks in NODES.items():
+        hosting.take(node, [placement(node, ranks, attempt=None)], 1)
+
+    assert hosts(hosting, None) == hosts(running())
 
 
 def test_a_run_that_counts_from_nought_again_is_seen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from analyzers.incidents.messages import EngineInstruction, Open, Publish, Recei
 from analyzers.incidents.replay import rerun_engine
 from analyzers.model.verdict import to_json
 from analyzers.verdict.build import VERSION
-from collectors.records import block, bundle
+from collectors.records import Members, Placement, block, bundle
 from collectors.records.bundle import Batch, Manifest, Published
 from service.cli.comparison import Comparison
 from service.cli.recording import Recording
@@ -127,6 +128,28 @@ def test_an_export_is_run_through_the_engine(kind: str, tmp_path: Path) -> None:
 
     assert (right.returncode, wrong.returncode) == (0, 1)
     assert "the engine opens 1 incident\n" in right.stdout
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_exported_declaration_counts_in_the_engine(declared: bool, tmp_path: Path) -> None:
+    """A stranger claims every rank before the job begins: only with the declared rank map the verdict names the culprit."""
+    drive, scene = driven("spin")
+    job, number = scene.job, scene.job.attempts[0].number
+    ranks = range(job.world)
+    claim = Placement(job=job.name, attempt=number, ranks=Members.of(ranks), nodes=("stranger",) * job.world)
+    lies = (Batch(1, BEGAN_AT + 30.0 * n, block.encode([claim]), "stranger") for n in range(100))
+    told = sorted([*lies, *batches(drive)], key=lambda one: (one.received_at, one.node != "stranger"))
+    word = msgspec.structs.replace(
+        claim, source=bundle.DECLARATION, nodes=tuple(job.node_of(rank) for rank in ranks), world_size=job.world
+    )
+    leading = [Batch(0, BEGAN_AT, block.encode([word]))] if declared else []
+    entries = [*leading, *(dataclasses.replace(one, sequence=place) for place, one in enumerate(told, 1))]
+    path = tmp_path / "export.fhz"
+    path.write_bytes(b"".join(bundle.write(Manifest(job=job.name), entries)))
+
+    done = faulthound("replay", path, "--expect", f"culprit=node:{scene.truth.nodes[0]}")
+
+    assert done.returncode == (0 if declared else 1), done.stdout
 
 
 def test_a_healthy_export_evicts_nobody(tmp_path: Path) -> None:
