@@ -8,7 +8,7 @@ Even then only a job that has begun anew as a whole may have moved: one that goe
                                   none of them shows life for 90 s
 
 A declared rank map of the running attempt goes before the order of claims: a rank is where it was declared, once that node
-claims it. Where a node runs other ranks than were declared for it, the map is wrong about it and binds nobody to it.
+claims it. Where a node runs other ranks than were declared for it, the map is wrong about it and keeps no rank for it.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ SAMPLE = [
     ("of_another_role", "unbound", "gpu_lost"),
     ("it_steps_in_the_future", "bound", "spin"),
     ("dated_ahead", "bound", "data_loader"),
+    ("ras_dead_host", "colluders", "killed"),
 ]
 
 

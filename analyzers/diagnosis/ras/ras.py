@@ -92,15 +92,16 @@ def _lost(
         if len(missing) * 2 > max(one.size, 1):
             continue
         members = members_of(one, owners, topology)
-        for rank in (
-            each for each in missing if tellers.lost(each.host, each.pid, mute=each.unresponsive and not each.dead)
-        ):
+        for rank in missing:
             whose = owners.rank(rank.pid, rank.host)
             if whose is None and members is not None and 0 <= rank.rank < len(members):
                 whose = members[rank.rank]
-            _keep(found, _lost_suspect(one, rank, whose), whose, rank.host, rank.pid)
-    for event in (each for each in dead if tellers.lost(each.host, each.pid)):
+            if tellers.lost(rank.host, rank.pid, whose, mute=rank.unresponsive and not rank.dead):
+                _keep(found, _lost_suspect(one, rank, whose), whose, rank.host, rank.pid)
+    for event in dead:
         whose = owners.rank(event.pid, event.host)
+        if not tellers.lost(event.host, event.pid, whose):
+            continue
         text = f"NCCL RAS declared process {event.pid} on {event.host} dead"
         _keep(found, _suspect(DEAD, text, whose, event.host, event.source, event.at), whose, event.host, event.pid)
     suspects = tuple(

@@ -9,6 +9,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from collectors.records import (
+    Coverage,
     Members,
     Placement,
     ProcessState,
@@ -23,13 +24,14 @@ NODES = ("a", "b", "c")
 AT = 1_000.0
 
 
-def accused(*batches: tuple[str, Sequence[Record]]) -> set[str | None]:
-    """Return the nodes and ranks that RAS accuses, of what these nodes sent."""
+def accused(*batches: tuple[str, Sequence[Record]], later: dict[str, float] | None = None) -> set[str | None]:
+    """Return the nodes and ranks that RAS accuses, of what these nodes sent, a while ``later`` where that is said."""
     placed = [
         (node, [Placement(at=AT, job="run", ranks=Members.of([rank]), nodes=(node,), pids=(100 + rank,), world_size=3)])
         for rank, node in enumerate(NODES)
     ]
     records = [one for node, sent in (*placed, *batches) for one in of_sender(sent, node, AT)]
+    records += [one for node, by in (later or {}).items() for one in of_sender([Coverage(at=AT + by)], node, AT + by)]
     window = Window.build(records, live=True)
     found = list(analyze(window, infer(window), Knowledge()))
     return {f"{suspect.ranks or suspect.node}" for finding in found for suspect in finding.suspects}
@@ -69,9 +71,18 @@ def test_an_agent_that_sees_it_alive_knows_better() -> None:
 
     assert accused(("a", [dead("b")]), ("c", [dead("b")]), ("b", [alive])) == set()
     assert accused(("a", [mute]), ("c", [mute]), ("b", [alive])) == {"(1,)"}
-    host = RasPeerDead(at=AT, job="run", host="b")  # of no process: the node is dead
-    assert accused(("a", [host]), ("c", [host])) == {"b"}
-    assert accused(("a", [host]), ("c", [host]), ("b", [alive])) == set()
+
+
+def test_a_node_whose_agent_is_heard_is_not_dead() -> None:
+    """Its processes may all have ended: what is called dead by no process's name, or by one that is no rank's, is the node."""
+    alive, ended = (ProcessState(at=AT, job="run", rank=1, pid=101, state=state) for state in "SX")
+    for host in (RasPeerDead(at=AT, job="run", host="b"), RasPeerDead(at=AT, job="run", host="b", pid=999)):
+        said = ("a", [host]), ("c", [host])
+        assert accused(*said, later={"a": 60, "c": 60}) == {"b"}
+        assert accused(*said, ("b", [alive]), later={"a": 60, "c": 60}) == set()
+        assert accused(*said, ("b", [ended]), later={"a": 60, "b": 5, "c": 60}) == set()
+        assert accused(*said, ("b", [ended]), later={"a": 5, "c": 5}) == set()  # nor yet silent
+        assert accused(*said, ("b", [ended]), later={"a": 60, "c": 60}) == {"b"}
 
 
 def test_files_have_no_senders() -> None:
