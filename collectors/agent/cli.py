@@ -164,11 +164,11 @@ def _status_text(status: Any, *, alive: bool) -> str:
         f"  shipped     {status.shipped_batches} batches, {status.shipped_bytes:,} bytes, newest {newest}",
         f"  spooled     {status.spooled_batches} batches, {status.spooled_bytes:,} bytes  {status.spool_trouble}".rstrip(),
         f"  lost        {status.dropped_batches} dropped ({status.dropped_records} records), {status.refused_batches} refused",
-        f"  {'collector':<12} {'every':>7} {'runs':>8} {'nothing':>8} {'failed':>7} {'overran':>8} {'records':>9}  newest reason",
+        "  collector      every     runs  nothing  failed  overran killed   records  newest reason",
     ]
     lines += [
         f"  {one.name:<12} {one.every_seconds:>6g}s {one.runs:>8} {one.nothing:>8} {one.failures:>7} {one.overran:>8}"
-        f" {one.records:>9}  {one.error}".rstrip()
+        f" {one.killed_parses:>6} {one.records:>9}  {one.error}".rstrip()
         for one in status.collectors
     ]
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from collectors.live.sources.host import Host
 from collectors.records import CollectorReport, Unread
 
 REQUESTS_MOST = 16
-COUNTS = ("runs", "nothing", "failures", "overran", "records")  # of a CollectorReport
+COUNTS = ("runs", "nothing", "failures", "overran", "killed_parses", "records")  # of a CollectorReport
 ERROR_CHARACTERS = 500
 STAGGER_SECONDS = 5.0  # over which the first runs of the collectors are spread
 
@@ -188,6 +188,7 @@ class Runner:
             self.total["nothing"] += kind == "nothing"
             self.total["failures"] += kind == "failed"
             self.total["overran"] += late and not active.overran
+            self.total["killed_parses"] = self.host.apart.kills(self.collector.name)
             self.total["records"] += active.output.records
             self.seconds += seconds
             self._longest_seconds = max(self._longest_seconds, seconds)

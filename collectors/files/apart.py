@@ -1,7 +1,9 @@
 """The agent's own process parses nothing that a job or another user wrote: it sends the bytes to a process apart.
 
 A parser that hangs is killed at its bound, one that fills the memory fails there, and both cost the one call. Calls follow each
-other in one process; while it is busy for longer than ``WAITING_SECONDS`` another is started beside it, and ended afterwards.
+other in one process, started by the first and ended when there is none for a minute; while it is busy for longer than
+``WAITING_SECONDS`` another is started beside it, and ended afterwards. A source whose parser was killed twice in a row is not
+parsed for 30 s, then for twice as long, up to ten minutes: the calls meanwhile fail at once, and say so.
 
     agent → child   [seconds, parser, arguments]           the parser is a module of ``collectors.files.parsers``
     child → agent   ["done", result] or ["failed", why]    each MessagePack behind its length
@@ -17,6 +19,8 @@ import select
 import subprocess
 import threading
 import time
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,7 +29,9 @@ from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
 from faulthound import child_command, child_environment
 
 PARSING_SECONDS = 10.0  # of one call, the wait for a process included
-WAITING_SECONDS = 0.5
+WAITING_SECONDS = 2.0  # a process takes 20 MB, and on a busy node a second to start
+FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 30.0, 600.0
+MOST_SOURCES = 1_024
 MOST_PROCESSES = 4
 DYING_SECONDS = 1.0
 READ_BYTES = 1 << 18
@@ -39,17 +45,45 @@ class _Left(Exception):
     """The process had ended by itself before it got the question, as one does that had nothing to do or had grown."""
 
 
+@dataclass(slots=True)
+class _Killer:
+    """A source whose parser was killed the last time, or several times in a row."""
+
+    kills: int = 0
+    paused_until: float = 0.0  # time.monotonic()
+
+    def killed(self, now: float) -> None:
+        """Note one more; the first may be a busy node's."""
+        self.kills += 1
+        pause = FIRST_PAUSE_SECONDS * 2.0 ** min(self.kills - 2, 30)
+        self.paused_until = now + (0.0 if self.kills == 1 else min(pause, MOST_PAUSE_SECONDS))
+
+    def refuse(self) -> None:
+        """Raise while the source is not to be parsed."""
+        if time.monotonic() < self.paused_until:
+            raise ParsingFailed(f"its parser was killed {self.kills} times in a row: it is tried again within minutes")
+
+
 class Apart:
     """The processes that parse; safe for threads."""
 
     def __init__(self) -> None:
+        self._kills = Counter[str]()  # by parser
+        self._killers: dict[tuple[str, str], _Killer] = {}  # by parser and source
         self._idle: list[_Child] = []
         self._busy: set[_Child] = set()
         self._running = 0
         self._changed = threading.Condition()
 
-    def parse(self, parser: str, *arguments: Any, seconds: float = PARSING_SECONDS) -> Any:
-        """Return what a parser gives for its arguments; raise ``ParsingFailed``, or OSError where no process can be started."""
+    def parse(self, parser: str, *arguments: Any, seconds: float = PARSING_SECONDS, source: str = "") -> Any:
+        """Return what a parser gives for its arguments; raise ``ParsingFailed``, or OSError where no process can be started.
+
+        ``source``: where the bytes are from, to be left alone for a while after it has hung its parser again and again.
+        Without one every call is tried.
+        """
+        key = parser, source
+        if source and (killer := self._killers.get(key)) is not None:
+            killer.refuse()
         deadline = time.monotonic() + seconds
         question = framed([seconds, parser, arguments])
         while True:
@@ -60,11 +94,27 @@ class Apart:
                 whole = True
             except _Left:
                 continue
+            except ParsingFailed:
+                self._note_kill(key)
+                raise
             finally:
                 self._give(child, whole=whole)
+            self._killers.pop(key, None)
             if kind == "done":
                 return result
             raise ParsingFailed(str(result))
+
+    def kills(self, collector: str) -> int:
+        """Return how many calls of a collector's parsers have cost a process."""
+        with self._changed:
+            return sum(count for parser, count in self._kills.items() if parser.partition("_")[0] == collector)
+
+    def _note_kill(self, key: tuple[str, str]) -> None:
+        with self._changed:
+            self._kills[key[0]] += 1
+            self._killers.setdefault(key, _Killer()).killed(time.monotonic())
+            if len(self._killers) > MOST_SOURCES:
+                del self._killers[next(iter(self._killers))]
 
     def close(self) -> None:
         """End the processes; a call under way fails."""

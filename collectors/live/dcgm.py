@@ -65,7 +65,7 @@ class DcgmCollector:
             self._refuse_users(address.port or 80)
         seconds = self._timeout_seconds + PARSING_SECONDS
         try:
-            found = self._apart.parse("dcgm", self._url, self._timeout_seconds, seconds=seconds)
+            found = self._apart.parse("dcgm", self._url, self._timeout_seconds, seconds=seconds, source=self._url)
         except ParsingFailed as error:
             raise OSError(str(error)) from error
         if found is None:

@@ -93,7 +93,7 @@ class Inspector:
         owner = self.owners.get(chunk.key)
         of = {"source": chunk.path, **(owner.of_records if owner else {})}
         try:
-            operations, damaged = self.host.apart.parse("inspector", chunk.data, MOST_OPERATIONS)
+            operations, damaged = self.host.apart.parse("inspector", chunk.data, MOST_OPERATIONS, source=chunk.path)
         except ParsingFailed as error:
             yield Unread(**of, reason=str(error), outcome="limit", at=chunk.written_at)
             return
@@ -114,7 +114,7 @@ class Inspector:
                 if not (data := self._fresh(path)):
                     continue
                 try:
-                    tables = self.host.apart.parse("inspector_series", data, MOST_CELLS)
+                    tables = self.host.apart.parse("inspector_series", data, MOST_CELLS, source=str(path))
                 except ParsingFailed as error:
                     yield Unread(source=str(path), reason=str(error), outcome="limit")
                     continue

@@ -94,7 +94,7 @@ class Ras:
         data, cut = _ask(job.address, time.monotonic() + ANSWER_SECONDS)
         source = f"ras {job.address}"
         try:
-            found = block.decode(self.host.apart.parse("ras", data, source, self.host.clock.now()))
+            found = block.decode(self.host.apart.parse("ras", data, source, self.host.clock.now(), source=source))
         except ParsingFailed as error:
             found = [Unread(source=source, reason=str(error), outcome="limit")]
         for record in found:

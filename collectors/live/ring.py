@@ -166,7 +166,9 @@ class RingCollector:
     def _content(self, known: _Known, most: int | None) -> dict[str, Any]:
         """Return what ``collectors.files.parsers.ring`` reads in a ring."""
         data = os.pread(known.file.fileno(), LARGEST_RING_BYTES + 1, 0)
-        found: dict[str, Any] = self.host.apart.parse("ring", data, most, known.step, known.timing)
+        found: dict[str, Any] = self.host.apart.parse(
+            "ring", data, most, known.step, known.timing, source=str(known.path)
+        )
         if (found["pid"], found["start_ticks"]) != (known.pid, known.process.start_ticks):
             raise RingRefused(f"it names another process than {known.pid}, or an earlier one of that number")
         if found["swallowed"] >= MOST_FAILURES:  # it has no later entries: the rank would look like one that hangs

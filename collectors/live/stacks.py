@@ -202,7 +202,7 @@ def _records(dump: _Dump, boot_id: str | None, apart: Apart) -> Iterator[Record]
         yield Unread(source=source, reason=reason, outcome=dump.outcome, **of)
         return
     try:
-        found = block.decode(apart.parse("stacks", dump.output, source))
+        found = block.decode(apart.parse("stacks", dump.output, source, source=source))
     except ParsingFailed as error:
         found = [Unread(source=source, reason=str(error), outcome="limit")]
     for record in found:

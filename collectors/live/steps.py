@@ -143,7 +143,7 @@ class JobLogs:
         if chunk.left_out_bytes:
             yield self._placed(_left_out(chunk), owner)
         args = chunk.path, owner.rank, self.host.node, chunk.written_at
-        log = _Log(**self.host.apart.parse("steps", chunk.data, *args))
+        log = _Log(**self.host.apart.parse("steps", chunk.data, *args, source=chunk.path))
         events, elsewhere, over = self._events(log, chunk, owner)
         if elsewhere or over:
             yield self._placed(_not_sent(chunk, elsewhere, over), owner)

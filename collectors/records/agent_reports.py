@@ -18,6 +18,7 @@ class CollectorReport(msgspec.Struct, frozen=True, kw_only=True):
     nothing: Count = 0  # runs that had nothing to collect
     failures: Count = 0
     overran: Count = 0  # runs that were still going at their time bound
+    killed_parses: Count = 0  # what it read hung or ended the process that parsed it
     records: Count = 0
     seconds: Real = 0.0  # of all runs together
     longest_seconds: Real = 0.0

@@ -133,6 +133,6 @@ def _print_node(document: dict[str, Any]) -> None:
         print_table(("device", *keys), cells)
     if collectors := document.get("coverage", {}).get("collectors"):
         print_lines([""])
-        counts = ("runs", "records", "nothing", "failures", "overran")
+        counts = ("runs", "records", "nothing", "failures", "overran", "killed_parses")
         cells = [(row["name"], *(str(row.get(key, 0)) for key in counts), row.get("error", "")) for row in collectors]
         print_table(("collector", *counts, "newest reason"), cells)

@@ -12,8 +12,9 @@ from collectors.files.apart import PARSING_SECONDS, Apart, ParsingFailed
 from collectors.records import Damaged
 
 
-def _here(_apart: Apart, parser: str, *arguments: Any, seconds: float = PARSING_SECONDS) -> Any:
+def _here(_apart: Apart, parser: str, *arguments: Any, seconds: float = PARSING_SECONDS, source: str = "") -> Any:
     assert seconds > 0
+    assert source or parser == "kernel"  # of which no line is left out
     given = msgspec.msgpack.decode(msgspec.msgpack.encode(arguments))
     try:
         found = import_module(f"collectors.files.parsers.{parser}").parse(*given)

@@ -17,7 +17,7 @@ import msgspec
 from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
 from collectors.records import Damaged
 
-IDLE_SECONDS = 300.0
+IDLE_SECONDS = 60.0
 GROWN_BYTES = 96 << 20  # resident: the allocator gives little of it back
 SPARE_BYTES = 256 << 20  # of address space, for any question
 BYTES_PER_BYTE = 24  # a pickle's values take this many times its size, measured on dumps

@@ -76,7 +76,8 @@ def _served(
 def _read(body: bytes, source: str, process: TrainingProcess, at: float, apart: Apart) -> list[Record]:
     """Return the dump in these bytes; raise ``RequestFailed`` where they are anything else."""
     try:
-        kept = block.decode(apart.parse("recorder", body, source, process.rank, at, seconds=READING_SECONDS))
+        found = apart.parse("recorder", body, source, process.rank, at, seconds=READING_SECONDS, source=source)
+        kept = block.decode(found)
     except ParsingFailed as error:
         raise RequestFailed(str(error)) from error
     if not any(isinstance(record, FlightRecorderDump) for record in kept):

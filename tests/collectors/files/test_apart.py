@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from collectors.files.apart import Apart, ParsingFailed
+from collectors.files.apart import Apart, ParsingFailed, _Killer
 
 pytestmark = pytest.mark.system
 
@@ -122,3 +122,33 @@ def test_many_threads_share_few_processes(apart: Apart) -> None:
 
     assert answers == [2000] * 24
     assert len(children()) == 1
+
+
+@pytest.mark.usefixtures("faults")
+def test_a_source_that_hangs_again_and_again_is_left_alone(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its second kill in a row a source costs no process for a while; another one, and it after its time, are parsed."""
+    monkeypatch.setattr("collectors.files.apart.FIRST_PAUSE_SECONDS", 1.0)
+    for _ in range(2):
+        with pytest.raises(ParsingFailed, match="signal 11"):
+            apart.parse("faults", "die", source="ras :1")
+
+    with pytest.raises(ParsingFailed, match="killed 2 times in a row"):
+        apart.parse("faults", "ok", source="ras :1")
+    assert apart.parse("faults", "ok", source="ras :2") == "ok"
+    time.sleep(1.0)
+    assert apart.parse("faults", "ok", source="ras :1") == "ok"
+    with pytest.raises(ParsingFailed, match="signal 11"):
+        apart.parse("faults", "die", source="ras :1")
+    assert apart.parse("faults", "ok", source="ras :1") == "ok"
+    assert (apart.kills("faults"), apart.kills("ras")) == (3, 0)
+
+
+def test_pauses_grow_to_minutes() -> None:
+    """Each kill in a row doubles the pause, up to ten minutes."""
+    killer, pauses = _Killer(), []
+    for _ in range(40):
+        killer.killed(0.0)
+        pauses.append(killer.paused_until)
+
+    assert pauses[:7] == [0.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0]
+    assert set(pauses[7:]) == {600.0}
