@@ -3,7 +3,7 @@
 A parser that hangs is killed at its bound, one that fills the memory fails there, and both cost the one call. Calls follow each
 other in one process, started by the first and ended when there is none for a minute; while it is busy for longer than
 ``WAITING_SECONDS`` another is started beside it, and ended afterwards. A source whose parser was killed twice in a row is not
-parsed for 30 s, then for twice as long, up to ten minutes: the calls meanwhile fail at once, and say so.
+parsed for 30 s, then for twice as long, up to ten minutes: the calls meanwhile fail at once, with that reason.
 
     agent → child   [seconds, parser, arguments]           the parser is a module of ``collectors.files.parsers``
     child → agent   ["done", result] or ["failed", why]    each MessagePack behind its length
