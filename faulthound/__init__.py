@@ -39,9 +39,11 @@ def child_environment() -> dict[str, str]:
 
 def import_msgspec() -> None:
     """Import it without typing_extensions, which it needs on older Pythons alone: 2 MB in each of the agent's processes."""
-    sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
+    hidden = "typing_extensions" not in sys.modules
+    if hidden:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
     import_module("msgspec")
-    if sys.modules["typing_extensions"] is None:
+    if hidden:
         del sys.modules["typing_extensions"]
 
 
