@@ -34,7 +34,8 @@ from collectors.records import (
 
 HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
 LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the place of those that a job has lost
-MOST_CLAIMED = 1 << 17  # ranks of one node
+MOST_CLAIMED = 4_096  # ranks of one job on one node: the agent reads no more processes
+LONGEST_ROLE, LONGEST_DEVICE = 64, 128  # as the tables have them
 MOST_CLAIMANTS = 1 << 15  # nodes of one job
 LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTimings)
 ENDED = frozenset("XZ")
@@ -51,7 +52,7 @@ class Claim:
     seen_at: float  # the newest sign of its processes
     renewed_at: float  # its processes became others
     ranks: dict[int, str] = field(default_factory=dict)  # rank → role
-    placement: Placement | None = None  # the newest
+    placement: Placement | None = None  # the newest: of its processes alone
 
     @property
     def world_size(self) -> int | None:
@@ -162,7 +163,8 @@ class Hosting:
         claim = self._claim(node, placement.attempt, at)
         if claim is None:
             return
-        ranks = placement.ranks.ranks()[:MOST_CLAIMED] if placement.ranks is not None else ()
+        placement = _of_processes(placement)
+        ranks = placement.ranks.ranks() if placement.ranks is not None else ()
         roles = placement.roles if len(placement.roles) == len(ranks) else ("",) * len(ranks)
         ranked = {rank: role for rank, role in zip(ranks, roles, strict=True) if rank >= 0}
         before, claim.placement, claim.seen_at = claim.placement, placement, at
@@ -187,7 +189,7 @@ class Hosting:
         elif rank < 0 or len(claim.ranks) >= MOST_CLAIMED:
             return
         else:
-            claim.ranks[rank] = record.role or ""
+            claim.ranks[rank] = (record.role or "")[:LONGEST_ROLE]
         self._settle(node, claim, (), at)
 
     # --- hosts
@@ -326,6 +328,28 @@ def own_ranks(placement: Placement, foreign: Iterable[int]) -> Placement:
         if (values := getattr(placement, name)) is not None
     }
     return msgspec.structs.replace(placement, ranks=Members.of(ranks[place] for place in kept), **columns)
+
+
+def _of_processes(placement: Placement) -> Placement:
+    """Return what a placement says of its processes: labels and long names of one would take megabytes for an hour."""
+    ranks = placement.ranks.ranks()[:MOST_CLAIMED] if placement.ranks is not None else None
+    count = len(ranks or ())
+    return Placement(
+        at=placement.at,
+        received_at=placement.received_at,
+        node=placement.node,
+        job=placement.job,
+        attempt=placement.attempt,
+        role=placement.role[:LONGEST_ROLE] if placement.role else None,
+        ranks=Members.of(ranks) if ranks is not None else None,
+        world_size=placement.world_size,
+        nodes=placement.nodes[:count],
+        pids=placement.pids[:count],
+        local_ranks=placement.local_ranks[:count],
+        roles=tuple(role[:LONGEST_ROLE] for role in placement.roles[:count]),
+        devices=tuple(device[:LONGEST_DEVICE] for device in placement.devices[:count]),
+        started_ats=placement.started_ats[:count],
+    )
 
 
 def _lives(record: Record) -> bool:

@@ -8,6 +8,10 @@ import msgspec
 
 from collectors.records.record import FEW, MANY, Instant, Integer, Members, Name, Real, Record, Text, WorldSize
 
+MOST_LABELS = 64  # of the agent's allow-list, which has fewer
+LabelName = Annotated[str, msgspec.Meta(max_length=256)]
+LabelValue = Annotated[str, msgspec.Meta(max_length=1_024)]  # the agent cuts at 512 bytes
+
 
 class Frame(msgspec.Struct, frozen=True):
     """One stack frame; ``file`` as the tool printed it, ``line`` 0 where it has none (C frames)."""
@@ -67,6 +71,5 @@ class Placement(Record, frozen=True, kw_only=True, tag="placement"):
     devices: Annotated[tuple[Name, ...], MANY] = ()  # GPU UUID, or its index on the node
     started_ats: Annotated[tuple[Instant, ...], MANY] = ()  # UTC seconds
     launcher: Name = ""  # torchrun slurm kubernetes ray mpi
-    labels: Annotated[
-        dict[Name, Text], FEW
-    ] = {}  # of the allow-list, the same for all these ranks: SLURM_JOB_ID, POD_NAME…
+    # Of the allow-list, the same for all these ranks: SLURM_JOB_ID, POD_NAME…
+    labels: Annotated[dict[LabelName, LabelValue], msgspec.Meta(max_length=MOST_LABELS)] = {}

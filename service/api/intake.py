@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from time import monotonic
 
 from starlette.requests import Request
 
@@ -14,34 +12,12 @@ from service.api.inspection import SMALL_BYTES, Inspected, TooMuch, inspect
 from service.api.problems import Problem
 from service.settings import Settings
 from service.store.appender import Appender, Busy, Unavailable
+from service.store.buckets import Buckets
 from service.store.log import Appended, Incoming
 
 BODY_SECONDS = 60.0  # in which a body must have arrived
 LARGE_AT_ONCE = 2  # batches unpacked in threads: each may take batch_unpacked_bytes
 BUSY_SECONDS = 2.0
-MOST_SENDERS = 50_000
-
-
-class Buckets:
-    """Token buckets by sender. Memory is bounded: the sender that was quiet longest is forgotten, as if it were new."""
-
-    def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = monotonic) -> None:
-        self._per_second, self._burst, self._clock = per_second, burst, clock
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # sender → (left, as of)
-
-    def wait_seconds(self, sender: Hashable) -> float:
-        """Take one from the sender's bucket and return 0, or return in how many seconds there will be one."""
-        now = self._clock()
-        left, since = self._buckets.pop(sender, (float(self._burst), now))
-        left = min(self._burst, left + (now - since) * self._per_second)
-        wait = 0.0 if left >= 1 else (1 - left) / self._per_second
-        self._buckets[sender] = (left if wait else left - 1, now)
-        if len(self._buckets) > MOST_SENDERS:
-            self._buckets.popitem(last=False)
-        return wait
-
-    def __len__(self) -> int:
-        return len(self._buckets)
 
 
 class Intake:

@@ -99,6 +99,13 @@ class _Parts(Collector):
         yield _counter("underivable_batches_total", "Stored batches that broke a rule.", followed.underivable_batches)
         yield _counter("unknown_records_total", "Stored records of unknown kinds.", followed.unknown_records)
         yield _counter("malformed_records_total", "Stored records that no reader can use.", followed.malformed_records)
+        observed = service.follower.observations
+        yield _counter(
+            "observations_left_out_total",
+            "Placements and devices past a batch's or a node's bounds.",
+            observed.left_out,
+        )
+        yield _gauge("observed_rows", "Rows of nodes, jobs, attempts and placements in memory.", observed.rows)
         yield _counter(
             "consumer_failures_total", "Batches that a reader of samples left out.", followed.consumer_failures
         )

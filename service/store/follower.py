@@ -233,11 +233,11 @@ class Follower:
             self._move(session, stored.sequence)
 
     def _write(self, session: Session, read: Sequence[_Read]) -> None:
-        self.observations.load(session, [(one.stored, one.records) for one in read])
+        self.observations.load(session, [one.stored for one in read])
         for one in read:
             if one.damage is not None:
                 self._skip(session, one.stored, "batch_undecodable", one.damage)
-            self.observations.note(one.stored, one.records)
+            self.observations.note(session, one.stored, one.records)
             results = (record for record in one.records if isinstance(record, CommandResult))
             for result in islice(results, MOST_RESULTS):
                 self._commands.finish(

@@ -3,6 +3,9 @@
 Observations are kept in memory and written where they changed. An unchanged one is written once in ``SEEN_SECONDS``, and a
 placement, of which a fleet has ten thousands a minute, once in ``PLACED_SECONDS``. Every write can be repeated, and an older
 observation never replaces a newer one, but for one that is dated ahead of the newest batch: a clock was wrong.
+
+Memory and tables are bounded whatever nodes invent: a node may bring so many new rows an hour, decided before anything is made
+of a placement, and each memory has so many entries, of which the ones longest unseen go. The tables have those.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,6 +24,7 @@ from sqlalchemy.orm import Session
 from analyzers.incidents.hosting import Hosting, own_ranks
 from collectors.records import Coverage, Device, Placement, Record, of_sender
 from service.store import placements
+from service.store.buckets import Buckets
 from service.store.log import AHEAD_SECONDS, Stored
 from service.store.models import Attempt, Base, Job, Node
 from service.store.models import Placement as PlacementRow
@@ -31,6 +36,10 @@ PLACED_SECONDS = 300.0
 FORGOTTEN_SECONDS = 3_600.0  # rows not seen for so long leave the memory; the tables have them
 MOST_RANKS = 4_096  # of one batch: a node's processes
 MOST_JOBS = 64  # of one batch
+MOST_SEEN = 1 << 18  # rows of one table in memory, about a kilobyte each: two of every rank of the largest job
+MOST_HOSTED = 1 << 14  # jobs in memory
+NEW_ROWS_AT_ONCE = 4_096  # of one node in the tables of jobs, attempts and placements, which only age deletes
+NEW_ROWS_AN_HOUR = 4_096  # a node of 64 ranks whose job begins anew every minute, and some hundred MB in 14 days
 MOST_DEVICES = 1_024  # of one node
 MOST_COVERAGE_BYTES = 256 << 10
 MOST_DEVICE_BYTES = 4 << 10  # of one device: its names and a dozen attributes
@@ -56,6 +65,9 @@ class _ObservedTable:
         self._touched: dict[Any, _Seen] = {}
         self._latest_at = math.inf  # what is dated later was dated by a wrong clock
 
+    def __len__(self) -> int:
+        return len(self._seen)
+
     def __contains__(self, key: Any) -> bool:
         return key in self._seen
 
@@ -70,13 +82,13 @@ class _ObservedTable:
     def observe(self, key: Any, at: float, received_at: float, **columns: Any) -> dict[str, Any]:
         """Take over an observation, if none newer has been seen; return the row. ``columns`` are all of the table's."""
         latest_at = self._latest_at = received_at + AHEAD_SECONDS
-        seen = self._seen.get(key)
+        seen = self._seen.pop(key, None)
         if seen is None:
-            seen = self._seen[key] = _Seen({**columns, "first_seen_at": at, "last_seen_at": at})
+            seen = _Seen({**columns, "first_seen_at": at, "last_seen_at": at})
         elif at >= seen.row["last_seen_at"] or seen.row["last_seen_at"] > latest_at:
             seen.changed |= any(seen.row[name] != value for name, value in columns.items())
             seen.row.update(columns, last_seen_at=at)
-        self._touched[key] = seen
+        self._seen[key] = self._touched[key] = seen  # at the end: the first is the one longest unseen
         return seen.row
 
     def change(self, key: Any, **columns: Any) -> None:
@@ -105,6 +117,7 @@ class _ObservedTable:
         for seen in (*changed, *again):
             seen.changed, seen.written_at = False, seen.row["last_seen_at"]
         self._touched.clear()
+        _drop_oldest(self._seen, MOST_SEEN)
 
     def forget(self, before_at: float) -> None:
         """Drop the rows last seen before an instant."""
@@ -116,28 +129,32 @@ class Observations:
     """The observations of the noted records, until ``write``, and a memory of the tables' rows."""
 
     def __init__(self) -> None:
-        self.left_out = 0  # placements and devices past the bounds of one batch
+        self.left_out = 0  # placements and devices past the bounds of a batch or a node
         self._nodes = _ObservedTable(Node, SEEN_SECONDS)
         self._jobs = _ObservedTable(Job, SEEN_SECONDS, kept=("declared", "version"))
         self._attempts = _ObservedTable(Attempt, SEEN_SECONDS, kept=("code_version",))
         self._placements = _ObservedTable(PlacementRow, PLACED_SECONDS)
-        self._hosting: dict[
-            str, Hosting
-        ] = {}  # of the jobs that were seen since this memory began, or as the table has them
+        self._hosting: dict[str, Hosting] = {}  # of the jobs seen since this memory began, or as the table has them
+        self._new_rows = Buckets(NEW_ROWS_AN_HOUR / 3_600, NEW_ROWS_AT_ONCE)
 
-    def load(self, session: Session, batches: Sequence[tuple[Stored, Sequence[Record]]]) -> None:
-        """Remember nodes and hosts of these batches as the tables have them: a batch has one device, the row has all."""
-        if unknown := {batch.node for batch, _ in batches if batch.node not in self._nodes}:
+    @property
+    def rows(self) -> int:
+        """How many rows of the tables are in memory."""
+        return sum(map(len, self._tables))
+
+    @property
+    def _tables(self) -> tuple[_ObservedTable, ...]:
+        return self._nodes, self._jobs, self._attempts, self._placements
+
+    def load(self, session: Session, batches: Iterable[Stored]) -> None:
+        """Remember the nodes of these batches as the table has them: a batch has one device, the row has all."""
+        if unknown := {batch.node for batch in batches if batch.node not in self._nodes}:
             columns = Node.__table__.columns.keys()
             for node in session.scalars(select(Node).where(Node.name.in_(unknown))):
                 self._nodes.remember(node.name, {name: getattr(node, name) for name in columns})
-        for batch, records in batches:
-            for job in {record.job for record in records if isinstance(record, Placement) and record.job}:
-                if job not in self._hosting:
-                    self._hosting[job] = placements.hosting_of(session, clean(job, 255), batch.received_at)
 
-    def note(self, batch: Stored, records: Sequence[Record]) -> None:
-        """Take up one batch's records."""
+    def note(self, session: Session, batch: Stored, records: Sequence[Record]) -> None:
+        """Take up one batch's records. Who hosts a job's ranks is read from the table where it is not in memory."""
         self._see_node(batch)
         jobs: set[str] = set()
         ranks = 0
@@ -149,10 +166,10 @@ class Observations:
             elif isinstance(record, Placement) and record.job:
                 ranks += len(record.ranks or ())
                 jobs.add(record.job)
-                if ranks > MOST_RANKS or len(jobs) > MOST_JOBS:
+                if ranks > MOST_RANKS or len(jobs) > MOST_JOBS or not self._has_room(batch, record):
                     self.left_out += 1
                 else:
-                    self._note_placement(batch, self._own_ranks(batch, record))
+                    self._note_placement(batch, self._own_ranks(session, batch, record))
 
     def write(self, session: Session) -> None:
         """Write what changed, and what was not written for long."""
@@ -162,10 +179,11 @@ class Observations:
             row["code_version"] = placements.code_version_of(session, row["job"], row["number"])
         self._attempts.write(session)
         self._placements.write(session)
+        _drop_oldest(self._hosting, MOST_HOSTED)
 
     def forget(self, before_at: float = math.inf) -> None:
         """Drop the rows last seen before an instant; without one all of them, after a failed transaction."""
-        for observed in (self._nodes, self._jobs, self._attempts, self._placements):
+        for observed in self._tables:
             observed.forget(before_at)
         for hosting in self._hosting.values():
             hosting.forget(before_at, ())
@@ -202,11 +220,21 @@ class Observations:
         if _without_time(values) != _without_time(known.get(device.id, {})):
             self._nodes.change(node, devices={**known, device.id: values})
 
-    def _own_ranks(self, batch: Stored, record: Placement) -> Placement:
+    def _has_room(self, batch: Stored, record: Placement) -> bool:
+        """Whether a node may bring the rows that a placement makes anew; a rank that another hosts counts each time."""
+        job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
+        known = (job, attempt) in self._attempts
+        ranks = record.ranks.ranks() if record.ranks else ()
+        new = sum((job, attempt, rank, batch.node) not in self._placements for rank in ranks) + (0 if known else 2)
+        return not new or not self._new_rows.wait_seconds(batch.node, new, batch.received_at)
+
+    def _own_ranks(self, session: Session, batch: Stored, record: Placement) -> Placement:
         """Return a placement without the ranks that other nodes host."""
-        hosting = self._hosting.setdefault(record.job or "", Hosting())
+        job = clean(record.job or "", 255)
+        hosting = self._hosting.pop(job, None) or placements.hosting_of(session, job, batch.received_at)
+        self._hosting[job] = hosting  # at the end, as the rows
         attempt = _whole(record.attempt) or 0
-        (own,) = of_sender([msgspec.structs.replace(record, attempt=attempt)], batch.node, batch.received_at)
+        (own,) = of_sender([msgspec.structs.replace(record, job=job, attempt=attempt)], batch.node, batch.received_at)
         hosting.take(batch.node, [own], batch.received_at)
         admitted, hosting.admitted = hosting.admitted, []
         for node in admitted:  # what it claimed before, and another has left now
@@ -230,6 +258,11 @@ class Observations:
         for rank, columns in _ranks(record):
             key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}
             self._placements.observe((job, attempt, rank, batch.node), at, received_at, **key, **columns)
+
+
+def _drop_oldest(entries: dict[Any, Any], most: int) -> None:
+    for key in list(islice(entries, max(0, len(entries) - most))):
+        del entries[key]
 
 
 def _new_node(name: str) -> dict[str, Any]:

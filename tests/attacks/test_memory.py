@@ -125,7 +125,7 @@ def test_packed_records_come_back_as_they_were() -> None:
 def test_an_incident_s_context_is_bounded() -> None:
     """Devices and placements that a node invents by the thousand are not stored with every incident."""
     evidence = Evidence()
-    evidence.add(1, [Placement(job=f"{number}", node="n1", labels={"x": "y" * 60_000}) for number in range(40)])
+    evidence.add(1, [Placement(job=f"{number}", node="n1", source="y" * 60_000) for number in range(40)])
 
     assert 10 <= len(list(evidence.context(1))) <= 18
 

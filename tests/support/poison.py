@@ -19,6 +19,8 @@ from random import Random
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from analyzers.incidents.judgement import failed_analyzers, judge_cut
 from analyzers.incidents.messages import EngineTick, Judge, Judged, Received
@@ -47,6 +49,7 @@ from collectors.records.record import Damaged
 from service.api.inspection import Broken, NotYours, TooMuch, inspect
 from service.packaged_knowledge import load
 from service.store.log import Stored
+from service.store.models import Base
 from service.store.observations import Observations
 from service.store.window.tail import Tail
 
@@ -223,6 +226,12 @@ def valid_bodies(random: Random, count: int) -> Iterator[bytes]:
         yield bytes(block.body(block.encode(records)))
 
 
+def _empty_tables() -> Session:
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    return Session(engine)
+
+
 @dataclass
 class Consumers:
     """Everything behind the intake, and what went wrong there."""
@@ -232,6 +241,7 @@ class Consumers:
     failures: Counter[str] = field(default_factory=Counter)
     _knowledge: Knowledge = field(default_factory=load)
     _sequence: int = 0
+    _session: Session = field(default_factory=_empty_tables)
 
     def __post_init__(self) -> None:
         """Begin with empty memories."""
@@ -262,7 +272,7 @@ class Consumers:
         self.counts["records"] += len(decoded.records)
         self.counts["malformed"] += decoded.malformed
         self._log.append((stored, tuple(decoded.records)))
-        self._tried("lists", lambda: self._observations.note(stored, decoded.records))
+        self._tried("lists", lambda: self._observations.note(self._session, stored, decoded.records))
         self._tried("samples", lambda: self._tail.add(taken, at, decoded.records))
         event = Received(
             sequence=stored.sequence, received_at=at, node=taken, records=tuple(decoded.records), sent_at=stored.sent_at

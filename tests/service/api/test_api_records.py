@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectors.records import Members, Placement, Samples, block
-from service.api.intake import MOST_SENDERS, Buckets
+from service.store.buckets import MOST_SENDERS, Buckets
 from service.store.models import Batch
 from tests.support.served import Client, an_event, served
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
 from collectors.records import CollectorReport, CommandResult, Coverage, Device, Members, Placement, Record, block
 from service.store.commands import Commands
@@ -222,8 +223,8 @@ def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database, monkeyp
     log, follower = Log(database), Follower(database, Log(database))
     note = follower.observations.note
 
-    def breaking(batch: Stored, records: Sequence[Record]) -> None:
-        note(batch, records)
+    def breaking(session: Session, batch: Stored, records: Sequence[Record]) -> None:
+        note(session, batch, records)
         if batch.node == "gpu-0002":
             raise TypeError("a rule that nobody thought of")
 
@@ -247,8 +248,8 @@ def test_a_batch_that_the_database_never_takes_is_passed_over(
     log, follower = Log(database), Follower(database, Log(database))
     note = follower.observations.note
 
-    def breaking(batch: Stored, records: Sequence[Record]) -> None:
-        note(batch, records)
+    def breaking(session: Session, batch: Stored, records: Sequence[Record]) -> None:
+        note(session, batch, records)
         if batch.node == "gpu-0002":
             raise OperationalError("INSERT", {}, Exception("index row size 2712 exceeds maximum 2704"))
 
