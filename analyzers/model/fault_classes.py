@@ -27,6 +27,8 @@ Trait = Literal[
     "stacks_add",  # stacks that point at other ranks widen the set of suspects
     "while_absent",  # a live rank that has a process again is not evicted for it
     "may_start",  # a live rank may still be starting: only its process's state evicts it
+    "asked",  # the job was ended from outside: what held it up before is the root, where anything did
+    "ended",  # a process that ended, as each does once the job is ended from outside
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 
@@ -107,11 +109,12 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "gone", ("process",), ("machine",), "evict", "its process has ended",
-        proof="its process has ended", traits=("while_absent",),
+        proof="its process has ended", traits=("while_absent", "ended"),
     )  # fmt: skip
     yield FaultClass(
-        "process_gone", ("ras", "crash"), ("machine",), "evict", "its process has ended", proof="its process has ended"
-    )
+        "process_gone", ("ras", "crash"), ("machine",), "evict", "its process has ended",
+        proof="its process has ended", traits=("ended",),
+    )  # fmt: skip
     yield FaultClass(
         "uninterruptible", ("process",), ("machine", "storage"), "probe",
         "its process sleeps in the kernel and cannot be interrupted", traits=("supports",),
@@ -133,8 +136,12 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
 def _crash() -> Iterator[FaultClass]:
     by = ("crash",)
     yield FaultClass("preempted", by, ("platform",), "restart_job", "the scheduler took the job's place")
-    yield FaultClass("time_limit", by, ("platform",), "restart_job", "the job reached its time limit")
-    yield FaultClass("terminated", by, ("platform",), "restart_job", "every process was asked to end")
+    yield FaultClass(
+        "time_limit", by, ("platform",), "restart_job", "the job reached its time limit", traits=("asked",)
+    )
+    yield FaultClass(
+        "terminated", by, ("platform",), "restart_job", "every process was asked to end", traits=("asked",)
+    )
     yield FaultClass(
         "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
         advice="the ranks had not the same number of steps to do: the code is to end them together",

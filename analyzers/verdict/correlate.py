@@ -69,7 +69,8 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     ordered = sorted(findings, key=lambda f: (_PRECEDENCE.index(f.family), f.analyzer, f.fault_class, sorted(f.scope)))
     decision = Decision(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
-    claims = [f for f in ordered if f.suspects and not f.narrows and f not in numbers]
+    asked = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "asked")]
+    claims = [f for f in ordered if f.suspects and not f.narrows and f not in numbers and f not in asked]
     narrowing = [finding for finding in ordered if finding.suspects and finding.narrows]
     for finding in (f for f in claims if not has(f.fault_class, "supports")):
         _admit(decision, finding, topology)
@@ -85,9 +86,25 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
         least = FROZEN_ALONE if runs_on else 0.0
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
+    _ended_from_outside(decision, asked, topology)
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
+
+
+def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: Topology) -> None:
+    """That somebody ended the job is the root only where nothing held it up before; processes that ended follow from it."""
+    for finding in asked:
+        follow = [root for root in decision.roots if has(root.finding.fault_class, "ended") and len(root.families) == 1]
+        if len(follow) < len(decision.roots):
+            continue
+        decision.rejected.extend(
+            replace(suspect, why="it ended as every process does when the job is ended from outside")
+            for root in follow
+            for suspect in root.suspects[:4]
+        )
+        decision.roots = []
+        _admit(decision, finding, topology)
 
 
 def _numbers_beside(decision: Decision, finding: Finding, topology: Topology) -> None:
