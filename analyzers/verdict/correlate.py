@@ -93,7 +93,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
 
 
 def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: Topology) -> None:
-    """That somebody ended the job is the root only where nothing held it up before; processes that ended follow from it."""
+    """An end from outside is the root only where nothing held it up before; processes that ended follow from it."""
     for finding in asked:
         follow = [root for root in decision.roots if has(root.finding.fault_class, "ended") and len(root.families) == 1]
         if len(follow) < len(decision.roots):

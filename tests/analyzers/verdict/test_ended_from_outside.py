@@ -1,4 +1,4 @@
-"""That somebody ended a job says nothing of what held it up: the same is named before its end and after it."""
+"""The end of a job from outside says nothing of what held it up: the same is named before its end and after it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "hung_job"
 ENDS = (
     "slurmstepd: error: *** JOB 9 ON gpu-0001 CANCELLED AT 2026-11-21T11:35:25 ***",
     "slurmstepd: error: *** JOB 9 ON gpu-0001 CANCELLED AT 2026-11-21T11:35:25 DUE TO TIME LIMIT ***",
-    "W1121 11:35:25.000000 410 torch/distributed/elastic/agent/server/api.py:739] Received 15 death signal, shutting down workers",
-    "W1121 11:35:25.000000 410 torch/distributed/elastic/agent/server/api.py:739] Received 2 death signal, shutting down workers",
+    "W1121 11:35:25.000 410 torch/distributed/elastic/agent/server/api.py:739] Received 15 death signal, shutting down workers",
+    "W1121 11:35:25.000 410 torch/distributed/elastic/agent/server/api.py:739] Received 2 death signal, shutting down workers",
 )
 
 
