@@ -45,6 +45,7 @@ class Finding:
 
     ``fault_class``: a row of ``fault_classes.py``.
     ``narrows``: the finding names no suspect by itself but picks among another finding's set (a minority stack).
+    ``senders``: the nodes whose agents' records it rests on, where all of them are known; else empty.
     ``scope``: ranks that the claim is about, suspects and victims alike; claims on disjoint scopes are separate roots.
     """
 
@@ -64,3 +65,4 @@ class Finding:
     rejected: tuple[Suspect, ...] = ()
     missing: tuple[str, ...] = ()  # evidence that would decide
     evidence: tuple[Evidence, ...] = ()
+    senders: frozenset[str] = frozenset()

@@ -25,6 +25,7 @@ from analyzers.verdict.explain import (
     victims_of,
     why_of_set,
 )
+from analyzers.verdict.senders import one_voice
 from collectors.records import StackDump, Unread
 
 VERSION = "0.1.0"
@@ -85,16 +86,17 @@ def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
         machine = root.certain and root.finding.cause == "machine" and node is not None
         key = (node, "machine") if machine and node else (str(number), "")
         old = merged.get(key)
-        merged[key] = root if old is None else _joined(old, root)
+        merged[key] = root if old is None else _joined(old, root, node or "")
     return list(merged.values())
 
 
-def _joined(old: Root, new: Root) -> Root:
+def _joined(old: Root, new: Root, node: str) -> Root:
     return replace(
         old,
         suspects=old.suspects + new.suspects,
         support=old.support + new.support,
-        families=old.families | new.families,
+        families=old.families if one_voice(old.senders, new.senders, (node,)) else old.families | new.families,
+        senders=old.senders | new.senders if old.senders and new.senders else frozenset(),
         reasons=old.reasons + new.reasons,
     )
 

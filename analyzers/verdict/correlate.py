@@ -2,6 +2,7 @@
 
 Evidence comes in families (waits, stacks, process, hardware, log). Waits, stacks and logs of one event count once, however
 many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them.
+Two families of evidence that one agent sent against another node are one agent's word: the second adds and picks nothing.
 Order of precedence where families disagree on the kind of root: a failure that a log spells out, then waits, then process
 states, then hardware events, then stacks alone.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
 from analyzers.model.topology import Topology
+from analyzers.verdict.senders import one_voice
 
 # Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
 # table and a hardware event are independent of it.
@@ -36,6 +38,7 @@ class Root:
     families: frozenset[Family] = frozenset()
     reasons: tuple[str, ...] = ()
     narrowed: bool = False  # a set that another family of evidence picked from
+    senders: frozenset[str] = frozenset()  # as a finding's
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -81,7 +84,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     for finding in (f for f in claims if has(f.fault_class, "supports")):
         _support_or_stand(decision, finding, topology, least=FROZEN if runs_on else 0.0)
     for finding in narrowing:
-        decision.roots = [_narrowed(decision, root, finding) for root in decision.roots]
+        decision.roots = [_narrowed(decision, root, finding, topology) for root in decision.roots]
     if not decision.roots and not _running(ordered):
         least = FROZEN_ALONE if runs_on else 0.0
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
@@ -124,7 +127,9 @@ def _split(finding: Finding) -> list[Root]:
     parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
     alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
     families = frozenset({finding.family})
-    return [Root(finding, part, finding.together or alone, families=families) for part in parts]
+    return [
+        Root(finding, part, finding.together or alone, families=families, senders=finding.senders) for part in parts
+    ]
 
 
 def _admit(decision: Decision, finding: Finding, topology: Topology) -> None:
@@ -170,8 +175,12 @@ def _same_root(old: Root, new: Root, topology: Topology) -> bool:
 
 
 def _nodes(root: Root, topology: Topology) -> set[str]:
-    named = {suspect.node for suspect in root.suspects if suspect.node}
-    return named | {topology.nodes[rank] for rank in root.ranks if rank in topology.nodes}
+    return _nodes_of(root.suspects, topology)
+
+
+def _nodes_of(suspects: Iterable[Suspect], topology: Topology) -> set[str]:
+    of_ranks = {topology.nodes[rank] for one in suspects for rank in one.ranks if rank in topology.nodes}
+    return of_ranks | {one.node for one in suspects if one.node}
 
 
 def _merged(old: Root, new: Root, topology: Topology) -> Root:
@@ -179,11 +188,14 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
     wanted, nodes = new.ranks, _nodes(new, topology)
     agreed = tuple(s for s in old.suspects if set(s.ranks) & wanted or (not wanted and _on(s, nodes, topology)))
     strength = max(suspect.strength for suspect in new.suspects)
+    proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
+    reasons = old.reasons + tuple(suspect.why for suspect in new.suspects[:2])
+    if one_voice(old.senders, new.senders, _nodes_of(agreed or old.suspects, topology)):
+        return replace(old, support=old.support + tuple(proof), reasons=reasons)
     narrowed = not old.certain and 0 < len(agreed) < len(old.suspects)
     kept = agreed if narrowed else old.suspects
     once = bool(_SAME_EVENT & old.families and _SAME_EVENT & new.families)
     raised = tuple(_raised(s, strength, new, once=once) if s in agreed or old.certain else s for s in kept)
-    proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
     return replace(
         old,
         finding=_explained(old, new) if agreed else old.finding,
@@ -192,7 +204,8 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
         narrowed=old.narrowed or narrowed,
         support=old.support + tuple(proof),
         families=old.families | new.families,
-        reasons=old.reasons + tuple(suspect.why for suspect in new.suspects[:2]),
+        reasons=reasons,
+        senders=old.senders | new.senders if old.senders and new.senders else frozenset(),
     )
 
 
@@ -245,7 +258,7 @@ def _echo(decision: Decision, new: Root, topology: Topology) -> str | None:
     return None
 
 
-def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
+def _narrowed(decision: Decision, root: Root, finding: Finding, topology: Topology) -> Root:
     """Let a finding that names no suspect by itself pick among a set, or give the reason of a root that is certain."""
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
@@ -263,6 +276,10 @@ def _narrowed(decision: Decision, root: Root, finding: Finding) -> Root:
         reasons.append(voice.why)
     support = root.support + tuple(proof)
     families = root.families | {finding.family}
+    if one_voice(root.senders, finding.senders, _nodes_of(agreed, topology)):
+        return replace(root, support=support, reasons=root.reasons + tuple(reasons))
+    both = root.senders | finding.senders if root.senders and finding.senders else frozenset()
+    root = replace(root, senders=both)
     if root.certain:
         return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
     strength = max(suspect.strength for suspect in finding.suspects)

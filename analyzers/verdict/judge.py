@@ -17,6 +17,7 @@ from analyzers.verdict.correlate import Root, combine
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.pauses import Pauses
+from analyzers.verdict.senders import with_senders
 from analyzers.verdict.witness import Witness
 
 ENDED = "it had not ended at the deadline"
@@ -82,6 +83,7 @@ def _weighed(
     witness = Witness(window, topology, Rules.from_knowledge(knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
     weighed = [*without_echoes(claims, witness), *wrong]
+    weighed = list(with_senders(weighed, window, topology))
     decision = combine(weighed, topology)
     if not decision.roots and (claim := unclaimed(weighed, witness, pauses, live=rounds is not None)) is not None:
         decision = combine([*weighed, claim], topology)

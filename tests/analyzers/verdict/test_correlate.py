@@ -71,6 +71,26 @@ HUNG = claim("hang", "never_entered", suspect(5, strength=0.95), victims=tuple(r
 # Families of evidence.
 
 
+@pytest.mark.parametrize(("log_by", "table_by", "agree"), [("n0", "n0", False), ("n0", "n2", True), ("n1", "n1", True)])
+def test_two_families_from_one_sender_count_as_one(log_by: str, table_by: str, agree: bool) -> None:
+    """What one other node's agent says twice of a node is no agreement; the accused's own agent, or two agents, may agree."""
+    log = claim("crash", "device_fault", suspect(5, strength=0.7), senders=frozenset({log_by}))
+    table = claim("process", "uninterruptible", suspect(5, strength=0.7), senders=frozenset({table_by}))
+    verdict = decided(log, table)
+
+    assert verdict.culprits[0].probability == (0.91 if agree else 0.7)
+    assert (verdict.action.kind == "evict") is agree
+
+
+@pytest.mark.parametrize(("picked_by", "picks"), [("n0", False), ("n1", True), ("n2", True)])
+def test_one_sender_picks_nobody_from_its_own_set(picked_by: str, picks: bool) -> None:
+    """Waits that one node alone reports, and a stack by the same node: the set stays whole."""
+    waits = a_set(5, 9, senders=frozenset({"n0"}))
+    pick = claim("stacks", "minority", suspect(5), narrows=True, senders=frozenset({picked_by}))
+
+    assert (decided(waits, pick).culprits[0].ranks == (5,)) is picks
+
+
 def test_one_family_counts_once() -> None:
     """Two analyzers that read the same kind of evidence do not add up: the probability stays what the first one said."""
     twice = claim("ras", "behind", suspect(5, strength=0.8))
