@@ -49,12 +49,14 @@ def agent(folder: Path, service: AgentService, ras: str) -> Iterator[subprocess.
     own = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     with subprocess.Popen(sleep, env=own | {"RANK": "0", "WORLD_SIZE": "2", "FAULTHOUND_JOB": folder.name}) as rank:
-        with subprocess.Popen(command, cwd=REPOSITORY, env=own) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-        rank.kill()
+        try:
+            with subprocess.Popen(command, cwd=REPOSITORY, env=own) as process:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+        finally:
+            rank.kill()
 
 
 def ticks(service: AgentService) -> list[float]:
