@@ -27,6 +27,8 @@ MAX_REJECTED = 8
 MAX_EVIDENCE = 12
 LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
+REPORTED_BY_OTHERS = frozenset({"killed", "aborted", "host_memory"})
+"""Kinds of which the process says nothing itself: a launcher's line about some ranks leaves the others open."""
 HANDLED = 0.6  # of the strength is left where the process went on after the exception
 UNEVEN = 0.8
 DISPUTED = 0.75  # of the strength is left where the launcher names another rank first
@@ -203,8 +205,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     row = rows.get("not_for_memory" if outright else spread, rows["one"])
     if f"{spread}_unheard" in rows and not _others_lost_a_peer(scene, group):
         row = rows[f"{spread}_unheard"]
-    if f"{spread}_alone" in rows and not outright and not _others_seen(scene, group):
-        row = rows[f"{spread}_alone"]
+    if spread != "all" and "one_alone" in rows and not outright and not _others_seen(scene, group):
+        row = rows["one_alone"]
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     if any(failure.first for failure in mine) and not any(failure.first for failure in group):
         strength *= DISPUTED
@@ -232,7 +234,10 @@ def _on_one_node(group: Sequence[Failure]) -> bool:
 
 
 def _spread(scene: Scene, group: Sequence[Failure]) -> str:
-    """Return one, some or all: all is three quarters of the job, or every rank that logged a failure before it was ended."""
+    """Return one, some or all: all is three quarters of the job, or every rank that logged a failure before it was ended.
+
+    Of deaths that only others report, all is more than three quarters, or every number up to the highest.
+    """
     elsewhere = set(scene.topology.nodes.values()) - {failure.node for failure in group}
     if group[0].kind in LOCAL and _on_one_node(group) and elsewhere:
         return "some"  # a whole node died and others did not: that is no decision about the job
@@ -241,7 +246,11 @@ def _spread(scene: Scene, group: Sequence[Failure]) -> str:
         return "one"
     mute = {failure.rank for failure in scene.failures if failure.kind in {"", "terminated"}}
     others = {failure.rank for failure in scene.failures if failure.rank is not None} - ranks - mute
-    return "all" if not others or 4 * len(ranks) >= 3 * len(scene.expected) else "some"
+    if 4 * len(ranks) > 3 * len(scene.expected):
+        return "all"
+    if group[0].kind in REPORTED_BY_OTHERS and (scene.heard - ranks - mute or max(ranks) >= len(ranks | mute)):
+        return "some"  # others print lines of their own, or none of them was read: their numbers show that they exist
+    return "some" if others and 4 * len(ranks) < 3 * len(scene.expected) else "all"
 
 
 def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:

@@ -301,6 +301,8 @@ class JobLog:
                 return
             self.seen.add(key)
             self.found.append((name, each))
+            if each.event == "torchrun_failure" and None not in {each.rank, each.local_rank}:
+                self.local_differs = self.local_differs or each.rank != each.local_rank
 
     def _is_torchrun(self) -> bool:
         return any(stream.launcher.is_torchrun for stream in self.streams.values())
@@ -371,7 +373,8 @@ def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Itera
         if found.rank is not None and found.group != "task":
             streams.setdefault(name, set()).add(found.rank)
             if found.pid is not None:
-                pids.setdefault((found.node, found.pid), set()).add(found.rank)
+                for node in (found.node, None):  # an agent's line has the number of the process alone
+                    pids.setdefault((node, found.pid), set()).add(found.rank)
     for name, found in events:
         rank = found.rank
         if found.group == "task" and is_torchrun:

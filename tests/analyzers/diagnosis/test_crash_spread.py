@@ -1,0 +1,52 @@
+"""How far a failure went: a launcher's line about some ranks says nothing of the ranks that it leaves out."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from analyzers.diagnosis.crash.crash import analyze
+from analyzers.model.finding import Finding
+from analyzers.model.topology import infer
+from analyzers.model.window import Window
+from collectors.formats import Input
+from collectors.formats.job_log import job_log
+from collectors.records import Record
+from tests.analyzers.diagnosis.test_crash import KNOWLEDGE
+
+STEPS = "".join(f"step {step}: loss 2.{step} time 0.5s\n" for step in range(1, 9))
+
+
+def read(text: str, source: str, rank: int | None = None) -> list[Record]:
+    """Return the records of one file."""
+    data = text.encode()
+    return list(job_log.read(Input(source, io.BytesIO(data), data, rank=rank)))
+
+
+def found(*files: list[Record]) -> Finding:
+    """Return the one finding of a job without a host list."""
+    window = Window.build([record for file in files for record in file])
+    (finding,) = analyze(window, infer(window), KNOWLEDGE)
+    return finding
+
+
+def test_ranks_that_train_are_not_among_the_killed() -> None:
+    """Half of the ranks report steps; the other half, on one node, was killed."""
+    steps = [read(STEPS, f"rank{rank}.log", rank) for rank in range(8)]
+
+    finding = found(*steps, read("srun: error: n2: tasks 8-15: Killed\n", "slurm.err"))
+
+    assert finding.fault_class == "process_killed"
+    assert {rank for suspect in finding.suspects for rank in suspect.ranks} == set(range(8, 16))
+
+
+@pytest.mark.parametrize("death", ["Killed", "Out Of Memory"])
+@pytest.mark.parametrize(("tasks", "all_ranks"), [("0-3", True), ("1-3", False), ("4-7", False)])
+def test_a_rank_below_the_highest_that_nothing_shows_is_open(death: str, tasks: str, all_ranks: bool) -> None:
+    """Numbers up to the highest are ranks of the job: one that no line names may have lived."""
+    whole = found(read(f"srun: error: n2: tasks 0-3: {death}\n", "slurm.err"))
+
+    finding = found(read(f"srun: error: n2: tasks {tasks}: {death}\n", "slurm.err"))
+
+    assert (finding.suspects[0].why == whole.suspects[0].why) == all_ranks

@@ -1,0 +1,39 @@
+"""What a log tells of another process, or of none: torchrun's two reports of one, quotations, advice, documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collectors.formats.test_job_log import events
+
+AGENT = "E1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 1 (pid: 2630)"
+SUMMARY = """
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-17_12:00:00
+  host      : gpu-2
+  rank      : {rank} (local_rank: 1)
+  exitcode  : -9 (pid: 2630)
+  traceback : Signal 9 (SIGKILL) received by PID 2630
+============================================================
+"""
+
+
+@pytest.mark.parametrize("rank", [1, 9])
+def test_the_two_reports_of_torchrun_are_of_one_process(rank: int) -> None:
+    """The agent's line knows the local rank and the process; the summary below gives the process its rank."""
+    found = events(AGENT + SUMMARY.format(rank=rank))
+
+    assert [(each.event, each.rank) for each in found] == [("exit", rank), ("torchrun_failure", rank)]
+
+
+def test_a_summary_of_another_process_lends_no_rank() -> None:
+    """A second local process of a node whose ranks are not its local ranks stays without a rank."""
+    other = AGENT.replace("local_rank: 1 (pid: 2630)", "local_rank: 3 (pid: 2632)")
+
+    found = events(other + SUMMARY.format(rank=9))
+
+    assert [(each.event, each.rank) for each in found] == [("exit", None), ("torchrun_failure", 9)]
