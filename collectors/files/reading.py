@@ -17,6 +17,7 @@ from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
 from collectors.files.sandbox import Pool, Skip, Watch, limit_memory
 from collectors.files.streams import Limits, Opened
+from collectors.files.documents import DOCUMENT, is_document
 from collectors.formats import Damaged, Format, Input, recognise
 from collectors.formats.text_lines import is_text
 from collectors.records import LogEvent, Record, Unread, block
@@ -171,6 +172,10 @@ def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
     name = "recognition"
     try:
         format = habit.likely = recognise(input.head, input.source, habit.likely)
+        by_line = format is None or format.by_line
+        if by_line and is_document(input.source):
+            yield unread(input.source, DOCUMENT)
+            return
         if format is None and not is_text(input.head, input.source):
             yield unread(input.source, UNKNOWN)
             return

@@ -125,7 +125,8 @@ def _watchdog(line: Line) -> Iterator[LogEvent]:
 
 _MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("CUDA out of memory", "oom", {}),
-    ("CUDA error", "cuda_error", {}),
+    ("CUDA error:", "cuda_error", {}),
+    ("CUDA error (", "cuda_error", {}),
     ("Cuda failure", "cuda_error", {}),
     ("CUDNN_STATUS_", "cuda_error", {}),
     ("GPU has fallen off the bus", "cuda_error", {}),
@@ -175,6 +176,25 @@ TROUBLE = _shortest((
 NO_NUMBER = ("nan", "NaN", "inf ")
 
 
+_TALK = re.compile(r"(?<!NCCL )\b(?:DEBUG|INFO)\b")
+_TALK_WITHIN = 120  # characters: a logger's level is in its prefix
+
+
+def _is_talk(text: str, at: int) -> bool:
+    """Whether the words at this place are a logger's advice (DEBUG, INFO), or quoted within a sentence."""
+    if _TALK.search(text[: min(at, _TALK_WITHIN)]):
+        return True
+    for quote in '"`':
+        opened = text.rfind(quote, 0, at)
+        closed = text.find(quote, at)
+        if opened < 0 or closed < 0 or text.count(quote, 0, at) % 2 == 0:
+            continue
+        before, after = text[:opened].rstrip(), text[closed + 1 :].strip(" .,;)")
+        if before[-1:].isalnum() or before[-1:] in {",", "("} or (not before and after[:1].isalpha()):
+            return True
+    return False
+
+
 def events_of(line: Line) -> Iterator[LogEvent]:
     """Give the events of one line that belongs to no traceback and to no launcher."""
     text = line.text
@@ -191,8 +211,8 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:
                 return
-            if f'("{words}' in text or f"('{words}" in text:
-                return  # a program's source quotes it
+            if f'("{words}' in text or f"('{words}" in text or _is_talk(text, text.index(words)):
+                return  # a program's source, a sentence or a logger's advice quotes it
             said = "connection_closed" if name == "nccl_warning" else name
             if said == "cuda_error" and "NCCL WARN" in text:
                 said = "nccl_error"  # some of what NCCL tries at start-up fails and is done without

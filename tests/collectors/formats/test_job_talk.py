@@ -37,3 +37,43 @@ def test_a_summary_of_another_process_lends_no_rank() -> None:
     found = events(other + SUMMARY.format(rank=9))
 
     assert [(each.event, each.rank) for each in found] == [("exit", None), ("torchrun_failure", 9)]
+
+
+LOST = "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus"
+CUDA = "CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO: set CUDA_LAUNCH_BLOCKING=1 to debug CUDA errors",
+        "set CUDA_LAUNCH_BLOCKING=1 to debug CUDA errors",
+        f"2026-11-17 12:00:00 INFO watcher: retry policy covers {CUDA}",
+        f"[2026-11-17 12:00:00,123][DEBUG] will restart after {CUDA}",
+        f'"{LOST}" last week, and it was replaced',
+        f'We saw "{LOST}" on gpu-3.',
+        f"the run ended with `{CUDA}` and was restarted",
+        f"a message (`{CUDA}`) is not shown",
+    ],
+)
+def test_talk_of_a_fault_is_no_event(line: str) -> None:
+    """A logger's advice and a quotation in a sentence report nothing."""
+    assert events(line + "\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"RuntimeError: {CUDA}",
+        f"[rank3]: RuntimeError: {CUDA}",
+        f"2026-11-17 12:00:00 ERROR trainer: {CUDA}",
+        f'{{"level": "error", "msg": "{CUDA}"}}',
+        f'level=error msg="{CUDA}" step=7',
+        f'terminate called: what():  "{CUDA}"',
+        f"E1117 12:00:00.5 9 CUDAException.cpp:1] {CUDA} in `worker`",
+        "CUDA error (719): unspecified launch failure",
+    ],
+)
+def test_a_fault_that_a_program_prints_is_an_event(line: str) -> None:
+    """The same words after a level of error, in a structured log or bare."""
+    assert [each.event for each in events(line + "\n")] in (["cuda_error"], ["traceback"])

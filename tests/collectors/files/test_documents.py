@@ -1,0 +1,31 @@
+"""A document that quotes a log is named as one, and gives no evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collectors.files.reading import read_paths
+from collectors.records import LogEvent, Unread
+
+QUOTED = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+@pytest.mark.parametrize("name", ["README.md", "guide.rst", "README", "notes.markdown"])
+def test_a_document_is_not_read_as_a_log(tmp_path: Path, name: str) -> None:
+    """Its name says so; the reason is reported."""
+    (tmp_path / name).write_text(f"# When a GPU fails\n\n{QUOTED}")
+
+    (record,) = read_paths([tmp_path])
+
+    assert isinstance(record, Unread)
+    assert "document" in record.reason
+
+
+@pytest.mark.parametrize("name", ["train.log", "posted.txt", "slurm-7.out", "cmd.log"])
+def test_a_log_with_prose_is_read(tmp_path: Path, name: str) -> None:
+    """What somebody posts has sentences around the log."""
+    (tmp_path / name).write_text(f"Our job ended like this:\n\n{QUOTED}")
+
+    assert any(isinstance(record, LogEvent) for record in read_paths([tmp_path]))
