@@ -11,5 +11,5 @@ _NAME = re.compile(
 
 
 def is_document(source: str) -> bool:
-    """Whether a file's name says that it is written for people. Its words do not: a log that somebody posts has prose, too."""
+    """Whether a file's name says that it is written for people. Its words do not: a log that was posted has prose, too."""
     return _NAME.search(source) is not None

@@ -21,7 +21,9 @@ _NONE = re.compile(rb"\b(?:no|0|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|
 
 def first_unused(paths: Sequence[Path]) -> str | None:
     """Return the first line with words of a fault, as ``FILE:LINE: text``; None where no file has one."""
-    for path in islice(_files(paths), MOST_FILES):
+    from collectors.files.documents import is_document
+
+    for path in islice((file for file in _files(paths) if not is_document(str(file))), MOST_FILES):
         try:
             with path.open("rb") as stream:
                 data = stream.read(MOST_BYTES)

@@ -25,7 +25,7 @@ def test_a_document_is_not_read_as_a_log(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["train.log", "posted.txt", "slurm-7.out", "cmd.log"])
 def test_a_log_with_prose_is_read(tmp_path: Path, name: str) -> None:
-    """What somebody posts has sentences around the log."""
+    """A posted log has sentences around it."""
     (tmp_path / name).write_text(f"Our job ended like this:\n\n{QUOTED}")
 
     assert any(isinstance(record, LogEvent) for record in read_paths([tmp_path]))
