@@ -4,9 +4,11 @@ At a start the held time goes on with the machine's boot time, where a service r
 wall clock where the time since the newest evidence is a plausible downtime; otherwise the time is *in doubt*, and never before
 the evidence, so that nothing is dated older than it is. Later a difference between the wall clock and the held time ends when
 
-    the clocks of the reporting nodes agree with the wall clock   for 10 s backwards, for 10 min forwards (2 min after a start)
-    in doubt: the wall clock becomes plausible, or the nodes' clocks agree with the held time
-    no node reports, and the difference has stayed the same for a day
+    the clocks of the nodes agree with the wall clock   for 10 s backwards, for 10 min forwards (2 min after a start or in doubt)
+    in doubt: the wall clock becomes plausible, or the clocks of the nodes agree with the held time for 2 min
+
+"The nodes" are half of those that were reporting before (``clock_voters``), and most of those that report now. Where fewer
+report, or none, what those agree with that do report, or else the wall clock, is believed after a day without a change.
 
 Until then nothing is deleted for its age. In doubt nothing expires either, no policy approves and nothing can be claimed; an
 alarm is raised, and /readyz has the reason.
@@ -17,23 +19,21 @@ from __future__ import annotations
 import logging
 import socket
 from pathlib import Path
-from statistics import median
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.clock import LEASH_SECONDS, PROCESS, ProcessClock
 from service.store import timeline
+from service.store.clock_voters import VOTE_SECONDS, find_voters, read_votes
 from service.store.database import Database
 from service.store.future_dates import shift_back_future
-from service.store.models import Alarm, Batch, Node, ServiceClock
+from service.store.models import Alarm, Batch, ServiceClock
 from service.store.upserts import upsert
 
 LOOK_SECONDS = 5.0
 DOWNTIME_SECONDS = 3_600.0  # a longer one is confirmed by other clocks before anything is deleted
 BACK_SECONDS, START_SECONDS, FORWARD_SECONDS, STEADY_SECONDS = 10.0, 120.0, 600.0, 86_400.0
-VOTE_SECONDS = 90.0  # a node's row is written every 30 s
-MOST_VOTES = 20_000
 CLOSE_SECONDS = 30.0  # other clocks that are so close confirm the held time
 WRITTEN_SECONDS = 30.0
 KIND = "service_clock"  # of the alarm
@@ -77,9 +77,13 @@ class ClockWatch:
         self._evidence: float | None = None  # the newest stored instant at the start, less boot time
         self._set_at: float | None = None
         self._step_seconds = 0.0
+        self._voters: frozenset[str] | None = None  # None: not needed
         self._fresh = False  # the clocks have been apart since the start: a downtime, or a clock that was set meanwhile
-        self._agrees_since = self._apart_since = clock.boot()  # of boot time
+        self._agrees_since = clock.boot()  # of boot time
         self._apart_seconds = 0.0
+        self._agreed: tuple[float, bool] | None = (
+            None  # how far the agreed time is ahead; whether by half of the voters
+        )
         self._written_at = self._confirmed_at = float("-inf")
         self._says: tuple[tuple[float, str], bool] | None = None  # as it was written last
 
@@ -102,6 +106,8 @@ class ClockWatch:
             rows = session.scalars(select(ServiceClock)).all()
             newest = select(Batch.received_at).order_by(Batch.sequence.desc()).limit(1)
             known = max((row.at for row in rows), default=None) or session.scalar(newest)
+            sure_at = max((row.at for row in rows if not row.doubt), default=known)
+            self._voters = None if sure_at is None else find_voters(session, sure_at)
         own = next((row for row in rows if row.boot_id == self._boot_id and not row.doubt), None)
         self._evidence = None if known is None else known - boot
         if own is not None:
@@ -127,12 +133,12 @@ class ClockWatch:
         elif self._clock.doubt or self._clock.strayed:
             self._settle(boot, ahead)
         else:
-            self._fresh, self._apart_since, self._agrees_since = False, boot, boot
+            self._fresh, self._agreed, self._voters = False, None, None
             if boot - self._confirmed_at >= VOTE_SECONDS:
                 self._confirmed_at = boot
-                votes = self._votes()
-                if votes and abs(median(votes)) <= CLOSE_SECONDS:
+                if self._ask((0.0,), CLOSE_SECONDS) == (0.0, True):
                     self._clock.confirm()
+                self._voters = None
         self._report(boot)
 
     def _goes_on(self, offset: float, wall: float, boot: float) -> bool:
@@ -149,21 +155,25 @@ class ClockWatch:
 
     def _settle(self, boot: float, ahead: float) -> None:
         if abs(ahead - self._apart_seconds) > LEASH_SECONDS:
-            self._apart_seconds, self._apart_since, self._agrees_since = ahead, boot, boot
-        votes = self._votes()
-        if not votes:
+            self._apart_seconds, self._agreed = ahead, None
+        before, self._agreed = self._agreed, self._ask((ahead, 0.0), LEASH_SECONDS)
+        if self._agreed is None:
+            return
+        agreed, has_quorum = self._agreed
+        if before is None or before[1] != has_quorum or abs(before[0] - agreed) > LEASH_SECONDS:
             self._agrees_since = boot
-            if boot - self._apart_since >= STEADY_SECONDS:
-                self._adopt(ahead)
-        elif abs(median(votes) - ahead) <= LEASH_SECONDS:
-            forward = START_SECONDS if self._fresh else FORWARD_SECONDS
-            waits = forward if ahead > LEASH_SECONDS else BACK_SECONDS
-            if boot - self._agrees_since >= waits:
-                self._adopt(ahead)
+        if not has_quorum:
+            waits = STEADY_SECONDS
+        elif agreed < -LEASH_SECONDS:
+            waits = BACK_SECONDS
         else:
-            self._agrees_since = boot
-            if abs(median(votes)) <= LEASH_SECONDS:
-                self._clock.doubt = ""
+            waits = START_SECONDS if self._fresh or self._clock.doubt else FORWARD_SECONDS
+        if boot - self._agrees_since < waits:
+            return
+        if abs(agreed - ahead) <= LEASH_SECONDS:
+            self._adopt(ahead)
+        else:
+            self._clock.doubt = ""
 
     def _adopt(self, ahead: float) -> None:
         """Hold the wall clock from now on. A step forward while the service ran makes older dates too early."""
@@ -177,14 +187,23 @@ class ClockWatch:
         if ahead < -LEASH_SECONDS:
             shift_back_future(self._database)
 
-    def _votes(self) -> list[float]:
-        """Return how far the clocks of the reporting nodes are ahead of the held time; this machine's own have no say."""
+    def _ask(self, candidates: tuple[float, ...], within_seconds: float) -> tuple[float, bool] | None:
+        """Return on which candidate, in seconds ahead of the held time, most clocks agree, and whether half of the voters do.
+
+        None: they agree on none. Where no clock is known: on the first, without a quorum.
+        """
         at = self._clock.now()
-        recent = (Node.last_seen_at >= at - VOTE_SECONDS, Node.last_seen_at <= at + LOOK_SECONDS)
-        other = or_(Node.boot_id.is_(None), Node.boot_id != self._boot_id)
         with self._database.session() as session:
-            found = select(Node.clock_offset_seconds).where(*recent, other, Node.clock_offset_seconds.is_not(None))
-            return [vote for vote in session.scalars(found.limit(MOST_VOTES)) if vote is not None]
+            if self._voters is None:
+                self._voters = find_voters(session, at)
+            all_votes = read_votes(session, at, self._boot_id)
+        votes = [vote for node, vote in all_votes.items() if node in self._voters] or [*all_votes.values()]
+        for one in candidates:
+            agree = sum(abs(vote - one) <= within_seconds for vote in votes)
+            if 2 * agree > len(votes) or not votes:
+                known = not self._voters.isdisjoint(all_votes)
+                return one, known and 2 * agree >= len(self._voters)
+        return None
 
     def _report(self, boot: float) -> None:
         """Write the row that the engine follows and a later start goes on from, and the alarm; log a change."""

@@ -19,7 +19,7 @@ from service.store.clock_watch import (
     oldest_kept_at,
 )
 from service.store.database import Database
-from service.store.models import Alarm, Node
+from service.store.models import Alarm, Node, Token
 
 TRUTH, DAY = 1_800_000_000.0, 86_400.0
 
@@ -29,7 +29,7 @@ class Machine:
 
     def __init__(self, database: Database) -> None:
         self.database, self.truth, self.error, self.boots, self.nodes = database, TRUTH, 0.0, 1, dict[str, float]()
-        self.booted = TRUTH - 1_000.0
+        self.booted, self.first_seen = TRUTH - 1_000.0, dict[str, float]()
         self.start()
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class Machine:
                     offset = self.truth + error - at
                     row = Node(
                         name=name,
-                        first_seen_at=at,
+                        first_seen_at=self.first_seen.setdefault(name, at),
                         last_seen_at=at,
                         clock_offset_seconds=offset,
                         boot_id=f"boot-{name}",
@@ -66,6 +66,14 @@ class Machine:
     def off(self) -> float:
         """Return by how much the held time is ahead of the true one."""
         return round(self.clock.now() - self.truth)
+
+
+def bind(machine: Machine, nodes: list[str]) -> None:
+    """Give nodes tokens of their own."""
+    with machine.database.transaction() as session:
+        for node in nodes:
+            made_at = machine.clock.now()
+            session.add(Token(id=node, hash=node, name=node, scopes=["ingest"], node=node, made_at=made_at))
 
 
 @pytest.fixture
@@ -164,11 +172,12 @@ def test_a_restart_since_the_same_boot_goes_on(machine: Machine, error: float) -
 
 def test_a_machine_that_was_off_for_weeks_sweeps(machine: Machine) -> None:
     """After 20 days without power the time is in doubt until the nodes agree, and then nothing is counted younger."""
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0, "gpu-3": 0.0}
     machine.run(60.0)
     machine.boot(20 * DAY)
     assert (machine.off, bool(machine.clock.doubt)) == (0, True)
-    machine.nodes = {"gpu-1": 0.0}
-    machine.run(BACK_SECONDS + 10.0)
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0}
+    machine.run(START_SECONDS + 10.0)
 
     assert (machine.clock.is_sure, machine.clock.doubt) == (True, "")
     with machine.database.session() as session:
@@ -185,6 +194,57 @@ def test_a_boot_into_the_future_is_in_doubt(machine: Machine) -> None:
     assert (machine.clock.is_sure, bool(machine.clock.doubt)) == (False, True)
     machine.error = 0.0
     machine.run(5.0)
+
+    assert (machine.off, machine.clock.is_sure) == (0, True)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("bound", [0, 1, 4])
+def test_one_sender_does_not_confirm_a_wrong_time(machine: Machine, bound: int, *, restarted: bool) -> None:
+    """After a boot into the future one known node of four, or any number of new names, end no doubt within hours."""
+    machine.nodes = {f"gpu-{number}": 0.0 for number in range(4)}
+    bind(machine, [f"gpu-{number}" for number in range(bound)])
+    machine.run(60.0)
+    machine.error = 20 * DAY
+    machine.boot(60.0)
+    liar = "gpu-3" if bound != 1 else "gpu-2"  # where nodes have tokens of their own, others are no voters
+    machine.nodes = {liar: 20 * DAY} | {f"new-{number}": 20 * DAY for number in range(8)}
+    machine.run(600.0, step=60.0)
+    if restarted:
+        machine.start()
+    bind(machine, ["new-1"])
+    machine.run(3 * 3_600.0, step=1_200.0)
+    assert machine.clock.doubt
+    machine.nodes |= {f"gpu-{number}": 0.0 for number in range(2)}
+    machine.error = 0.0
+    machine.run(10.0)
+
+    assert (machine.off, machine.clock.is_sure) == (0, True)
+
+
+def test_known_nodes_confirm_the_held_time(machine: Machine) -> None:
+    """In doubt and with a wall clock that is wrong again, half of the nodes confirm the held time after two minutes."""
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0}
+    machine.run(60.0)
+    machine.boot(20 * DAY)
+    machine.error = -7_200.0
+    machine.nodes = {"gpu-1": 0.0}
+    machine.run(START_SECONDS - 10.0)
+    assert machine.clock.doubt
+    machine.run(30.0)
+
+    assert (machine.off, machine.clock.doubt, machine.clock.is_sure) == (0, "", False)
+
+
+def test_a_new_fleet_is_believed_after_a_day(machine: Machine) -> None:
+    """Where none of the known nodes comes back, the time is in doubt for a day."""
+    machine.nodes = {"gpu-1": 0.0}
+    machine.run(60.0)
+    machine.boot(20 * DAY)
+    machine.nodes = {"gpu-2": 0.0}
+    machine.run(STEADY_SECONDS - 3_600.0, step=3_600.0)
+    assert machine.clock.doubt
+    machine.run(2 * 3_600.0, step=3_600.0)
 
     assert (machine.off, machine.clock.is_sure) == (0, True)
 
