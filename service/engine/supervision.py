@@ -115,5 +115,7 @@ class EngineProcess:
 def _variables(settings: Settings) -> Mapping[str, str]:
     """Return the settings as environment variables."""
     values = settings.model_dump(mode="json", exclude_none=True)
-    # Analyzers run one at a time, and threads of numpy's library would hinder the fork.
-    return {f"FAULTHOUND_{name.upper()}": str(value) for name, value in values.items()} | {"OPENBLAS_NUM_THREADS": "1"}
+    # Analyzers run one at a time, and threads of numpy's library would hinder the fork. glibc raises its threshold with what
+    # is freed: the texts of some large batches left hundreds of megabytes that were free and that the process kept.
+    own = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
+    return {f"FAULTHOUND_{name.upper()}": str(value) for name, value in values.items()} | own

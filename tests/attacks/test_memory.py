@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +31,8 @@ from collectors.records import (
 )
 from service.api.inspection import inspect
 from service.engine.judge_processes import JudgeFailure, JudgeProcesses
+from service.engine.supervision import _variables
+from service.settings import Settings
 from tests.support.floods import FLOODS, NODE
 
 AT, JOB, MEGABYTE = 1_795_230_847.0, "llama", 1 << 20
@@ -144,6 +151,35 @@ def test_a_log_line_without_end_costs_no_view_its_memory() -> None:
 
     assert sum(len(seen.event.text) for seen in view.logged.entries) < MEGABYTE
     assert view.logged.entries[-1].event.source == "log:299"
+
+
+# Large texts among small values that stay, as records unpacked beside evidence; the first ones raise glibc's threshold.
+_FREED = """
+def wide(): return "a" * 65_500 + chr(0x1F600)
+first = [wide() for _ in range(4)]
+del first
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+before, large, small = resident(), [], []
+for _ in range(400):
+    large.append(wide())
+    small.append(bytearray(2_000))
+del large
+print(resident() - before)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another library's threshold is not glibc's")
+def test_the_engine_gives_freed_texts_back(tmp_path: Path) -> None:
+    """What large records took leaves the engine's process with them; without its environment it would stay."""
+    command = [sys.executable, "-c", _FREED]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    kept, left = (
+        int(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
+        for env in (plain, plain | _variables(Settings(data=tmp_path)))
+    )
+
+    assert left < 8 * MEGABYTE < 64 * MEGABYTE < kept
 
 
 @pytest.mark.system
