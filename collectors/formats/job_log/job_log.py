@@ -32,7 +32,7 @@ from collectors.records import LogEvent, Record, Unread
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
-STEPS_AFTER, NEWEST_STEPS = 4, 16  # so many steps after a failure of the network, it had passed
+STEPS_AFTER, NEWEST_STEPS = 4, 16  # so many steps after a failure of the network or an exception, it had passed
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
 SNIFFED_LINES = 20
 QUOTED = (*network.SHAPES, *ray.SHAPES)
@@ -160,8 +160,8 @@ class JobLog:
         self.found: list[tuple[str, LogEvent]] = []
         self.no_number: dict[str, _NoNumber] = {}  # by stream
         self.lost: set[str] = set()  # streams whose newest loss is not a number
-        self.seen: set[tuple[object, ...]] = set()
-        self.newest_steps: OrderedDict[int, int] = OrderedDict()  # step → the line that reports it first
+        self.seen: dict[tuple[object, ...], int] = {}  # what an event says → the newest line that says it
+        self.newest_steps: OrderedDict[int, Line] = OrderedDict()  # step → the line that reports it first
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_number = 0
         self.step: int | None = None  # that the newest line reports
@@ -185,7 +185,7 @@ class JobLog:
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
             self.steps.add(step, line)
-            self._note_step(step.step, number)
+            self._note_step(step.step, line)
             begins = trouble or step.loss_is_none
             self._note_local(line, step.rank)
         elif begins:
@@ -227,21 +227,35 @@ class JobLog:
         lasting = [
             (name, lost.first) for name, lost in self.no_number.items() if lost.first and lost.count > lost.passed
         ]
-        stayed = [(name, found) for name, found in self.found if not self._has_passed(found)]
+        stayed = [(name, found) for name, found in self.found if not self._has_passed(name, found)]
         resolved = _resolved([*stayed, *lasting], is_torchrun=self._is_torchrun())
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
 
-    def _note_step(self, step: int, number: int) -> None:
+    def _note_step(self, step: int, line: Line) -> None:
         if step not in self.newest_steps:
-            self.newest_steps[step] = number
+            self.newest_steps[step] = line
             if len(self.newest_steps) > NEWEST_STEPS:
                 self.newest_steps.popitem(last=False)
 
-    def _has_passed(self, found: LogEvent) -> bool:
-        """Whether training went on for several steps after a port or a connection failed: links recover."""
-        if found.event not in {"network_error", "connection_closed"}:
-            return False
-        return sum(number > int(found.source) for number in self.newest_steps.values()) >= STEPS_AFTER
+    def _has_passed(self, name: str, found: LogEvent) -> bool:
+        """Whether training went on for several steps: links recover, and a program handles what it logs and goes on.
+
+        Of an exception only stamped steps of its own stream count: lines that a program prints may be written when it ends.
+        """
+        since = self.seen[_identity(name, found)]
+        after = [line for line in self.newest_steps.values() if line.number > since]
+        if found.event == "traceback":
+            own = [line for line in after if line.stream == name and line.at is not None]
+            return len(own) >= STEPS_AFTER and not self._has_ended(found, since)
+        return found.event in {"network_error", "connection_closed"} and len(after) >= STEPS_AFTER
+
+    def _has_ended(self, found: LogEvent, since: int) -> bool:
+        """Whether a launcher reports after it that its process failed; one that names no rank may be about it."""
+        rank = self.input.rank if found.rank is None else found.rank
+        return any(
+            each.event in {"exit", "torchrun_failure"} and int(each.source) > since and each.rank in {rank, None}
+            for _, each in self.found
+        )
 
     def rank_of(self, place: Place) -> int | None:
         """Return the rank of lines that name none: srun's task, unless srun started torchrun, or the file's or local rank."""
@@ -295,11 +309,12 @@ class JobLog:
                     self.lost.add(name)
                 continue
             if (key := _identity(name, each)) in self.seen:
+                self.seen[key] = int(each.source)
                 continue
             if len(self.found) >= MAX_EVENTS:
                 self.full = True
                 return
-            self.seen.add(key)
+            self.seen[key] = int(each.source)
             self.found.append((name, each))
             if each.event == "torchrun_failure" and None not in {each.rank, each.local_rank}:
                 self.local_differs = self.local_differs or each.rank != each.local_rank
