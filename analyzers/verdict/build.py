@@ -102,7 +102,13 @@ def _joined(old: Root, new: Root, node: str) -> Root:
 
 
 def _nameable(root: Root, topology: Topology) -> bool:
-    """A certain root is named; a set only while it still excludes some rank, and is small enough to probe."""
+    """A certain root is named; a set only while it still excludes some rank, and is small enough to probe.
+
+    A process without rank, node and device is none that can be found: what it printed is shown, nothing is named.
+    """
+    nameless = (s.kind == "rank" and not (s.ranks or s.node or s.device) for s in root.suspects)
+    if root.suspects and all(nameless):
+        return False
     if root.certain:
         return True
     beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and has(root.finding.fault_class, "no_dump")
