@@ -190,7 +190,10 @@ class ClockWorld:
         self._report()
         while self.follower.turn():
             pass
+        before = PROCESS.now()
         self.watch.look()
+        if abs(PROCESS.now() - before) > FRESH_SECONDS:
+            self.right_since = self.truth  # only now: the rows of nodes are of the time before until they report again
         self._engine()
         if round(self.truth) % 60 < STEP_SECONDS:
             self._sweep()
