@@ -140,7 +140,7 @@ def _crash() -> Iterator[FaultClass]:
         "time_limit", by, ("platform",), "restart_job", "the job reached its time limit", traits=("asked",)
     )
     yield FaultClass(
-        "terminated", by, ("platform",), "restart_job", "every process was asked to end", traits=("asked",)
+        "terminated", by, ("platform",), "restart_job", "the job was ended from outside", traits=("asked",)
     )
     yield FaultClass(
         "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
@@ -152,16 +152,19 @@ def _crash() -> Iterator[FaultClass]:
         "devices_absent", by, ("platform",), "restart_job", "no working GPU was there for it",
         advice="repair its fabric manager, driver or container before: no proof against the machine",
     )  # fmt: skip
-    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device, on this rank alone")
+    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
     yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
     yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
-    yield FaultClass("device_memory", by, ("imbalance",), "none", "its share did not fit its GPU")
+    yield FaultClass(
+        "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
+        advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",
+    )  # fmt: skip
     yield FaultClass(
         "device_memory_all_ranks", by, ("code",), "none", "no rank's share fits its GPU",
         advice="no machine is at fault: let each rank hold less on its GPU",
     )  # fmt: skip
     yield FaultClass(
-        "host_oom", by, ("code",), "none", "the host's memory ran out",
+        "host_oom", by, ("code",), "none", "memory of the host, or of its limit, ran out",
         advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
     )  # fmt: skip
     yield FaultClass(

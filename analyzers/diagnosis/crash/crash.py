@@ -6,6 +6,7 @@ one rank, some, or all that logged one; then, with echoes only, the ranks that r
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,12 +101,22 @@ def _platform(scene: Scene) -> Iterator[Finding]:
     if dead or scene.events("watchdog"):
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
+    how = _how_ended(ended)
     if scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
     elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
-        yield _outside(
-            scene, ended, "terminated", 0.7, "every process was asked to end (SIGTERM) and none failed by itself"
-        )
+        yield _outside(scene, ended, "terminated", 0.7, f"the job was {how} and no process failed by itself")
+
+
+def _how_ended(events: Sequence[LogEvent]) -> str:
+    """Return how the job was ended from outside, in words: by the signal that its lines name, or a cancellation."""
+    if any(event.signal == signal.SIGINT or event.exception == "KeyboardInterrupt" for event in events):
+        return "interrupted (SIGINT)"
+    if any(event.signal == signal.SIGHUP for event in events):
+        return "ended with its terminal (SIGHUP)"
+    if all(event.event == "cancelled" for event in events):
+        return "cancelled"
+    return "asked to end (SIGTERM)"
 
 
 def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
@@ -225,7 +236,16 @@ def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:
 def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
     """Whether anything shows another process of the job: of a process whose end is all there is, nothing follows for others."""
     own = {failure.rank for failure in group}
-    return bool(scene.heard - own) or any(failure not in group for failure in scene.failures)
+    pids = {event.pid for event in scene.events("closing")} | {
+        event.pid for each in group for _, event in each.classified
+    }
+    ended = [failure for failure in scene.failures if failure not in group]
+    # The launcher's line of ending a process may be of the very one that failed, whose rank the other line gives.
+    return bool(scene.heard - own) or len(pids - {None}) > 1 or any(not _only_closed(failure) for failure in ended)
+
+
+def _only_closed(failure: Failure) -> bool:
+    return failure.rank is None and all(kind == "closing" for kind, _ in failure.classified)
 
 
 def _on_one_node(group: Sequence[Failure]) -> bool:
@@ -320,15 +340,15 @@ def _finding(
         together=len(suspects) > 1, scope=scene.expected, onset=min(own) if own else (earliest.at if earliest else None),
         first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(failure.rank for failure in victims if failure.rank is not None)),
-        rejected=_rejected(victims), missing=missing, evidence=evidence,
+        rejected=_rejected(victims, group), missing=missing, evidence=evidence,
     )  # fmt: skip
 
 
-def _rejected(victims: Sequence[Failure]) -> tuple[Suspect, ...]:
+def _rejected(victims: Sequence[Failure], group: Sequence[Failure]) -> tuple[Suspect, ...]:
     """Return victims that logged an error, with why it accuses no rank; the launcher's first comes first."""
     spoke = sorted((failure for failure in victims if failure.event is not None), key=lambda each: not each.first)
     whys = {"echo": "an echo: its error only shows that a peer or the network stopped answering",
-            "terminated": "its launcher ended it after another had failed"}  # fmt: skip
+            "terminated": "its launcher ended it after another had failed" if group else "it was ended from outside"}  # fmt: skip
     return tuple(
         Suspect(
             kind="rank", strength=LEAST_STRENGTH, ranks=(failure.rank,), evidence=failure.evidence()[:1],

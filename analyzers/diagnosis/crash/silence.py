@@ -45,10 +45,12 @@ def findings(
     stuck = {event.rank: event for kind, event in classified if kind == "stuck" and event.rank is not None}
     barrier = missing_in_barrier(echoes)
     waiting = {event.rank for event in echoes if event.event in {"watchdog_timeout", "communication_timeout"}}
-    timed_out = bool(waiting) or bool(reports) or any(event.timeout_ms for event in echoes)
+    lost = {rank for event in reports if event.event == "heartbeat_lost" for rank in watchdogs.ranks_of(event)}
+    hangs = any(event.event != "heartbeat_lost" for event in reports)
+    timed_out = bool(waiting) or hangs or any(event.timeout_ms for event in echoes)
     named = sorted(set(behind) | set(stuck) | barrier)
-    suspects = [_named(rank, behind.get(rank), stuck.get(rank), echoes, topology) for rank in named]
-    fault_class = "never_entered"
+    suspects = [_named(rank, behind.get(rank), stuck.get(rank), echoes, topology, lost) for rank in named]
+    fault_class = "process_gone" if named and set(named) <= lost and not timed_out else "never_entered"
     cause: Cause = "machine"
     if different:
         suspects, cause = [_of_code(one) for one in different], "code"
@@ -76,7 +78,12 @@ def _of_code(different: watchdogs.Mismatch) -> Suspect:
 
 
 def _named(
-    rank: int, behind: Evidence | None, stuck: LogEvent | None, echoes: Sequence[LogEvent], topology: Topology
+    rank: int,
+    behind: Evidence | None,
+    stuck: LogEvent | None,
+    echoes: Sequence[LogEvent],
+    topology: Topology,
+    lost: Collection[int],
 ) -> Suspect:
     shown = [behind] if behind else []
     why = (
@@ -84,6 +91,8 @@ def _named(
         if behind
         else "a barrier's members report that it never came"
     )
+    if behind and rank in lost:
+        why = f"its heartbeats stopped, so that its process has ended or no longer answers: {behind.text}"
     if stuck is not None:
         shown.append(evidence_of(stuck))
         why = "its own monitor reports that its interpreter or its watchdog made no progress"

@@ -94,7 +94,7 @@ def mismatches(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> I
     for (_, number), lines in sorted(said.items(), key=lambda pair: (pair[0][0] or "", pair[0][1] or -1)):
         calls = defaultdict(list)
         for event in lines:
-            calls[event.operation or "another operation"] += _ranks(event)
+            calls[event.operation or "another operation"] += ranks_of(event)
         yield _mismatch(calls, number, lines)
 
 
@@ -110,7 +110,8 @@ def _mismatch(calls: Mapping[str, list[int]], sequence: int | None, lines: Seque
     return Mismatch(tuple(odd), why, tuple(evidence_of(event) for event in list(shown.values())[:4]))
 
 
-def _ranks(event: LogEvent) -> list[int]:
+def ranks_of(event: LogEvent) -> list[int]:
+    """Return the ranks that a line is about: those it names, or else its writer's."""
     if event.ranks is not None:
         return list(event.ranks.ranks())
     return [] if event.rank is None else [event.rank]
@@ -132,7 +133,7 @@ def behind(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> dict[
             late |= {rank: evidence for rank, evidence in here.items() if rank not in elsewhere}
     waits_in = {rank for of_group in found.values() for rank in of_group.waits}
     for event in reports:
-        named = _ranks(event)
+        named = ranks_of(event)
         few = len(named) == 1 or 2 * len(named) <= max(named, default=0) + 1  # as far as the numbers show the others
         if event.event in {"collective_behind", "heartbeat_lost"} and (
             2 * len(named) <= len(waits_in | set(named)) or (few and len(waits_in) < 2)

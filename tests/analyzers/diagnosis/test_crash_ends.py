@@ -1,0 +1,92 @@
+"""Ends that are easily misread: Ctrl-C, a launcher's line of the very process that failed, waits of other accelerators."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzers.model.verdict import Verdict
+from service.packaged_knowledge import load
+from tests.analyzers.diagnosis.reported.excerpts import verdict_on
+
+DEEPSPEED = "[2026-04-14 13:11:27,87{}] [INFO] [launch.py:428:sigkill_handler] Killing subprocess {}\n"
+RETURNED = (
+    "[2026-04-14 13:11:27,885] [ERROR] [launch.py:434:sigkill_handler] ['/usr/bin/python3', '-u', 'main.py', "
+    "'--local_rank=0', '--deepspeed'] exits with return code = -9\n"
+)
+RAISED = 'Traceback (most recent call last):\n  File "/w/train.py", line 9, in main\n    step()\n'
+
+
+def judged(text: str) -> Verdict:
+    """The verdict on a pasted text."""
+    verdict = verdict_on(text, load())
+    assert verdict is not None
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (
+            "W1121 11:35:25 4 torch/distributed/elastic/agent/server/api.py:739] Received {} death signal, shutting down workers",
+            "",
+        ),
+        (RAISED + "KeyboardInterrupt\n" + "Received {} death signal, shutting down workers\n", "SIGINT"),
+    ],
+)
+@pytest.mark.parametrize(("number", "signal"), [(1, "SIGHUP"), (2, "SIGINT"), (15, "SIGTERM")])
+def test_the_signal_that_ended_a_job_is_named(text: str, word: str, number: int, signal: str) -> None:
+    """Only SIGTERM asks to end; nobody ended it for another's failure where nobody failed."""
+    verdict = judged(text.format(number))
+    said = repr(verdict)
+
+    assert verdict.cause == "platform"
+    assert word or signal in said
+    assert word in said
+    assert "after another had failed" not in said
+
+
+@pytest.mark.parametrize(("pids", "cause"), [((100,), "unknown"), ((100, 101), "machine")])
+def test_a_launchers_line_of_the_process_that_failed_shows_no_other(pids: tuple[int, ...], cause: str) -> None:
+    """DeepSpeed reports each process that it ends, the failed one too: a second process is seen in two of them."""
+    assert judged("".join(DEEPSPEED.format(place, pid) for place, pid in enumerate(pids)) + RETURNED).cause == cause
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64",
+        "RuntimeError: ACL stream synchronize failed, error code:507048\nEI9999: the task waits for a stuck notify",
+    ],
+)
+def test_a_wait_of_another_accelerators_library_is_no_exception_of_the_program(message: str) -> None:
+    """HCCL's timeouts are echoes, as NCCL's are."""
+    assert judged(RAISED + message + "\n").cause == "unknown"
+
+
+def test_a_device_that_an_earlier_job_holds_is_the_platforms() -> None:
+    """CANN refuses a device whose last process has not ended."""
+    assert (
+        judged(RAISED + "RuntimeError: EJ0001: Failed to init; the last training process is running\n").cause
+        == "platform"
+    )
+
+
+def test_a_lost_heartbeat_is_an_end_and_no_wait() -> None:
+    """JAX's coordination service names the task that no longer answers."""
+    verdict = judged(
+        "E0000 00:00:1795260925.1 77 coordination_service.cc:1000] /job:jax_worker/replica:0/task:3 heartbeat timeout. "
+        "This indicates that the remote task has failed. Task /job:jax_worker/replica:0/task:3 heartbeat timeout\n"
+    )
+
+    assert (verdict.symptom, [each.ranks for each in verdict.culprits]) == ("crash", [(3,)])
+    assert "heartbeats stopped" in repr(verdict)
+    assert "is behind" not in repr(verdict)
+    assert verdict.action.kind != "evict"
+
+
+def test_one_rank_out_of_memory_is_not_called_uneven_work() -> None:
+    """Of one GPU's memory alone, how the others' shares compare is unknown."""
+    verdict = judged(RAISED + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+
+    assert verdict.cause == "imbalance"
+    assert "uneven:" not in verdict.action.why
