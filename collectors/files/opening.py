@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from collectors.files import archives
-from collectors.files.path_owner import trailing_number, whose
+from collectors.files.path_owner import torchrun_run, trailing_number, whose
 from collectors.files.streams import Bounded, Budget, Exceeded, Limits, Opened, Take, gunzip, unzstd
 from collectors.formats import Input
 from collectors.records import Outcome, Unread
@@ -61,6 +61,16 @@ def unread(name: str, reason: str, outcome: Outcome = "unrecognised", offset: in
     )
 
 
+def _silent(entry: os.DirEntry[str]) -> bool:
+    """Whether it is the empty half of what torchrun redirects: a worker that printed nothing on one of its two streams."""
+    if entry.name not in {"stdout.log", "stderr.log"} or torchrun_run(entry.path) is None:
+        return False
+    try:
+        return entry.is_file(follow_symlinks=False) and not entry.stat().st_size
+    except OSError:
+        return False
+
+
 @dataclass(slots=True)
 class _Walk:
     """Visits every file and folder once, by what it is and not by its name, so that no loop of links can hold it."""
@@ -102,6 +112,7 @@ class _Walk:
             yield unread(path, f"the folder cannot be read: {error.strerror or error}", "refused")
             return
         empty = 0
+        inner = [entry for entry in inner if not _silent(entry)]
         for entry in inner:
             if entry.is_symlink():
                 self.links.append(entry.path)

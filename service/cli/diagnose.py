@@ -124,8 +124,30 @@ def _judged(
     shape = topology.infer(window)
     verdict = judge.judge(window, shape, asked.knowledge)
     if verdict.symptom == "unknown" and all(isinstance(record, Steps | Unread) for record in records):
-        raise UserError(_nothing(paths, read=True))  # sound steps alone: they show no hang
+        verdict = _no_fault(verdict, records, paths)
     return verdict, window, shape
+
+
+def _no_fault(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict:
+    """Return the verdict on sound steps alone: nothing is accused. They show no hang, so the job is not called healthy.
+
+    UserError: there are no steps, a file is damaged, a line has words of a fault, or the ranks stopped at different steps.
+    """
+    from analyzers.model.verdict import Action
+    from collectors.records import Steps, Unread
+    from service.cli.unused_lines import first_unused
+
+    steps = [record for record in records if isinstance(record, Steps) and record.count]
+    whole = not any(
+        isinstance(record, Unread) and record.outcome not in {"unrecognised", "empty"} for record in records
+    )
+    counts = {record.count for record in steps}
+    if len(counts) != 1 or not whole or first_unused(paths) is not None:
+        raise UserError(_nothing(paths, read=True))
+    ranks = len({record.rank for record in steps if record.rank is not None})
+    many, of = (ranks, "rank") if ranks else (len(steps), "log")
+    why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counts.pop():,} steps{' each' if many > 1 else ''}"
+    return msgspec.structs.replace(verdict, cause="none", abstained=False, action=Action(kind="none", why=why))
 
 
 def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Record]:

@@ -74,7 +74,8 @@ class Headline:
     sure: str
 
     def __str__(self) -> str:
-        return f"{self.who} {self.what}{f' since {self.since}' if self.since else ''}{f': {self.sure}' if self.sure else ''}"
+        what = f" {self.what}" if self.what else ""
+        return f"{self.who}{what}{f' since {self.since}' if self.since else ''}{f': {self.sure}' if self.sure else ''}"
 
 
 def tone(verdict: Verdict) -> str:
@@ -118,6 +119,8 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             return (Headline("No fault:", "the job is in a pause", "", ""),)
         if verdict.symptom == "healthy":
             return (Headline("Healthy:", "the job is running, and no rank waits longer than usual", "", ""),)
+        if verdict.symptom == "unknown" and verdict.action.why:
+            return (Headline(f"{verdict.action.why[:1].upper()}{verdict.action.why[1:]}", "", "", ""),)
         return (Headline("No culprit:", "the evidence accuses no rank and no node", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
     return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
@@ -149,12 +152,13 @@ def _one(culprit: Culprit) -> str:
             return f"{ranks.capitalize()}{called}"
         if culprit.ranks or culprit.id in ("", culprit.kind):
             return f"One or more of {ranks}{called}" if culprit.ranks else _NAMELESS[culprit.kind]
-        return f"One or more of {culprit.id}"
+        return f"One or more of {culprit.id}" if ", " in culprit.id else f"{culprit.kind.capitalize()} {culprit.id}"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"
         )
-        detail = f" {culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
+        at = " " if culprit.kind == "storage" else " on "  # a storage has a name, the others are at a place
+        detail = f"{at}{culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
         if culprit.ranks and culprit.id.startswith("rank "):  # whose code
             detail = f" of {plural_ranks(culprit.ranks)}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"

@@ -29,3 +29,17 @@ def test_a_log_with_prose_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(f"Our job ended like this:\n\n{QUOTED}")
 
     assert any(isinstance(record, LogEvent) for record in read_paths([tmp_path]))
+
+
+def test_the_empty_half_of_a_redirected_worker_is_not_reported(tmp_path: Path) -> None:
+    """Torchrun opens both files of a worker; a worker that printed on one leaves the other empty."""
+    for rank in ("0", "1"):
+        worker = tmp_path / "none_k2" / "attempt_0" / rank
+        worker.mkdir(parents=True)
+        (worker / "stdout.log").write_text("")
+        (worker / "stderr.log").write_text(QUOTED)
+    (tmp_path / "rank9.log").write_text("")
+
+    missing = [record.source for record in read_paths([tmp_path]) if isinstance(record, Unread)]
+
+    assert [Path(source).name for source in missing] == ["rank9.log"]

@@ -13,7 +13,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import FAULT_CLASSES, FaultClass
 from analyzers.model.finding import Evidence, Finding, Kind, Suspect
 from analyzers.model.topology import Topology
-from analyzers.model.verdict import Verdict
+from analyzers.model.verdict import Culprit, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import compose
 from analyzers.verdict.correlate import combine
@@ -83,3 +83,16 @@ def test_a_page_of_nameless_culprits_is_whole() -> None:
     finding = replace(next(findings(row)), suspects=nameless)
     judged = compose(combine([finding], Topology()), Window(), Topology(), Knowledge())
     assert "rocess of unknown rank" in html.page(judged, Window(), Topology(), Knowledge())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("code", "10.0.0.4", "The code on 10.0.0.4 (not a machine)"),
+        ("group", "gpu-7", "Group gpu-7"),
+        ("group", "gpu-7, gpu-8", "One or more of gpu-7, gpu-8"),
+    ],
+)
+def test_a_place_is_named_as_one(kind: str, name: str, said: str) -> None:
+    """A single place is no choice among several, and an address is where a code ran, not what it is called."""
+    assert story.name_culprits([Culprit(root="r1", kind=kind, id=name, probability=0.5)]) == said
