@@ -92,7 +92,7 @@ def _plain(name: str, **fields: Any) -> Build:
 
 _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("srun: error", re.compile(r"srun: error: ([\w.\[\],-]+): tasks? ([\d,-]+): (.{3,120})"), _srun_task),
-    ("CANCELLED AT", re.compile(r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ ?(?:DUE TO (.+?))? ?\*\*\*"), _cancelled),
+    ("CANCELLED AT", re.compile(r"\*\*\* (JOB|STEP) \S+ (?:ON (\S+) )?CANCELLED AT \S+ ?(?:DUE TO (.+?))? ?\*\*\*"), _cancelled),
     ("kill event", re.compile(r"Detected \d+ oom[-_]kill event"), _plain("oom_kill", signal=9)),
     ("OOMKilled", re.compile(r"\bOOMKilled\b"), _plain("oom_kill", signal=9)),
     ("reempt", re.compile(r"(?i)\b(?:job|pod|node|instance|\w*vm) (?:\S+ )?(?:was|is being|has been|will be) preempted"),

@@ -77,3 +77,27 @@ def test_talk_of_a_fault_is_no_event(line: str) -> None:
 def test_a_fault_that_a_program_prints_is_an_event(line: str) -> None:
     """The same words after a level of error, in a structured log or bare."""
     assert [each.event for each in events(line + "\n")] in (["cuda_error"], ["traceback"])
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        (
+            "gpu-3:41:77 [2] NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 7, vendor err 129",
+            "network_error",
+        ),
+        ("NET/IB : Got completion with status=5 opcode=2", "connection_closed"),
+        (
+            "The node with node id: 3fa9 and ip: 10.0.0.4 has been marked dead because it missed heartbeats",
+            "node_failure",
+        ),
+        ("slurmstepd: error: *** JOB 71 CANCELLED AT 2026-11-17T12:00:00 *** on gpu-3", "cancelled"),
+        (
+            "ERROR [core_client.py:600] Engine core proc EngineCore_0 died unexpectedly, shutting down client.",
+            "worker_died",
+        ),
+    ],
+)
+def test_a_further_version_of_a_line_is_the_same_event(line: str, event: str) -> None:
+    """NCCL without a peer, older Ray, Slurm with the node behind, vLLM's engine core."""
+    assert [each.event for each in events(line + "\n")] == [event]

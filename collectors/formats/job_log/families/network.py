@@ -12,6 +12,7 @@ _PEER = r"(?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})>"
 _COMPLETION = (
     r"NET/IB\w{0,4} ?: ?Got completion from peer " + _PEER + r" with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
 )
+_ALONE = r"NET/IB\w{0,4} ?: ?Got completion with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
 _CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
 
 SHAPES = (
@@ -25,6 +26,8 @@ SHAPES = (
     shape("completion from peer", _COMPLETION + r"(?P<code>12|13)\b", "network_error"),
     shape("completion from peer", _COMPLETION + r"(?P<code>5)\b", "connection_closed"),
     shape("completion from peer", _COMPLETION + r"(?P<code>\d{1,2})\b", "nccl_error"),
+    shape("Got completion with", _ALONE + r"(?P<code>12|13)\b", "network_error"),
+    shape("Got completion with", _ALONE + r"(?P<code>5)\b", "connection_closed"),
     shape(
         "Call to ibv_reg_mr",
         r"Call to ibv_reg_mr\w{0,20} failed with error (?P<message>Cannot allocate memory)",

@@ -22,6 +22,7 @@ SHAPES = (
         r"and address: " + _ADDRESS + r" and node name: \S{1,100} has been marked dead",
         "node_failure",
     ),
+    shape("has been marked dead", r"and ip: " + _ADDRESS + r" has been marked dead", "node_failure"),
     shape(
         "killed due to memory pressure",
         r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)",

@@ -10,7 +10,7 @@ from collectors.formats.job_log.shapes import shape
 SHAPES = (
     shape(
         "died unexpectedly, shutting down",
-        r"(?P<message>Worker proc \S{1,80} died unexpectedly)",
+        r"(?P<message>(?:Worker|Engine core) proc \S{1,80} died unexpectedly)",
         "worker_died",
         first=True,
     ),
