@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from analyzers.diagnosis.ras.tellers import Tellers
+from analyzers.diagnosis.ras.reporters import Reporters
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.processes import Owners, short
@@ -33,11 +33,11 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if not communicators and not dead:
         return
     owners = Owners.from_records(window, topology)
-    tellers = Tellers(window)
+    reporters = Reporters(window)
     for one in communicators:
-        tellers.listen(one, (rank for rank, *_ in laggards(one)))
-    yield from _lost(_newest(communicators), dead, owners, topology, tellers)
-    yield from _lagging(communicators, owners, topology, tellers)
+        reporters.listen(one, (rank for rank, *_ in laggards(one)))
+    yield from _lost(_newest(communicators), dead, owners, topology, reporters)
+    yield from _lagging(communicators, owners, topology, reporters)
 
 
 def _order(one: RasCommunicator) -> tuple[float, str, int]:
@@ -83,7 +83,7 @@ def members_of(one: RasCommunicator, owners: Owners, topology: Topology) -> tupl
 
 def _lost(
     communicators: Sequence[RasCommunicator], dead: Sequence[RasPeerDead], owners: Owners, topology: Topology,
-    tellers: Tellers,
+    reporters: Reporters,
 ) -> Iterator[Finding]:  # fmt: skip
     """Yield one finding of all processes that RAS lost; a communicator that is mostly missing is a failed collection."""
     found: dict[tuple[int | None, str, int | None], Suspect] = {}
@@ -96,11 +96,11 @@ def _lost(
             whose = owners.rank(rank.pid, rank.host)
             if whose is None and members is not None and 0 <= rank.rank < len(members):
                 whose = members[rank.rank]
-            if tellers.lost(rank.host, rank.pid, whose, mute=rank.unresponsive and not rank.dead):
+            if reporters.lost(rank.host, rank.pid, whose, mute=rank.unresponsive and not rank.dead):
                 _keep(found, _lost_suspect(one, rank, whose), whose, rank.host, rank.pid)
     for event in dead:
         whose = owners.rank(event.pid, event.host)
-        if not tellers.lost(event.host, event.pid, whose):
+        if not reporters.lost(event.host, event.pid, whose):
             continue
         text = f"NCCL RAS declared process {event.pid} on {event.host} dead"
         _keep(found, _suspect(DEAD, text, whose, event.host, event.source, event.at), whose, event.host, event.pid)
@@ -161,12 +161,12 @@ def _suspect(strength: float, text: str, whose: int | None, host: str, source: s
 
 
 def _lagging(
-    communicators: Sequence[RasCommunicator], owners: Owners, topology: Topology, tellers: Tellers
+    communicators: Sequence[RasCommunicator], owners: Owners, topology: Topology, reporters: Reporters
 ) -> Iterator[Finding]:
     """Yield the few ranks behind their communicator: strong only if two polls show the same standstill."""
     for _, polls in sorted(_polls(communicators).items()):
         newest = polls[-1]
-        behind = [one for one in laggards(newest) if tellers.behind(one[0])]
+        behind = [one for one in laggards(newest) if reporters.behind(one[0])]
         frozen = False
         if len(polls) > 1:
             if _counts(polls[-2]) != _counts(newest):

@@ -20,7 +20,7 @@ HEARD_SECONDS = 15.0
 Process = tuple[str, int | None]  # host and pid
 
 
-class Tellers:
+class Reporters:
     """The reports of a window by who sent them."""
 
     def __init__(self, window: Window) -> None:
@@ -82,8 +82,8 @@ def _heard_at(window: Window) -> dict[str, float]:
     return found
 
 
-def _known(host: str, tellers: set[str | None]) -> bool:
-    return None in tellers or short(host) in tellers or len(tellers) > 1
+def _known(host: str, reporters: set[str | None]) -> bool:
+    return None in reporters or short(host) in reporters or len(reporters) > 1
 
 
 def _sender(report: RasCommunicator | RasPeerDead) -> str | None:
