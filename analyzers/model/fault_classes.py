@@ -133,7 +133,7 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
     yield FaultClass("outlier_group", ("stacks",), ("machine",), "probe", "its group waits elsewhere than the others")
 
 
-def _crash() -> Iterator[FaultClass]:
+def _ends() -> Iterator[FaultClass]:
     by = ("crash",)
     yield FaultClass("preempted", by, ("platform",), "restart_job", "the scheduler took the job's place")
     yield FaultClass(
@@ -142,6 +142,10 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass(
         "terminated", by, ("platform",), "restart_job", "the job was ended from outside", traits=("asked",)
     )
+
+
+def _crash() -> Iterator[FaultClass]:
+    by = ("crash",)
     yield FaultClass(
         "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
         advice="the ranks had not the same number of steps to do: the code is to end them together",
@@ -246,7 +250,14 @@ def _weighing() -> Iterator[FaultClass]:
     yield FaultClass(ANALYZER_FAILED, ("verdict",), ("unknown",), "none", "an analyzer failed: its evidence is missing")
 
 
-FAULT_CLASSES: tuple[FaultClass, ...] = (*_hang(), *_processes_and_stacks(), *_crash(), *_hardware(), *_weighing())
+FAULT_CLASSES: tuple[FaultClass, ...] = (
+    *_hang(),
+    *_processes_and_stacks(),
+    *_ends(),
+    *_crash(),
+    *_hardware(),
+    *_weighing(),
+)
 _EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}
 _PREFIXES = sorted((row for row in FAULT_CLASSES if "*" in row.name), key=lambda row: -len(row.name))
 

@@ -22,6 +22,7 @@ from collectors.formats.job_log import families, log_marks
 from collectors.formats.job_log.families import network, ray
 from collectors.formats.job_log.job_lines import Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
+from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.shapes import Blocks, event
 from collectors.formats.job_log.shapes import events as events_of_rows
 from collectors.formats.job_log.step_lines import Step, may_report, read_step
@@ -228,7 +229,7 @@ class JobLog:
             (name, lost.first) for name, lost in self.no_number.items() if lost.first and lost.count > lost.passed
         ]
         stayed = [(name, found) for name, found in self.found if not self._has_passed(name, found)]
-        resolved = _resolved([*stayed, *lasting], is_torchrun=self._is_torchrun())
+        resolved = with_ranks([*stayed, *lasting], is_torchrun=self._is_torchrun())
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
 
     def _note_step(self, step: int, line: Line) -> None:
@@ -378,36 +379,3 @@ def _identity(stream: str, found: LogEvent) -> tuple[object, ...]:
     where = found.frames[:1]
     return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence, found.node,
             found.last_enqueued, found.first, where, found.ranks, found.device, found.code, found.operation)  # fmt: skip
-
-
-def _resolved(events: list[tuple[str, LogEvent]], *, is_torchrun: bool) -> Iterator[LogEvent]:
-    """Give events the rank that other lines of the same stream or process reveal, unless they contradict each other."""
-    streams: dict[str, set[int]] = {}
-    pids: dict[tuple[str | None, int], set[int]] = {}
-    for name, found in events:
-        if found.rank is not None and found.group != "task":
-            streams.setdefault(name, set()).add(found.rank)
-            if found.pid is not None:
-                for node in (found.node, None):  # an agent's line has the number of the process alone
-                    pids.setdefault((node, found.pid), set()).add(found.rank)
-    for name, found in events:
-        rank = found.rank
-        if found.group == "task" and is_torchrun:
-            rank = None  # srun started torchrun: its tasks are nodes, not ranks
-        if rank is None and name:
-            rank = _only(streams.get(name))
-        if rank is None and found.pid is not None:
-            rank = _only(pids.get((found.node, found.pid)))
-        if (
-            rank is None
-            and name.startswith("task ")
-            and not is_torchrun
-            and found.node is None
-            and found.local_rank is None
-        ):
-            rank = int(name.split()[1])
-        yield found if rank == found.rank else msgspec.structs.replace(found, rank=rank)
-
-
-def _only(ranks: set[int] | None) -> int | None:
-    return next(iter(ranks)) if ranks and len(ranks) == 1 else None

@@ -322,7 +322,7 @@ def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.Monkey
     """The agent's own end of the collector's process, with a short bound."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
     monkeypatch.setenv("NVML_STUB_SCENARIO", str(tmp_path / "scenario"))
-    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=1.5), host)
+    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=4.0), host)
     yield end
     end.close()
 
@@ -332,7 +332,7 @@ def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: 
     scenario = tmp_path / "scenario"
     scenario.write_text("* gpus 8\n4 hangs:nvmlDeviceGetPowerUsage 1\n")
 
-    with pytest.raises(LimitExceeded, match=r"1\.5 s"):
+    with pytest.raises(LimitExceeded, match=r"4 s"):
         list(agents(None))
 
     scenario.write_text("* gpus 8\n")
