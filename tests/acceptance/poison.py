@@ -60,10 +60,10 @@ def report(found: Sequence[Row]) -> dict[str, Any]:
     summed = {
         kind: dict(sum((Counter(row["counts"]) for row in of), Counter()))
         for kind, of in kinds.items()
-        if not kind.startswith("flood")
+        if "counts" in of[0]
     }
     failures: Counter[str] = sum((Counter(row.get("failures", {})) for row in found), Counter())
-    floods = {kind: of[0] for kind, of in kinds.items() if kind.startswith("flood")}
+    floods = {kind: of[0] for kind, of in kinds.items() if "counts" not in of[0]}
     return {
         "sent": summed,
         "failures": sum(failures.values()),
