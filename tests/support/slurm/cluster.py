@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -49,7 +50,7 @@ MinJobAge=600
 ReturnToService=2
 JobRequeue=1
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool.%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -211,15 +212,17 @@ def slurm(folder: Path, nodes: Sequence[str] = NODES, more: str = "") -> Iterato
     """Run a Slurm with these nodes, one processor each, all idle. ``more``: further lines of its configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()
+    spool = tempfile.mkdtemp(prefix="slurm")  # short: the path of a step's Unix socket below it may have 108 bytes
     configuration = folder / "slurm.conf"
     ports = _free_ports(1 + len(nodes))
-    lines = CONFIGURATION.format(host=socket.gethostname().split(".")[0], port=ports[0], folder=folder) + more
+    lines = CONFIGURATION.format(host=socket.gethostname().split(".")[0], port=ports[0], folder=folder, spool=spool) + more
     for node, port in zip(nodes, ports[1:], strict=True):
         host = socket.gethostname().split(".")[0]
         lines += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=1000\n"
     configuration.write_text(f"{lines}PartitionName=all Nodes={','.join(nodes)} Default=YES MaxTime=INFINITE\n")
     cluster = SlurmCluster(folder, tuple(nodes), {"SLURM_CONF": str(configuration)})
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, spool, ignore_errors=True)
         stack.enter_context(_munge(folder / "munge"))
         stack.callback(cluster.stop)
         cluster.start_controller("-c")
