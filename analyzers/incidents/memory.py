@@ -83,8 +83,8 @@ def _take_part(state: EngineState, job: str, records: Sequence[Record], event: R
         key, claim = (job, hosting.attempt), hosting.claims[node]
         if node != event.node and _place(state, key, node, event.received_at) and claim.placement is not None:
             # It said so while the attempt was still another.
-            told = replace(event, node=node, sent_at=None, received_at=claim.seen_at, records=(claim.placement,))
-            state.jobs[key].take(told, list(_concerning(hosting, told, key)))
+            late = replace(event, node=node, sent_at=None, received_at=claim.seen_at, records=(claim.placement,))
+            state.jobs[key].take(late, list(_concerning(hosting, late, key)))
     for attempt in {record.attempt for record in records}:
         key = (job, attempt)
         if hosting.is_host(event.node, attempt) and _place(state, key, event.node, event.received_at):

@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from collectors.files.framing import LENGTH, framed
+from collectors.files.framing import framed, read_framed
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Run, registered
 from collectors.live.sources.host import Host, Roots
 from collectors.records import Record, block
@@ -44,8 +44,8 @@ def main(module: str, name: str, form: str) -> None:
     roots = Roots(**{root: Path(path) for root, path in given.roots.items()})
     host = Host(node=given.node, roots=roots, options=given.options)
     run: Run | None = None
-    while (request := _request(sys.stdin.buffer)) is not None:
-        verb, arguments, cursor = request
+    while (body := read_framed(sys.stdin.buffer)) is not None:
+        verb, arguments, cursor = msgspec.msgpack.decode(body, type=tuple[Any, Any, Any])
         host.cursors[name] = cursor
         try:
             run = run or registered(name).make(host)
@@ -56,13 +56,6 @@ def main(module: str, name: str, form: str) -> None:
             answers.write(framed(["nothing", str(nothing)]))
         except Exception as error:  # noqa: BLE001 (the agent counts and reports it)
             answers.write(framed(["failed", f"{type(error).__name__}: {error}"]))
-
-
-def _request(pipe: BinaryIO) -> list[Any] | None:
-    header = pipe.read(LENGTH.size)
-    if len(header) < LENGTH.size:
-        return None
-    return msgspec.msgpack.decode(pipe.read(LENGTH.unpack(header)[0]), type=list[Any])
 
 
 def _message_of(yielded: object) -> list[Any]:

@@ -194,18 +194,17 @@ class _Child:
                 raise ParsingFailed(late)
             data = os.read(self._out, READ_BYTES)
             if not data:
-                self._note_end(began=not left)
+                self._note_end()
             answer += data
         return msgspec.msgpack.decode(memoryview(answer)[LENGTH.size :], type=tuple[str, Any])
 
-    def _note_end(self, *, began: bool) -> None:
+    def _note_end(self) -> None:
         try:
             code = self._process.wait(DYING_SECONDS)
         except subprocess.TimeoutExpired:
             code = 1
         if code == 0:
             raise _Left
-        del began
         how = f"exit code {code}" if code > 0 else f"signal {-code}"
         raise ParsingFailed(f"the process that parsed it ended with {how}")
 

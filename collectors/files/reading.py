@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from collectors.files.documents import DOCUMENT, is_document
+from collectors.files.framing import limit_memory
 from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
-from collectors.files.sandbox import Pool, Skip, Watch, limit_memory
+from collectors.files.sandbox import Pool, Skip, Watch
 from collectors.files.streams import Limits, Opened
 from collectors.formats import Damaged, Format, Input, recognise
 from collectors.formats.text_lines import is_text

@@ -13,7 +13,6 @@ import fcntl
 import gc
 import mmap
 import os
-import resource
 import selectors
 import signal
 import struct
@@ -22,7 +21,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -41,15 +39,6 @@ DYING_POLL_SECONDS = 0.002
 
 Skip = dict[str, str]
 """Sources to pass over, and why."""
-
-
-def limit_memory(more_bytes: int) -> None:
-    """Let this process's address space grow by so much from where it is, where the system supports it."""
-    with contextlib.suppress(OSError, ValueError):
-        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        soft = pages * resource.getpagesize() + more_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def how_ended(status: int) -> str:
@@ -250,9 +239,7 @@ class Pool:
     workers: int
     lost: Callable[[int, str, str], bytes]  # a block that reports that this chunk, or this file of it, is given up
     finished: Callable[[int], None]
-    moved: Callable[[int], None] = lambda _count: (
-        None
-    )  # called often, with the bytes read of chunks that are not finished
+    moved: Callable[[int], None]  # called often, with the bytes read of chunks that are not finished
     children: list[_Child] = field(default_factory=list)
     skips: dict[int, Skip] = field(default_factory=dict)
     deaths: int = 0

@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 5.0  # for the whole answer
 PARSING_SECONDS = 4.0  # beyond the exporter's own time
 DEVICES_SECONDS = 3600.0
 FIRST_USER = 1000  # below are a system's own
-NOBODY = "no process listens at"
+NOT_LISTENING = "no process listens at"
 
 
 @collector(
@@ -69,7 +69,7 @@ class DcgmCollector:
         except ParsingFailed as error:
             raise OSError(str(error)) from error
         if found is None:
-            raise NothingToCollect(f"{NOBODY} {self._url}: no dcgm-exporter on this node")
+            raise NothingToCollect(f"{NOT_LISTENING} {self._url}: no dcgm-exporter on this node")
         return found
 
     def _refuse_users(self, port: int) -> None:
@@ -84,4 +84,4 @@ class DcgmCollector:
             try:
                 socket.create_connection(("127.0.0.1", port), 1.0).close()
             except OSError as error:
-                raise NothingToCollect(f"{NOBODY} {self._url}: no dcgm-exporter on this node") from error
+                raise NothingToCollect(f"{NOT_LISTENING} {self._url}: no dcgm-exporter on this node") from error

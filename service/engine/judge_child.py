@@ -15,7 +15,8 @@ import msgspec
 from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.messages import Judge
 from analyzers.knowledge import Knowledge
-from collectors.files.sandbox import limit_memory, write_all
+from collectors.files.framing import limit_memory
+from collectors.files.sandbox import write_all
 
 HEADER = struct.Struct("<cQ")  # of a message: its kind, and its length
 RUNNING, ENDED = b"r", b"j"  # an analyzer's name, before it runs; the judgement

@@ -283,7 +283,7 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
         nodes = {failure.node for failure in group}
         shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
         one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
-        ranks = () if kind == "link" else ranks  # whoever reports a link is at one of its ends, and no culprit
+        ranks = () if kind == "link" else ranks  # the one that reports a link is at one of its ends, and no culprit
         said = why.format(what=group[0].what())
         return (Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown),)
     return tuple(

@@ -18,7 +18,7 @@ from collectors.records import Frame, KernelEvent, LogEvent
 
 OWN = (
     "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "shared_memory", "host_memory",
-    "network_port",    "user", "storage", "data", "numeric",
+    "network_port", "user", "storage", "data", "numeric",
     "crashed", "killed", "aborted", "exit",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""

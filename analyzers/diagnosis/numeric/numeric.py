@@ -23,9 +23,8 @@ from collectors.records import STEP_COLUMNS, LogEvent, Steps
 
 MOST_RECORDS = 32_768
 TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps before, of which 20 must be known
-WITHIN = (
-    3  # an odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step
-)
+# An odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step.
+WITHIN = 3
 MOST_SUSPECTS = 8
 MOST_LISTED = 4  # ranks one by one, more as ranges
 TAIL, LONG_TAIL, MOST_ROWS = 64, 512, 16_384  # of one record, the rows that are read: more of fewer records
@@ -36,12 +35,9 @@ REPLAY = "a replay of step {} on another node: the same NaN there is the data's 
 FIRST_ALONE, FIRST_FEW = 0.6, 0.45  # the strength of one rank that broke first, and of several together
 AT_ONCE = 0.55
 RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a live job that recovered is judged
-LOSS, NORM, ZERO = (
-    1,
-    2,
-    4,
-)  # the first two as in the column ``nan``; ZERO: a norm that is NaN beside a loss of exactly 0
-"""transformers adds no loss that is NaN to what it prints: without any other the mean is exactly 0, and the norm shows it."""
+# The first two as in the column ``nan``. ZERO: a norm that is NaN beside a loss of exactly 0; transformers leaves a loss that
+# is NaN out of the mean that it prints, which is 0 where there was no other.
+LOSS, NORM, ZERO = 1, 2, 4
 LASTS = LOSS | ZERO
 _ROW = np.dtype([
     ("step", "<i8"), ("numbered", "?"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"),

@@ -9,12 +9,11 @@ import select
 import signal
 import sys
 from importlib import import_module
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
+from collectors.files.framing import ANSWER_BYTES, framed, limit_memory, read_framed, resident_bytes
 from collectors.records import Damaged
 
 IDLE_SECONDS = 60.0
@@ -32,7 +31,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     questions = sys.stdin.buffer
-    while select.select([questions], [], [], IDLE_SECONDS)[0] and (body := _read(questions)) is not None:
+    while select.select([questions], [], [], IDLE_SECONDS)[0] and (body := read_framed(questions)) is not None:
         seconds, parser, arguments = msgspec.msgpack.decode(body, type=tuple[float, str, list[Any]])
         _limit(seconds, len(body))
         del body
@@ -41,7 +40,7 @@ def main() -> None:
         view = memoryview(answer)
         while view:
             view = view[answers.write(view) or 0 :]
-        if _resident_bytes() > GROWN_BYTES:
+        if resident_bytes() > GROWN_BYTES:
             return
 
 
@@ -64,19 +63,7 @@ def _limit(seconds: float, size: int) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     cpu = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-    pages = int(Path("/proc/self/statm").read_bytes().split()[0])
-    more = min(SPARE_BYTES + BYTES_PER_BYTE * size, MOST_BYTES)
-    most = pages * resource.getpagesize() + more
-    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
-
-
-def _read(pipe: BinaryIO) -> bytes | None:
-    header = pipe.read(LENGTH.size)
-    return pipe.read(LENGTH.unpack(header)[0]) if len(header) == LENGTH.size else None
+    limit_memory(min(SPARE_BYTES + BYTES_PER_BYTE * size, MOST_BYTES))
 
 
 if __name__ == "__main__":

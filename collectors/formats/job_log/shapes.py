@@ -115,7 +115,7 @@ _CONVERTED: dict[str, Callable[[str], dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What goes over several lines: ``opens`` begins it, each of ``lines`` may follow, ``MAX`` others end it.
+    """What goes over several lines: ``opens`` begins it, each of ``lines`` may follow, ``within_lines`` others end it.
 
     ``closes``: "each" line is an event, "first" the first line is, "all" fields together are one event at the end, "differ"
     as "each", but only where the lines' operations differ. ``if_differ``: the event where they do. ``needs``: fields without

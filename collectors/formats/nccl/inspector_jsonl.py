@@ -124,7 +124,7 @@ class Communicator:
             yield CollectiveTimings(
                 **{"at": at, **whose}, communicator=self.id, size=self.size, communicator_rank=self.rank, pid=self.pid,
                 strings=tuple(self.strings), count=len(part), every=every,
-                told=len(self.columns["sequence"]) if every > 1 else 0,
+                written=len(self.columns["sequence"]) if every > 1 else 0,
                 columns={name: _little_endian(column, part) for name, column in self.columns.items()},
             )  # fmt: skip
 

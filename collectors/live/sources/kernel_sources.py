@@ -8,6 +8,7 @@ import os
 import re
 import select
 import subprocess
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ Line = tuple[int, int | str, str]
 """A line's number, the position after which a later read continues, and its text."""
 
 
-class Source:
+class Source(ABC):
     """A kernel log that grows. ``lines`` yields what came since the last call and never waits; it may be ended early."""
 
     name: str
@@ -47,16 +48,16 @@ class Source:
             self._ready += whole
         return bool(self._ready)
 
-    def _parsed(self, line: bytes) -> Line | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _parsed(self, line: bytes) -> Line | None: ...
 
+    @abstractmethod
     def _read(self) -> bytes | None:
         """Return the next bytes, None where there are none now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close the source."""
-        raise NotImplementedError
 
 
 class Kmsg(Source):

@@ -125,7 +125,7 @@ def test_a_job_that_nobody_tells_of_has_no_incident_for_ever(monkeypatch: pytest
 
 @pytest.mark.system
 def test_names_without_end_are_held_in_bounded_memory() -> None:
-    """One agent that tells of ever new jobs, tellers and ranks: of none of them is more kept than a bound."""
+    """One agent that tells of ever new jobs, senders and ranks: of none of them is more kept than a bound."""
     state = EngineState(Knowledge())
     for number in range(400):
         at = START + number

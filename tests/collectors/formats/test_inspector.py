@@ -159,7 +159,7 @@ def test_ranks_keep_the_same_operations(node: Node) -> None:
 
     found = {each.rank: each for each in of(node.run(Inspector(node.host), "inspector"), CollectiveTimings)}
 
-    assert (found[2].every, found[2].told, found[3].every, found[3].told) == (8, 2000, 4, 1000)
+    assert (found[2].every, found[2].written, found[3].every, found[3].written) == (8, 2000, 4, 1000)
     assert max(each.count for each in found.values()) <= MOST_OPERATIONS
     both = set(column(found[2], "sequence", TIMING_COLUMNS)) & set(column(found[3], "sequence", TIMING_COLUMNS))
     assert both == set(range(8, 1001, 8))

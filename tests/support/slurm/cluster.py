@@ -215,7 +215,9 @@ def slurm(folder: Path, nodes: Sequence[str] = NODES, more: str = "") -> Iterato
     spool = tempfile.mkdtemp(prefix="slurm")  # short: the path of a step's Unix socket below it may have 108 bytes
     configuration = folder / "slurm.conf"
     ports = _free_ports(1 + len(nodes))
-    lines = CONFIGURATION.format(host=socket.gethostname().split(".")[0], port=ports[0], folder=folder, spool=spool) + more
+    lines = (
+        CONFIGURATION.format(host=socket.gethostname().split(".")[0], port=ports[0], folder=folder, spool=spool) + more
+    )
     for node, port in zip(nodes, ports[1:], strict=True):
         host = socket.gethostname().split(".")[0]
         lines += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=1000\n"
