@@ -80,7 +80,7 @@ def note(outcome: Outcome, folder: Path) -> dict[str, Any]:
         "versions": len(outcome.documents), "incidents": len(outcome.incidents), "innocents_evicted": sorted(evicted),
         "action": outcome.documents[-1]["action"]["kind"] if outcome.documents else None,
         "replayed_the_same": bool(outcome.documents) and not outcome.replayed,
-        "wrong": verdicts.wrong(outcome), "commit": provenance("")["commit"],
+        "wrong": [*verdicts.wrong(outcome), *verdicts.late(outcome)], "commit": provenance("")["commit"],
         "wrong_before": [*before["wrong_before"], *before["wrong"]] if before is not None else [],
     }  # fmt: skip
     (kept_in / "documents.json").write_text(json.dumps(outcome.documents, indent=1))

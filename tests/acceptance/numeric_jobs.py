@@ -28,7 +28,6 @@ from tests.support.jobs.verdicts import Outcome, Trial
 KEPT = REPOSITORY / "out" / "numeric_jobs"
 KEPT_FILES = REPOSITORY / "out" / "numeric_files"
 RUNS = 5  # of each of six kinds
-LATE = ("the first verdict came after",)  # on a busy machine; counted apart
 
 
 def planned(options: argparse.Namespace) -> list[Trial]:
@@ -40,12 +39,11 @@ def planned(options: argparse.Namespace) -> list[Trial]:
 
 def row_of(outcome: Outcome) -> dict[str, Any]:
     """Return what came of a trial: what was wrong, and what no trial may show."""
-    wrong = verdicts.wrong(outcome)
     quiet = outcome.trial.scenario.truth.symptom == "healthy"
     return {
         "trial": outcome.trial.job, "fault": outcome.trial.scenario.fault, "culprits": outcome.trial.scenario.culprits,
-        "first_seconds": outcome.first_seconds, "late": [one for one in wrong if one.startswith(LATE)],
-        "wrong": [one for one in wrong if not one.startswith(LATE)],
+        "first_seconds": outcome.first_seconds, "late": verdicts.late(outcome),
+        "wrong": verdicts.wrong(outcome),
         "healthy": 0 if quiet else sum(one["symptom"] == "healthy" for one in outcome.documents),
         "evicting": sum(one["action"]["kind"] in EVICTIONS for one in outcome.documents),
         "named": [sorted({rank for culprit in one["culprits"] for rank in culprit["ranks"]}) for one in outcome.documents],

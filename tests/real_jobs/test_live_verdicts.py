@@ -1,7 +1,7 @@
-"""Real jobs that nobody watches: the verdict that the service publishes by itself names rank and node, in time.
+"""Real jobs that nobody watches: the verdict that the service publishes by itself names rank and node.
 
-Each trial here is one of the matrices of `python -m tests.acceptance.live_verdicts` and `numeric_jobs`. One job runs at a time,
-below one service; the next starts while the end of the one before is watched.
+Each trial here is one of the matrices of `python -m tests.acceptance.live_verdicts` and `numeric_jobs`, which bound the seconds
+to the first verdict too. One job runs at a time, below one service; the next starts while the end of the one before is watched.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def test_every_fault_is_tried() -> None:
 
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("trial", [*LIVE, *NUMBERS], ids=[trial.job for trial in (*LIVE, *NUMBERS)])
-def test_the_first_verdict_is_right_and_in_time(trial: Trial, outcomes: dict[str, Future[Outcome]]) -> None:
-    """Within 30 s the service names culprit ranks and nodes; one incident, closed after the job; replayed the same."""
+def test_the_first_verdict_is_right(trial: Trial, outcomes: dict[str, Future[Outcome]]) -> None:
+    """The service names culprit ranks and nodes; one incident, closed after the job; replayed the same."""
     outcome = outcomes[trial.job].result()
 
     wrong = verdicts.wrong(outcome)
