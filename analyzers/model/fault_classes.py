@@ -224,6 +224,10 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("disk_error", by, ("machine",), "probe", "a disk or a local file system failed")
     yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable memory error of its GPU")
     yield FaultClass("gpu_reset", by, ("unknown",), "probe", "the driver reset a GPU that did not answer")
+    yield FaultClass(
+        "gpu_page_fault", by, ("code",), "none", "a process used GPU memory that was not mapped",
+        advice="no machine is at fault: look for what the job's kernels or its library access",
+    )  # fmt: skip
     yield FaultClass("gpu_lost", by, ("machine",), "reboot_node", "the driver lost a GPU, or could not start it")
     yield FaultClass("pcie_fatal", by, ("machine",), "reboot_node", "a fatal PCIe error")
     yield FaultClass("pcie_nonfatal", by, ("machine",), "probe", "an uncorrected PCIe error")

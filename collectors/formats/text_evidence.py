@@ -29,6 +29,7 @@ from collectors.records import Record, Unread
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
+_ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
@@ -184,7 +185,7 @@ class _Reader:
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
             yield from yielded
-            if yielded or (split.form and split.tag == kernel_times.KERNEL):
+            if yielded or (split.form not in _ANYONES and split.tag == kernel_times.KERNEL):
                 return
         if self.of_machine and not self._of_job(text):
             return

@@ -218,6 +218,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         row = rows[f"{spread}_unheard"]
     if spread != "all" and "one_alone" in rows and not outright and not _others_seen(scene, group):
         row = rows["one_alone"]
+    if kind == "crashed" and all(failure.event and failure.event.signal == signal.SIGBUS for failure in group):
+        row = rows.get("bus_all" if spread == "all" else "bus", row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     if any(failure.first for failure in mine) and not any(failure.first for failure in group):
         strength *= DISPUTED
@@ -278,6 +280,8 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
     kind = row["suspect"]
     if kind == "node" and all(failure.node for failure in group):
         return _nodes(group, why, strength)
+    if kind == "node":
+        kind = "link"  # no line says of which node it is: one of the ends
     if kind != "rank" or spread == "all":
         ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
         nodes = {failure.node for failure in group}

@@ -111,6 +111,8 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
     """The kind that the first fitting rule gives; "" where none fits."""
     if event.event == "traceback" and event.exception is None:
         return ""  # cut off before it said what it was
+    if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
+        return "terminated"
     said = " ".join((event.exception or "", event.message or "", event.text)).lower()
     name = last_name(event.exception) if event.exception else None
     for rule in table.get("rule", ()):

@@ -40,7 +40,7 @@ def findings(
     reports = [event for kind, event in classified if kind == "collective"]
     numbers = watchdogs.counters(event for kind, event in classified if kind == "watchdog")
     said = [event for event in reports if event.event == "collective_mismatch"]
-    different = list(watchdogs.mismatches(numbers, said))
+    different = list(watchdogs.mismatches(numbers, [*said, *watchdogs.disjoint(reports)]))
     behind = {} if different else watchdogs.behind(numbers, reports)
     stuck = {event.rank: event for kind, event in classified if kind == "stuck" and event.rank is not None}
     barrier = missing_in_barrier(echoes)

@@ -110,6 +110,33 @@ def _mismatch(calls: Mapping[str, list[int]], sequence: int | None, lines: Seque
     return Mismatch(tuple(odd), why, tuple(evidence_of(event) for event in list(shown.values())[:4]))
 
 
+def disjoint(reports: Sequence[LogEvent]) -> list[LogEvent]:
+    """Return a report for each set of ranks that waits in an operation of its own, where no rank is in two of them."""
+    by_ranks = {tuple(sorted(ranks_of(event))): event for event in _joined(reports)}
+    count = sum(len(ranks) for ranks in by_ranks)
+    apart = len(by_ranks) > 1 and count == len({rank for ranks in by_ranks for rank in ranks})
+    return list(by_ranks.values()) if apart else []
+
+
+def _joined(reports: Sequence[LogEvent]) -> list[LogEvent]:
+    """The reports that name an operation and all the ranks that wait in it."""
+    return [event for event in reports if event.event == "collective_unfinished" and event.operation and event.ranks]
+
+
+def _absent(reports: Sequence[LogEvent]) -> dict[int, Evidence]:
+    """Return the few ranks that wait in none of the operations in which all others wait, up to the highest named."""
+    joined = _joined(reports)
+    waiting = {rank for event in joined for rank in ranks_of(event)}
+    absent = set(range(max(waiting, default=0))) - waiting
+    if not absent or 2 * len(absent) >= len(waiting):
+        return {}
+    first = joined[0]
+    said = f"ranks {ranges(sorted(waiting))} wait in {first.operation}"
+    return {
+        rank: Evidence(text=f"{said}, and rank {rank} does not", source=first.source, at=first.at) for rank in absent
+    }
+
+
 def ranks_of(event: LogEvent) -> list[int]:
     """Return the ranks that a line is about: those it names, or else its writer's."""
     if event.ranks is not None:
@@ -131,6 +158,7 @@ def behind(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> dict[
         compared = of_group.waits.keys() | of_group.enqueued.keys()
         if 2 * len(here) <= len(compared):
             late |= {rank: evidence for rank, evidence in here.items() if rank not in elsewhere}
+    late |= _absent(reports)
     waits_in = {rank for of_group in found.values() for rank in of_group.waits}
     for event in reports:
         named = ranks_of(event)

@@ -50,6 +50,9 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable memory error of its GPU"
     ),
     ("gpu_reset", None): _Rule("gpu_reset", "unknown", "device", 0.45, "the driver reset a GPU that did not answer"),
+    ("gpu_page_fault", None): _Rule(
+        "gpu_page_fault", "code", "code", 0.4, "a process used GPU memory that was not mapped", "crash"
+    ),
     ("gpu_lost", None): _Rule("gpu_lost", "machine", "device", 0.7, "the driver lost a GPU, or could not start it"),
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),

@@ -25,6 +25,7 @@ MOST_RECORDS = 32_768
 TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps before, of which 20 must be known
 # An odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step.
 WITHIN = 3
+WARMED_UP = 1000  # at this step no loss scale is still sought: each overflow halves it
 MOST_SUSPECTS = 8
 MOST_LISTED = 4  # ranks one by one, more as ranges
 TAIL, LONG_TAIL, MOST_ROWS = 64, 512, 16_384  # of one record, the rows that are read: more of fewer records
@@ -185,8 +186,9 @@ def _onset(rows: Rows, every: Sequence[Rows]) -> int | None:
         return None
     newest = odd[-WITHIN:]
     of_norm_alone = not (run & LASTS).any()
-    # fp16 training begins with a loss scale that overflows until it is small enough.
-    if of_norm_alone and (np.count_nonzero(newest) < 2 or (not len(sound) and len(steps) < FEWEST)):
+    # fp16 training begins with a loss scale that overflows until it is small enough; a log may begin later.
+    begins = not len(sound) and len(steps) < FEWEST and int(steps[0]) < WARMED_UP
+    if of_norm_alone and (np.count_nonzero(newest) < 2 or begins):
         return None
     if not of_norm_alone and len(run) <= min(TAIL, max(map(_longest_passed, every))):
         return None

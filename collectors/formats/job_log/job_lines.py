@@ -19,10 +19,11 @@ MAX_PREFIXES = 8
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+STAMPED = "[ "  # what is left in a stream's name of a stamp with coordinates: "[ DP0 TP3]"
 _STAMPED = r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 _PARALLEL = r"(?: (?:DP|TP|PP|EP|CP|ATTN_\w{2,6}|MOE_\w{2,6})\d{1,5})+"
 _CONTAINER = re.compile(
-    r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)):?\s(?:(?:stdout|stderr)\s[FP]\s)?"
+    r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})? ?(?:Z|[+-]\d\d:\d\d)):?\s(?:(?:stdout|stderr)\s[FP]\s)?"
 )
 # What one layer of prefix gives: rank (the job's), local (on its node), node, pid, task, stamp; no group, only the process.
 # Unanchored, but match() keeps each at the line's start. By the layer's first character: "[", "(", a digit, a letter.
@@ -36,7 +37,7 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
         re.compile(r"\[(?P<rank>\d{1,7})\]<(?:stdout|stderr)>:\s?"),  # horovodrun
         re.compile(r"\[(?P<pod>pod/[\w./-]{1,200})\]\s"),
         re.compile(_STAMPED + _PARALLEL + r"\]\s"),  # SGLang: coordinates, no rank of the job
-        re.compile(_STAMPED + r"\]\s(?=\(\w|\[rank\d|\[PG |\[\d{3,9}\] )"),
+        re.compile(_STAMPED + r"\]\s(?=\(\w|\[rank\d|\[PG |\[\d{3,9}\] |[\w.<>-]{1,253}:\d{1,9}:\d{1,9} \[)"),
         re.compile(r"\[\d{3,9}\]\s(?=\[(?:rank\d|PG |Rank \d|[EWIF]\d{3}))"),  # whose number it is, no line says
         re.compile(r"\[(?P<node>[A-Za-z][\w.-]{0,62}):(?P<pid>\d{2,9})\]\s"),  # Open MPI
     ),
@@ -54,7 +55,10 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
 _PDSH = re.compile(
     r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"
 )
-_NCCL = re.compile(r"(?P<node>[A-Za-z0-9][\w.-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] ")  # its device is CUDA's
+_NCCL = re.compile(
+    r"(?P<node>[A-Za-z0-9.<][\w.<>-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] "
+)  # its device is CUDA's
+_REDACTED = ("<", ".")  # what a reporter leaves of a host's name: "<cluster>:920:1145", "...-48:34050:34121"
 _COMPOSE = re.compile(r"[\w.-]{1,60}-\d{1,5} +\| ")
 _SYSLOG = re.compile(
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})? (?P<node>[\w.-]{1,253}) [\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
@@ -123,7 +127,7 @@ def _layer(text: str) -> re.Match[str] | None:
     layers = _LAYERS.get("0" if first.isdigit() else first, ())
     if found := next((match for pattern in layers if (match := pattern.match(text))), None):
         return found
-    if not first.isalnum():
+    if not first.isalnum() and first not in _REDACTED:
         return None
     if " NCCL " in text and (found := _NCCL.match(text)):
         return found

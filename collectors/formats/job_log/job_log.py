@@ -19,15 +19,14 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.job_log import families, log_marks
-from collectors.formats.job_log.families import network, ray
-from collectors.formats.job_log.job_lines import Line, is_numbered, peel
+from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.revealed_ranks import with_ranks
-from collectors.formats.job_log.shapes import Blocks, event
-from collectors.formats.job_log.shapes import events as events_of_rows
+from collectors.formats.job_log.shapes import Blocks
 from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
-from collectors.formats.job_log.tracebacks import HEADER, Assembler, Traceback
+from collectors.formats.job_log.traceback_events import alone, event_of, quoted_in
+from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
 
@@ -36,7 +35,6 @@ MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the sa
 STEPS_AFTER, NEWEST_STEPS = 4, 16  # so many steps after a failure of the network or an exception, it had passed
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
 SNIFFED_LINES = 20
-QUOTED = (*network.SHAPES, *ray.SHAPES)
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
 _STRONG = (
@@ -164,6 +162,10 @@ class JobLog:
         self.seen: dict[tuple[object, ...], int] = {}  # what an event says → the newest line that says it
         self.newest_steps: OrderedDict[int, Line] = OrderedDict()  # step → the line that reports it first
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
+        self.last_line: Line | None = (
+            None  # the newest that may be the end of a traceback of which nothing else is left
+        )
+        self.stamped: str | None = None  # the stream of a traceback whose first line alone has a logger's stamp
         self.last_number = 0
         self.step: int | None = None  # that the newest line reports
         self.full = False
@@ -181,7 +183,7 @@ class JobLog:
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)
         if not begins and not reports and not self.open and not lost:
             return
-        line = peel(number, text, numbered=self.numbered, seen_at=self.input.at)
+        line = self._continued(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
         step = read_step(line, before) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
@@ -203,7 +205,18 @@ class JobLog:
         else:
             self.open.discard(line.stream)
 
+    def _continued(self, line: Line) -> Line:
+        """Give a line without a prefix to the traceback that is being printed after a logger's stamp."""
+        if line.stream or self.stamped is None:
+            return line
+        if self.stamped not in self.open:
+            self.stamped = None
+            return line
+        return replace(line, stream=self.stamped)
+
     def _read(self, line: Line, stream: _Stream) -> None:
+        if HEADER in line.text and line.stream.startswith(STAMPED):
+            self.stamped = line.stream
         self._add(line.stream, stream.blocks.feed(line))
         of_launcher = stream.launcher.feed(line)
         if of_launcher is not None:
@@ -219,6 +232,8 @@ class JobLog:
             self._finished(line.stream, stream)
             return
         self._finished(line.stream, stream)
+        if LAST_LINE.match(line.text):
+            self.last_line = line
         self._add(line.stream, log_marks.events_of(line))
 
     def events(self) -> list[LogEvent]:
@@ -229,8 +244,15 @@ class JobLog:
             (name, lost.first) for name, lost in self.no_number.items() if lost.first and lost.count > lost.passed
         ]
         stayed = [(name, found) for name, found in self.found if not self._has_passed(name, found)]
-        resolved = with_ranks([*stayed, *lasting], is_torchrun=self._is_torchrun())
+        resolved = with_ranks([*stayed, *lasting, *self._exception_alone()], is_torchrun=self._is_torchrun())
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
+
+    def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
+        """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""
+        line = self.last_line
+        if line is None or self.found or any(step.number > line.number for step in self.newest_steps.values()):
+            return
+        yield from ((line.stream, found) for found in alone(line))
 
     def _note_step(self, step: int, line: Line) -> None:
         if step not in self.newest_steps:
@@ -248,7 +270,7 @@ class JobLog:
         if found.event == "traceback":
             own = [line for line in after if line.stream == name and line.at is not None]
             return len(own) >= STEPS_AFTER and not self._has_ended(found, since)
-        return found.event in {"network_error", "connection_closed"} and len(after) >= STEPS_AFTER
+        return found.event in {"network_error", "connection_closed", "nccl_error"} and len(after) >= STEPS_AFTER
 
     def _has_ended(self, found: LogEvent, since: int) -> bool:
         """Whether a launcher reports after it that its process failed; one that names no rank may be about it."""
@@ -297,8 +319,8 @@ class JobLog:
     def _finished(self, name: str, stream: _Stream) -> None:
         for traceback in stream.assembler.finished:
             if stream.head is not None:
-                whole = _event_of(traceback, stream.head, stream.spawned)
-                self._add(name, [whole, *_inside(whole, stream.head)])
+                whole = event_of(traceback, stream.head, stream.spawned)
+                self._add(name, [whole, *quoted_in(whole, stream.head)])
             stream.head = None
         stream.assembler.finished.clear()
 
@@ -338,37 +360,6 @@ class JobLog:
             node=found.node or self.input.node,
             group=None if found.group == "task" else found.group,
         )
-
-
-def _event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
-    """A finished traceback as an event: the chain's root, and in the text what it led to."""
-    shown = (
-        f"{traceback.exception}: {traceback.message}".splitlines()[0][:400] if traceback.exception else "cut traceback"
-    )
-    if traceback.then:
-        names = ", ".join(traceback.then)
-        how = "during handling of which came" if traceback.link == "during handling" else "which caused"
-        shown = f"{shown} ({how} {names})"
-    whole = traceback.message
-    return event(
-        Line(traceback.line, "", head.stream, head.rank, head.local_rank, head.pid, head.node, head.task),
-        "traceback",
-        at=traceback.at,
-        rank=head.rank if head.rank is not None else spawned,
-        text=shown,
-        exception=traceback.exception or None,
-        message=whole or None,
-        frames=traceback.frames,
-        peer=log_marks.peer_of(whole),
-        timeout_ms=log_marks.timeout_of(whole),
-    )
-
-
-def _inside(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
-    """What an exception quotes of a library: NCCL's last warning stands below torch's words, Ray's reason in its message."""
-    whole = f"{traceback.exception}: {traceback.message or ''}"
-    for text in whole.splitlines():
-        yield from events_of_rows(QUOTED, replace(head, text=text))
 
 
 def _identity(stream: str, found: LogEvent) -> tuple[object, ...]:

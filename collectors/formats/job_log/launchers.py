@@ -114,7 +114,8 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("exits with return code", re.compile(
         r"(?:--local_rank=(?P<local_rank>\d{1,4}).{0,6000})?exits with return code = (?P<exit>-?\d{1,3})"), _ended),
     ("Child process with PID", re.compile(
-        r"\[rank: (?P<rank>\d{1,7})\] Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit>-?\d{1,3})"), _ended),
+        r"(?:\[rank: (?P<rank>\d{1,7})\] )?Child process with PID (?P<pid>\d{1,9}) terminated with code "
+        r"(?P<exit>-?\d{1,3})"), _ended),
     ("] Received SIG", re.compile(r"^\[rank: (?P<rank>\d{1,7})\] Received SIG\w{2,5}: (?P<signal>\d{1,2})"),
      _plain("terminated")),
 )  # fmt: skip
@@ -129,8 +130,9 @@ WORDS = (
 _SHELL = re.compile(
     r"(?:.{1,200}: line \d+: +(?:\d+ )?)?(Killed|Segmentation fault|Bus error|Aborted)\b(?: \(core dumped\))?"
 )
-_MPICH_RANK = re.compile(r"=\s+RANK (\d+) PID (\d+) RUNNING AT (\S+)")
+_MPICH_RANK = re.compile(r"=\s+(?:RANK (\d+) )?PID (\d+) RUNNING AT (\S+)")
 _MPICH_END = re.compile(r"=\s+(?:EXIT CODE: (\d+)|KILLED BY SIGNAL: (\d+))")
+_DEADLY = frozenset({4, 6, 7, 8, 9, 11})
 _PRRTE_NAME = re.compile(r"\s*Process name: \[\S+,(\d+)\]")
 _PRRTE_CODE = re.compile(r"\s*Exit code:\s+(\d+)")
 
@@ -223,7 +225,7 @@ class Launcher:
     def _mpirun(self, line: Line) -> list[LogEvent] | None:
         text = line.text
         if found := _MPICH_RANK.match(text):
-            self._mpi = {"rank": int(found[1]), "pid": int(found[2]), "node": host_of(found[3])}
+            self._mpi = {"rank": int(found[1]) if found[1] else None, "pid": int(found[2]), "node": host_of(found[3])}
             return []
         if found := _PRRTE_NAME.match(text):
             self._mpi = {"rank": int(found[1])}
@@ -231,6 +233,8 @@ class Launcher:
         ends = self._mpi and (_MPICH_END.match(text) or _PRRTE_CODE.match(text))
         if not ends:
             return None
-        fields = fate(int(ends[1])) if ends[1] else {"signal": int(ends[2])}
+        # MPICH prints the status of a process that a signal ended as it is: 9, or 139 with its core's bit.
+        bare = ends[1] is not None and int(ends[1]) in _DEADLY
+        fields = fate(int(ends[1])) if ends[1] and not bare else {"signal": int(ends[1] or ends[2])}
         ended, self._mpi = {**self._mpi, **fields}, {}
         return [event(line, "exit", first=True, **ended)]

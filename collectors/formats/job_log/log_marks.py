@@ -15,7 +15,7 @@ from collectors.formats.job_log import families, shapes
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
 from collectors.formats.job_log.shapes import event
-from collectors.formats.job_log.tracebacks import BEGINNINGS
+from collectors.formats.job_log.tracebacks import BEGINNINGS, LAST_LINES
 from collectors.records import LogEvent
 
 _GROUP = re.compile(
@@ -169,7 +169,7 @@ def _shortest(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 TROUBLE = _shortest((
-    *BEGINNINGS, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS, *(words for words, _, _ in _MARKS),
+    *BEGINNINGS, *LAST_LINES, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS, *(words for words, _, _ in _MARKS),
     *shapes.words_of((*families.SHAPES, *families.BLOCKS)),
 ))  # fmt: skip
 """A line with none of these begins no event, unless it reports a loss that is none."""

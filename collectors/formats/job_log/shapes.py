@@ -10,6 +10,7 @@ import re
 import signal as signals
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from collectors.formats.job_log.job_lines import Line
@@ -17,6 +18,7 @@ from collectors.records import LogEvent, Members
 
 MAX_MEMBERS = 65_536
 MAX_TEXT, MAX_MESSAGE = 500, 1000
+MAX_OF_LINE = 16  # events of one line
 _WHOLE_NUMBERS = frozenset({
     "rank", "pid", "local_rank", "group_rank", "signal", "exit_code", "sequence", "elapsed_ms", "timeout_ms", "last_enqueued",
     "last_completed",
@@ -31,11 +33,12 @@ class Shape:
     pattern: re.Pattern[str]
     event: str
     fields: Mapping[str, Any] = field(default_factory=dict)
+    every: bool = False  # each place where the pattern fits is an event
 
 
-def shape(word: str, pattern: str, event: str, **fields: Any) -> Shape:
+def shape(word: str, pattern: str, event: str, *, every: bool = False, **fields: Any) -> Shape:
     """Build a row; every quantifier of the pattern is to be bounded, for a line may be hostile."""
-    return Shape(word, re.compile(pattern), event, fields)
+    return Shape(word, re.compile(pattern), event, fields, every)
 
 
 def event(line: Line, name: str, **fields: Any) -> LogEvent:
@@ -50,10 +53,11 @@ def event(line: Line, name: str, **fields: Any) -> LogEvent:
 
 
 def events(shapes: Iterable[Shape], line: Line) -> list[LogEvent]:
-    """Give the event of the first row that the line fits, or none."""
+    """Give the event of the first row that the line fits, or none; several where the row says so."""
     for row in shapes:
-        if row.word in line.text and (found := row.pattern.search(line.text)):
-            return [event(line, row.event, **{**row.fields, **fields_of(found)})]
+        most = MAX_OF_LINE if row.every else 1
+        if row.word in line.text and (found := list(islice(row.pattern.finditer(line.text), most))):
+            return [event(line, row.event, **{**row.fields, **fields_of(each)}) for each in found]
     return []
 
 

@@ -49,6 +49,11 @@ _MEGATRON = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
+_MMENGINE = re.compile(
+    r"\b(?:Epoch(?:\(train\))? +\[(?P<epoch>\d{1,9})\]\[ *(?P<of_epoch>\d{1,9})/(?P<length>\d{1,9})\]"
+    r"|Iter(?:\(train\))? +\[ *(?P<step>\d{1,18})/ ?\d{1,18}\])\s"
+)
+_MMENGINE_FIELD = re.compile(r"(?<![\w./-])(loss|grad_norm|time): " + _NUMBER)
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
 _PLAIN = re.compile(r"\b(?:global[_ ]?)?(?:steps?|iter|iteration)\b\]?[ :=]*\[?(\d{1,18}+)(?!\d|\.\d|%)", re.IGNORECASE)
 _PLAIN_FIELD = re.compile(
@@ -63,12 +68,15 @@ _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
-WORDS = ("step", "iter", "Step", "Iter", "'loss'")
+WORDS = ("step", "iter", "Step", "Iter", "'loss'", "Epoch [", "Epoch(t")
 
 
 def may_report(text: str) -> bool:
     """Whether a line can report a step, quickly: nearly all lines of a log cannot."""
-    return "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text  # WORDS, unrolled
+    return (  # WORDS, unrolled
+        "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
+        or "Epoch [" in text or "Epoch(t" in text
+    )  # fmt: skip
 
 
 def read_step(line: Line, before: str = "") -> Step | None:
@@ -76,7 +84,7 @@ def read_step(line: Line, before: str = "") -> Step | None:
     text = line.text
     if not may_report(text):
         return None
-    for read in (_json, _megatron, _torchtitan, _verl, _plain):
+    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _plain):
         if (found := read(text)) is not None:
             return _dated(found, line)
     found = _transformers(text, before)
@@ -183,6 +191,17 @@ def _verl(text: str) -> Step | None:
         if target and target not in values and (number := _WHOLE_NUMBER.match(value)):
             values[target] = _number(number[1])
     return _step("verl", found[1], values)
+
+
+def _mmengine(text: str) -> Step | None:
+    """Read what mmcv's and mmengine's loggers print, which number the iterations of an epoch."""
+    found = _MMENGINE.search(text) if "loss: " in text else None
+    if found is None:
+        return None
+    number = found["step"] or (int(found["epoch"]) - 1) * int(found["length"]) + int(found["of_epoch"])
+    given = {field[1]: _number(field[2]) for field in _MMENGINE_FIELD.finditer(text, found.end())}
+    names = {"loss": "loss", "grad_norm": "gradient_norm", "time": "seconds"}
+    return _step("mmengine", number, {names[name]: value for name, value in given.items()}) if "loss" in given else None
 
 
 def _plain(text: str) -> Step | None:

@@ -29,6 +29,9 @@ _QUALIFIED = re.compile(
     r"(?:ray\.exceptions|torch(?:\.distributed)?|jaxlib[\w.]{0,40})\.(?:\w{1,60}(?:Error|Exception))(?:\(\w{1,60}\))?(?:: |$)"
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
+LAST_LINE = re.compile(r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (\S.{0,1000})$")
+"""The last line of a traceback, where nothing else of it is left."""
+LAST_LINES = ("Error: ", "Exception: ")
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\])?)(?:: ?(.*))?$")
 _NAMES = re.compile(
     r"(?:[\w.]+\.)?(?:[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"

@@ -113,6 +113,12 @@ def _of_gpu(name: str) -> Callable[[re.Match[str]], Fields]:
     return lambda found: {"event": name, "pci": pci_address(found[1])}
 
 
+def _gpu_page_fault(found: re.Match[str]) -> Fields:
+    pid = found["pid"]
+    fields: Fields = {"event": "gpu_page_fault", "pci": pci_address(found[1])}
+    return fields | ({"pid": int(pid), "process": found["name"].strip() or None} if pid and int(pid) else {})
+
+
 def _off_bus(found: re.Match[str]) -> Fields:
     return {"event": "off_bus", "code": OFF_BUS_XID, "pci": pci_address(found[1])}
 
@@ -266,6 +272,12 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     ),
     (("lost from bus",), r"amdgpu " + _PCI + r": .{0,20}device lost from bus", _of_gpu("gpu_lost")),
     (("ASIC reset failed",), r"amdgpu " + _PCI + r": .{0,20}ASIC reset failed", _of_gpu("gpu_lost")),
+    (
+        ("] page fault (",),
+        r"amdgpu " + _PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:no-retry )?page fault \(.{0,160}?"
+        r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
+        _gpu_page_fault,
+    ),
     (("GPU reset begin",), r"amdgpu " + _PCI + r": .{0,20}GPU reset begin!", _of_gpu("gpu_reset")),
     (("PCIe Bus Error",), _OWNER + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?P<late>)", _aer),
     (("AER:",), _OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),

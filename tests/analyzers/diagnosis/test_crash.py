@@ -257,7 +257,7 @@ def test_a_lost_node_is_named() -> None:
     assert named(finding) == (2,)
 
 
-@pytest.mark.parametrize("signal", [11, 7])
+@pytest.mark.parametrize("signal", [11, 8])
 def test_a_native_crash_of_one_rank_is_a_moderate_suspicion(signal: int) -> None:
     """One rank's segfault may be a library's or the machine's; every rank's is a library's."""
     finding = only([died(0, -15), died(1, -signal, first=True), died(2, -15), died(3, -15)])
@@ -265,6 +265,15 @@ def test_a_native_crash_of_one_rank_is_a_moderate_suspicion(signal: int) -> None
     assert (finding.cause, finding.fault_class, named(finding)) == ("machine", "process_crashed", (1,))
     assert finding.suspects[0].strength < 0.7
     assert only([died(rank, -signal) for rank in range(4)]).cause == "code"
+
+
+def test_a_bus_error_accuses_no_machine() -> None:
+    """A full /dev/shm ends a process with SIGBUS as failing memory does; where all die of it, what they share ran out."""
+    finding = only([died(0, -15), died(1, -7, first=True), died(2, -15), died(3, -15)])
+
+    assert (finding.cause, finding.fault_class, named(finding)) == ("unknown", "process_crashed", (1,))
+    together = only([died(rank, -7) for rank in range(4)])
+    assert (together.cause, together.fault_class) == ("code", "shared_memory")
 
 
 def test_an_abort_after_a_watchdog_is_a_victim_s() -> None:

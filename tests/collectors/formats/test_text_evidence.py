@@ -173,6 +173,11 @@ def test_steps_that_wait_are_read_as_if_they_had_not(templates: list[str]) -> No
     assert sorted(map(repr, late)) == sorted(map(repr, at_once))
 
 
+def test_no_word_of_trouble_is_a_number() -> None:
+    """A word that is nothing but a number, once numbers are blanked, would have every line of a log read."""
+    assert {word for shown, word in text_evidence._TROUBLE if not shown.strip("0 ")} == set()
+
+
 def test_of_many_steps_the_newest_are_kept_and_where_a_nan_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that are dropped unread cost neither the newest steps of a rank nor the step at which its loss was lost."""
     monkeypatch.setattr(late_steps, "MOST_OF_PROCESS", 10)

@@ -27,6 +27,18 @@ SHAPES = (
     ),
     shape("EI0002", r"\b(?P<code>EI0002): (?P<message>.{0,300})", "communication_timeout"),
     shape("EI0006", r"\b(?P<code>EI0006): (?P<message>.{0,300})", "communication_timeout"),
+    shape("tream synchronize timeout", r"(?P<message>Stream synchronize timeout.{0,200})", "communication_timeout"),
+    shape(
+        "stuck notify num",
+        r"(?P<message>task timeout occurred .{0,120}stuck notify num.{0,40})",
+        "communication_timeout",
+    ),
+    shape(
+        "reason=[task timeout]",
+        r"(?P<message>\w{1,60} execute failed, reason=\[task timeout\])",
+        "communication_timeout",
+    ),
+    shape("EJ0001", r"\b(?P<code>EJ0001): (?P<message>.{0,300})", "cuda_error"),
     shape("EZ9999", r"\b(?P<code>EZ9999): (?P<message>.{0,300})", "cuda_error"),
     shape("heartbeat timeout", r"[Tt]ask " + _TASK + r" heartbeat timeout", "heartbeat_lost"),
     shape(
@@ -34,6 +46,13 @@ SHAPES = (
         r"Aborting communicator: \S{1,40} due to async NCCL error: (?P<message>.{0,300})",
         "nccl_error",
     ),
+    shape(
+        "coordination service",
+        r"(?P<message>(?:Polled an error from coordination service|Failed to send RPC to coordination service).{0,200})",
+        "connection_closed",
+    ),
+    shape("Aborting RingReduce with", r"(?P<message>Aborting RingReduce with .{1,200})", "connection_closed"),
+    shape("Collective ops is aborted by", r"(?P<message>Collective ops is aborted by: .{1,200})", "connection_closed"),
     shape("OOM when allocating", r"(?P<message>OOM when allocating tensor.{0,200})", "oom"),
     shape("RESOURCE_EXHAUSTED", r"(?P<message>RESOURCE_EXHAUSTED: Out of memory.{0,200})", "oom"),
 )

@@ -15,6 +15,12 @@ SHAPES = (
     ),
     shape("missing ranks:", r"\[missing ranks: ?(?P<members>\d[\d, ]{0,4000})\]", "collective_behind"),
     shape(
+        "[ready ranks:",
+        r"(?P<operation>[\w./:-]{1,300}) \[ready ranks: ?(?P<members>\d[\d,\s]{0,4000})\]",
+        "collective_unfinished",
+        every=True,
+    ),
+    shape(
         "exit with status code", r"^Process (?P<rank>\d{1,7}) exit with status code (?P<exit>[1-9]\d{0,2})\.", "exit"
     ),
     shape(
@@ -38,6 +44,14 @@ BLOCKS = (
         "has lost communication with a remote daemon",
         re.compile(r"has lost communication with a remote daemon"),
         (re.compile(r"\s{0,8}Remote daemon: .{1,120} on node (?P<node>[\w.-]{1,253})"),),
+        "node_failure",
+        closes="first",
+        within_lines=4,
+    ),
+    Block(
+        "has lost communication with its daemon",
+        re.compile(r"has lost communication with its daemon located on node:"),
+        (re.compile(r"\s{0,8}hostname: {1,8}(?P<node>[\w.-]{1,253})"),),
         "node_failure",
         closes="first",
         within_lines=4,

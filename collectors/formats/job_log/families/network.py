@@ -23,6 +23,11 @@ SHAPES = (
         r"(?P<code>port error|local catastrophic error|device fatal)",
         "network_error",
     ),
+    shape(
+        "async fatal event on QP",
+        r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?async fatal event on QP .{1,60}?: (?P<code>[a-z ]{1,80})",
+        "nccl_error",
+    ),
     shape("completion from peer", _COMPLETION + r"(?P<code>12|13)\b", "network_error"),
     shape("completion from peer", _COMPLETION + r"(?P<code>5)\b", "connection_closed"),
     shape("completion from peer", _COMPLETION + r"(?P<code>\d{1,2})\b", "nccl_error"),
@@ -33,6 +38,13 @@ SHAPES = (
         r"Call to ibv_reg_mr\w{0,20} failed with error (?P<message>Cannot allocate memory)",
         "nccl_error",
     ),
+    shape("socketFinalizeAccept", r"(?P<message>socketFinalizeAccept: wrong (?:type|magic) .{1,60})", "nccl_error"),
+    shape(
+        "Failed to execute operation",
+        r"(?P<message>\[Proxy Service \d{1,7}\] Failed to execute operation \w{1,40} from rank .{1,60})",
+        "nccl_error",
+    ),
+    shape("IpcGetMemHandle failed", r"(?P<message>(?:hip|cuda)IpcGetMemHandle failed .{1,60})", "nccl_error"),
     shape("route to host", _CONNECT + r" ?:? ?(?P<code>No route to host)", "network_error"),
     shape("onnection timed out", _CONNECT + r" ?:? ?(?P<code>Connection timed out)\s*$", "network_error"),
 )

@@ -38,6 +38,12 @@ SHAPES = (
     shape(
         "WorkerCrashedError", r"ray\.exceptions\.WorkerCrashedError: (?P<message>.{1,300})", "worker_died", first=True
     ),
+    shape(
+        "Raylet is terminated",
+        r"(?P<message>Raylet is terminated(?:: ip=" + _ADDRESS + r",.{0,100}?)?\. Termination is unexpected)",
+        "worker_died",
+        first=True,
+    ),
     shape("The actor is dead", r"The actor is dead because (?P<message>its \w.{0,400})", "actor_died", first=True),
     shape(
         "Health check failed for rollout",

@@ -13,11 +13,18 @@ from collectors.formats.job_log.shapes import Block, shape
 _NODE = r"(?P<node>[A-Za-z0-9][\w.-]{0,252})"
 
 SHAPES = (
-    shape("Node failure on", r"srun: error: Node failure on " + _NODE + r"\s*$", "node_failure"),
+    shape("Node failure on", r"(?:srun|salloc|sbatch): error: Node failure on " + _NODE + r"\s*$", "node_failure"),
     shape("setting DOWN", r"Nodes? " + _NODE + r" not responding, setting DOWN", "node_failure"),
     shape("due to failure of node", r"due to failure of node " + _NODE, "node_failure"),
     shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
     shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure"),
+    shape(
+        "xit code",
+        r"(?:command terminated with|[Cc]ontainer .{1,120}?exited with|"
+        r"(?:[Pp]od|[Rr]eplica|[Ww]orker)s? .{1,120}?(?:failed|exited) with|"
+        r"\bError \(|\bfailed with) ?exit code:? ?\(?(?P<exit>13[4579]|143)\b",
+        "exit",
+    ),
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
     shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
