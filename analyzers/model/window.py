@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from analyzers.model.recorder import RecorderTable, whole_values
 from analyzers.model.rings import with_rings
 from analyzers.model.tables import tabulate
 from collectors.records import (
+    FLIGHT_RECORDER_COLUMNS,
     FlightRecorderDump,
     KernelEvent,
     LogEvent,
@@ -35,7 +37,7 @@ class Window:
     """The records judged together, in a canonical order that does not depend on how they arrived.
 
     ``dumps``: the newest flight-recorder dump of each rank, with what the probe's ring adds, or the ring in its place.
-    ``earlier_dumps``: older ones of the same attempt, as they were.
+    ``earlier_dumps``: older ones of the same attempt, as they were, and those after which the job went on.
     """
 
     records: tuple[Record, ...] = ()
@@ -87,7 +89,8 @@ class Window:
         """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump.
 
         ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
-        ``live``: agents report a job that goes on: the dump of a node that has fallen silent is out of date.
+        ``live``: agents report a job that goes on: the dump of a node that has fallen silent is out of date, and so is one
+        after which the other ranks have gone on.
         """
         everything = tuple(map(_not_ahead, aligned(records, offsets) if offsets else records))
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
@@ -98,6 +101,9 @@ class Window:
         kept = _of_their_own(kept, hosts(kept, silent, live=live))
         dumped = [record for record in kept if isinstance(record, FlightRecorderDump) and record.node not in silent]
         newest, earlier = _newest_a_rank(dumped)
+        if live and (outdated := outdated_ranks(newest)):
+            earlier += [dump for dump in newest if dump.rank in outdated]
+            newest = [dump for dump in newest if dump.rank not in outdated]
         dumps = with_rings(
             newest, [record for record in kept if isinstance(record, Ring) and record.node not in silent]
         )
@@ -108,6 +114,8 @@ class Window:
 
 SILENT_SECONDS = 45.0  # agents send every ten seconds
 WILD_SECONDS = 3_600.0
+APART_SECONDS = 5.0  # dumps so far apart are of two rounds of evidence
+SKEW_SECONDS = 1.0  # that a clock may be off: larger offsets were taken out
 
 
 def silent_nodes(records: Iterable[Record]) -> dict[str, float]:
@@ -216,6 +224,31 @@ def last_activity_ns(dump: FlightRecorderDump) -> int:
     """Return the newest instant that a dump's entries mention, -1 for an empty dump."""
     data = whole_values(dump.columns.get("created_ns", b""))
     return int(data.max()) if len(data) else -1
+
+
+def outdated_ranks(newest: Sequence[FlightRecorderDump]) -> frozenset[int]:
+    """Return the ranks after whose newest dump most others went on: they launched later what ended, in a later round.
+
+    A rank that is stopped, or whose agent is slow, answers an early round and none of the later ones. What its dump waits for,
+    or lacks, is of the past then; beside dumps of now it would accuse any rank, itself or another.
+    """
+    known = [(dump.rank, dump.at, _last_end(dump)) for dump in newest if dump.rank is not None and dump.at is not None]
+    ats = np.array([at for _, at, _ in known])
+    moved = np.sort([min(at - APART_SECONDS, done - SKEW_SECONDS) for _, at, done in known])
+    later = len(known) - np.searchsorted(moved, ats, side="right")
+    return frozenset(one[0] for one, count in zip(known, later, strict=True) if 2 * count > len(newest) - 1)
+
+
+def _last_end(dump: FlightRecorderDump) -> float:
+    """Return when the last operation that ended was launched; what is launched may still run ahead of the others."""
+    created, state, retired = (
+        np.frombuffer(dump.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])
+        for name in ("created_ns", "state", "retired")
+    )
+    if not len(created) == len(state) == len(retired):
+        return -math.inf
+    ended = created[(state == 2) | (retired == 1)]
+    return float(ended.max()) / 1e9 if len(ended) else -math.inf
 
 
 def _newest_a_rank(

@@ -118,8 +118,12 @@ def _moved(window: Window) -> bool | None:
     newest = {dump.rank: dump for dump in window.dumps}
     verdicts = []
     for earlier in window.earlier_dumps:
-        later = newest[earlier.rank]
-        if (earlier.at, earlier.columns) != (later.at, later.columns) and earlier.source != later.source:
+        later = newest.get(earlier.rank)
+        if (
+            later is not None
+            and (earlier.at, earlier.columns) != (later.at, later.columns)
+            and earlier.source != later.source
+        ):
             verdicts.append(last_activity_ns(later) > last_activity_ns(earlier))
     if not verdicts or (any(verdicts) and not all(verdicts)):
         return None

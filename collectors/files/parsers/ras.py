@@ -13,11 +13,15 @@ from collectors.records import RasCommunicator, RasPeerDead, Unread, block
 
 def parse(data: bytes, source: str, at: float) -> bytes:
     """Return a block of what RAS reported at an instant."""
-    read = ras_json.read if data.lstrip()[:1] in {b"{", b"["} else ras_text.read
-    found = read(Input(source, io.BytesIO(data), data[: 1 << 16], at=at))
+    format = ras_json if data.lstrip()[:1] in {b"{", b"["} else ras_text
+    head = data[: 1 << 16]
     # RAS's own stamp is local time without a zone; it was made while the agent waited.
-    return block.encode(
+    found = [
         msgspec.structs.replace(one, at=at) if isinstance(one, RasCommunicator | RasPeerDead) else one
-        for one in found
+        for one in format.read(Input(source, io.BytesIO(data), head, at=at))
         if isinstance(one, RasCommunicator | RasPeerDead | Unread)
-    )
+    ]
+    if not found and not format.sniff(head, source):
+        reason = f"{len(data):,} bytes without a report of NCCL RAS: ask `ncclras -v` on this node what listens there"
+        found = [Unread(source=source, reason=reason, outcome="damaged", offset=0)]
+    return block.encode(found)

@@ -39,7 +39,8 @@ _SNIFF = re.compile(
 )
 
 
-def _sniff(head: bytes, _source: str) -> int:
+def sniff(head: bytes, _source: str) -> int:
+    """Know a report by its own words."""
     if not _SNIFF.search(head):
         return 0
     return 92 if re.search(rb"(?m)^(?:Job summary|Errors|RAS Monitor Mode)|PEER_DEAD", head) else 60
@@ -49,7 +50,7 @@ def _sniff(head: bytes, _source: str) -> int:
     "nccl_ras_text",
     made_by="ncclras -v; ncclras -m; echo 'VERBOSE STATUS' | nc localhost 28028",
     gives="communicators, operation counts that differ, dead processes",
-    sniff=_sniff,
+    sniff=sniff,
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield one communicator per block and table row, and one event per dead process."""

@@ -148,8 +148,29 @@ def test_a_server_that_floods_is_cut(node: Node) -> None:
 
         found = node.run(Ras(node.host), "ras")
 
-    assert [reported.outcome for reported in of(found, Unread)] == ["limit"]
+    assert [reported.outcome for reported in of(found, Unread)] == ["damaged", "limit"]
     assert of(found, RasCommunicator) == []
+
+
+@pytest.mark.parametrize("answer", ["{" * (2 << 20), "[[" * 999, "all is well\n", '{"status": "ok"}'])
+def test_an_answer_that_is_no_report_is_told(node: Node, answer: str) -> None:
+    """Who speaks the protocol and then reports nothing of RAS is no RAS without communicators."""
+    with Server(json=answer).serving() as server:
+        node.options["ras"] = {"address": server.address}
+
+        found = node.run(Ras(node.host), "ras")
+
+    assert [(one.outcome, one.job) for one in of(found, Unread)] == [("damaged", "llama-8b")]
+    assert of(found, RasCommunicator) == []
+
+
+def test_a_report_without_communicators_is_one(node: Node) -> None:
+    """A job that has none yet is no damage."""
+    empty = {"nccl_version": "2.28.7", "communicators_count": 0, "communicators": []}
+    with Server(json=json.dumps(empty)).serving() as server:
+        node.options["ras"] = {"address": server.address}
+
+        assert node.run(Ras(node.host), "ras") == []
 
 
 @pytest.mark.parametrize("hello", ["220 mail.example ESMTP", "x" * 5000, ""])
