@@ -45,9 +45,22 @@ class Settings(BaseSettings):
     )
     token_batches_burst: int = Field(20_000, ge=1, description="And at once: a fleet that was away drains its spools.")
 
+    node_bytes_per_second: float = Field(
+        1 << 20, gt=0, description="Bytes a second of one node with one token, on average; then 429."
+    )
+    node_bytes_burst: int = Field(512 << 20, ge=1, description="And at once: twice what an agent's spool holds.")
+    token_bytes_per_second: float = Field(
+        64 << 20, gt=0, description="Bytes a second of all nodes with one token, on average; then 429."
+    )
+    token_bytes_burst: int = Field(16 << 30, ge=1, description="And at once: a fleet that was away drains its spools.")
+
     window_seconds: int = Field(600, ge=60, le=7200, description="How far back samples stay in memory.")
     retention_days: float = Field(14.0, gt=0, description="Age at which batches are deleted.")
-    retention_bytes: int = Field(50 << 30, ge=1 << 20, description="Size of the log at which the oldest go first.")
+    retention_bytes: int = Field(
+        50 << 30,
+        ge=1 << 20,
+        description="Size of the log at which the oldest go, of the nodes that have most of it first.",
+    )
     incident_days: float = Field(90.0, gt=0, description="How long the records of an incident are kept.")
     export_hours: float = Field(24.0, gt=0, description="Longest span that one export may have.")
     command_seconds: float = Field(60.0, gt=0, le=3600, description="How long a command waits for its agent.")

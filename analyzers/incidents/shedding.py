@@ -39,13 +39,13 @@ def count_evidence(state: EngineState) -> None:
 
 
 def _cap(state: EngineState, nodes: Collection[str], room: int) -> None:
-    most = _level([state.evidence[node].size_bytes for node in nodes], room)
+    most = level([state.evidence[node].size_bytes for node in nodes], room)
     for node in nodes:
         state.shed_records += state.evidence[node].shed_to(most)
     count_evidence(state)
 
 
-def _level(sizes: Iterable[int], room: int) -> int:
+def level(sizes: Iterable[int], room: int) -> int:
     """Return up to which size each may be kept, so that together they fit: the largest give first."""
     ordered = sorted(sizes)
     left = room

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
 from starlette.requests import Request
@@ -25,26 +26,39 @@ class Intake:
 
     def __init__(self, settings: Settings, appender: Appender) -> None:
         self.settings, self._appender = settings, appender
-        self.buckets = Buckets(settings.node_batches_per_second, settings.node_batches_burst)
-        self.tokens = Buckets(settings.token_batches_per_second, settings.token_batches_burst)
+        self._batches_of_nodes = Buckets(settings.node_batches_per_second, settings.node_batches_burst)
+        self._batches_of_tokens = Buckets(settings.token_batches_per_second, settings.token_batches_burst)
+        self._bytes_of_nodes = Buckets(settings.node_bytes_per_second, settings.node_bytes_burst)
+        self._bytes_of_tokens = Buckets(settings.token_bytes_per_second, settings.token_bytes_burst)
+        self.slowed: Counter[str] = Counter()  # refused batches by the setting that they were over
         self.arriving_bytes = 0
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    def admit(self, token: str, node: str) -> None:
-        """Raise the problem of a sender that is over its rate, or whose token is: a token may be used under any name."""
-        if wait := self.tokens.wait_seconds(token):
-            rate = self.settings.token_batches_per_second
+    def admit(self, token: str, node: str, size_bytes: int) -> None:
+        """Raise the problem of a sender that is over its rate, or whose token is: a token may be used under any name.
+
+        ``size_bytes``: of the body, as far as it is declared; ``owe`` takes the rest.
+        """
+        own, all_own = f"{node} sends", "all nodes with this token send"
+        divide, larger = "give each node a token of its own", "send larger ones"
+        self._take("token_batches_per_second", self._batches_of_tokens, token, 1, all_own, divide)
+        self._take("node_batches_per_second", self._batches_of_nodes, (token, node), 1, own, larger)
+        self._take("node_bytes_per_second", self._bytes_of_nodes, (token, node), size_bytes, own, "send less")
+        self._take("token_bytes_per_second", self._bytes_of_tokens, token, size_bytes, all_own, divide)
+
+    def owe(self, token: str, node: str, size_bytes: int) -> None:
+        """Take the bytes of a body that were not declared."""
+        if size_bytes > 0:
+            self._bytes_of_nodes.owe((token, node), size_bytes)
+            self._bytes_of_tokens.owe(token, size_bytes)
+
+    def _take(self, setting: str, buckets: Buckets, sender: Hashable, count: int, who: str, instead: str) -> None:
+        if wait := buckets.wait_seconds(sender, count):
+            self.slowed[setting] += 1
+            rate, what = getattr(self.settings, setting), setting.split("_")[1]
             raise Problem(
                 "too-many-requests",
-                f"all nodes with this token send more than {rate:g} batches a second: give each node a token of its own, "
-                "or raise token_batches_per_second",
-                retry_after_seconds=wait,
-            )
-        if wait := self.buckets.wait_seconds((token, node)):
-            rate = self.settings.node_batches_per_second
-            raise Problem(
-                "too-many-requests",
-                f"{node} sends more than {rate:g} batches a second: send larger ones, or raise node_batches_per_second",
+                f"{who} more than {rate:,g} {what} a second: {instead}, or raise {setting}",
                 retry_after_seconds=wait,
             )
 

@@ -83,6 +83,12 @@ class _Parts(Collector):
         for reason, count in service.connections.closed.items():
             closed.add_metric([reason], count)
         yield closed
+        slowed = CounterMetricFamily(
+            f"{PREFIX}ingest_slowed", "Batches refused because their sender was over a rate.", labels=["setting"]
+        )
+        for setting, count in service.intake.slowed.items():
+            slowed.add_metric([setting], count)
+        yield slowed
         yield _gauge("waiting_polls", "Agents that wait for a command.", service.waiting.count)
         yield _gauge(
             "follower_lag_seconds", "Age of the oldest batch that is not yet derived.", service.follower.lag_seconds

@@ -10,14 +10,14 @@ from itertools import chain, islice
 from typing import Any
 
 from fastapi.responses import StreamingResponse
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from collectors.records import bundle
 from service.reports.hostlists import fold_hosts
 from service.reports.instants import rfc3339
 from service.store.database import Database
-from service.store.models import Batch, Cursor
+from service.store.models import Batch, Cursor, RemovedBatches
 from service.store.retention import REMOVED
 
 BUNDLE_TYPE = "application/vnd.faulthound.bundle"
@@ -91,10 +91,23 @@ def missing(session: Session, span: Span, sizes: Mapping[str, int]) -> Iterator[
                 f"the service no longer has every record from {rfc3339(span.since)} on: retention removed {until}"
                 f"{', but for what is pinned' if kept else ''}"
             )
+    if given := given_up(session, span):
+        yield given
     if not span.nodes:
         yield "no agent saw a rank of the job in this span"
     if silent := span.nodes - set(sizes):
         yield f"nothing came in this span from {len(silent):,} of the job's nodes: {fold_hosts(sorted(silent)[:1_000])}"
+
+
+def given_up(session: Session, span: Span) -> str:
+    """Say of which nodes retention took records since the span's first, for they had most of the log; empty: of none."""
+    taken = select(RemovedBatches.node).where(
+        or_(RemovedBatches.sequence >= span.first, RemovedBatches.received_at >= span.since)
+    )
+    nodes = sorted(span.nodes.intersection(session.scalars(taken)))
+    if not nodes:
+        return ""
+    return f"retention removed records of nodes that had more than their share of the log: {fold_hosts(nodes[:1_000])}"
 
 
 def streamed(

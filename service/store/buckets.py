@@ -1,4 +1,4 @@
-"""Rates by sender: of batches at intake, of new rows behind the log."""
+"""Rates by sender: of batches and bytes at intake, of new rows behind the log."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class Buckets:
         if len(self._buckets) > MOST_SENDERS:
             self._buckets.popitem(last=False)
         return wait
+
+    def owe(self, sender: Hashable, count: int) -> None:
+        """Take what is known only afterwards, whether it is there or not."""
+        left, since = self._buckets.get(sender, (float(self._burst), self._clock()))
+        self._buckets[sender] = (left - count, since)
 
     def __len__(self) -> int:
         return len(self._buckets)

@@ -1,9 +1,10 @@
 """Retention: batches are deleted by age and by the log's size, and with them the rows derived from them.
 
-The oldest go first, a few at a time, so that the log waits for no deletion longer than for another commit. A pin keeps
-the batches and blocks of its span, and what the log's readers have not read stays too. While the service's clock is not
-certain nothing is old; the bound of the size needs no clock and holds all the same. A declaration is never deleted for its
-age: without it a job could be taken below its minimum.
+The oldest go first, a few at a time, so that the log waits for no deletion longer than for another commit. Where the log is
+too large, the nodes that have most of it give first, each its own oldest: a sender that floods the log turns over its own
+records. A pin keeps the batches and blocks of its span, and what the log's readers have not read stays too. While the
+service's clock is not certain nothing is old; the bound of the size needs no clock and holds all the same. A declaration is
+never deleted for its age: without it a job could be taken below its minimum.
 """
 
 from __future__ import annotations
@@ -13,15 +14,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import Row, delete, exists, func, select, tuple_
+from sqlalchemy import Row, delete, exists, func, select, true, tuple_
 from sqlalchemy.orm import Session
 
+from analyzers.incidents.shedding import level
 from service.clock import PROCESS, now
 from service.settings import Settings
 from service.store import placements
 from service.store.clock_watch import oldest_kept_at
 from service.store.database import Database
-from service.store.models import Attempt, Batch, Block, Command, Cursor, Event, Job, Node, Pin, Placement
+from service.store.models import (
+    Attempt,
+    Batch,
+    Block,
+    Command,
+    Cursor,
+    Event,
+    Job,
+    Node,
+    Pin,
+    Placement,
+    RemovedBatches,
+)
 from service.store.upserts import upsert
 
 DAY_SECONDS = 86_400.0
@@ -31,6 +45,7 @@ BYTES_AT_ONCE = 16 << 20
 VACUUM_PAGES = 1_000  # given back in one transaction: 8 MB
 SPARE_BYTES = 16 << 20  # free pages that a SQLite file keeps, or a twentieth of it: the next batches take them
 READERS = ("follower", "compaction")
+SPARE = 0.01  # of the bound is freed beyond it: else each sweep would take a little from each node
 REMOVED = "retention"  # row of the cursors: the highest sequence that was deleted: an export reports what is missing
 
 _log = logging.getLogger(__name__)
@@ -87,8 +102,11 @@ class Retention:
                 audit_before_at = oldest_kept_at(session, at, AUDIT_DAYS * DAY_SECONDS)
             total = session.scalar(select(func.coalesce(func.sum(Batch.size_bytes), 0))) or 0
         swept = Swept(log_bytes=int(total))
-        reached_at = self._sweep_batches(swept, kept, too_old_at)
+        self._sweep_batches(swept, kept, too_old_at, most_bytes=swept.log_bytes)
+        reached = self._sweep_shares(swept, kept)
+        reached_at = self._sweep_batches(swept, kept, too_old_at, most_bytes=self._bounds.retention_bytes)
         swept.blocks = self._sweep_blocks(kept, reached_at)
+        swept.blocks += sum(self._sweep_blocks(kept, at, node) for node, at in reached.items() if at > reached_at)
         if is_sure:
             self._sweep_rows(min([too_old_at, *(span.since for span in kept)]), audit_before_at)
         swept.over_bytes = max(0, swept.log_bytes - self._bounds.retention_bytes)
@@ -98,12 +116,43 @@ class Retention:
             self._shrink()
         return swept
 
-    def _sweep_batches(self, swept: Swept, kept: Sequence[_Kept], too_old_at: float) -> float:
-        """Delete batches from the oldest on; return the instant of receipt that it came to."""
+    def _sweep_shares(self, swept: Swept, kept: Sequence[_Kept]) -> dict[str, float]:
+        """Where the log is too large, bring the nodes that have most of it to one size; return what instant each came to."""
+        most_bytes = self._bounds.retention_bytes
+        if swept.log_bytes <= most_bytes:
+            return {}
+        with self._database.session() as session:
+            query = select(Batch.node, func.sum(Batch.size_bytes)).group_by(Batch.node)
+            sizes = {node: int(size) for node, size in session.execute(query)}
+        share = level(sizes.values(), int((1.0 - SPARE) * most_bytes))
+        reached: dict[str, float] = {}
+        goes: list[Row[Any]] = []
+        for node in sorted(node for node, size in sizes.items() if size > share):
+            for row in self._oldest_of(node, sizes[node] - share, kept):
+                goes.append(row)
+                reached[node] = row.received_at
+                if len(goes) >= ROWS_AT_ONCE:
+                    self._delete(swept, goes, of_shares=True)
+                    goes = []
+        self._delete(swept, goes, of_shares=True)
+        return reached
+
+    def _oldest_of(self, node: str, excess: int, kept: Sequence[_Kept]) -> Iterator[Row[Any]]:
+        """Yield a node's oldest batches that no pin holds, until they have so many bytes."""
+        for page in self._pages(node):
+            for row in page:
+                if excess <= 0:
+                    return
+                if not any(span.holds(row.node, row.received_at, row.received_at) for span in kept):
+                    excess -= row.size_bytes
+                    yield row
+
+    def _sweep_batches(self, swept: Swept, kept: Sequence[_Kept], too_old_at: float, most_bytes: int) -> float:
+        """Delete batches from the oldest on, for their age or the log's size; return the instant of receipt that it came to."""
         reached_at = too_old_at
         for page in self._pages():
             goes: list[Row[Any]] = []
-            excess = swept.log_bytes - self._bounds.retention_bytes
+            excess = swept.log_bytes - most_bytes
             for row in page:
                 if row.received_at >= too_old_at and excess <= 0:
                     self._delete(swept, goes)
@@ -115,15 +164,16 @@ class Retention:
             self._delete(swept, goes)
         return reached_at
 
-    def _pages(self) -> Iterator[Sequence[Any]]:
-        """Yield what the readers have read, the oldest first; the order is that of an index."""
+    def _pages(self, node: str | None = None) -> Iterator[Sequence[Any]]:
+        """Yield what the readers have read, of a node or of all, the oldest first; the order is that of an index."""
+        of_node = true() if node is None else Batch.node == node
         order = (Batch.received_at, Batch.size_bytes, Batch.sequence)
         after: tuple[float, int, int] = (float("-inf"), 0, 0)
         while True:
             with self._database.session() as session:
                 page = session.execute(
                     select(*order, Batch.node)
-                    .where(tuple_(*order) > after, Batch.sequence <= _read_up_to(session))
+                    .where(of_node, tuple_(*order) > after, Batch.sequence <= _read_up_to(session))
                     .order_by(*order).limit(ROWS_AT_ONCE)
                 ).all()  # fmt: skip
             if not page:
@@ -131,20 +181,24 @@ class Retention:
             after = (page[-1].received_at, page[-1].size_bytes, page[-1].sequence)
             yield page
 
-    def _delete(self, swept: Swept, goes: Sequence[Row[Any]]) -> None:
+    def _delete(self, swept: Swept, goes: Sequence[Row[Any]], *, of_shares: bool = False) -> None:
         for some in _by_size(goes):
             with self._database.transaction() as session:
                 deleted = [row.sequence for row in some]
                 session.execute(delete(Batch).where(Batch.sequence.in_(deleted)))
-                row = {"reader": REMOVED, "sequence": max(deleted)}
-                upsert(session, Cursor, [row], where=lambda table, new: new.sequence > table.sequence)
+                if of_shares:
+                    _note_removed(session, some)
+                else:
+                    row = {"reader": REMOVED, "sequence": max(deleted)}
+                    upsert(session, Cursor, [row], where=lambda table, new: new.sequence > table.sequence)
             size_bytes = sum(row.size_bytes for row in some)
             swept.batches += len(some)
             swept.bytes += size_bytes
             swept.log_bytes -= size_bytes
 
-    def _sweep_blocks(self, kept: Sequence[_Kept], before_at: float) -> int:
-        """Delete the blocks of the minutes whose batches are deleted."""
+    def _sweep_blocks(self, kept: Sequence[_Kept], before_at: float, node: str | None = None) -> int:
+        """Delete the blocks of the minutes whose batches are deleted, of a node or of all."""
+        of_node = true() if node is None else Block.node == node
         order = (Block.minute, Block.node, Block.scope)
         after: tuple[int, str, str] = (-1, "", "")
         deleted = 0
@@ -152,7 +206,7 @@ class Retention:
             with self._database.transaction() as session:
                 ended = Block.minute < int(max(0.0, before_at) // 60)
                 page = session.execute(
-                    select(*order).where(tuple_(*order) > after, ended).order_by(*order).limit(ROWS_AT_ONCE)
+                    select(*order).where(of_node, tuple_(*order) > after, ended).order_by(*order).limit(ROWS_AT_ONCE)
                 ).all()
                 if not page:
                     return deleted
@@ -175,6 +229,7 @@ class Retention:
             (Node, (Node.last_seen_at < before_at,)),
             (Command, (Command.expires_at < before_at,)),
             (Event, (Event.at < audit_before_at,)),
+            (RemovedBatches, (RemovedBatches.received_at < before_at,)),
         )
         for model, where in rules:
             with self._database.session() as session:  # nearly always nothing: then no writer has to wait
@@ -195,6 +250,16 @@ class Retention:
             if free <= spare:
                 return
             self._database.shrink(min(VACUUM_PAGES, free - spare))
+
+
+def _note_removed(session: Session, gone: Iterable[Row[Any]]) -> None:
+    """Note up to where nodes have given batches up: an export states whose records are missing."""
+    newest: dict[str, Row[Any]] = {}
+    for row in gone:
+        if row.node not in newest or row.sequence > newest[row.node].sequence:
+            newest[row.node] = row
+    rows = [{"node": node, "sequence": row.sequence, "received_at": row.received_at} for node, row in newest.items()]
+    upsert(session, RemovedBatches, rows, where=lambda table, new: new.sequence > table.sequence)
 
 
 def _kept(session: Session) -> list[_Kept]:

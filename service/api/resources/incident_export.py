@@ -68,8 +68,12 @@ def _through(session: Session, row: Incident, published: Sequence[Verdict]) -> i
 def _missing(session: Session, row: Incident, span: spans.Span) -> Iterator[str]:
     """Yield what was removed. A pin over the whole span has kept it, whatever else was removed around it."""
     pin = session.scalar(select(Pin).where(*incidents.own_pin(row)))
+    if pin is not None and pin.until >= span.until:
+        return
+    if given := spans.given_up(session, span):
+        yield given
     removed = session.get(Cursor, REMOVED)
-    if removed is None or removed.sequence < span.first or (pin is not None and pin.until >= span.until):
+    if removed is None or removed.sequence < span.first:
         return
     yield (
         f"retention has removed batches up to number {removed.sequence:,}, and the incident begins with {span.first:,}: "

@@ -22,6 +22,7 @@ from service.clock import now
 from service.store.log import Incoming
 
 BLOCK_TYPE, JSON_TYPE = "application/vnd.faulthound.block", "application/json"
+MOST_DIGITS = 16  # of a body's length
 _NODE, _BATCH = re.compile(fields.NODE_PATTERN), re.compile(fields.BATCH_PATTERN)
 
 
@@ -94,10 +95,12 @@ async def send_records(request: Request, caller: Annotated[Caller, auth.INGEST])
     type = _content_type(request)
     envelope = _envelope(request, block=type == BLOCK_TYPE)
     auth.check_node(request, caller, envelope.node)
-    service.intake.admit(caller.id, envelope.node)
     most = service.settings.batch_bytes if type == BLOCK_TYPE else service.settings.json_bytes
+    declared = min(_declared_bytes(request), most)
+    service.intake.admit(caller.id, envelope.node, declared)
     try:
         async with service.intake.body(request, most) as data:
+            service.intake.owe(caller.id, envelope.node, len(data) - declared)
             return await _taken(service, envelope, data, json=type == JSON_TYPE)
     except NotYours as lie:
         service.audit.refused("batch_refused", caller.actor, envelope.node, str(lie))
@@ -139,6 +142,11 @@ def _content_type(request: Request) -> str:
             f"Content-Encoding {coding[:100]!a} is not supported: a block is compressed itself, send it without",
         )
     return type
+
+
+def _declared_bytes(request: Request) -> int:
+    declared = request.headers.get("content-length", "")
+    return int(declared) if declared.isdecimal() and len(declared) < MOST_DIGITS else 0
 
 
 def _envelope(request: Request, *, block: bool) -> _Envelope:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from service.store.models.access_tables import Answer, Event, Lease, PageSession, Token
 from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement
 from service.store.models.incident_tables import Alarm, Downtime, Feedback, Incident, TimelineEntry, UnfitNode, Verdict
-from service.store.models.log_tables import Batch, Block, Cursor, Pin, ServiceClock
+from service.store.models.log_tables import Batch, Block, Cursor, Pin, RemovedBatches, ServiceClock
 from service.store.models.remediation_tables import Execution, Hold, NodeRecord, Remediation, ShadowCase, Switch
 from service.store.schema import Base, Sequence
 
@@ -32,6 +32,7 @@ __all__ = [
     "Pin",
     "Placement",
     "Remediation",
+    "RemovedBatches",
     "Sequence",
     "ServiceClock",
     "ShadowCase",

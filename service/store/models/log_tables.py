@@ -14,8 +14,8 @@ class Batch(Base):
     __tablename__ = "batches"
     __table_args__ = (
         UniqueConstraint("node", "batch_id", name="uq_batches_node_batch_id"),
-        Index("ix_batches_node_received_at", "node", "received_at"),
         # With the size: retention adds up the sizes of millions of batches without touching their pages.
+        Index("ix_batches_node_received_at", "node", "received_at", "size_bytes"),
         Index("ix_batches_received_at", "received_at", "size_bytes"),
         {"sqlite_autoincrement": True},
     )
@@ -46,6 +46,15 @@ class Cursor(Base):
     __tablename__ = "cursors"
     reader: Mapped[str] = mapped_column(String(64), primary_key=True)
     sequence: Mapped[int] = mapped_column(BigInteger)
+
+
+class RemovedBatches(Base):
+    """Up to which of a node's batches some were removed because the node had more than its share of the log."""
+
+    __tablename__ = "removed_batches"
+    node: Mapped[str] = mapped_column(String(255), primary_key=True)
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    received_at: Mapped[float]
 
 
 class ServiceClock(Base):

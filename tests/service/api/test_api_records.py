@@ -10,7 +10,7 @@ import pytest
 from collectors.records import Members, Placement, Samples, block
 from service.store.buckets import MOST_SENDERS, Buckets
 from service.store.models import Batch
-from tests.support.served import Client, an_event, served
+from tests.support.served import BLOCK_TYPE, Client, an_event, served
 
 UNKNOWN = b"\x81\xa4kind\xa9telepathy"
 
@@ -183,6 +183,40 @@ def test_a_flood_is_slowed(tmp_path: Path) -> None:
     assert [answer.status_code for answer in answers] == [202, 202, 202, 429, 429]
     assert 1 <= int(answers[-1].headers["Retry-After"]) <= 2
     assert other.status_code == 202
+
+
+def test_a_sender_has_a_rate_in_bytes(tmp_path: Path) -> None:
+    """Past its burst of bytes a node gets 429 and when to come again, declared or not; another is not held up."""
+    with served(tmp_path, node_bytes_per_second=100.0, node_bytes_burst=3_000) as client:
+        large = block.encode([Samples(scope="gpu", values=bytes(range(256)) * 8)])
+        answers = [client.ship_bytes("gpu-0001", large, f"b{number}") for number in range(4)]
+        headers = {"Content-Type": BLOCK_TYPE, "Faulthound-Node": "gpu-0002"}
+        chunked = [
+            client.post("/v1/records", content=iter([large]), headers={**headers, "Faulthound-Batch": f"c{number}"})
+            for number in range(4)
+        ]
+        other = client.ship("gpu-0003", [an_event("gpu-0003")])
+        text = client.get("/metrics").text
+
+    assert 2_000 < len(large) < 2_400
+    assert [answer.status_code for answer in answers] == [202, 202, 429, 429]
+    assert 1 <= int(answers[-1].headers["Retry-After"]) <= 20
+    assert "node_bytes_per_second" in answers[-1].json()["detail"]
+    assert [answer.status_code for answer in chunked] == [202, 202, 429, 429]
+    assert other.status_code == 202
+    assert 'faulthound_ingest_slowed_total{setting="node_bytes_per_second"} 4.0' in text
+
+
+def test_a_token_has_a_rate_in_bytes_under_any_names(tmp_path: Path) -> None:
+    """What one node is refused is not taken from its token; what many names send together is."""
+    large = block.encode([Samples(scope="gpu", values=bytes(range(256)) * 8)])
+    own = {"node_bytes_per_second": 1.0, "node_bytes_burst": 2_000}
+    with served(tmp_path, token_bytes_per_second=1.0, token_bytes_burst=5_000, **own) as client:
+        names = ["loud", "loud", "loud", "loud", "quiet", "other", "last"]
+        answers = [client.ship_bytes(name, large, f"b{number}") for number, name in enumerate(names)]
+
+    assert [answer.status_code for answer in answers] == [202, 429, 429, 429, 202, 202, 429]
+    assert "token_bytes_per_second" in answers[-1].json()["detail"]
 
 
 def test_a_bucket_fills_at_its_rate() -> None:

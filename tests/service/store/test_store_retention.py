@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sqlalchemy import event, func, select
 from service.store import retention
 from service.store.database import Database
 from service.store.log import Incoming, Log
-from service.store.models import Attempt, Block, Command, Cursor, Event, Job, Node, Pin, Placement
+from service.store.models import Attempt, Block, Command, Cursor, Event, Job, Node, Pin, Placement, RemovedBatches
 from service.store.retention import DAY_SECONDS, Retention
 from service.store.upkeep import Upkeep
 
@@ -69,14 +70,53 @@ def test_old_batches_go(database: Database) -> None:
 
 
 def test_the_log_stays_within_its_size(database: Database) -> None:
-    """Of a log that is too large the oldest batches go, and no more of them than needed."""
+    """Of a log that is too large the oldest batches go, and a hundredth more than needed."""
     fill(database, [10.0 - number / 200 for number in range(2_000)], size=100)
 
     swept = sweep(database, size_bytes=100_000)
 
-    assert swept.batches == 1_000
-    assert len(ages(database)) == 1_000
-    assert max(ages(database)) == 5.0
+    assert swept.batches == 1_010
+    assert len(ages(database)) == 990
+    assert max(ages(database)) == 4.95
+    assert swept.over_bytes == 0
+    assert sweep(database, size_bytes=100_000).batches == 0
+
+
+def test_a_sender_that_floods_the_log_turns_over_its_own_records(database: Database) -> None:
+    """The node that holds most gives first, its oldest, and as much as it takes; the others lose nothing, however old."""
+    for node in ("gpu-0001", "gpu-0002", "gpu-0003"):
+        fill(database, [9.0, 5.0, 1.0], node=node)
+    fill(database, [0.5 - number / 1_000 for number in range(400)], node="flood")
+    with database.transaction() as session:
+        for node in ("gpu-0001", "flood"):
+            for age in (9.0, 0.5, 0.2):
+                session.add(Block(node=node, minute=int((NOW - age * DAY_SECONDS) // 60), scope="gpu", block=b"x"))
+
+    swept = sweep(database, size_bytes=100_000)
+
+    left = Counter(one.node for one in Log(database).read_from(0, 100_000))
+    assert left == {"gpu-0001": 3, "gpu-0002": 3, "gpu-0003": 3, "flood": 90}
+    assert min(age for age in ages(database)) == pytest.approx(0.101)  # its newest are left
+    assert (swept.batches, swept.over_bytes) == (310, 0)
+    with database.session() as session:
+        blocks = Counter(session.scalars(select(Block.node)))
+        removed = [(row.node, row.sequence) for row in session.scalars(select(RemovedBatches))]
+    assert blocks == {"gpu-0001": 3}
+    assert removed == [("flood", 9 + 310)]
+
+
+def test_what_a_flood_has_pinned_is_made_up_for(database: Database) -> None:
+    """Where pins keep what a node has beyond its share, the oldest of the others go: the log stays within its bound."""
+    for node in ("gpu-0001", "gpu-0002"):
+        fill(database, [9.0, 5.0, 1.0], node=node)
+    fill(database, [0.5] * 10, node="flood")
+    with database.transaction() as session:
+        span = {"since": NOW - DAY_SECONDS / 2, "until": NOW}
+        session.add(Pin(job=None, **span, reason="incident", by="ops", made_at=NOW))
+
+    swept = sweep(database, size_bytes=13_000)
+
+    assert Counter(one.node for one in Log(database).read_from(0, 100)) == {"gpu-0001": 1, "gpu-0002": 2, "flood": 10}
     assert swept.over_bytes == 0
 
 
