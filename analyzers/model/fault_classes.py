@@ -29,6 +29,7 @@ Trait = Literal[
     "may_start",  # a live rank may still be starting: only its process's state evicts it
     "asked",  # the job was ended from outside: what held it up before is the root, where anything did
     "ended",  # a process that ended, as each does once the job is ended from outside
+    "waits_outside",  # the ranks of its scope wait for a process outside the job: no wait of others accuses them
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 
@@ -131,6 +132,20 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         "no_stack", ("stacks",), ("machine",), "probe", "it gave no stack while its peers did", traits=("no_stack",)
     )
     yield FaultClass("outlier_group", ("stacks",), ("machine",), "probe", "its group waits elsewhere than the others")
+
+
+def _network() -> Iterator[FaultClass]:
+    yield FaultClass(
+        "network_wait", ("stacks",), ("unknown",), "none", "a rank waits for it in a network call",
+        advice="no machine of the job is at fault as far as is seen: see what that process does",
+        traits=("supports", "alike", "waits_outside"),
+    )  # fmt: skip
+    yield FaultClass(
+        "service_stopped", ("stacks",), ("platform",), "none",
+        "a rank waits for it in a network call, and its process does not run",
+        advice="let that process run again, or restart it: no machine of the job is at fault",
+        traits=("supports", "waits_outside"),
+    )  # fmt: skip
 
 
 def _ends() -> Iterator[FaultClass]:
@@ -257,6 +272,7 @@ def _weighing() -> Iterator[FaultClass]:
 FAULT_CLASSES: tuple[FaultClass, ...] = (
     *_hang(),
     *_processes_and_stacks(),
+    *_network(),
     *_ends(),
     *_crash(),
     *_hardware(),

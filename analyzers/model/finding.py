@@ -9,7 +9,8 @@ Symptom = Literal["hang", "slow", "crash", "numeric", "hardware", "healthy", "un
 Cause = Literal["machine", "network", "code", "data", "imbalance", "storage", "platform", "unknown", "none"]
 Family = Literal["waits", "stacks", "process", "hardware", "log"]
 Kind = Literal[
-    "rank", "device", "node", "link", "switch", "group", "role", "stage", "code", "data", "library", "storage", "platform"
+    "rank", "device", "node", "link", "switch", "group", "role", "stage", "code", "data", "library", "storage", "platform",
+    "service",
 ]  # fmt: skip
 
 
@@ -36,6 +37,7 @@ class Suspect:
     ranks: tuple[int, ...] = ()
     node: str | None = None
     device: str | None = None  # PCI address or UUID
+    name: str = ""  # of a service: "10.0.0.5:8000"
     evidence: tuple[Evidence, ...] = ()
 
 

@@ -26,6 +26,12 @@ _INTERPRETER = re.compile(
     r"do_call_core|function_code_fastcall|run_mod|run_eval_code_obj|thread_run|pythread_wrapper|start_thread|clone3?|"
     r"object_vacall|gen_send_ex\w*|__libc_start\w*|_start|main)$"
 )
+NETWORK_CALL = "network_call"
+_CALLED_FOR = frozenset({
+    "storage", "store", "checkpoint", "exception", "exiting", "idle_worker",
+    "waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device",
+})  # fmt: skip
+"""Duties for which a network call is made: they say more than the call itself."""
 _LIBRARY_ROOTS = frozenset({"torch", "torchvision", "numpy", "triton", "cupy", "nvidia"}) | sys.stdlib_module_names
 
 
@@ -85,6 +91,8 @@ class Rules:
         if not found:
             return Duty()
         rule, frame = found[0]
+        if rule.duty == NETWORK_CALL:
+            rule, frame = next((one for one in found if one[0].duty in _CALLED_FOR), found[0])
         operation = _last_part(frame.function) if rule.operation == "$function" else rule.operation
         reasons = tuple(dict.fromkeys(one.duty for one, _ in found))
         return Duty(rule.duty, operation, normal(frame), reasons)

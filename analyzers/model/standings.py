@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from functools import cache
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.frames import Duty, Rules, normal, shown, training_thread
+from analyzers.model.frames import NETWORK_CALL, Duty, Rules, normal, shown, training_thread
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import Frame, ProcessState, StackDump, Thread
+from collectors.records import Frame, ProcessState, SocketWait, StackDump, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
-SOFT = frozenset({"store", "idle_worker"})
+SOFT = frozenset({"store", "idle_worker", NETWORK_CALL})
 """Duties that wait for others outside communication, or show nothing: neither waiting nor suspect."""
 ROUND_SECONDS = 15.0
 """Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""
 OUT_OF_DATE_SECONDS = 180.0
 """Agents take stacks every minute unasked: one so much older than the newest evidence is not of this hang."""
+_CALLS_UNSEEN = frozenset({"compute", "data_loader"})
+"""Duties of a stack that shows no C frames, where the system call shows that the thread waits on a socket."""
 _TOOLS = ("py-spy", "faulthandler", "gdb")
 
 
@@ -43,6 +45,7 @@ class Standing:
     moved: bool | None = None
     frozen: bool = False
     helpers: tuple[str, ...] = ()  # duties of its child processes
+    sockets: tuple[SocketWait, ...] = ()  # what its training thread waits on, its own children left out
 
     @property
     def waiting(self) -> bool:
@@ -142,6 +145,9 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
     name = duty.name or "compute"
     if gil is not None and (gil is newest.thread or duty.name in WAITING):
         name, frames = "gil", gil.frames
+    sockets = tuple(one for one in newest.thread.sockets if _outward(one, rank)) if newest.thread else ()
+    if name in _CALLS_UNSEEN and any(one.call for one in sockets):
+        name = NETWORK_CALL
     before = trainers[-2].frames if len(trainers) > 1 else None
     return Standing(
         rank=rank,
@@ -158,7 +164,13 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
         moved=None if before is None else before != newest.frames,
         frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
         helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
+        sockets=sockets,
     )
+
+
+def _outward(wait: SocketWait, rank: int) -> bool:
+    """Whether a socket leads to another process than the rank's own and its children."""
+    return bool(wait.hops) and wait.hops[0].rank != rank
 
 
 def _split(observed: Sequence[Observation]) -> tuple[list[Observation], list[Observation]]:
@@ -196,16 +208,22 @@ def _main_pid(candidates: Sequence[Observation]) -> int | None:
     return min((dump.pid for dump in known if dump.pid is not None), default=None)
 
 
+def place_of(frames: Sequence[Frame], rules: Rules) -> str:
+    """Write where a thread is, for people: as ``Standing.where``."""
+    return _shown(frames, rules, rules.duty(frames).function)
+
+
 def _shown(frames: Sequence[Frame], rules: Rules, function: str) -> str:
-    """Write the user's own line, and the frame that decides if that is another: around it, or called from it."""
+    """Write the user's own line, what it called, and the frame that decides if that is another, inside or around."""
     user = rules.user_frame(frames)
     if user is None:
         return function or (shown(frames[0]) if frames else "an empty stack")
-    texts = [normal(frame) for frame in frames]
-    if not function or function not in texts or function == normal(user):
-        return shown(user)
-    outer = texts.index(function) > frames.index(user)
-    return f"{shown(user)} inside {function}" if outer else f"{function}, called from {shown(user)}"
+    texts, inner = [normal(frame) for frame in frames], frames.index(user)
+    if function in texts and texts.index(function) > inner:
+        return f"{shown(user)} inside {function}"
+    called = next((texts[place] for place in range(inner - 1, -1, -1) if texts[place]), "")  # by the user's line
+    inside = [text for text in dict.fromkeys((function, called)) if text and text != normal(user)]
+    return f"{', in '.join(inside)}, called from {shown(user)}" if inside else shown(user)
 
 
 def moved_on(found: Mapping[int, Standing]) -> bool:

@@ -171,7 +171,7 @@ def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
         return ("device", suspect.device or suspect.kind)
     if suspect.kind in ("rank", "code") and suspect.ranks:
         return (suspect.kind, "rank " + ranges(suspect.ranks) if suspect.kind == "code" else ranges(suspect.ranks))
-    return (suspect.kind, "/".join(part for part in (node, suspect.device) if part) or suspect.kind)
+    return (suspect.kind, suspect.name or "/".join(part for part in (node, suspect.device) if part) or suspect.kind)
 
 
 def _entry(

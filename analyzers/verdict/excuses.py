@@ -26,15 +26,19 @@ MOST_SHOWN = 4
 
 
 def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Finding]:
-    """Remove from findings against machines the ranks that only wait for a file system, or left in good order."""
+    """Remove from findings against machines the ranks that only wait for files or outside the job, or left in good order."""
     found = list(findings)
+    outside = frozenset(
+        rank for finding in found if has(finding.fault_class, "waits_outside") for rank in finding.scope
+    )
     in_files = frozenset(rank for finding in found if finding.cause == "storage" for rank in _in_files(finding))
     kept: list[Finding] = []
     left: dict[int, str] = {}
     first: Finding | None = None  # the first finding that names a rank that has left
     for finding in found:
         gone = _left(finding, witness)
-        kept.append(_without(finding, in_files | gone.keys()) if _doubtful(finding) else finding)
+        innocent = in_files | gone.keys() if _doubtful(finding) else frozenset[int]()
+        kept.append(_without(finding, innocent | (outside if _of_waits(finding) else frozenset())))
         first = first or (finding if gone else None)
         left |= gone
     return kept if first is None else [*kept, _uneven(first, left)]
@@ -48,8 +52,13 @@ def _in_files(finding: Finding) -> frozenset[int]:
 
 def _doubtful(finding: Finding) -> bool:
     """Whether a finding shows no more than that others wait for a rank, or lost it."""
+    return finding.cause == "machine" and _of_waits(finding)
+
+
+def _of_waits(finding: Finding) -> bool:
+    """Whether it blames a machine, or no cause, for what others' waits show, and not for the process's own state."""
     of_waits = finding.symptom in ("hang", "crash") and finding.family not in ("log", "hardware")
-    return finding.cause == "machine" and of_waits and not has(finding.fault_class, "own_state")
+    return finding.cause in ("machine", "unknown") and of_waits and not has(finding.fault_class, "own_state")
 
 
 def _left(finding: Finding, witness: Witness) -> dict[int, str]:

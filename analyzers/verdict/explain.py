@@ -73,7 +73,7 @@ def rejected_by(decision: Decision, culprits: tuple[Culprit, ...]) -> tuple[Reje
 
 
 def _name(suspect: Suspect) -> str:
-    return suspect.device or suspect.node or ranges(suspect.ranks) or suspect.kind
+    return suspect.name or suspect.device or suspect.node or ranges(suspect.ranks) or suspect.kind
 
 
 def missing_from(

@@ -25,9 +25,10 @@ from collectors.files import sandbox
 from collectors.files.apart import Apart, ParsingFailed
 from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
-from collectors.live.sources.proc_stat import callable_by_number, stat_of
+from collectors.live.sources.proc_stat import Stat, callable_by_number, stat_of
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.records import Record, Unread, block
+from collectors.live.sources.socket_waits import SocketLook
+from collectors.records import Frame, Record, StackDump, Unread, block
 
 RANK_EVERY_SECONDS = 60.0
 CHILD_EVERY_SECONDS = 600.0
@@ -40,6 +41,7 @@ BETWEEN_SECONDS = 3.0  # the two dumps of an answer
 MOST_AT_ONCE = 4
 MOST_PROCESSES_A_RANK = 64
 MOST_PROCESSES = 1_024  # of one answer
+MOST_FRAMES = 40  # of a process that a rank waits for over a socket
 MOST_STUCK = 4
 """py-spy processes that do not end when killed: the process that they read is stuck in the kernel, and they with it."""
 _REFUSED = ("permission denied", "operation not permitted", "elevated permissions")
@@ -132,12 +134,15 @@ class Stacks:
 
         dumping = partial(dump, native=request.arguments.get("native") is True)
         with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+            look = SocketLook(self._host, self._frames)
             for found in threads.map(dumping, wanted):
-                yield from _records(found, self._boot_id, self._host.apart)
+                yield from self._records(found, look, candidates=True)
+            yield from look.elsewhere()
             # Only a second dump, of the same kind, shows which threads do not move; a failure is reported once.
             time.sleep(max(0.0, began_at + BETWEEN_SECONDS - time.monotonic()))
+            look = SocketLook(self._host, self._frames)
             for found in threads.map(dumping, wanted):
-                yield from _records(found, self._boot_id, self._host.apart) if found.output else ()
+                yield from self._records(found, look, candidates=True) if found.output else ()
 
     def _ordinary(self, targets: Sequence[_Target]) -> Iterator[Record]:
         """Dump the processes that are due, the longest waiting first, while accumulated CPU time is left."""
@@ -147,7 +152,8 @@ class Stacks:
         self._earned_at = now
         alive = {(one.pid, one.start_ticks) for one in targets}
         self._dumped_at = {key: at for key, at in self._dumped_at.items() if key in alive}
-        dumps = []
+        dumps: list[_Dump] = []
+        look = SocketLook(self._host)
         for due_at, place in sorted((self._due_at(one, now), place) for place, one in enumerate(targets)):
             if due_at > now or self._earned_seconds <= 0.0:
                 break
@@ -155,7 +161,7 @@ class Stacks:
             self._earned_seconds -= dump.cpu_seconds
             self._dumped_at[dump.target.pid, dump.target.start_ticks] = now
             if dump.output:
-                yield from _records(dump, self._boot_id, self._host.apart)
+                yield from self._records(dump, look, candidates=False)
         if dumps and all(dump.outcome == "refused" for dump in dumps):
             reason = "py-spy may not read the job's processes: run the agent as root or with CAP_SYS_PTRACE"
             raise NothingToCollect(reason)
@@ -190,6 +196,28 @@ class Stacks:
         refused = any(word in ran.error.lower() for word in _REFUSED)
         reason = ran.error[:300] or f"py-spy ended with exit code {ran.code}"
         return _Dump(target, at, b"", reason, "refused" if refused else "empty", ran.cpu_seconds)
+
+    def _records(self, dump: _Dump, look: SocketLook, *, candidates: bool) -> Iterator[Record]:
+        """Yield the stacks of one dump; with what the main thread waits on, where the process is a rank's own."""
+        for record in _records(dump, self._boot_id, self._host.apart):
+            if not isinstance(record, StackDump) or dump.target.parent_pid is not None:
+                yield record
+            elif sockets := look.waits(dump.target.owner, candidates=candidates):
+                threads = (msgspec.structs.replace(one, sockets=sockets) if one.main else one for one in record.threads)
+                yield msgspec.structs.replace(record, threads=tuple(threads))
+            else:
+                yield record
+
+    def _frames(self, stat: Stat) -> tuple[Frame, ...]:
+        """Return where the main thread of a process is that a rank waits for; none where py-spy cannot read it."""
+        if not callable_by_number(self._host.roots.proc, stat.pid) or stat.ended:
+            return ()
+        other = _Target(TrainingProcess(stat.pid, -1), stat.pid, stat.start_ticks)
+        dump = self._dump(other, DUMP_SECONDS, native=False)
+        found = [one for one in _records(dump, None, self._host.apart) if isinstance(one, StackDump)]
+        threads = [one for record in found for one in record.threads]
+        main = next((one for one in threads if one.main), None) or next(iter(threads), None)
+        return main.frames[:MOST_FRAMES] if main else ()
 
 
 def _records(dump: _Dump, boot_id: str | None, apart: Apart) -> Iterator[Record]:

@@ -19,7 +19,7 @@ from collectors.records.flight_recorder import (
 )
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
-from collectors.records.processes import Frame, Placement, ProcessState, StackDump, Thread
+from collectors.records.processes import Frame, Hop, Placement, ProcessState, SocketWait, StackDump, Thread
 from collectors.records.record import ARRAY_CODES, Damaged, Members, Outcome, Record, Unread, column_bytes, of_sender
 
 AnyRecord = (
@@ -63,6 +63,7 @@ __all__ = [
     "FlightRecorderDump",
     "Frame",
     "Group",
+    "Hop",
     "KernelEvent",
     "LogEvent",
     "Members",
@@ -75,6 +76,7 @@ __all__ = [
     "Record",
     "Ring",
     "Samples",
+    "SocketWait",
     "StackDump",
     "Steps",
     "Thread",

@@ -21,8 +21,34 @@ class Frame(msgspec.Struct, frozen=True):
     line: Integer = 0
 
 
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """One connection in a chain of waits, and the process at its other end; ``pid`` None: not seen from this node."""
+
+    local: Name = ""  # "10.0.0.1:4242", or a unix socket's path
+    remote: Name = ""
+    state: Name = ""  # of the connection: established, syn_sent, close_wait…
+    accepted: bool = True  # False: it is in the listener's queue still
+    pid: Integer | None = None
+    command: Name = ""
+    process_state: Name = ""  # ps's letter
+    wait_channel: Name | None = None
+    rank: Integer | None = None  # whose process that is, or whose child
+    job: Name | None = None
+    frames: Annotated[tuple[Frame, ...], FEW] = ()  # of its main thread, innermost first
+
+
+class SocketWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A socket that a thread waits on, and the hops from there.
+
+    ``call``: the system call that it is blocked in; empty: it is blocked elsewhere, and its process has this connection.
+    """
+
+    call: Name = ""
+    hops: Annotated[tuple[Hop, ...], FEW] = ()
+
+
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
-    """One thread of a process; frames innermost first."""
+    """One thread of a process; frames innermost first. ``sockets``: what an agent saw it wait on."""
 
     frames: Annotated[tuple[Frame, ...], FEW] = ()
     name: Name | None = None
@@ -30,6 +56,7 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
     active: bool | None = None
     owns_gil: bool | None = None
     main: bool = False
+    sockets: Annotated[tuple[SocketWait, ...], FEW] = ()
 
 
 class StackDump(Record, frozen=True, kw_only=True, tag="stacks"):
@@ -56,6 +83,7 @@ class ProcessState(Record, frozen=True, kw_only=True, tag="process"):
     exit_code: Integer | None = None  # of a process that has ended (state X or Z)
     signal: Integer | None = None  # that ended it
     oom_kills_total: Integer | None = None  # that its node's kernel has made since boot, when this was read
+    connections: Annotated[tuple[Name, ...], FEW] = ()  # to other nodes, as "10.0.0.1:4242>10.0.0.2:5000"
 
 
 class Placement(Record, frozen=True, kw_only=True, tag="placement"):

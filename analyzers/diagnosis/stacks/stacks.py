@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from analyzers.diagnosis.stacks.network import network_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import Rules
@@ -56,6 +57,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     waiting = [one for one in found.values() if one.waiting]
     outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]
+    yield from network_waits(found, window, topology, rules)
     if not waiting:
         yield from _same_everywhere(found)
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):

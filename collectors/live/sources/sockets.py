@@ -1,4 +1,4 @@
-"""The TCP connections of processes, with the kernel's counters of each: retransmits, round-trip time, bytes.
+"""The connections of processes; of TCP with the kernel's counters of each: retransmits, round-trip time, bytes.
 
 Read over a netlink socket (sock_diag(7), struct tcp_info of linux/tcp.h), as ``ss -tin`` does: one dump of all connections,
 no subprocess. A pod has a network namespace of its own, which a short-lived thread enters.
@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -29,7 +30,12 @@ _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _DONE, _ERROR = 4, 20, 3, 2
 _REQUEST_DUMP = 0x1 | 0x300
 # Established, connecting, and closing with unsent data.
 _STATES = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9
+_LISTENING = 1 << 10
 _INET_DIAG_INFO = 2
+_UNIX_REQUEST, _UNIX_ANSWER = struct.Struct("=BBxxIIIII"), struct.Struct("=BBBxIII")  # unix_diag_req, unix_diag_msg
+_UNIX_SHOW = 1 | 4  # name, peer
+_UNIX_NAME, _UNIX_PEER = 0, 2
+_UNIX_CONNECTED = 1 << 1
 _CLONE_NEWNET = 0x40000000
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI48x")
@@ -98,13 +104,30 @@ def networks(processes: Iterable[Path], own: Path) -> list[Path | None]:
     return list(found.values())[:NETWORKS_LIMIT]
 
 
-def connections(network: Path | None) -> list[Connection]:
-    """Return the connections of a network namespace, None: the agent's own; raise OSError."""
+def connections(network: Path | None, *, listening: bool = False) -> list[Connection]:
+    """Return the connections of a network namespace, or its listeners, None: the agent's own; raise OSError."""
     found: list[Connection] = []
+    states = _LISTENING if listening else _STATES
     with _socket_in(network) as asked:
         asked.settimeout(ANSWER_SECONDS)
         for family in (socket.AF_INET, socket.AF_INET6):
-            found += _dump(asked, family)
+            request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), states)
+            found += (_connection(body) for body in _dump(asked, family, request) if len(body) >= _ANSWER.size)
+    return found
+
+
+def unix_connections(network: Path | None) -> dict[int, tuple[int, str]]:
+    """Return the connected unix sockets of a network namespace: inode → (inode of the other end, own path); raise OSError."""
+    found = {}
+    with _socket_in(network) as asked:
+        asked.settimeout(ANSWER_SECONDS)
+        request = _UNIX_REQUEST.pack(socket.AF_UNIX, 0, _UNIX_CONNECTED, 0, _UNIX_SHOW, 0, 0)
+        for body in _dump(asked, socket.AF_UNIX, request):
+            if len(body) >= _UNIX_ANSWER.size:
+                parts = _attributes(body, _UNIX_ANSWER.size)
+                peer, name = bytes(parts.get(_UNIX_PEER, b"")), bytes(parts.get(_UNIX_NAME, b""))
+                shown = name.rstrip(b"\0").replace(b"\0", b"@").decode(errors="replace")
+                found[_UNIX_ANSWER.unpack_from(body)[3]] = (int.from_bytes(peer[:4], sys.byteorder), shown)
     return found
 
 
@@ -145,8 +168,7 @@ def _netlink() -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
 
 
-def _dump(asked: socket.socket, family: int) -> Iterator[Connection]:
-    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
+def _dump(asked: socket.socket, family: int, request: bytes) -> Iterator[memoryview]:
     header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, family, 0)
     asked.send(header + request)
     received = 0
@@ -158,10 +180,10 @@ def _dump(asked: socket.socket, family: int) -> Iterator[Connection]:
                 return
             if kind == _ERROR:
                 code = -struct.unpack_from("=i", body)[0]
-                raise OSError(code, f"the kernel does not list its TCP connections: {os.strerror(code)}")
-            if kind == _SOCK_DIAG_BY_FAMILY and len(body) >= _ANSWER.size:
-                yield _connection(body)
-    raise OSError(errno.EMSGSIZE, f"the kernel's list of TCP connections is longer than {ANSWER_BYTES:,} bytes")
+                raise OSError(code, f"the kernel does not list its connections: {os.strerror(code)}")
+            if kind == _SOCK_DIAG_BY_FAMILY:
+                yield body
+    raise OSError(errno.EMSGSIZE, f"the kernel's list of connections is longer than {ANSWER_BYTES:,} bytes")
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, memoryview]]:
@@ -181,20 +203,24 @@ def _connection(body: memoryview) -> Connection:
 
 
 def _tcp_info(body: memoryview) -> dict[str, int]:
-    at = _ANSWER.size
+    info = _attributes(body, _ANSWER.size).get(_INET_DIAG_INFO, memoryview(b""))
+    return {
+        name: min(form.unpack_from(info, offset)[0], (1 << 63) - 1)
+        for name, (offset, form) in _FIELDS.items()
+        if offset + form.size <= len(info)
+    }
+
+
+def _attributes(body: memoryview, at: int) -> dict[int, memoryview]:
+    """Return the attributes of an answer by their kind."""
+    found = {}
     while at + _ATTRIBUTE.size <= len(body):
         length, kind = _ATTRIBUTE.unpack_from(body, at)
         if length < _ATTRIBUTE.size:
             break
-        if kind == _INET_DIAG_INFO:
-            info = body[at + _ATTRIBUTE.size : at + length]
-            return {
-                name: min(form.unpack_from(info, offset)[0], (1 << 63) - 1)
-                for name, (offset, form) in _FIELDS.items()
-                if offset + form.size <= len(info)
-            }
+        found[kind] = body[at + _ATTRIBUTE.size : at + length]
         at += (length + 3) & ~3
-    return {}
+    return found
 
 
 def _end(family: int, address: bytes, port: bytes) -> str:
