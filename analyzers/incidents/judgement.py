@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
+from analyzers.incidents.recurrence import with_count
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
@@ -45,7 +46,8 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: _Running = lambda _na
             odd = frozenset()
     why = dict.fromkeys(asked.cut.shed, "its records were given up for want of memory")
     why |= {node: f"{min(failed)} fails on its records" for node in odd}
-    return _with_incomplete(judged, why)
+    judged = _with_incomplete(judged, why)
+    return replace(judged, verdict=with_count(judged.verdict, asked.cut))
 
 
 def _tried(

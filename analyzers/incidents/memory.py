@@ -13,6 +13,7 @@ from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting, own_ranks
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Declared, Received, attributed
+from analyzers.incidents.recurrence import note_standstill
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
@@ -101,10 +102,15 @@ def _hosting(state: EngineState, job: str, at: float) -> Hosting:
 
 def remember_declared(state: EngineState, declared: Declared) -> None:
     """Replace the scheduler's word on a job."""
+    before = state.declared.get(declared.job)
     if declared.version:
         state.declared[declared.job] = declared
     else:
         state.declared.pop(declared.job, None)
+    if before is not None and before.code_version != declared.code_version:
+        for key, view in state.jobs.items():  # other code has another rhythm
+            if key[0] == declared.job and (key[1] is None or key[1] >= declared.attempt):
+                view.progress.forget(state.now)
     if (hosting := state.hosting.get(declared.job)) is not None:
         hosting.declare(declared.attempt, declared.nodes, state.now)
 
@@ -144,6 +150,7 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
 def remember_incident(state: EngineState, incident: Incident) -> None:
     """Replace what is known of an open incident."""
     state.incidents[incident.id] = incident
+    note_standstill(state, incident)
 
 
 def context_records(state: EngineState, incident: Incident) -> tuple[Record, ...]:
@@ -162,6 +169,7 @@ def drop_incident(state: EngineState, id: str, settled_at: float | None = None) 
     """Drop an incident that is over; symptoms until ``settled_at``, by default now, open no new one."""
     incident = state.incidents.pop(id, None)
     if incident is not None and incident.job is not None:
+        note_standstill(state, incident, state.now)
         state.settled[incident.job, incident.attempt] = max(
             state.now if settled_at is None else settled_at,
             state.settled.get((incident.job, incident.attempt), 0.0),
@@ -178,6 +186,7 @@ def restore_incidents(state: EngineState, incidents: Iterable[tuple[Incident, tu
     for incident, records in incidents:
         if incident.closed_at is not None:
             if incident.job is not None:
+                note_standstill(state, incident, incident.closed_at)
                 key = (incident.job, incident.attempt)
                 state.settled[key] = max(incident.closed_at, state.settled.get(key, 0.0))
             continue
@@ -185,6 +194,7 @@ def restore_incidents(state: EngineState, incidents: Iterable[tuple[Incident, tu
         again = state.now if incident.cut is not None or incident.asked_at is not None else incident.judge_at
         state.incidents[incident.id] = replace(incident, cut=None, judge_at=again)
         state.contexts[incident.id] = records
+        note_standstill(state, incident)
 
 
 def forget_old(state: EngineState, now: float) -> None:

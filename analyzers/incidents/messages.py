@@ -59,6 +59,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     attempt: int = 0
     nodes: tuple[str, ...] = ()
+    code_version: str | None = None
     version: int = 0  # of the declaration; 0: there is none, or none that is needed
 
 

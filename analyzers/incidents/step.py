@@ -35,6 +35,7 @@ from analyzers.incidents.memory import (
     remember_incident,
     restore_incidents,
 )
+from analyzers.incidents.recurrence import named_by, seen_before, shown_by
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
 from analyzers.model.incident import Cut, Incident, Symptom
@@ -305,6 +306,7 @@ def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
     cut = Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
         joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
+        seen=seen_before(state, incident),
     )  # fmt: skip
     remember_incident(state, replace(incident, cut=cut, judge_at=None))
     yield request_judgement(state, state.incidents[id])
@@ -344,7 +346,7 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
         return
     content = digest(event.verdict)
     early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
-    incident = replace(incident, cut=None)
+    incident = replace(incident, cut=None, shows=shown_by(event.verdict), named=named_by(event.verdict))
     # An incident that an outage explains names no culprit.
     if content != incident.digest and not early and incident.merged_into is None:
         incident = replace(incident, digest=content, published=incident.published + 1)

@@ -40,6 +40,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         str, str
     ] = {}  # node → ranks that it claims and others host, as "0-3,7": what it says of them is hearsay
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
+    seen: dict[str, int] = {}  # node → earlier incidents of the job that it showed up in
     shed: dict[str, int] = {}  # node → through which number its records were given up for want of memory
 
 
@@ -66,6 +67,8 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""  # of what the newest version says: it is published again only if that changes
     offsets: dict[str, float] = {}
     last_step: int | None = None  # the job's newest when it opened
+    shows: str = ""  # what its newest judgement shows: fault, pause (of the job's own) or unknown
+    named: tuple[str, ...] = ()  # nodes that it names
     merged_into: str | None = None  # an infrastructure incident that explains it
     closed_at: float | None = None
     closed_because: str = ""

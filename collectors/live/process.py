@@ -23,6 +23,7 @@ from collectors.live.sources.proc_stat import (
     callable_by_number,
     stat_of,
     still_runs,
+    voluntary_switches,
     wait_channel,
 )
 from collectors.live.sources.ranks import TrainingProcess
@@ -171,7 +172,9 @@ class Processes:
         one.stat = stat
         if due or (stat.state == "T") != one.stopped:
             one.stopped = stat.state == "T"
-            yield self._row(one, state=stat.state, wait_channel=wait_channel(self._proc, stat.pid))
+            switches = None if one.child else voluntary_switches(self._proc, stat.pid)
+            channel = wait_channel(self._proc, stat.pid)
+            yield self._row(one, state=stat.state, wait_channel=channel, voluntary_switches=switches)
 
     def _row(self, one: _Followed, **more: Any) -> ProcessState:
         stat = one.stat

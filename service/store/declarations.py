@@ -16,7 +16,13 @@ ACTIVE_SECONDS = 3_600.0  # since a job was seen or declared: older ones need no
 def rank_map(row: Job) -> Declared:
     """Return what a job's row says of its ranks."""
     nodes, attempt = row.declared.get("nodes", ()), row.declared.get("attempt", 0)
-    return Declared(job=row.name, attempt=attempt, nodes=tuple(nodes), version=row.version)
+    return Declared(
+        job=row.name,
+        attempt=attempt,
+        nodes=tuple(nodes),
+        version=row.version,
+        code_version=row.declared.get("code_version"),
+    )
 
 
 def changed(

@@ -21,8 +21,10 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     reports_steps = view.newest_step is not None and traffic.until - view.progress.until < UNHEARD_SECONDS
     if reports_steps or view.waits.rings or traffic.moved_at is None:
         return
-    still = traffic.until - traffic.moved_at
+    still = traffic.still_seconds
     if still < STILL_SECONDS or (view.ended and not view.processes.alive):
+        return
+    if view.witnesses.switches.goes_on(traffic.moved_at):  # ranks that compute for themselves
         return
     text = f"no bytes have moved over the job's ports and connections for {still:.0f} s (bound {STILL_SECONDS:.0f} s)"
     yield Symptom(kind="hang", detector="zero_traffic", at=traffic.moved_at, text=text)

@@ -8,13 +8,16 @@ from analyzers.incidents.job_views.event_log import EventLog
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import Processes
 from analyzers.incidents.job_views.progress import Progress
+from analyzers.incidents.job_views.standstills import Standstill, Why
 from analyzers.incidents.job_views.step_rhythm import StepRhythm
 from analyzers.incidents.job_views.traffic import SCOPES, Traffic
 from analyzers.incidents.job_views.waits import OpenOperation, OpenOperations
+from analyzers.incidents.job_views.witnesses import Testimony, Witnesses, testimony
 from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
 from collectors.records import (
     DeviceState,
+    FlightRecorderDump,
     KernelEvent,
     LogEvent,
     Placement,
@@ -23,10 +26,12 @@ from collectors.records import (
     Record,
     Ring,
     Samples,
+    StackDump,
     Steps,
 )
 
-UNHEARD_SECONDS = 30.0  # the reporter of steps may be on an unreachable node: then traffic is followed
+STUCK_SECONDS = 20.0  # in the kernel without any CPU time: a storage that stalls, or a driver
+HELD_SECONDS = 2.0  # a process that was stopped for less may have been stopped by a reader of its stack
 UNDER_WAY_SECONDS = 2.0  # a step may end this late after its job has lost a rank
 BEFORE_SECONDS = 60.0  # events this much older than the attempt are not of it: logs begin with old lines
 ORDINARY = frozenset({"nccl_warning", "nan"})
@@ -49,6 +54,8 @@ class JobView:
         self.ranks, self.ended = self.processes.ranks, self.processes.ended
         self.waits = OpenOperations()
         self.traffic = Traffic()
+        self.witnesses = Witnesses()
+        self._run_began_at = 0.0
         self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
         self.broken: dict[str, str] = {}  # detector → why it failed on this view, until that is reported
@@ -114,7 +121,46 @@ class JobView:
         for rank, looked_at in looks.items():  # after the steps of the same reading
             self.progress.looked(rank, looked_at)
         self.progress.batch_taken(node)
+        self._note_standstills(node)
         return wrong
+
+    def testimonies(self, now: float) -> list[Testimony]:
+        """Return what each witness of the job's progress says."""
+        waits, told, traffic, others = self.waits, self.progress, self.traffic, self.witnesses
+        looked_at = max(waits.looked_at, waits.counted_at, others.recorders.read_at or 0.0) or None
+        moved_at = max(waits.moved_at, waits.changed_at, others.recorders.moved_at or 0.0) or None
+        steps_silent = told.at is not None and told.silent_seconds > told.allowed_seconds
+        steps = Testimony(
+            witness="steps",
+            at=told.at,
+            state="unmeasured" if told.at is None else "silent" if steps_silent else "alive",
+        )
+        return [
+            steps,
+            testimony("operations", looked_at, moved_at, now),
+            testimony("traffic", traffic.until or None, traffic.moved_at, now),
+            testimony("switches", others.switches.read_at, others.switches.moved_at, now),
+            testimony("cpu", others.cpu.read_at, others.cpu.moved_at, now),
+            testimony("gpu", others.gpu.read_at, others.gpu.moved_at, now),
+            testimony("stacks", others.stacks.read_at, others.stacks.moved_at, now),
+        ]
+
+    def _note_standstills(self, node: NodeView) -> None:
+        """Keep what the processes say from being learned as the job's rhythm."""
+        processes, known = self.processes, self.progress.standstills
+        for held in (*processes.held.values(), *processes.continued):
+            lasts = processes.held.get(held.rank) is held
+            stopped = held.state == "T" and held.seconds >= HELD_SECONDS
+            if stopped or held.seconds >= STUCK_SECONDS:
+                key = f"rank {held.rank} {held.since:.3f}"
+                until = None if lasts else max(held.until, node.reported_until)
+                why: Why = "process" if held.state == "T" else "unknown"
+                known.put(Standstill(key=key, since=held.since, until=until, why=why, nodes=(held.node,)))
+        processes.continued.clear()
+        began_at = node.here(processes.run_began_at, node.last_received_at) if processes.run_began_at else 0.0
+        if began_at > self._run_began_at:
+            self._run_began_at = began_at
+            self.progress.forget(began_at)
 
     def _apply(self, record: Record, node: NodeView, at: float, before: float, looks: dict[int, float]) -> None:
         """Apply one record. ``before``: ``reported_until`` of its node before this batch; ``looks``: when rings were read."""
@@ -122,11 +168,13 @@ class JobView:
             return
         if isinstance(record, ProcessState):
             self.processes.look(record, node, at)
+            self.witnesses.look(record, node, at)
             node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
         elif isinstance(record, Samples):
-            unheard = not self.progress.reporters or at - self.progress.until > UNHEARD_SECONDS
-            if record.scope in SCOPES and unheard and not self.waits.rings:
+            if record.scope in SCOPES:
                 self.traffic.take(record, node, at)
+            else:
+                self.witnesses.sample(record, node, at)
         elif isinstance(record, Ring):
             looked_at = self.waits.take(record, node, at, durations=not self.progress.reporters)
             if looked_at is not None and record.rank is not None:
@@ -141,5 +189,9 @@ class JobView:
         elif isinstance(record, KernelEvent | DeviceState):
             if record.state != "ok" if isinstance(record, DeviceState) else record.event in SERIOUS:
                 self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
+        elif isinstance(record, FlightRecorderDump):
+            self.witnesses.record(record, node.here(record.at, at))
+        elif isinstance(record, StackDump):
+            self.witnesses.stack(record, node.here(record.at, at))
         elif isinstance(record, RasCommunicator):
             self.waits.count(record, node, at)

@@ -21,6 +21,7 @@ from collectors.records import (
 
 APART_SECONDS = 1.0  # a larger clock offset is corrected; a smaller one may be the time a batch takes
 NEWEST_OFFSETS = 8
+MOST_ABSENCES = 16
 SET_SECONDS = 120.0  # no batch travels for so long: a lead that is larger by more is of a clock that was set since
 LIVE_SECONDS = 15.0  # agents seal a batch every ten seconds: older records waited while the service was unreachable
 FUTURE_SECONDS = 5.0
@@ -28,7 +29,8 @@ LATEST_AT = 1e11  # a later value is no instant
 MOST_RANKS = 4_096  # of one job on one node: the agent reads no more processes
 MOST_LISTS_BYTES = 4 << 20  # of the member lists that its ranks' operations refer to
 _OWN_STAMPS = (Steps, LogEvent, KernelEvent)  # their times are the logs', not the agent's
-_LAST_TICK = struct.Struct("<d")
+_TICK = struct.Struct("<d")
+ABSENT_SECONDS = 45.0  # agents send every ten: a longer span that no reading falls into was not observed
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class NodeView:
     last_received_at: float = 0.0
     last_sent_at: float | None = None  # by the node's own clock
     reported_until: float = 0.0  # all that its agent read before this is here
+    absences: list[tuple[float, float]] = field(default_factory=list)  # the newest spans that no agent observed
     offset: float = 0.0  # seconds by which its clock is ahead of the service's
     stacks_at: float | None = None  # the newest stacks
     answered_at: float | None = None  # the newest answer to a command
@@ -60,11 +63,19 @@ class NodeView:
             self.last_sent_at = max(sent_at, self.last_sent_at or 0.0)
         else:
             sent_at = received.received_at + (self.offset if abs(self.offset) > APART_SECONDS else 0.0)
-        newest_at = _newest(records, sent_at)
+        oldest_at, newest_at = _span(records, sent_at)
         until = sent_at if newest_at is None or sent_at - newest_at <= LIVE_SECONDS else newest_at
+        begin = self.here(sent_at if oldest_at is None else oldest_at, received.received_at)
+        if self.reported_until and begin > self.reported_until + ABSENT_SECONDS:
+            self.absences = [*self.absences[1 - MOST_ABSENCES :], (self.reported_until, begin)]
         self.reported_until = max(self.reported_until, self.here(until, received.received_at))
         for record in records:
             self._read(record, received.received_at)
+
+    @property
+    def returned_at(self) -> float:
+        """Return when its agent was back after the newest span without one; 0.0: there was none."""
+        return self.absences[-1][1] if self.absences else 0.0
 
     def has_room(self, rank: int) -> bool:
         """Whether it reports this rank already, or has not reported as many as a node may have."""
@@ -108,15 +119,17 @@ def of_one_clock(leads: list[float]) -> list[float]:
     return [lead for lead in leads if lead <= leads[-1] + SET_SECONDS]
 
 
-def _newest(records: Sequence[Record], sent_at: float) -> float | None:
-    """Return the newest instant at which the agent read something, by the node's clock."""
-    newest = -1.0
+def _span(records: Sequence[Record], sent_at: float) -> tuple[float | None, float | None]:
+    """Return the oldest and the newest instant at which the agent read something, by the node's clock."""
+    oldest, newest = None, None
     for record in records:
-        at = record.at
-        if at is None or isinstance(record, _OWN_STAMPS):
+        first = last = record.at
+        if first is None or last is None or isinstance(record, _OWN_STAMPS):
             continue
-        if isinstance(record, Samples) and len(record.ticks) >= _LAST_TICK.size:
-            at = _LAST_TICK.unpack_from(record.ticks, len(record.ticks) - _LAST_TICK.size)[0]
-        if newest < at <= sent_at + FUTURE_SECONDS:
-            newest = at
-    return newest if newest > 0.0 else None
+        if isinstance(record, Samples) and len(record.ticks) >= _TICK.size:
+            first = _TICK.unpack_from(record.ticks)[0]
+            last = _TICK.unpack_from(record.ticks, len(record.ticks) - _TICK.size)[0]
+        if 0.0 < last <= sent_at + FUTURE_SECONDS:
+            newest = last if newest is None else max(newest, last)
+            oldest = first if oldest is None else min(oldest, first)
+    return oldest, newest

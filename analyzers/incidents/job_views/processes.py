@@ -9,6 +9,8 @@ from analyzers.incidents.job_views.node import NodeView
 from collectors.records import Placement, ProcessState
 
 ENDED = frozenset("XZ")
+STOPPED, STUCK = "T", "D"
+APART_SECONDS = 45.0  # between two readings of a process: over a longer span nothing is known of it
 MOST_RANKS = 1 << 17
 LARGEST_RANK = 1 << 30
 
@@ -58,6 +60,23 @@ class Process:
     seen_at: float | None = None  # by the service's clock
 
 
+@dataclass(slots=True)
+class Held:
+    """A process that was found stopped, or stuck in the kernel, in all readings of a span."""
+
+    rank: int
+    node: str
+    state: str
+    since: float
+    until: float
+    spent: tuple[float | None, int | None]  # CPU time and voluntary switches: what is stuck gains none
+
+    @property
+    def seconds(self) -> float:
+        """Return for how long it was seen so."""
+        return self.until - self.since
+
+
 class Processes:
     """The processes of one attempt, by rank."""
 
@@ -65,6 +84,10 @@ class Processes:
         self.ranks: dict[int, str] = {}
         self.by_rank: dict[int, Process] = {}
         self.ended: dict[int, End] = {}
+        self.held: dict[int, Held] = {}  # the ranks that are stopped or stuck now
+        self.continued: list[Held] = []  # those that are it no more, until they are taken up
+        self.run_began_at = 0.0  # by the nodes' clocks: when most ranks were started anew, or their number changed
+        self._younger: dict[int, float] = {}  # the ranks that were replaced since, and when the new process began
         self.world_size: int | None = None
         self._placed: dict[str, tuple[float, frozenset[int]]] = {}  # node → its newest placement: when, and which ranks
 
@@ -78,6 +101,8 @@ class Processes:
         ranks = placement.ranks.ranks()[:MOST_RANKS_OF_A_NODE] if placement.ranks is not None else ()
         at = node.here(placement.at, received_at)
         if placement.world_size is not None and 0 < placement.world_size <= LARGEST_RANK:
+            if self.world_size is not None and placement.world_size > self.world_size:
+                self.run_began_at = max(self.run_began_at, at)
             self.world_size = max(placement.world_size, self.world_size or 0)
         for index, (rank, name) in enumerate(zip(ranks, placement.nodes, strict=False)):
             pid = placement.pids[index] if index < len(placement.pids) else None
@@ -98,6 +123,21 @@ class Processes:
             self._end(End(row.rank, node.node, at, row.pid, row.exit_code, row.signal))
         elif process.seen_at is None or at >= process.seen_at:
             process.seen_at, process.state = at, row.state
+            self._hold(row.rank, node.node, row, at)
+
+    def _hold(self, rank: int, node: str, row: ProcessState, at: float) -> None:
+        """Note since when a process is stopped or stuck. A span that no agent read counts for neither."""
+        spent = (row.cpu_seconds, row.voluntary_switches)
+        known = self.held.get(rank)
+        stays = known is not None and known.state == row.state and at - known.until <= APART_SECONDS
+        if known is not None and stays and (row.state == STOPPED or known.spent == spent):
+            known.until = at
+            return
+        if known is not None:
+            del self.held[rank]
+            self.continued.append(known)
+        if row.state in {STOPPED, STUCK}:
+            self.held[rank] = Held(rank, node, row.state, at, at, spent)
 
     def _process(self, rank: int, node: str, pid: int | None, started_at: float | None) -> Process | None:
         """Return the rank's process, which is the youngest reported."""
@@ -113,11 +153,21 @@ class Processes:
                 return process
             process = self.by_rank[rank] = Process(node, pid, started_at)
             self.ended.pop(rank, None)
+            self.held.pop(rank, None)
+            self._replaced(rank, started_at or 0.0)
         self.ranks[rank] = process.node
         return process
 
+    def _replaced(self, rank: int, started_at: float) -> None:
+        """Where most ranks have a younger process it is another run, whatever its number."""
+        self._younger[rank] = started_at
+        if 2 * len(self._younger) > len(self.by_rank):
+            self.run_began_at = max(self.run_began_at, min(self._younger.values()))
+            self._younger.clear()
+
     def _end(self, end: End) -> None:
         """Keep how a process ended: the first end with a code or signal, as a zombie may be reported before its code."""
+        self.held.pop(end.rank, None)
         known = self.ended.get(end.rank)
         if known is None or (end.seen, -end.at) > (known.seen, -known.at):
             self.ended[end.rank] = end

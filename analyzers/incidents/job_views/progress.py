@@ -2,7 +2,8 @@
 
 A reporter is a rank's log or its probe. The newest step of each is kept; for a few the whole step series, and the most
 frequent of these gives the job's step rhythm. Silence counts only up to where the reporters' nodes have sent everything: a
-sender that is late, or a log that is written in large blocks, is not a silent job.
+sender that is late, or a log that is written in large blocks, is not a silent job. Nor is one whose node has no agent: there
+silence counts anew from the agent's return.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
 from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.standstills import Standstill, Standstills
 from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
 from collectors.records import STEP_COLUMNS, Steps
 
@@ -46,7 +48,7 @@ class Reporter:
 class StepSeries:
     """The steps of a reporter."""
 
-    rhythm: StepRhythm = field(default_factory=StepRhythm)
+    rhythm: StepRhythm
     latenesses: list[float] = field(
         default_factory=list
     )  # of the newest batches, against the earliest possible reading
@@ -94,6 +96,8 @@ class Progress:
         self.reporters: dict[Key, Reporter] = {}
         self.reporter_kinds: dict[str, ReporterKind] = {}
         self.series: dict[Key, StepSeries] = {}
+        self.standstills = Standstills()
+        self._returned_at: dict[str, float] = {}  # node → when its agent was back after a span without one
 
     def take(self, steps: Steps, node: NodeView, before: float, received_at: float) -> None:
         """Apply one record. ``before``: ``reported_until`` of its node before this batch."""
@@ -108,7 +112,7 @@ class Progress:
         rows = list(_rows(steps, node, received_at, newest_only=series is None))
         reporter = self.reporters.get(key)
         if series is not None and rows:
-            self._learn_lateness(series, reporter, rows, before - kind.every_seconds)
+            self._learn_lateness(series, reporter, rows, before - kind.every_seconds, node.returned_at)
         for row in rows:
             reporter = self._report(key, node.node, row, reporter)
             if series is not None:
@@ -121,6 +125,11 @@ class Progress:
         for kind in self.reporter_kinds.values():
             if node.node in kind.nodes:
                 kind.until = max(kind.until, node.reported_until - kind.every_seconds)
+        if node.returned_at > self._returned_at.get(node.node, 0.0):
+            self._returned_at[node.node] = node.returned_at
+            begin, end = node.absences[-1]
+            key = f"{node.node} {begin:.3f}"
+            self.standstills.put(Standstill(key=key, since=begin, until=end, why="agent"))
 
     def looked(self, rank: int, at: float) -> None:
         """Note that a rank's probe was read: its steps until then are here."""
@@ -141,7 +150,7 @@ class Progress:
     def rhythm(self) -> StepRhythm:
         """Return the job's step rhythm; an empty one without a reporter."""
         lead = self.lead
-        return StepRhythm() if lead is None else self.series[lead].rhythm
+        return StepRhythm(self.standstills) if lead is None else self.series[lead].rhythm
 
     @property
     def until(self) -> float:
@@ -158,7 +167,8 @@ class Progress:
         if lead is None:
             return max(0.0, at_most)
         kind = self.reporter_kinds[lead[1]]
-        return kind.until - self.series[lead].late_seconds - max(self.at, kind.since)
+        returned_at = self._returned_at.get(self.reporters[lead].node, 0.0) if lead in self.reporters else 0.0
+        return kind.until - self.series[lead].late_seconds - max(self.at, kind.since, returned_at)
 
     @property
     def allowed_seconds(self) -> float:
@@ -174,18 +184,27 @@ class Progress:
         """Return the series of a reporter that is among the first few by rank."""
         series = self.series.get(key)
         if series is None and (len(self.series) < MOST_FOLLOWED or key < max(self.series)):
-            series = self.series[key] = StepSeries()
+            series = self.series[key] = StepSeries(StepRhythm(self.standstills))
             if len(self.series) > MOST_FOLLOWED:
                 del self.series[max(self.series)]
         return series
 
-    def _learn_lateness(self, series: StepSeries, reporter: Reporter | None, rows: list[StepRow], until: float) -> None:
+    def forget(self, before_at: float) -> None:
+        """Forget the rhythm from before an instant: another run, or other code, has another."""
+        for series in self.series.values():
+            series.rhythm.forget(before_at)
+
+    def _learn_lateness(
+        self, series: StepSeries, reporter: Reporter | None, rows: list[StepRow], until: float, returned_at: float
+    ) -> None:
         """Learn how late steps come from a log that is written through a buffer.
 
-        In the first batch of a node the earliest possible reading of its oldest step is unknown.
+        In the first batch of a node the earliest possible reading of its oldest step is unknown. A writer that was stopped, and
+        a reader that was away, are not late.
         """
         first = next((row.at for row in rows if reporter is None or row.at > reporter.at), None)
-        if first is not None:
+        held = self.standstills.during(first, max(first, until)) - {"pause"} if first is not None else frozenset()
+        if first is not None and first > returned_at and not held:
             late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
             series.latenesses = [*series.latenesses[1 - MOST_LATENESSES :], late]
 

@@ -2,7 +2,11 @@
 
 Step times are noisy, and healthy jobs pause: a checkpoint every 500 steps, an evaluation every 1,000, sometimes a garbage
 collection. So the bound has three parts: 2 × p99 of the step time, pauses that recur at the same place (a step number modulo a
-period), and pauses that recur at no known place.
+period), and pauses that recur at no known place, of which one alone changes nothing.
+
+A fault must not teach: what ``standstills`` covers is left out of all three. An interval that an incident covered, and that no
+verdict explained, counts only where such intervals recur at the places of a round period, which faults hit by chance in one of a
+hundred cases.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from analyzers.incidents.job_views.standstills import NEVER, Standstills
 
 MOST_ROWS = 512
 MOST_PAUSES = 96
@@ -23,16 +29,17 @@ WARM_UP = 3  # first intervals: compiling, filling caches
 SHORTEST_SECONDS = 8.0
 EARLY_SECONDS = 120.0
 EARLY_FACTOR = 4.0  # before there is a rhythm, times the longest interval
+SOON_SECONDS, SOON_STEPS, SOON_INTERVALS = 30.0, 20, 3  # instead of EARLY_SECONDS: so many steps in so many intervals
+LONGEST_SECONDS = 3_600.0  # of any bound: the longest pause that a verdict excuses without naming the rank
 P99_FACTOR, PAUSE_FACTOR = 2.0, 1.5
 PAUSE_MEDIANS = 5.0  # a longer interval, in medians, is a pause
 PAUSE_SHARE = 0.02  # intervals that are more frequent are no pauses
 PAUSE_SECONDS = 5.0  # shorter ones need no allowance
-ONCE_SECONDS = (
-    40.0  # so long a pause is no surprise any more when it has come once; a longer one, when it has come twice
-)
 PERIOD_SLACK = 100
 KEPT_SHARE = 0.6  # of its places at which a habit must have recurred
-ROUND_NUMBERS = (10_000, 5_000, 2_500, 2_000, 1_000, 500, 250, 200, 100, 50, 25, 20, 10)
+ROUND_NUMBERS = (10_000, 5_000, 2_500, 2_000, 1_024, 1_000, 512, 500, 256, 250, 200, 128, 100, 64, 50, 25, 20, 10)
+CHANCE = 0.01  # that unexplained standstills fall on the places of a period
+KEPT_ROWS = 64  # of the newest, over an engine's restart
 
 
 class StepRow(NamedTuple):
@@ -52,6 +59,12 @@ class Pause(NamedTuple):
     at: float
     step: int
     seconds: float
+    early: bool = False  # it came before the job had a rhythm
+
+    @property
+    def since(self) -> float:
+        """Return when it began."""
+        return self.at - self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,7 @@ class _Figures:
     median_seconds: float
     p99_seconds: float
     stride: int  # steps between two reports
-    gaps: np.ndarray[tuple[int], np.dtype[np.float64]]
+    intervals: int  # that they were computed from
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +101,13 @@ class _Pausing:
 class StepRhythm:
     """The newest steps of one reporter, and the longest pauses of a day."""
 
-    __slots__ = ("_figures", "_folded", "_forgot", "_pausing", "rows")
+    __slots__ = ("_changes", "_figures", "_folded", "_forgot", "_pausing", "_standstills", "rows")
 
-    def __init__(self) -> None:
+    def __init__(self, standstills: Standstills | None = None) -> None:
+        """``standstills``: of the attempt, as far as they are known at any time."""
         self.rows: list[StepRow] = []  # by instant
+        self._standstills = standstills or Standstills()
+        self._changes = 0  # of the standstills, when the figures were computed
         self._folded: list[Pause] = []  # of rows that are gone
         self._forgot = False
         self._figures: _Figures | None = None
@@ -112,6 +128,13 @@ class StepRhythm:
         self._figures = self._pausing = None
         return True
 
+    def forget(self, before_at: float) -> None:
+        """Forget what was learned before an instant: since then it is another run."""
+        self.rows = [row for row in self.rows if row.at >= before_at]
+        self._folded = []
+        self._forgot = False
+        self._figures = self._pausing = None
+
     def count_after(self, at: float) -> int:
         """Return how many steps ended after an instant."""
         return len(self.rows) - bisect_right(self.rows, at, key=lambda row: row.at)
@@ -130,53 +153,125 @@ class StepRhythm:
         """Return how long silence may last after this step; without any step there is no bound."""
         figures = self._known()
         if figures is None:
-            gaps = [later.at - row.at for row, later in zip(self.rows, self.rows[1:], strict=False)]
-            return max(EARLY_SECONDS, EARLY_FACTOR * max(gaps, default=0.0)) if self.rows else math.inf
-        pausing = self._pausing = self._pausing or self._paused(figures)
+            return self._allowed_early()
+        pausing = self._paused(figures)
         step = self.rows[-1].step if after_step is None else after_step
         habits = (habit.seconds for habit in pausing.habits if habit.meets(step, figures.stride))
         paused = max(pausing.by_chance_seconds, max(habits, default=0.0))
-        return max(SHORTEST_SECONDS, P99_FACTOR * figures.p99_seconds, PAUSE_FACTOR * paused)
+        return min(
+            max(SHORTEST_SECONDS, P99_FACTOR * figures.p99_seconds, PAUSE_FACTOR * paused),
+            max(LONGEST_SECONDS, P99_FACTOR * figures.p99_seconds),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return what is learned, and from which intervals, as plain values; ``restore`` takes it."""
+        figures = self._known()
+        pausing = None if figures is None else self._paused(figures)
+        return {
+            "median_seconds": None if figures is None else figures.median_seconds,
+            "p99_seconds": None if figures is None else figures.p99_seconds,
+            "intervals": 0 if figures is None else figures.intervals,
+            "allowed_seconds": self.allowed_seconds() if self.rows else None,
+            "habits": [] if pausing is None else [
+                {"period": one.period, "place": one.place % one.period, "seconds": one.seconds} for one in pausing.habits
+            ],
+            "by_chance_seconds": 0.0 if pausing is None else pausing.by_chance_seconds,
+            "pauses": [list(one) for one in self._known_pauses(figures)],
+            "rows": [[row.at, row.step] for row in self.rows[-KEPT_ROWS:]],
+        }  # fmt: skip
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Take over what was learned before a restart of the engine, which reads only the newest part of the log again."""
+        for at, step in document.get("rows", ()):
+            self.add(StepRow(float(at), int(step)))
+        for at, step, seconds, early in document.get("pauses", ()):
+            pause = Pause(float(at), int(step), float(seconds), bool(early))
+            if pause not in self._folded:
+                insort(self._folded, pause)
+        self._forgot = self._forgot or bool(self.rows)
+        self._figures = self._pausing = None
+
+    def _allowed_early(self) -> float:
+        if not self.rows:
+            return math.inf
+        gaps = [gap for gap, kept in zip(self._gaps(), self._teaching(), strict=True) if kept]
+        soon = len(gaps) >= SOON_INTERVALS and abs(self.rows[-1].step - self.rows[0].step) >= SOON_STEPS
+        return max(SOON_SECONDS if soon else EARLY_SECONDS, EARLY_FACTOR * max(gaps, default=0.0))
 
     def _known(self) -> _Figures | None:
+        if self._changes != self._standstills.changes:
+            self._figures = self._pausing = None
+            self._changes = self._standstills.changes
         if self._figures is None and len(self.rows) > FEWEST:
             self._figures = self._computed()
         return self._figures
 
-    def _computed(self) -> _Figures:
-        gaps = np.diff(np.array([row.at for row in self.rows]))
+    def _gaps(self) -> list[float]:
+        return [later.at - row.at for row, later in zip(self.rows, self.rows[1:], strict=False)]
+
+    def _teaching(self) -> list[bool]:
+        """Return of each interval whether no standstill covers it, but for a pause of the job's own."""
+        spans = [one for one in self._standstills if one.why != "pause"]
+        since = min((one.since for one in spans), default=math.inf)
+        return [
+            later.at <= since or not (self._standstills.during(row.at, later.at) - {"pause"})
+            for row, later in zip(self.rows, self.rows[1:], strict=False)
+        ]
+
+    def _computed(self) -> _Figures | None:
+        gaps = np.array(self._gaps())
         strides = np.abs(np.diff(np.array([row.step for row in self.rows], np.float64)))
-        ordinary = gaps if self._forgot or len(gaps) < WARM_UP + FEWEST else gaps[WARM_UP:]
+        teaching = np.array(self._teaching())
+        warm = 0 if self._forgot or len(gaps) < WARM_UP + FEWEST else WARM_UP
+        ordinary = gaps[warm:][teaching[warm:]]
+        if not len(ordinary):
+            return None
         median = float(np.median(ordinary))
         usual = ordinary[ordinary <= PAUSE_MEDIANS * median]
         if len(ordinary) - len(usual) <= max(2, PAUSE_SHARE * len(ordinary)):
             ordinary = usual
         place = (len(ordinary) * 99 - 1) // 100
         p99 = float(np.partition(ordinary, place)[place])
-        return _Figures(median, p99, int(min(max(1.0, float(np.median(strides))), 1e9)), gaps)
+        return _Figures(median, p99, int(min(max(1.0, float(np.median(strides))), 1e9)), len(ordinary))
 
     def _paused(self, figures: _Figures) -> _Pausing:
-        pauses = [*self._folded, *self._pauses(figures.gaps, figures.p99_seconds)]
-        habits = tuple(_habits(pauses, self.rows[-1].step, figures.stride))
-        by_chance = sorted(
-            pause.seconds for pause in pauses if not any(habit.meets(pause.step, figures.stride) for habit in habits)
-        )
-        twice = by_chance[-2] if len(by_chance) > 1 else 0.0
-        return _Pausing(habits, max(twice, min(by_chance[-1], ONCE_SECONDS)) if by_chance else 0.0)
+        if self._pausing is None:
+            self._pausing = self._computed_pausing(figures)
+        return self._pausing
 
-    def _pauses(self, gaps: np.ndarray[tuple[int], np.dtype[np.float64]], p99: float) -> Iterator[Pause]:
+    def _computed_pausing(self, figures: _Figures) -> _Pausing:
+        newest, stride = self.rows[-1].step, figures.stride
+        own, doubted = list[Pause](), list[Pause]()
+        for pause in self._known_pauses(figures):
+            why = self._standstills.during(pause.since, pause.at)
+            if not why & NEVER:
+                (doubted if "unknown" in why else own).append(pause)
+        habits = (*_habits(own, newest, stride), *_round_habits(doubted, newest, stride))
+        by_chance = sorted(
+            pause.seconds
+            for pause in own
+            if not pause.early and not any(habit.meets(pause.step, stride) for habit in habits)
+        )
+        return _Pausing(habits, by_chance[-2] if len(by_chance) > 1 else 0.0)
+
+    def _known_pauses(self, figures: _Figures | None) -> list[Pause]:
+        """Return the pauses of the day, covered or not, the oldest first."""
+        new = [] if figures is None else self._pauses(self._gaps(), figures.p99_seconds)
+        return sorted({(one.at, one.step): one for one in (*new, *self._folded)}.values())
+
+    def _pauses(self, gaps: Sequence[float], p99: float) -> Iterator[Pause]:
         first = 0 if self._forgot else WARM_UP
-        for index in np.flatnonzero(gaps > max(PAUSE_SECONDS, PAUSE_FACTOR * p99)).tolist():
-            if index >= first:
-                yield Pause(self.rows[index + 1].at, self.rows[index].step, float(gaps[index]))
+        for index, gap in enumerate(gaps):
+            if index >= first and gap > max(PAUSE_SECONDS, PAUSE_FACTOR * p99):
+                early = not self._forgot and index < WARM_UP + FEWEST
+                yield Pause(self.rows[index + 1].at, self.rows[index].step, gap, early)
 
     def _fold(self) -> None:
         """Drop the oldest quarter of the rows, but keep its pauses."""
         figures = self._known()
         p99 = 0.0 if figures is None else figures.p99_seconds
         gone = MOST_ROWS // 4
-        gaps = np.diff(np.array([row.at for row in self.rows[: gone + 1]]))
-        for pause in self._pauses(gaps, p99):
+        for pause in self._pauses(self._gaps()[:gone], p99):
             insort(self._folded, pause)
         since = self.rows[-1].at - DAY_SECONDS
         kept = [pause for pause in self._folded if pause.at >= since]
@@ -218,3 +313,16 @@ def _round(step: int) -> int:
     """Return the roundest possible period of a pause: counters begin at 0 or 1, and a step may be reported after the pause."""
     near = [number for number in range(step, step + 3) if number > 0]
     return next((period for period in ROUND_NUMBERS if any(number % period == 0 for number in near)), 0)
+
+
+def _round_habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[Habit]:
+    """Yield the habits of unexplained pauses: they recur at the multiples of a round number, which is too rare for chance."""
+    for period in ROUND_NUMBERS:
+        if period < 2 * stride or (near := stride + 1) * 2 >= period:
+            continue  # a step may be reported after the pause, and a report holds ``stride`` steps
+        hits = [one for one in pauses if (one.step + near) % period <= 2 * near - 1]
+        if len({one.step for one in hits}) < 2:
+            continue
+        places = (newest_step + near) // period - (hits[0].step + near) // period
+        if len(hits) >= KEPT_SHARE * max(places, 1) and (2 * near / period) ** len(hits) <= CHANCE:
+            yield Habit(period, hits[-1].step, sorted(one.seconds for one in hits)[-2])

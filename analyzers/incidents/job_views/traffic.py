@@ -1,17 +1,15 @@
-"""When bytes last moved over a job's ports and connections: the only sign of a job that reports no steps.
+"""When bytes last moved over a job's ports and connections: the first sign of a job that reports no steps.
 
 A port is never quite still: daemons, the store and the launcher of a hung job still send. So a node moves as long as its rate
-is above 1 % of its usual rate.
+is above 1 % of its usual rate. Connections that come and go are no bytes: each is compared with itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from zlib import crc32
-
 import numpy as np
 
 from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.pace import APART_SECONDS, Paces
 from collectors.records import NOT_READ, Samples
 
 SCOPES = frozenset({"infiniband", "socket"})
@@ -19,27 +17,27 @@ SCOPES = frozenset({"infiniband", "socket"})
 METRICS = frozenset({
     "port_rcv_data_words_total", "port_xmit_data_words_total", "bytes_received_total", "bytes_sent_total",
 })  # fmt: skip
-STILL_SHARE = 0.01
-NEWEST_RATES = 16
-
-
-@dataclass(slots=True)
-class _Counters:
-    """One node's counters of one scope at the newest tick."""
-
-    at: float
-    devices: int  # a sum over their names: totals over different devices are not compared
-    total: int
-    rates: list[float] = field(default_factory=list)  # while it moved
 
 
 class Traffic:
     """The byte counters of one attempt's nodes."""
 
     def __init__(self) -> None:
-        self.moved_at: float | None = None  # None: nothing has moved yet
         self.until = 0.0  # counters were read until then
-        self._of: dict[tuple[str, str], _Counters] = {}
+        self.paces = Paces()  # of each node and scope: of the bytes that its ports and connections have moved
+        self._read_since = 0.0  # without a span that no agent read
+        self._totals: dict[tuple[str, str], dict[str, int]] = {}
+        self._moved: dict[tuple[str, str], int] = {}
+
+    @property
+    def moved_at(self) -> float | None:
+        """Return when bytes last moved; None: not yet."""
+        return self.paces.moved_at
+
+    @property
+    def still_seconds(self) -> float:
+        """Return for how long none have moved. Time without an agent is no standstill."""
+        return self.until - max(self.moved_at or 0.0, self._read_since)
 
     def take(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take a node's samples of one scope."""
@@ -51,23 +49,17 @@ class Traffic:
         if len(samples.values) != 8 * shape[0] * shape[1] * shape[2]:
             return
         values = np.frombuffer(samples.values, "<i8").reshape(shape)[:, chosen, :]
-        totals = np.where(values == NOT_READ, 0, values).sum(axis=(0, 1)).tolist()
-        names = crc32("\0".join(samples.devices).encode())
-        for at, total in zip(ticks.tolist(), totals, strict=True):
-            self._tick((node.node, samples.scope), node.here(at, received_at), names, total)
+        totals = np.where(values == NOT_READ, 0, values).sum(axis=1).T.tolist()
+        for at, row in zip(ticks.tolist(), totals, strict=True):
+            here = dict(zip(samples.devices, row, strict=True))
+            self._tick((node.node, samples.scope), node.here(at, received_at), here)
 
-    def _tick(self, key: tuple[str, str], at: float, devices: int, total: int) -> None:
-        before = self._of.get(key)
-        if before is not None and at <= before.at:
-            return
+    def _tick(self, key: tuple[str, str], at: float, totals: dict[str, int]) -> None:
+        before = self._totals.get(key, {})
+        gained = sum(max(0, total - before[name]) for name, total in totals.items() if name in before)
+        self._totals[key] = totals
+        self._moved[key] = self._moved.get(key, 0) + gained
+        if at - self.until > APART_SECONDS:
+            self._read_since = at
         self.until = max(self.until, at)
-        if before is None or before.devices != devices or total < before.total:
-            rates = [] if before is None else before.rates
-            self._of[key] = _Counters(at, devices, total, rates)
-            return
-        rate = (total - before.total) / (at - before.at)
-        usual = sorted(before.rates)[len(before.rates) // 2] if before.rates else 0.0
-        if rate > STILL_SHARE * usual:
-            before.rates = [*before.rates[1 - NEWEST_RATES :], rate]
-            self.moved_at = max(at, self.moved_at or 0.0)
-        before.at, before.total = at, total
+        self.paces.take(key, at, float(self._moved[key]))

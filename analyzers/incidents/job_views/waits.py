@@ -96,6 +96,17 @@ class OpenOperations:
             self.communicators[key] = LaunchCounts(at, since, counts, behind)
 
     @property
+    def changed_at(self) -> float:
+        """Return when NCCL's counts last changed; 0.0: no change was seen."""
+        changed_at = max((one.since for one in self.communicators.values()), default=0.0)
+        return changed_at if self.first_count_at is not None and changed_at > self.first_count_at else 0.0
+
+    @property
+    def counted_at(self) -> float:
+        """Return when NCCL's counts were last read; 0.0: never."""
+        return max((one.at for one in self.communicators.values()), default=0.0)
+
+    @property
     def moved_seconds(self) -> float:
         """Return for how long ranks have entered and left operations since the first reading."""
         return self.moved_at - self.first_at if self.first_at is not None else 0.0

@@ -1,7 +1,7 @@
 """/proc/PID/stat: the one file of a process that can be read without waiting for the process, stuck or not.
 
 ``environ``, ``cmdline`` and ``maps`` take the process's memory lock. A thread in an uninterruptible page fault holds that
-lock, and a reader hangs with it. ``stat`` and ``wchan`` take no such lock.
+lock, and a reader hangs with it. ``stat``, ``status`` and ``wchan`` take no such lock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.sources.system_files import integer, read, text
+from collectors.live.sources.system_files import integer, pairs, read, text
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -83,6 +83,11 @@ def wait_channel(proc: str, pid: int) -> str | None:
     """Return the kernel function that a process waits in, None where it waits in none or may not be read."""
     found = text(f"{proc}/{pid}/wchan")
     return found if found not in {None, "", "0"} else None
+
+
+def voluntary_switches(proc: str, pid: int) -> int | None:
+    """Return how often a process's main thread has waited for something; None where that is not shown."""
+    return pairs(text(f"{proc}/{pid}/status")).get("voluntary_ctxt_switches")
 
 
 def own_pid(proc: Path) -> int:

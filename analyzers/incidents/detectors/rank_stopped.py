@@ -1,0 +1,38 @@
+"""A rank's process is stopped (SIGSTOP), or stuck in the kernel without any CPU time, whatever the steps say.
+
+A debugger's stop is another state. Where all ranks are stopped the job is suspended from outside, as a scheduler or Ctrl-Z does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.processes import STOPPED
+from analyzers.model.incident import Symptom
+
+HELD_SECONDS = 20.0
+WORDS = {"T": "is stopped (state T)", "D": "has been stuck in the kernel without any CPU time (state D)"}
+MOST_NAMED = 64
+
+
+@detector("rank_stopped")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a hang for the ranks that all readings of twenty seconds found stopped or stuck."""
+    del now
+    now_held = view.processes.held.values()
+    held = sorted((one for one in now_held if one.seconds >= HELD_SECONDS), key=lambda one: (one.since, one.rank))
+    if not held or 1 < view.processes.alive <= sum(one.state == STOPPED for one in now_held):
+        return
+    first = held[0]
+    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
+    yield Symptom(
+        kind="hang",
+        detector="rank_stopped",
+        at=first.since,
+        text=f"the process of rank {first.rank} on {first.node} {WORDS[first.state]} for {first.seconds:.0f} s{others} "
+        f"(bound {HELD_SECONDS:.0f} s)",
+        ranks=tuple(one.rank for one in held[:MOST_NAMED]),
+        nodes=tuple(sorted({one.node for one in held})[:MOST_NAMED]),
+    )

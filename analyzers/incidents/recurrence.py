@@ -1,0 +1,70 @@
+"""What an incident leaves behind in its job: a standstill that teaches no rhythm, and a count of the nodes that show up again.
+
+A fault that recovers leaves no machine to be found. That the same node shows it for the fifth time is then the finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from analyzers.incidents.job_views.standstills import MOST_NODES, Standstill, Why
+from analyzers.incidents.state import EngineState
+from analyzers.model.incident import Cut, Incident
+from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
+
+STANDSTILLS = frozenset({"hang", "silence", "crash"})  # kinds of incidents in which the job stands still
+
+
+def shown_by(verdict: Verdict) -> Why:
+    """Return what a verdict says of the standstill: the job's own pause, a fault, or nothing."""
+    if verdict.cause == "none" and any(root.fault_class.startswith("pause_") for root in verdict.roots):
+        return "pause"
+    return "unknown" if verdict.abstained or verdict.cause in {"none", "unknown"} else "fault"
+
+
+def named_by(verdict: Verdict) -> tuple[str, ...]:
+    """Return the nodes that a verdict names, none where they are many."""
+    found = {one.id for one in verdict.culprits if one.kind == "node"} | set(verdict.action.nodes)
+    return tuple(sorted(found)) if len(found) <= MOST_NODES else ()
+
+
+def note_standstill(state: EngineState, incident: Incident, until: float | None = None) -> None:
+    """Keep the span of an incident from being learned as the rhythm of its job."""
+    view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
+    if view is None or incident.kind not in STANDSTILLS:
+        return
+    shown = {node for symptom in incident.symptoms for node in symptom.nodes}
+    nodes = incident.named or (tuple(sorted(shown)) if len(shown) <= MOST_NODES else ())
+    why: Why = "fault" if incident.shows == "fault" else "pause" if incident.shows == "pause" else "unknown"
+    view.progress.standstills.put(
+        Standstill(key=incident.id, since=incident.onset_at, until=until, why=why, nodes=nodes)
+    )
+
+
+def seen_before(state: EngineState, incident: Incident) -> dict[str, int]:
+    """Return of the nodes of an incident's job in how many earlier incidents each showed up, in all attempts that are known."""
+    views = [view for (job, _attempt), view in state.jobs.items() if job == incident.job]
+    counts = sum((view.progress.standstills.counted(incident.id) for view in views), Counter[str]())
+    return dict(sorted(counts.items()))
+
+
+def with_count(verdict: Verdict, cut: Cut) -> Verdict:
+    """State of each named node that the job has stood still with it before, and how often."""
+    culprits, evidence = list(verdict.culprits), list(verdict.evidence)
+    for index, one in enumerate(culprits):
+        earlier = cut.seen.get(one.id, 0) if one.kind == "node" else 0
+        if earlier:
+            culprits[index], item = _counted(one, earlier + 1, len(evidence) + 1)
+            evidence.append(item)
+    return replace(verdict, culprits=tuple(culprits), evidence=tuple(evidence))
+
+
+def _counted(one: Culprit, times: int, number: int) -> tuple[Culprit, EvidenceItem]:
+    id = f"e{number}"
+    item = EvidenceItem(
+        id=id, text=f"seen {times} times on this node: the job stood still with {one.id} before, and went on by itself",
+        source="incidents", analyzer="recurrence",
+    )  # fmt: skip
+    return replace(one, why=f"{one.why}; seen {times} times on this node", evidence=(*one.evidence, id)), item
