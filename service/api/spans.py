@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any
 
 from fastapi.responses import StreamingResponse
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
 from collectors.records import bundle
@@ -101,13 +101,15 @@ def missing(session: Session, span: Span, sizes: Mapping[str, int]) -> Iterator[
 
 def given_up(session: Session, span: Span) -> str:
     """Say of which nodes retention took records since the span's first, for they had most of the log; empty: of none."""
-    taken = select(RemovedBatches.node).where(
-        or_(RemovedBatches.sequence >= span.first, RemovedBatches.received_at >= span.since)
-    )
-    nodes = sorted(span.nodes.intersection(session.scalars(taken)))
+    taken = select(RemovedBatches.node, RemovedBatches.received_at).where(RemovedBatches.received_at >= span.since)
+    nodes = {row.node: row.received_at for row in session.execute(taken) if row.node in span.nodes}
     if not nodes:
         return ""
-    return f"retention removed records of nodes that had more than their share of the log: {fold_hosts(nodes[:1_000])}"
+    until = rfc3339(max(nodes.values()))
+    return (
+        "retention removed records of nodes that had more than their share of the log, "
+        f"received until {until}: {fold_hosts(sorted(nodes)[:1_000])}"
+    )
 
 
 def streamed(
