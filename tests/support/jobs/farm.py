@@ -42,11 +42,11 @@ class Farm:
 
         Who is gone disappears.
         """
-        parents, launchers = _parents(), {process.pid for process in job.processes}
+        parents, launchers = parents_of_processes(), {process.pid for process in job.processes}
         for rank, pid in faults.pids(job.private).items():
             if not pid:  # its file is being written, and everything descends from process 0
                 continue
-            mine = {pid} | {child for child in parents if _descends(child, pid, parents)}
+            mine = {pid} | {child for child in parents if descends(child, pid, parents)}
             mine |= {parents.get(pid, 0)} & launchers
             proc = self.proc(job.scenario.host_of(rank))
             for number in mine:
@@ -60,7 +60,8 @@ class Farm:
                     link.unlink(missing_ok=True)
 
 
-def _parents() -> dict[int, int]:
+def parents_of_processes() -> dict[int, int]:
+    """Return the parent of each process of this machine."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -71,7 +72,8 @@ def _parents() -> dict[int, int]:
     return parents
 
 
-def _descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
+def descends(pid: int, ancestor: int, parents: Mapping[int, int]) -> bool:
+    """Return whether a process comes from another."""
     seen = 0
     while pid in parents and seen < 50:
         pid, seen = parents[pid], seen + 1

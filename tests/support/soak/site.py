@@ -1,0 +1,96 @@
+"""One service and an agent a node, all at their usual settings, that can be stopped and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+
+from tests.support.jobs.farm import Farm
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LISTENS_SECONDS = 180.0
+STOPS_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """Return a port that nothing listens at now."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
+
+
+class Site:
+    """The processes that watch, each in the state in which it is told to be."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.farm, self.port = folder, Farm(folder / "nodes", nodes), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_service(self) -> None:
+        """Start it on its port, with its data."""
+        own = {"FAULTHOUND_DATA": str(self.folder / "data"), "FAULTHOUND_LOG_JSON": "1"}
+        self._start("service", "service.cli", ["serve", "--port", str(self.port)], own)
+
+    def wait_for_service(self) -> None:
+        """Wait until it answers."""
+        deadline = time.monotonic() + LISTENS_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(httpx.TransportError):
+                httpx.get(f"{self.url}/healthz", timeout=10)
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"the service does not answer:\n{(self.folder / 'service.log').read_text()[-2000:]}")
+
+    def start_agent(self, node: str) -> None:
+        """Start a node's agent with the state that it left."""
+        own = ["run", "--service", self.url, "--node", node, "--state", str(self.folder / node)]
+        own += ["--path", f"proc={self.farm.proc(node)}", "--path", f"dev={self.farm.dev(node)}"]
+        self._start(node, "collectors.agent", own, {})
+
+    def signal(self, name: str, number: int = signal.SIGTERM) -> subprocess.Popen[bytes]:
+        """Send the service or an agent the signal that ends it."""
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        return process
+
+    def stop(self, name: str) -> None:
+        """End the service or an agent and wait until it is gone."""
+        process = self.signal(name)
+        try:
+            process.wait(timeout=STOPS_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _start(self, name: str, module: str, arguments: list[str], variables: dict[str, str]) -> None:
+        with (self.folder / f"{name}.log").open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-c", f"from {module} import main; main()", *arguments], cwd=REPOSITORY,
+                env=os.environ | variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+
+@contextmanager
+def running(folder: Path, nodes: Sequence[str]) -> Iterator[Site]:
+    """Run a service and the agents; end them all."""
+    site = Site(folder, nodes)
+    try:
+        site.start_service()
+        site.wait_for_service()
+        for node in nodes:
+            site.start_agent(node)
+        yield site
+    finally:
+        for name in sorted(site.processes, key=lambda name: name == "service"):
+            site.stop(name)
