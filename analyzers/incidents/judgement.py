@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.incidents.recurrence import with_count
+from analyzers.incidents.standing_claim import TAKES, claim_of
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
@@ -46,7 +47,7 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: _Running = lambda _na
             odd = frozenset()
     why = dict.fromkeys(asked.cut.shed, "its records were given up for want of memory")
     why |= {node: f"{min(failed)} fails on its records" for node in odd}
-    judged = _with_incomplete(judged, why)
+    judged = _contested(_with_incomplete(judged, why))
     return replace(judged, verdict=with_count(judged.verdict, asked.cut))
 
 
@@ -57,7 +58,9 @@ def _tried(
     found: list[Finding] = []
     failed: set[str] = set()
     try:
-        window = Window.build(records, asked.attempt, asked.cut.offsets, live=True)
+        window = Window.build(
+            records, asked.attempt, asked.cut.offsets, live=True, since=asked.cut.since, round_at=asked.cut.round_at
+        )
         topology = infer(window)
         found += findings(window, topology, knowledge, asked.cut.unfinished, running)
         verdict = decide(
@@ -112,6 +115,23 @@ def _with_incomplete(judged: Judged, why: Mapping[str, str]) -> Judged:
         judged,
         verdict=replace(verdict, missing=(*verdict.missing, missing), action=action, coverage=coverage),
     )
+
+
+def _contested(judged: Judged) -> Judged:
+    """Let a verdict that has changed twice abstain, or evict no node; what a process or a device itself shows stands."""
+    verdict, cut = judged.verdict, judged.cut
+    if verdict.symptom == "healthy" or claim_of(verdict, cut.at).proven:
+        return judged
+    if cut.abstains:
+        missing = (*verdict.missing, Missing(what=cut.abstains))
+        verdict = replace(
+            verdict, cause="unknown", abstained=True, culprits=(), missing=missing,
+            action=Action(kind="none", why="nothing is named: nothing is done"),
+        )  # fmt: skip
+    elif cut.held_back and verdict.action.kind in TAKES:
+        ranks = tuple(sorted({rank for one in verdict.culprits for rank in one.ranks}))
+        verdict = replace(verdict, action=replace(verdict.action, kind="probe", ranks=ranks, why=cut.held_back))
+    return replace(judged, verdict=verdict)
 
 
 def left_out(already: Iterable[str], running: str, *, everything: bool) -> tuple[str, ...]:

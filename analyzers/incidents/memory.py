@@ -177,6 +177,7 @@ def drop_incident(state: EngineState, id: str, settled_at: float | None = None) 
     state.contexts.pop(id, None)
     state.waiting.pop(id, None)
     state.unanswered.pop(id, None)
+    state.silent.pop(id, None)
 
 
 def restore_incidents(state: EngineState, incidents: Iterable[tuple[Incident, tuple[Record, ...]]]) -> None:

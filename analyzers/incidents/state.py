@@ -70,6 +70,9 @@ class EngineState:
     unanswered: dict[str, int] = field(
         default_factory=dict
     )  # incident → answers of its newest round that came too late
+    silent: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # incident that is being judged → nodes without an answer to its newest round
     settled: dict[JobKey, float] = field(default_factory=dict)  # symptoms from before then open no incident
     marks: deque[tuple[float, int]] = field(default_factory=deque)  # (received_at, sequence), a mark a tick
     changed: set[JobKey] = field(default_factory=set)  # jobs with new records since their detectors ran

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from analyzers.incidents import infrastructure, messages
+from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import find_symptoms
-from analyzers.incidents.evidence import select_records
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because
 from analyzers.incidents.memory import (
     context_records,
@@ -35,11 +35,11 @@ from analyzers.incidents.memory import (
     remember_incident,
     restore_incidents,
 )
-from analyzers.incidents.recurrence import named_by, seen_before, shown_by
+from analyzers.incidents.recurrence import named_by, shown_by
+from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim, weigh_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
-from analyzers.model.incident import Cut, Incident, Symptom
-from analyzers.model.ranges import ranges
+from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Verdict, digest
 from analyzers.verdict.gate import ROUNDS_AFTER_SECONDS
 from collectors.records import CommandResult
@@ -283,7 +283,8 @@ def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[message
     kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
     changed = replace(
         incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
-        offsets=incident.offsets | state.offsets(joined), asked_at=now, next_look_at=max(next_at, now + ROUNDS_AFTER_SECONDS[1]),
+        offsets=incident.offsets | state.offsets(joined), asked_at=now, round_at=now,
+        next_look_at=max(next_at, now + ROUNDS_AFTER_SECONDS[1]),
     )  # fmt: skip
     if _crashed(incident) and incident.judge_at is None:
         changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
@@ -303,40 +304,8 @@ def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
     if incident.cut is not None:  # one judgement at a time: the next sees the records that came meanwhile
         remember_incident(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
         return
-    cut = Cut(
-        after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
-        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
-        seen=seen_before(state, incident),
-    )  # fmt: skip
-    remember_incident(state, replace(incident, cut=cut, judge_at=None))
+    remember_incident(state, replace(incident, cut=make_cut(state, incident), judge_at=None))
     yield request_judgement(state, state.incidents[id])
-
-
-def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
-    """Return which ranks the nodes of an incident claim that others host."""
-    hosting = state.hosting.get(incident.job or "")
-    if hosting is None:
-        return {}
-    found = {node: sorted(hosting.refused(node, incident.attempt)) for node in incident.nodes}
-    return {node: ranges(ranks) for node, ranks in found.items() if ranks}
-
-
-def _shed(state: EngineState, incident: Incident) -> dict[str, int]:
-    """Return the nodes of which records that the cut should hold were given up, and through which number."""
-    through = {node: state.evidence[node].shed for node in incident.nodes if node in state.evidence}
-    return {node: shed for node, shed in through.items() if shed > max(incident.after, incident.joined.get(node, 0))}
-
-
-def request_judgement(state: EngineState, incident: Incident) -> messages.Judge:
-    """Return the request to judge an incident's cut; after a restart it is asked again."""
-    cut = incident.cut
-    if cut is None:
-        raise ValueError(f"incident {incident.id} is not being judged")
-    records = select_records(
-        state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut, incident.job,
-        incident.attempt,
-    )  # fmt: skip
-    return messages.Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)
 
 
 def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[messages.EngineInstruction]:
@@ -346,9 +315,16 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
         return
     content = digest(event.verdict)
     early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
-    incident = replace(incident, cut=None, shows=shown_by(event.verdict), named=named_by(event.verdict))
+    incident = replace(incident, cut=None)
+    claim = claim_of(event.verdict, event.cut.at)
+    weighed = weigh_claim(incident, claim, state.silent.pop(incident.id, ()))
+    if weighed == "contest":
+        incident = replace(contest_claims(incident, claim), judge_at=now)
+    elif weighed == "publish":
+        incident = replace(incident, shows=shown_by(event.verdict), named=named_by(event.verdict))
     # An incident that an outage explains names no culprit.
-    if content != incident.digest and not early and incident.merged_into is None:
+    if weighed == "publish" and content != incident.digest and not early and incident.merged_into is None:
+        incident = remember_claim(incident, claim)
         incident = replace(incident, digest=content, published=incident.published + 1)
         yield messages.Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
@@ -361,7 +337,7 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
 def _is_early(verdict: Verdict, unanswered: int) -> bool:
     """Whether the second round may change the verdict: it abstains, or names a rank that has not answered."""
     classes = {root.fault_class for root in verdict.roots}
-    return verdict.abstained or (unanswered > 0 and bool(classes) and classes <= with_trait("no_dump"))
+    return verdict.abstained or (unanswered > 0 and bool(classes & with_trait("no_dump")))
 
 
 def _close(

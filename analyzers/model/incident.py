@@ -42,6 +42,25 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
     seen: dict[str, int] = {}  # node → earlier incidents of the job that it showed up in
     shed: dict[str, int] = {}  # node → through which number its records were given up for want of memory
+    since: float | None = (
+        None  # the incident's opening: what was seen of a rank since then holds until it is seen again
+    )
+    round_at: float | None = None  # when the newest evidence round was asked for: what came after is of one round
+    abstains: str = ""  # why the verdict names nothing: it has changed twice
+    held_back: str = ""  # why the verdict evicts no node: it has changed twice whether to
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a published version claims, as far as the next one may contradict it."""
+
+    at: float
+    symptom: str
+    cause: str
+    named: tuple[str, ...] = ()  # kind and id of each culprit
+    nodes: tuple[str, ...] = ()  # of them
+    ranks: tuple[int, ...] = ()
+    takes: bool = False  # the action takes nodes out
+    proven: bool = False  # the state of a process or a device shows it: no other evidence contradicts that
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,11 +79,16 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     looks: int = 0  # rounds asked for
     answered: int = 0  # rounds that were answered, or that had time enough
     asked_at: float | None = None  # the newest round, while it is waited for
+    round_at: float | None = None  # the newest round
     next_look_at: float | None = None
     judge_at: float | None = None  # evidence came: judge again then
     cut: Cut | None = None  # what is being judged
     published: int = 0  # versions of the verdict
     digest: str = ""  # of what the newest version says: it is published again only if that changes
+    claims: tuple[Claim, ...] = ()  # of the newest versions
+    changes: int = 0  # how often a version contradicted the one before
+    abstains: str = ""  # of every further Cut
+    held_back: str = ""  # of every further Cut
     offsets: dict[str, float] = {}
     last_step: int | None = None  # the job's newest when it opened
     shows: str = ""  # what its newest judgement shows: fault, pause (of the job's own) or unknown

@@ -96,7 +96,10 @@ def _live(dump: StackDump) -> bool:
 
 
 def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int, list[StackDump]]:
-    """Leave out ranks whose newest stack, by an agent, is older than the moment that the window ends with."""
+    """Leave out ranks whose newest stack, by an agent, is older than the moment that the window ends with.
+
+    A stack from after the opening of the incident is of that moment until a newer one comes: a late answer takes nothing away.
+    """
     newest = {rank: max(dump.at or 0.0 for dump in dumps) for rank, dumps in by_rank.items() if all(map(_live, dumps))}
     if not newest:
         return by_rank
@@ -107,6 +110,8 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
     since = max((last, *alive)) - OUT_OF_DATE_SECONDS
     if 2 * sum(at >= last - ROUND_SECONDS for at in newest.values()) > len(newest):
         since = max(since, last - ROUND_SECONDS)
+    if window.since is not None:
+        since = min(since, window.since)
     return {rank: dumps for rank, dumps in by_rank.items() if newest.get(rank, since) >= since}
 
 

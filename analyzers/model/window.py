@@ -48,6 +48,8 @@ class Window:
     other_attempts: tuple[int, ...] = ()
     offsets: Mapping[str, float] = field(default_factory=dict)  # node → seconds that were taken from its instants
     live: bool = False
+    since: float | None = None  # the opening of the incident: a stack from then on is of what is judged
+    round_at: float | None = None  # when the newest evidence round was asked for
 
     def records_of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
@@ -85,12 +87,15 @@ class Window:
         offsets: Mapping[str, float] = MappingProxyType({}),
         *,
         live: bool = False,
+        since: float | None = None,
+        round_at: float | None = None,
     ) -> Window:
         """Order the records, choose the attempt (default: the newest) and pick each rank's newest dump.
 
         ``offsets``: node → seconds by which its clock is ahead of the service's; its records are moved to that.
         ``live``: agents report a job that goes on: the dump of a node that has fallen silent is out of date, and so is one
         after which the other ranks have gone on.
+        ``since``: when the incident opened. A rank that is silent in a later evidence round still stands where it was seen.
         """
         everything = tuple(map(_not_ahead, aligned(records, offsets) if offsets else records))
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
@@ -109,7 +114,7 @@ class Window:
         )
         job = next((record.job for record in kept if record.job), None)
         others = tuple(number for number in attempts if number != chosen)
-        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets, live)
+        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets, live, since, round_at)
 
 
 SILENT_SECONDS = 45.0  # agents send every ten seconds

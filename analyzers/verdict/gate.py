@@ -100,7 +100,9 @@ class EvictionGate:
     def _record_is_old(self, rank: int) -> bool:
         """Whether a rank's dump was taken a round before the newest: its peers may have gone on in between."""
         at = {dump.rank: dump.at for dump in self.witness.window.dumps if dump.at is not None}
-        return rank in at and (at[rank] or 0.0) < max(filter(None, at.values()), default=0.0) - ROUND_SECONDS
+        if rank not in at or (at[rank] or 0.0) >= (self.witness.window.round_at or float("inf")):
+            return False  # it is of the newest round, however late its peers answered that
+        return (at[rank] or 0.0) < max(filter(None, at.values()), default=0.0) - ROUND_SECONDS
 
     def _waits_for_files(self, rank: int) -> bool:
         rows, observed = self.witness.rows(rank), self.witness.observations(rank)

@@ -1,0 +1,56 @@
+"""The cut of an incident: which records its next judgement sees, and what the engine knows of them beside."""
+
+from __future__ import annotations
+
+from analyzers.incidents import messages
+from analyzers.incidents.evidence import select_records
+from analyzers.incidents.recurrence import seen_before
+from analyzers.incidents.state import EngineState
+from analyzers.model.incident import Cut, Incident
+from analyzers.model.ranges import ranges
+from analyzers.model.window import SILENT_SECONDS
+
+
+def make_cut(state: EngineState, incident: Incident) -> Cut:
+    """Return the cut at this moment, and remember which nodes are silent in it."""
+    state.silent[incident.id] = _silent(state, incident)
+    return Cut(
+        after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
+        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
+        seen=seen_before(state, incident), since=incident.opened_at, round_at=incident.round_at,
+        abstains=incident.abstains, held_back=incident.held_back,
+    )  # fmt: skip
+
+
+def _silent(state: EngineState, incident: Incident) -> set[str]:
+    """Return the nodes that have not answered the newest round, or that report nothing any more."""
+    found = {node for node, _verb in state.waiting.get(incident.id, ())}
+    seen = ((node, state.nodes.get(node)) for node in incident.nodes)
+    return found | {node for node, one in seen if one is None or state.now - one.last_received_at > SILENT_SECONDS}
+
+
+def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
+    """Return which ranks the nodes of an incident claim that others host."""
+    hosting = state.hosting.get(incident.job or "")
+    if hosting is None:
+        return {}
+    found = {node: sorted(hosting.refused(node, incident.attempt)) for node in incident.nodes}
+    return {node: ranges(ranks) for node, ranks in found.items() if ranks}
+
+
+def _shed(state: EngineState, incident: Incident) -> dict[str, int]:
+    """Return the nodes of which records that the cut should hold were given up, and through which number."""
+    through = {node: state.evidence[node].shed for node in incident.nodes if node in state.evidence}
+    return {node: shed for node, shed in through.items() if shed > max(incident.after, incident.joined.get(node, 0))}
+
+
+def request_judgement(state: EngineState, incident: Incident) -> messages.Judge:
+    """Return the request to judge an incident's cut; after a restart it is asked again."""
+    cut = incident.cut
+    if cut is None:
+        raise ValueError(f"incident {incident.id} is not being judged")
+    records = select_records(
+        state.evidence, incident.nodes[: cut.nodes], state.contexts.get(incident.id, ()), cut, incident.job,
+        incident.attempt,
+    )  # fmt: skip
+    return messages.Judge(incident=incident.id, cut=cut, records=records, attempt=incident.attempt)

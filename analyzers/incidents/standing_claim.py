@@ -1,0 +1,105 @@
+"""Whether a new judgement takes the place of the standing one. A gap is no reason, and a second change decides nothing.
+
+new judgement ─┬─ claims the same, more, or a part of what was named ──────────────────────► published
+               ├─ contradicts, and the nodes it is about did not answer the newest round ──► the standing one stays
+               ├─ contradicts for the first time ──────────────────────────────────────────► published
+               └─ contradicts again ───────────────────────────────────────────────────────► judged again: it abstains,
+                                                                                             or evicts no node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Literal
+
+from msgspec.structs import replace
+
+from analyzers.model.fault_classes import has
+from analyzers.model.incident import Claim, Incident
+from analyzers.model.verdict import Verdict
+
+Weighed = Literal["publish", "keep", "contest"]
+
+MOST_CLAIMS = 8  # that are remembered of an incident
+MOST_CHANGES = 1  # a claim may be corrected once
+MOST_NAMED = 4  # in a sentence
+TAKES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
+
+
+def claim_of(verdict: Verdict, at: float) -> Claim:
+    """Return what a verdict claims, without its words and probabilities."""
+    return Claim(
+        at=at,
+        symptom=verdict.symptom,
+        cause=verdict.cause,
+        named=tuple(sorted(f"{one.kind} {one.id}" for one in verdict.culprits)),
+        nodes=tuple(sorted({one.id for one in verdict.culprits if one.kind == "node"})),
+        ranks=tuple(sorted({rank for one in verdict.culprits for rank in one.ranks})),
+        takes=verdict.action.kind in TAKES,
+        proven=verdict.symptom == "hardware" or any(has(root.fault_class, "own_state") for root in verdict.roots),
+    )
+
+
+def weigh_claim(incident: Incident, new: Claim, silent: Collection[str]) -> Weighed:
+    """Return what becomes of a new judgement. ``silent``: nodes without an answer to the newest evidence round."""
+    before = _last_named(incident)
+    if incident.abstains and not new.named and not incident.claims[-1].named:
+        return "keep"  # it abstains already, for the same reason
+    if before is None or not _contradicts(incident, before, new):
+        return "publish"
+    if _is_gap(incident, before, new, silent):
+        return "keep"
+    contested = incident.held_back if _names_alike(before, new) else incident.abstains
+    return "contest" if incident.changes >= MOST_CHANGES and not contested else "publish"
+
+
+def remember_claim(incident: Incident, new: Claim) -> Incident:
+    """Return the incident with a claim that is published."""
+    before = _last_named(incident)
+    changed = before is not None and _contradicts(incident, before, new)
+    return replace(incident, claims=(*incident.claims, new)[-MOST_CLAIMS:], changes=incident.changes + changed)
+
+
+def contest_claims(incident: Incident, new: Claim) -> Incident:
+    """Return the incident whose next verdicts abstain, or evict no node, and say why."""
+    history = [one for one in (*incident.claims, new) if one.named or one is not incident.claims[0]]
+    told = ", then ".join(f"{_in_words(one)} at {_clock(one.at)}" for one in history)
+    if len({(one.named, one.cause) for one in history}) == 1:
+        return replace(incident, held_back=f"the evidence has changed twice for and against an eviction: {told}")
+    return replace(incident, abstains=f"the verdict has changed twice, so the evidence does not decide: {told}")
+
+
+def _last_named(incident: Incident) -> Claim | None:
+    return next((one for one in reversed(incident.claims) if one.named), None)
+
+
+def _contradicts(incident: Incident, before: Claim, new: Claim) -> bool:
+    """Whether it takes back what the last named claim states. ``proven``: a process or a device shows it itself."""
+    if not new.named:
+        return bool(incident.claims[-1].named)
+    if new.proven or new.symptom != before.symptom:
+        return False
+    if _names_alike(before, new):
+        return before.takes and not new.takes
+    return not (new.ranks and set(new.ranks) < set(before.ranks))
+
+
+def _names_alike(before: Claim, new: Claim) -> bool:
+    return before.named == new.named and before.cause in (new.cause, "unknown")
+
+
+def _is_gap(incident: Incident, before: Claim, new: Claim, silent: Collection[str]) -> bool:
+    """Whether the nodes that the contradiction is about, or most, gave no newer evidence."""
+    about = {*before.nodes, *new.nodes} or set(incident.nodes)
+    return bool(about & set(silent)) or 2 * len(silent) > len(incident.nodes)
+
+
+def _in_words(one: Claim) -> str:
+    more = f" and {len(one.named) - MOST_NAMED} more" if len(one.named) > MOST_NAMED else ""
+    named = ", ".join(one.named[:MOST_NAMED]) + more
+    return f"{named or 'nothing'}{' (evict)' if one.takes else ''}"
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
