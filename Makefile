@@ -23,15 +23,15 @@ help: ## this list
 	@printf '\n%s\n' "BENCH=smallest and ACCEPTANCE=smallest shorten those two. PYTHON=… chooses the interpreter (3.11 or newer)."
 	@printf '%s\n' "PYTEST_ARGUMENTS='tests/house/test_docs.py -x' narrows the tests. FAULTHOUND_CORPUS=… names a folder of labelled real dumps."
 
-run: .venv/installed ## diagnose the recorded incident in examples/hung_job
+run: .venv/installed-service ## diagnose the recorded incident in examples/hung_job
 	@mkdir -p out
 	.venv/bin/faulthound diagnose examples/hung_job --html out/report.html
 
-serve: .venv/installed-service ## run the service for this machine, on http://127.0.0.1:4747, with its data in out/service
-	FAULTHOUND_DATA=out/service .venv/bin/faulthound serve
+serve: .venv/installed-service ## run the service for this machine, on http://127.0.0.1:4747, with its data in ~/.local/share/faulthound
+	.venv/bin/faulthound serve
 
-agent: .venv/installed ## run an agent on this machine that reports to it, with its spool in out/agent
-	.venv/bin/faulthound-agent run --service http://127.0.0.1:4747 --state out/agent
+agent: .venv/installed-service ## run an agent on this machine that reports to it; beside it `faulthound-agent check` checks both
+	.venv/bin/faulthound-agent run --service http://127.0.0.1:4747
 
 check: .venv/installed-check ## the quick tests, on every core: no PyTorch, no servers, no jobs
 	$(call pytest,-n auto --dist loadfile -m 'not system and not slow and not alone and not acceptance')
@@ -67,17 +67,15 @@ clean: ## remove the environment, the caches and what was generated
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One environment and one stamp an extra: a second call installs nothing and needs no network.
+# One environment and one stamp an extra: a second call installs nothing and needs no network. The extra of the first
+# hour is the service's: after `make run` every verb that README names is there.
 # The build backend comes first and by its pin: an isolated build would fetch its own and obey no constraints.
 define installing
-@echo "Installing faulthound$(1) into .venv (once; a minute or two) …"
+@echo "Installing faulthound$(if $(filter [service],$(1)),,$(1)) into .venv (once; a minute or two) …"
 @$(PIP) install -qq --constraint constraints.txt setuptools
 @$(PIP) install -qq --constraint constraints.txt --no-build-isolation --editable '.$(1)'
 @touch '$@'
 endef
-
-.venv/installed: .venv/made pyproject.toml constraints.txt
-	$(call installing)
 
 .venv/installed-%: .venv/made pyproject.toml constraints.txt
 	$(call installing,[$*])

@@ -186,7 +186,7 @@ class Connection:
         if answer.status_code == 401 and not self._has_token:
             raise RequestRefused(
                 f"the service at {self.url} asks for a token: name its file with --token-file or FAULTHOUND_TOKEN_FILE; "
-                "`faulthound tokens create` makes one",
+                "`faulthound tokens create NAME --scope read` makes one, with --local on the service's machine",
                 401,
             )
         if answer.status_code >= 500:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import gc
 import resource
+import shutil
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from sqlalchemy import make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.api.protocol import protocol
+from service.client import DEFAULT_URL
 from service.engine.supervision import EngineProcess
 from service.logs import write_logs
 from service.settings import Settings
 from service.store.database import Database, WrongDatabase
+from service.store.models import Node
 from service.store.tokens import Tokens
 
 DRAIN_SECONDS = 15  # for what has begun when the signal comes
@@ -45,10 +51,12 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
         _check_knowledge(settings)
     bound = _bound(settings)
     try:
-        _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
+        is_new = _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
         _raise_file_limit()
         app = create_app(settings, EngineProcess(settings) if settings.engine else None)
-        server = _Server(_configuration(settings, app), app, lambda: announce(_address(settings, bound)))
+        server = _Server(
+            _configuration(settings, app), app, lambda: _announce(settings, bound, announce, is_new=is_new)
+        )
         with _GarbageCollector():
             server.run(sockets=[bound])
     except SystemExit:  # uvicorn's way to say that the application did not start
@@ -103,13 +111,18 @@ def _check_knowledge(settings: Settings) -> None:
         raise CannotServe(f"FAULTHOUND_KNOWLEDGE: {problem}") from None
 
 
-def _check_database(settings: Settings, *, exposed: bool) -> None:
-    """Refuse a database that cannot be used, and an address that other machines reach while there is no token."""
+def _check_database(settings: Settings, *, exposed: bool) -> bool:
+    """Return whether no agent has reported to this database.
+
+    Refuse one that cannot be used, and an address that other machines reach while there is no token.
+    """
     try:
         database = Database(settings.url())
         try:
             database.migrate()
             closed = not exposed or Tokens(database).any()
+            with database.session() as session:
+                is_new = session.scalar(select(Node.name).limit(1)) is None
         finally:
             database.close()
     except (WrongDatabase, SQLAlchemyError, OSError) as error:
@@ -121,6 +134,7 @@ def _check_database(settings: Settings, *, exposed: bool) -> None:
             f"{settings.host!r} is reached from other machines, and there is no token: make one with "
             "`faulthound tokens create NAME --scope admin --local`, or listen on 127.0.0.1"
         )
+    return is_new
 
 
 def _raise_file_limit() -> None:
@@ -130,10 +144,26 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _address(settings: Settings, bound: socket.socket) -> str:
+def _announce(settings: Settings, bound: socket.socket, announce: Callable[[str], None], *, is_new: bool) -> None:
+    """Report where the service listens and where its data is; until an agent has reported, what comes next."""
     host, port = bound.getsockname()[:2]
     scheme = "https" if settings.tls_key else "http"
-    return f"Faulthound listens on {scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    announce(f"Faulthound listens on {url}")
+    # A URL without its password.
+    announce(f"Its data is in {settings.data.absolute() if settings.file else repr(make_url(settings.url()))}")
+    if is_new:
+        other = "" if url == DEFAULT_URL else f" --service {url}"
+        announce("No agent has reported yet. Next, each in a terminal of its own:")
+        announce(f"  {_program('faulthound-agent')} run --service {url}    reads this machine's jobs, and changes none")
+        announce(f"  {_program('faulthound')} status{other}    shows whether they arrive, and what is not measured")
+        announce(f"  {_program('faulthound')} watch{other}    prints incidents; the pages are at {url}")
+
+
+def _program(name: str) -> str:
+    """Return a program of this installation as it can be typed here: the shell may not find it by its name."""
+    own = Path(sys.argv[0]).with_name(name)
+    return name if shutil.which(name) == str(own) or not own.is_file() else str(own)
 
 
 def _configuration(settings: Settings, app: FastAPI) -> uvicorn.Config:

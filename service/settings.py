@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PLACE = Path("~/.local/share/faulthound")
+EARLIER_PLACE = Path("faulthound-data")  # in the current folder: an earlier version's default
+FILE = "faulthound.db"
 
 
 class Settings(BaseSettings):
@@ -18,7 +22,9 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback only when a token exists.")
     port: int = Field(4747, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
-    data: Path = Field(Path("faulthound-data"), description="Folder of the embedded database.")
+    data: Path = Field(
+        PLACE, description="Folder of the embedded database, of `serve` and of `tokens create --local`; `--data` wins."
+    )
     database_url: str | None = Field(None, description="SQLAlchemy URL, postgresql+psycopg://…; unset: SQLite in data.")
     tls_certificate: Path | None = Field(
         None, description="PEM certificate chain; with tls_key the service speaks TLS."
@@ -86,9 +92,34 @@ class Settings(BaseSettings):
     log_level: str = Field("info", description="debug, info, warning or error.")
     log_json: bool = Field(False, description="One JSON object a line instead of text.")
 
+    _is_placed: bool = PrivateAttr(False)
+
+    @model_validator(mode="after")
+    def _find_data(self) -> Settings:
+        """Where nothing names the folder it is ``PLACE``; what an earlier version keeps in this folder is not left behind."""
+        self._is_placed = "data" in self.model_fields_set or self.database_url is not None
+        earlier = EARLIER_PLACE / FILE
+        try:
+            self.data = self.data.expanduser()
+        except RuntimeError:
+            raise ValueError(f"{self.data} needs a home folder, and this user has none: name a folder") from None
+        if not self.is_placed and earlier.is_file() and not (self.data / FILE).exists():
+            self.data = EARLIER_PLACE
+        return self
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether a flag or a variable names the database."""
+        return self._is_placed
+
+    @property
+    def file(self) -> Path | None:
+        """The embedded database; None where the database is a server's."""
+        return None if self.database_url else (self.data / FILE).absolute()
+
     def url(self) -> str:
         """Return the database's URL: the one that was set, or SQLite in the data folder."""
-        return self.database_url or f"sqlite:///{(self.data / 'faulthound.db').absolute()}"
+        return self.database_url or f"sqlite:///{self.file}"
 
 
 def load(given: Mapping[str, Any] | None = None) -> Settings:

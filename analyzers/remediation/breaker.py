@@ -43,9 +43,8 @@ def explain_over_budget(state: RemediationState, nodes: int, now: float, but: st
 def explain_open(state: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
     """Say why the breaker forbids so many more nodes; None: it is closed, and stays so."""
     if state.trip is not None:
-        return (
-            f"the breaker is open: {state.trip.reason}; find the cause, then close it with `faulthound breaker close`"
-        )
+        close = "`faulthound breaker close --reason TEXT`"
+        return f"the breaker is open: {state.trip.reason}; find the cause, then close it with {close}"
     before = count_taken(state.executions, _counted_after(state, now), but)
     most = most_nodes(state.limits, state.facts.fleet_nodes)
     if before + nodes <= most:

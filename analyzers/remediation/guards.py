@@ -39,7 +39,8 @@ def find_blockers(state: RemediationState, remediation: Remediation, now: float)
 def _frozen(state: RemediationState, _remediation: Remediation, _now: float) -> str | None:
     if state.freeze is None:
         return None
-    return f"everything is frozen by {state.freeze.by}: {state.freeze.reason}; `faulthound freeze off` lets it go on"
+    thaw = "`faulthound freeze off --reason TEXT`"
+    return f"everything is frozen by {state.freeze.by}: {state.freeze.reason}; {thaw} lets it go on"
 
 
 def _held(state: RemediationState, remediation: Remediation, now: float) -> str | None:

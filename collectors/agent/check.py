@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -52,7 +52,9 @@ class Problems:
 
 def check(settings: Settings) -> Problems:
     """Check the running agent, its folder and the service."""
-    clock, problems = NodeClock(), Problems(settings.node)
+    clock = NodeClock()
+    settings = _as_it_runs(settings, clock.now())
+    problems = Problems(settings.node)
     thread = threading.Thread(target=_check_service, args=(settings, clock, problems), daemon=True)
     thread.start()
     _check_agent(settings, clock.now(), problems)
@@ -60,6 +62,15 @@ def check(settings: Settings) -> Problems:
     if thread.is_alive():
         problems.add(CRITICAL, f"{settings.service} does not answer within {SERVICE_SECONDS:g} s")
     return problems
+
+
+def _as_it_runs(settings: Settings, now: float) -> Settings:
+    """Return the settings, with the service and the node of the agent that runs where nothing names them here."""
+    status = read_status(settings)
+    if status is None or not status.is_alive(now):
+        return settings
+    node = status.node if settings.node == Settings().node else settings.node
+    return replace(settings, service=settings.service or status.service, node=node)
 
 
 def _check_agent(settings: Settings, now: float, problems: Problems) -> None:

@@ -58,7 +58,10 @@ HELP = {
     "token_file": ("FILE", "file with the token, one line; read again when the service does not accept the token"),
     "ca_file": ("FILE", "PEM file with the authority that signed the service's certificate"),
     "node": ("NAME", "name of this node (default: its host name)"),
-    "state": ("DIR", "folder of the spool and the cursors (default: /var/lib/faulthound)"),
+    "state": (
+        "DIR",
+        "folder of the spool and the cursors (default: /var/lib/faulthound; ~/.local/state/faulthound where that is closed)",
+    ),
     "collectors": ("A,B", "run only these collectors"),
     "skip": ("A,B", "leave these collectors out"),
     "spool_bytes": ("N", "bound of the spool; beyond it the oldest batches are dropped and counted (default: 256 MiB)"),
@@ -78,7 +81,11 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:
         # The probe is for the owner of a job, who may not read the agent's settings and needs none of them.
-        settings = Settings() if options.verb is _probe else load(options.config, os.environ, vars(options))
+        settings = (
+            Settings()
+            if options.verb is _probe
+            else load(options.config, os.environ, vars(options), looking=options.verb in {_check, _status})
+        )
         code: int = options.verb(settings, options)
     except Misconfigured as error:
         if options.verb is _check:  # Nagios reads stdout
@@ -209,7 +216,9 @@ def _parser() -> argparse.ArgumentParser:
 
     verb("run", _run, "Run until SIGTERM or Ctrl-C")
     once = verb("once", _once, "Run every collector once and print what it reads", "print one JSON object a record")
-    once.add_argument("--out", type=Path, metavar="FILE", help="write a block instead, which `faulthound read` prints")
+    once.add_argument(
+        "--out", type=Path, metavar="FILE", help="write a block instead, which `faulthound read FILE` prints"
+    )
     verb(
         "check", _check, "Check that this node's evidence reaches the service; change nothing", "print one JSON object"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import socket
 import tomllib
@@ -15,6 +16,8 @@ from collectors.live.sources.host import Roots
 
 DEFAULT_FILE = Path("/etc/faulthound/agent.toml")
 TOKEN_BYTES_MAX = 4096
+SYSTEM_STATE = Path("/var/lib/faulthound")  # the systemd unit's StateDirectory
+OWN_STATE = Path("~/.local/state/faulthound")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
@@ -31,7 +34,7 @@ class Settings:
     token_file: Path | None = None
     ca_file: Path | None = None
     node: str = field(default_factory=socket.gethostname)
-    state: Path = Path("/var/lib/faulthound")
+    state: Path = SYSTEM_STATE
     collectors: tuple[str, ...] = ()  # these only; none: all
     skip: tuple[str, ...] = ()
     spool_bytes: int = 256 << 20
@@ -53,6 +56,21 @@ class Settings:
         if not text or any(character.isspace() for character in text):
             raise Misconfigured(f"token_file {self.token_file} holds no token: write one line with nothing else in it")
         return text
+
+
+def default_state(*, looking: bool) -> Path:
+    """Return where an agent of this user keeps its state: the system's folder, or its own where it may not write that.
+
+    ``looking``: to ask an agent that runs; it may be the system's, of which this user only sees the folder.
+    """
+    is_there = SYSTEM_STATE.exists()
+    if os.access(SYSTEM_STATE if is_there else SYSTEM_STATE.parent, os.W_OK):
+        return SYSTEM_STATE
+    try:
+        own = OWN_STATE.expanduser()
+    except RuntimeError:  # a user without a home folder
+        return SYSTEM_STATE
+    return SYSTEM_STATE if looking and is_there and not own.exists() else own
 
 
 def _service(value: Any) -> str:
@@ -114,8 +132,13 @@ KEYS = tuple(_KEYS)
 """Keys of the TOML file; FAULTHOUND_<KEY> in the environment, --<key> on the command line."""
 
 
-def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of the three places; raise ``Misconfigured`` at the first that cannot be used."""
+def load(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any], *, looking: bool = False
+) -> Settings:
+    """Return the settings of the three places; raise ``Misconfigured`` at the first that cannot be used.
+
+    ``looking``: at the agent that runs, as ``check`` and ``status`` do.
+    """
     values, roots, options = _from_file(file)
     for key in KEYS:
         variable = f"FAULTHOUND_{key.upper()}"
@@ -127,6 +150,7 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
     for where in ("collectors", "skip"):
         _check_collectors(values.get(where, ()), where)
     _check_collectors(options, f"{file or DEFAULT_FILE}: collector")
+    values.setdefault("state", default_state(looking=looking))
     token = environment.get("FAULTHOUND_TOKEN") or None
     return Settings(**values, token=token, roots=Roots(**roots), options=options)
 

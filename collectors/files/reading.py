@@ -192,7 +192,9 @@ def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
     except MemoryError:
         gc.collect()
         yield unread(
-            input.source, "reading it needs more memory than a file may: `faulthound read` it elsewhere", "limit"
+            input.source,
+            "reading it needs more memory than a file may: read it elsewhere with `faulthound read FILE`",
+            "limit",
         )
     except Exception as error:  # noqa: BLE001 - one of the two catch-alls: a failing reader costs its own file
         yield unread(input.source, f"{name} failed: {type(error).__name__}: {str(error)[:500]}", "damaged")

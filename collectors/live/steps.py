@@ -265,7 +265,7 @@ def _astray(path: str) -> bool:
 def _left_out(chunk: Chunk) -> Unread:
     reason = (
         f"{chunk.left_out_bytes:,} bytes before line {chunk.first_line:,} were not read: more than {BEHIND_BYTES:,} had come; "
-        "read the file itself with `faulthound diagnose`"
+        "read the file itself with `faulthound diagnose FILE`"
     )
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
 
@@ -273,7 +273,7 @@ def _left_out(chunk: Chunk) -> Unread:
 def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
     parts = [f"{elsewhere:,} events are of other nodes and name no rank"] if elsewhere else []
     parts += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
-    reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose`"
+    reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose FILE`"
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
 
 

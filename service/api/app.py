@@ -45,6 +45,7 @@ from service.store.tokens import Tokens
 from service.store.upkeep import Upkeep
 from service.store.window.compaction import Compaction
 from service.store.window.feed import Feed
+from service.store.window.steps import StepTail
 from service.store.window.tail import Tail
 
 DOWN_SECONDS = 5.0
@@ -91,9 +92,9 @@ async def _opened(
     watch = ClockWatch(database)
     closing.callback(PROCESS.release)
     watch.open()
-    log, tail = Log(database), Tail(settings.window_seconds)
+    log, tail, steps = Log(database), Tail(settings.window_seconds), StepTail()
     board, keys = Commands(database), Tokens(database)
-    follower = Follower(database, log, [Feed(tail, Compaction(database))], settings.window_seconds)
+    follower = Follower(database, log, [Feed(tail, Compaction(database)), steps], settings.window_seconds)
     appender = Appender(log, settings, follower.wake)
     chores: dict[str, Callable[[], object]] = {
         "future_dates": partial(shift_back_future, database), "tokens": keys.write_used, "commands": board.expire,
@@ -112,8 +113,8 @@ async def _opened(
     policy, streams = PolicyFile(settings.policy), Streams(database)
     closing.push_async_callback(streams.close)
     return Service(
-        settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, tokens=keys,
-        commands=board, clock=watch,
+        settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, steps=steps,
+        tokens=keys, commands=board, clock=watch,
         audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), open_access=OpenAccess(lambda: bool(keys.all())),
         policy=policy,

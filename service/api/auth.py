@@ -34,7 +34,7 @@ IMPLIED = {
 }
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
-_scheme = HTTPBearer(auto_error=False, description="A token of `faulthound tokens create`.")
+_scheme = HTTPBearer(auto_error=False, description="A token of `faulthound tokens create NAME --scope SCOPE`.")
 _password = HTTPBasic(auto_error=False)
 CHALLENGE = 'Basic realm="Faulthound: any name, and a token as the password", charset="UTF-8"'
 
@@ -116,7 +116,7 @@ async def _checked(request: Request, credentials: HTTPAuthorizationCredentials |
     if not caller.may(scope):
         why = f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
         service_of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
-        raise Problem("forbidden", f"{why}: make one with `faulthound tokens create --scope {scope}`")
+        raise Problem("forbidden", f"{why}: make one with `faulthound tokens create NAME --scope {scope}`")
     return caller
 
 
@@ -147,18 +147,21 @@ def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) 
         bearer = service.tokens.check(credentials.credentials)
     except TokenRefused as refused:
         service.audit.refused("token_refused", refused.actor or "an unknown token", _asked(request), refused.reason)
-        raise _unauthenticated(f"{refused}: make another with `faulthound tokens create`") from None
+        raise _unauthenticated(f"{refused}: make another with `faulthound tokens create NAME --scope SCOPE`") from None
     return Caller(bearer.actor, bearer.scopes, bearer.id, bearer.node)
 
 
 def _without_token(request: Request, service: Service) -> Caller:
     if not service.open_access.is_open():
         service.audit.refused("token_refused", "nobody", _asked(request), "no token")
-        raise _unauthenticated("send Authorization: Bearer and a token of `faulthound tokens create`")
+        raise _unauthenticated(
+            "send Authorization: Bearer and a token of `faulthound tokens create NAME --scope SCOPE`"
+        )
     if why := _not_from_here(request):
         service.audit.refused("token_refused", "nobody", _asked(request), why)
         raise _unauthenticated(
-            f"{why}, and a service without tokens answers its own machine only: make a token with `faulthound tokens create`"
+            f"{why}, and a service without tokens answers its own machine only: make a token with "
+            "`faulthound tokens create NAME --scope SCOPE`"
         )
     return Caller("anyone on this machine", frozenset(SCOPES))
 

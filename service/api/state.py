@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from service.store.follower import Follower
     from service.store.log import Log
     from service.store.tokens import Tokens
+    from service.store.window.steps import StepTail
     from service.store.window.tail import Tail
 
 
@@ -43,6 +44,7 @@ class Service:
     appender: Appender
     follower: Follower
     tail: Tail
+    steps: StepTail
     tokens: Tokens
     commands: Commands
     clock: ClockWatch

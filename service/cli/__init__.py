@@ -74,8 +74,9 @@ def _say_which_extra(missing: ModuleNotFoundError) -> int:
     what = (
         "faulthound" if package in _OF_THE_BASE else "'faulthound[service]'" if package in _OF_THE_SERVICE else package
     )
+    here = " (in a checkout `make serve` does it)" if what.startswith("'") else ""
     print(
-        f"faulthound: this command needs the Python package {package}, which is not installed: pip install {what}",
+        f"faulthound: this command needs the Python package {package}, which is not installed: pip install {what}{here}",
         file=sys.stderr,
     )
     return USAGE

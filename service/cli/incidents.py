@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from service.cli import consent
+from service.cli.consent import Reason
 from service.cli.export import check_place, download, exported
 from service.cli.options import Limit
 from service.cli.output import print_lines, print_table, print_verdict
@@ -18,7 +20,7 @@ from service.client import Connection, UserError, resource
 from service.clock import now
 
 incidents = typer.Typer(
-    no_args_is_help=True, help="List incidents, show one, export it, and give feedback on its verdict."
+    no_args_is_help=True, help="List incidents, show one, export it, close it, and give feedback on its verdict."
 )
 Id = Annotated[str, typer.Argument(metavar="ID", help="The incident's id, inc-0123456789ab.")]
 Status = Literal["open", "closed"]
@@ -116,6 +118,23 @@ def feedback(
     body: dict[str, Any] = {"judgement": judgement, "text": text} | _real(culprit)
     answer = connection.post(resource("incidents", incident, "feedback"), body)
     return Answer(answer, lambda: Speech().note(f"{incident}: its verdict is recorded as {judgement}"))
+
+
+@command(incidents)
+def close(connection: Connection, incident: Id, reason: Reason) -> Answer:
+    """Close an incident by hand: the engine judges it no more, and opens another one for a new symptom of the job.
+
+    The reason and your name are in the audit log and in the incident's timeline.
+
+    \b
+    Examples:
+      faulthound incidents close inc-0123456789ab --reason "the node was replaced; the job runs"
+    """
+    path = resource("incidents", incident)
+    with consent.as_shown(f"faulthound incidents show {incident}"):
+        _, tag = connection.tagged(path)
+        answer = connection.post(f"{path}/close", {"reason": reason}, tag)
+    return Answer(answer, lambda: Speech().note(f"{incident} is closed: {answer['closed_because']}"))
 
 
 INCIDENT_COLUMNS = ("incident", "opened", "closed", "kind", "job", "culprit", "sure", "action")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 from service.cli import exit_codes
 from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
-from service.cli.speech import Speech
+from service.cli.speech import Speech, speaks_unicode
 from service.cli.times import instant, shown_instant
 from service.cli.verbs import Answer, command, table
 from service.client import Connection, Unreachable, UserError, resource
@@ -57,7 +57,7 @@ def list_jobs(
 
 @command(jobs)
 def show(connection: Connection, job: Job) -> Answer:
-    """Show a job: its attempts, and where the ranks of the newest one run.
+    """Show a job: its newest steps and how long they take, its attempts, and where the ranks of the newest one run.
 
     \b
     Examples:
@@ -142,12 +142,29 @@ def _awaited(connection: Connection, asked: Sequence[Any], wait_seconds: float, 
     return sorted(commands.values(), key=lambda command: (command["node"], command["verb"]))
 
 
+def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]:
+    """Yield how far a job's steps are, how long they take, and the recent ones as a line."""
+    from service.reports import sparkline
+    from service.reports.instants import span
+
+    if steps is None:
+        yield "no step was reported lately: its logs are not read, or hold no step lines (docs/formats.md, job_log)"
+        return
+    yield f"step {steps['step']}, reported {span(now() - steps['at'])} ago"
+    if steps["median_seconds"] is not None:
+        recent = steps["recent_seconds"]
+        line = f"  {sparkline.text(recent)}" if unicode else ""
+        longest = f"the longest {steps['longest_seconds']:.3g} s"
+        yield f"{steps['median_seconds']:.3g} s a step (median of the last {len(recent)}; {longest}){line}"
+
+
 def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> None:
     from service.reports.hostlists import ranks_for_people
 
     declared = document["declared"]
     size = f", declared with {declared['world_size']} ranks" if declared else ", not declared"
-    print_lines([f"{document['name']}: last seen {shown_instant(document['last_seen_at'])}{size}", ""])
+    print_lines([f"{document['name']}: last seen {shown_instant(document['last_seen_at'])}{size}"])
+    print_lines([*(f"  {line}" for line in steps_lines(document.get("steps"), speaks_unicode())), ""])
     print_table(
         ("attempt", "first seen", "last seen", "world size", "ranks seen", "nodes"),
         [

@@ -33,6 +33,9 @@ def list_nodes(
 ) -> Answer:
     """List the nodes that have reported, with the state of each: fit, suspected, out, burn_in, offender.
 
+    The state is of the machine. A node marked silent does not report: its agent has ended, its network is cut, or
+    it is down.
+
     \b
     Examples:
       faulthound nodes list --since 5m
@@ -42,8 +45,8 @@ def list_nodes(
     if unfit:
         return table(list(connection.all("/v1/fleet/records", limit)), STANDING_COLUMNS, standing_row, "node")
     rows = list(connection.all("/v1/nodes", limit, since=instant("--since", since, now())))
-    columns = ("node", "state", "last seen", "clock off by", "agent")
-    return table(rows, columns, lambda row: (row["name"], row["state"], *_seen(row)), "name")
+    columns = ("node", "state", "reports", "last seen", "clock off by", "agent")
+    return table(rows, columns, lambda row: (row["name"], row["state"], reports(row), *_seen(row)), "name")
 
 
 @command(nodes)
@@ -90,6 +93,14 @@ def returned(
     return consent.changed(answer, effect, note, dry_run=dry_run)
 
 
+def reports(row: Mapping[str, Any]) -> str:
+    """Return whether a node reports, or for how long it has been silent."""
+    from service.reports.instants import span
+
+    silent = row.get("silent_seconds")
+    return "yes" if silent is None else f"SILENT for {span(silent)}"
+
+
 STANDING_COLUMNS = ("node", "state", "since", "until", "why")
 
 
@@ -122,7 +133,10 @@ def _print_node(document: dict[str, Any]) -> None:
     first = f"{record['node']}: it has not reported for long"
     if "name" in document:
         seen, off, agent = _seen(document)
-        first = f"{document['name']}: last seen {seen}, clock off by {off or 'unknown'}, agent {agent or 'unknown'}"
+        silent = "" if document.get("silent_seconds") is None else f" ({reports(document)})"
+        first = (
+            f"{document['name']}: last seen {seen}{silent}, clock off by {off or 'unknown'}, agent {agent or 'unknown'}"
+        )
     print_lines([first, *record_lines(record)])
     if document.get("devices"):
         print_lines([""])

@@ -110,5 +110,5 @@ def _entries(path: Path) -> Iterator[bundle.Entry]:
         raise UserError(f"{path}: {error}; `faulthound diagnose {path}` reads other files") from None
     except OSError as error:
         raise UserError(
-            f"{path} cannot be read ({error.strerror or error}): name a bundle of `faulthound incidents export`"
+            f"{path} cannot be read ({error.strerror or error}): name a bundle of `faulthound incidents export ID FILE`"
         ) from None

@@ -122,7 +122,8 @@ def _judged_again(
 def _nothing(recording: Recording, version: int | None, until: float) -> str:
     known = sorted(recording.cuts())
     if not known:
-        return f"{recording.path}: nothing was published of this incident; `faulthound diagnose` judges its records"
+        judge = f"`faulthound diagnose {recording.path}`"
+        return f"{recording.path}: nothing was published of this incident; {judge} judges its records"
     what = f"version {version}" if version is not None else "version of the verdict"
     by_then = " by then" if until < float("inf") else ""
     return (

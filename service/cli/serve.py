@@ -19,14 +19,17 @@ def serve(
         int | None, typer.Option(min=0, max=65535, metavar="N", help="0 takes a free one (FAULTHOUND_PORT, 4747).")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the embedded database (FAULTHOUND_DATA).")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the database (FAULTHOUND_DATA, ~/.local/share/faulthound)."),
     ] = None,
 ) -> None:
     """Run the service: it stores every record that it acknowledges, and sends commands to agents.
 
-    Every other setting is an environment variable (docs/settings.md). Without a token the service is
-    open, to its own machine only; it listens on other addresses once a token exists. On SIGTERM it
-    finishes the requests under way and exits.
+    Its data is where --data, FAULTHOUND_DATA or FAULTHOUND_DATABASE_URL names it, and else in
+    ~/.local/share/faulthound; `tokens create --local` finds it by the same rule. Every other setting is
+    an environment variable (docs/settings.md). Without a token the service is open, to its own machine
+    only; it listens on other addresses once a token exists. On SIGTERM it finishes the requests under
+    way and exits.
 
     \b
     Examples:

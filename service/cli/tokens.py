@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,8 +12,11 @@ import typer
 from service.cli.speech import Speech
 from service.cli.times import shown_instant, span_seconds
 from service.cli.verbs import Answer, Connect, command, table
-from service.client import Connection, UserError, resource
+from service.client import Connection, RequestRefused, UserError, resource
 from service.clock import now
+
+ANSWER_SECONDS = 5.0  # of a service that a new token is tried on
+UNAUTHENTICATED = 401
 
 tokens = typer.Typer(no_args_is_help=True, help="Make, list and end the tokens of agents, people and programs.")
 
@@ -41,6 +45,9 @@ def create(
         bool,
         typer.Option("--local", help="Write into the database itself: for the first token, on the service's machine."),
     ] = False,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --local: its folder, by the rule of `serve`.")
+    ] = None,
 ) -> Answer:
     """Make a token and print it. It is shown once: the service stores only its hash.
 
@@ -53,11 +60,10 @@ def create(
       faulthound tokens create grafana --scope read --expires 90d
     """
     request = _request(name, [one.value for one in scope], node, expires)
-    if local:
-        made = _made_here(request)
-    else:
-        with connect() as connection:
-            made = connection.post("/v1/tokens", request)
+    if data is not None and not local:
+        raise UserError(f"--data {data} names a database to write into: add --local, or leave --data out")
+    with connect() as connection:
+        made = _made_here(request, data, connection) if local else connection.post("/v1/tokens", request)
 
     def show() -> None:
         of_node = f" of node {made['node']}" if made["node"] else ""
@@ -102,8 +108,11 @@ def _request(name: str, scopes: list[str], node: str | None, expires: str | None
     return {"name": name, "scopes": scopes, "node": node, "expires_at": at}
 
 
-def _made_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Make a token in the database of this machine's settings; writing that file needs all rights anyway."""
+def _made_here(request: dict[str, Any], data: Path | None, connection: Connection) -> dict[str, Any]:
+    """Make a token in the database of this machine's settings; writing that file needs all rights anyway.
+
+    A service that runs here and does not know it keeps its data elsewhere: a token for nothing is no answer.
+    """
     import msgspec
     from pydantic import ValidationError
     from sqlalchemy.exc import SQLAlchemyError
@@ -118,9 +127,18 @@ def _made_here(request: dict[str, Any]) -> dict[str, Any]:
     try:
         asked = TokenRequest(**request)
         check_request(asked, now())
-        database = Database(load().url())
+        settings = load({"data": data})
+        if settings.file is not None and not settings.file.exists() and not settings.is_placed:
+            _check_no_other(connection, settings.data)
+        database = Database(settings.url())
         database.migrate()
-        token, secret = Tokens(database).make(asked.name, asked.scopes, asked.node, asked.expires_at, by="local")
+        tokens = Tokens(database)
+        token, secret = tokens.make(asked.name, asked.scopes, asked.node, asked.expires_at, by="local")
+        if not _is_known(connection, secret):
+            if not settings.is_placed:
+                tokens.unmake(token)
+                raise UserError(f"{_elsewhere(connection, settings.data)}; no token was made")
+            Speech().note(_elsewhere(connection, settings.data))  # it may be of another service, not yet begun
         database.close()
     except ValidationError as error:
         wrong = error.errors()[0]
@@ -135,6 +153,33 @@ def _made_here(request: dict[str, Any]) -> dict[str, Any]:
             "FAULTHOUND_DATABASE_URL as the service has it"
         ) from None
     return {**msgspec.structs.asdict(from_row(token, TokenDocument)), "token": secret}
+
+
+def _check_no_other(connection: Connection, data: Path) -> None:
+    """Raise where a service runs: it would have made its database here at its start."""
+    try:
+        connection.get("/healthz")
+    except UserError:
+        return
+    raise UserError(f"{_elsewhere(connection, data)}; no token was made")
+
+
+def _is_known(connection: Connection, secret: str) -> bool:
+    """Return whether the service takes a token; where none answers there is nothing to compare with."""
+    try:
+        connection.send("GET", "/v1/tokens", headers={"Authorization": f"Bearer {secret}"}, timeout=ANSWER_SECONDS)
+    except RequestRefused as refusal:
+        return refusal.status != UNAUTHENTICATED
+    except UserError:
+        return True
+    return True
+
+
+def _elsewhere(connection: Connection, data: Path) -> str:
+    return (
+        f"the service at {connection.url} does not keep its data in {data}: name its folder with --data or FAULTHOUND_DATA "
+        "as the service has it (it prints it at its start), or another service with --service"
+    )
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -50,6 +50,13 @@ def page(
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
         **_shown(verdict),
     )  # fmt: skip
+
+
+def rows(
+    incidents: Iterable[documents.IncidentSummary],
+) -> list[tuple[documents.IncidentSummary, history.VersionLine | None]]:
+    """Return incidents with their newest verdicts, as a table has them."""
+    return [(one, history.of_summary(msgspec.to_builtins(one.verdict)) if one.verdict else None) for one in incidents]
 
 
 def _shown(verdict: Verdict | None) -> dict[str, Any]:

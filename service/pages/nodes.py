@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse
 from sqlalchemy import func, select
 
 from service.api.resources import node_records, standbys
+from service.api.resources.nodes import REPORTING_SECONDS
 from service.api.state import service_of
 from service.clock import now
 from service.pages.rendering import response
@@ -29,7 +30,9 @@ def nodes_page(request: Request, visitor: Looks) -> HTMLResponse:
     found = node_records.not_fit(service, now())
     with service.database.session() as session:
         known, stopped = session.scalar(select(func.count()).select_from(Node)) or 0, stops(session)
+        silent = select(Node.name, Node.last_seen_at).where(Node.last_seen_at < now() - REPORTING_SECONDS)
+        quiet = session.execute(silent.order_by(Node.last_seen_at.desc(), Node.name).limit(MOST + 1)).all()
     return response(
         "nodes.html", "/v1/fleet/records", visitor=visitor, stops=stopped, nodes=found[:MOST], more=len(found) - MOST,
-        known=known, standbys=standbys.document(service),
+        known=known, silent=quiet[:MOST], more_silent=len(quiet) > MOST, standbys=standbys.document(service),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from service.clock import now
 from service.pages.stops import NOTHING_STOPS, Stops
 from service.pages.visitors import Visitor
 from service.reports import html, remediations, timeline_entries
-from service.reports.instants import clock, moment, rfc3339
+from service.reports.instants import clock, moment, rfc3339, span
 
 OPEN = frozenset({"proposed", "approved", "claimed", "executing", "verifying"})
 MOST_HOLD_HOURS = 24 * 28
@@ -48,6 +48,7 @@ def response(
 def _environment() -> jinja2.Environment:
     found = html.environment("service.pages", "service.reports")
     found.filters["instant"] = lambda at: moment(rfc3339(at))
+    found.filters["span"] = span
     return found
 
 

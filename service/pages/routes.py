@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
 
 from service.api import fields
-from service.api import incident_documents as documents
 from service.api.resources import now as current
 from service.api.resources.holds import VERSION as HOLD_VERSION
 from service.api.state import service_of
@@ -21,7 +18,6 @@ from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
 from service.remediation import rows
-from service.reports import history
 from service.reports.hostlists import fold_hosts
 from service.store.models import Hold
 
@@ -41,15 +37,10 @@ def now_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResp
         under_way, stopped = proposals.under_way(service, session, document.at), stops(session)
     return response(
         "now.html", "/v1/now", visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
-        open_rows=_rows(document.incidents), closed_rows=_rows(document.closed), silent=fold_hosts(document.sight.silent),
+        open_rows=incidents.rows(document.incidents), closed_rows=incidents.rows(document.closed),
+        silent=fold_hosts(document.sight.silent),
         remedies=under_way,
     )  # fmt: skip
-
-
-def _rows(
-    incidents: Sequence[documents.IncidentSummary],
-) -> list[tuple[documents.IncidentSummary, history.VersionLine | None]]:
-    return [(one, history.of_summary(msgspec.to_builtins(one.verdict)) if one.verdict else None) for one in incidents]
 
 
 @router.get("/incidents/{id}", response_class=HTMLResponse)

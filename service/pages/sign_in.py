@@ -59,7 +59,9 @@ def _checked(request: Request, secret: str) -> Bearer:
         bearer = service.tokens.check(secret)
     except TokenRefused as why:
         service.audit.refused("token_refused", why.actor or "an unknown token", asked, why.reason)
-        raise Problem("unauthenticated", f"{why}: make another with `faulthound tokens create`") from None
+        raise Problem(
+            "unauthenticated", f"{why}: make another with `faulthound tokens create NAME --scope {SCOPE}`"
+        ) from None
     if not Caller(bearer.actor, bearer.scopes).may(SCOPE):
         why_not = f"signing in needs the scope {SCOPE}, and the token of {bearer.actor} has {', '.join(sorted(bearer.scopes))}"
         service.audit.refused("scope_refused", bearer.actor, asked, why_not)

@@ -170,7 +170,7 @@ def _document(verdict: Verdict) -> str:
     document = to_json(verdict).decode()
     if len(document) <= MOST_DOCUMENT_BYTES:
         return document
-    return document[:MOST_DOCUMENT_BYTES] + "\n… cut here; `faulthound diagnose --json` prints all of it"
+    return document[:MOST_DOCUMENT_BYTES] + "\n… cut here; `faulthound diagnose PATH --json` prints all of it"
 
 
 def _shown(wait: Wait, waits: tuple[Wait, ...], states: RankStates) -> dict[str, Any]:

@@ -28,6 +28,14 @@ def moment(instant: str | None) -> str:
     return f"{instant[:10]} {instant[11:19]} UTC" if len(instant) >= 19 and instant.endswith("Z") else instant
 
 
+def span(seconds: float) -> str:
+    """Show a span of time by the largest unit of which it has two: ``95 s``, ``12 min``, ``3 h``, ``5 d``."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
 def clock(at: float) -> str:
     """Show only the time of the day of UTC seconds, to the millisecond."""
     return rfc3339(at)[11:23]

@@ -221,7 +221,8 @@ class ClockWatch:
             upsert(session, ServiceClock, [row])
             _write_alarm(session, state, at)
         if self._says is None or (held[1], says[1]) != (self._says[0][1], self._says[1]):
-            _log.warning("clock state=%r", state or "sure")
+            level = logging.INFO if self._says is None and not state else logging.WARNING  # a start is no trouble
+            _log.log(level, "clock state=%r", state or "sure")
         self._written_at, self._says = boot, says
 
 

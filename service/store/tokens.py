@@ -81,6 +81,13 @@ class Tokens:
         self._forget()  # it may have been tried too early
         return token, secret
 
+    def unmake(self, token: Token) -> None:
+        """Take back a token that was just made and never shown: it leaves an open service open."""
+        with self._database.transaction() as session:
+            session.delete(session.merge(token))
+            audit_log.record(session, self._clock(), "token_unmade", "local", token.id)
+        self._forget()
+
     def check(self, secret: str) -> Bearer:
         """Return the holder of this token, or raise ``TokenRefused``. Each token is looked up once in five seconds."""
         token = self._find(_hash(secret))

@@ -61,7 +61,8 @@ def get_downtime(
     with service_of(request).database.session() as session:
         found(session, job)
         rows, following = paging.cut(session.scalars(query).all(), limit, lambda row: (row.onset_at, row.incident))
-        attempts, downtimes = _attempts(session, job, at), _downtimes(session, job)
+        downtimes = _downtimes(session, job)
+        attempts = _attempts(session, job, [stood.since for stood in downtimes], at)
     whole, hour = (measure(attempts, downtimes, since, at) for since in (0.0, at - HOUR_SECONDS))
     return DowntimePage(
         items=tuple(map(downtime_document, rows)), next=following, as_of=at,
@@ -70,9 +71,19 @@ def get_downtime(
     )  # fmt: skip
 
 
-def _attempts(session: Session, job: str, at: float) -> Sequence[Span]:
+def _attempts(session: Session, job: str, onsets: Sequence[float], at: float) -> Sequence[Span]:
+    """Return the spans in which attempts ran: until each was last seen, and at least until an incident stopped it.
+
+    An attempt is seen once a minute; one that ends sooner was seen at its beginning alone.
+    """
     query = select(Attempt.first_seen_at, Attempt.last_seen_at).where(Attempt.job == job)
-    return [Span(since, None if at - until <= STILL_SECONDS else until) for since, until in session.execute(query)]
+    seen = session.execute(query.order_by(Attempt.first_seen_at)).all()
+    found = []
+    for place, (since, last) in enumerate(seen):
+        following = seen[place + 1].first_seen_at if place + 1 < len(seen) else at
+        until = max([last, *(onset for onset in onsets if since <= onset <= following)])
+        found.append(Span(since, None if at - last <= STILL_SECONDS else until))
+    return found
 
 
 def _downtimes(session: Session, job: str) -> Sequence[Span]:

@@ -54,11 +54,23 @@ class AttemptDocument(Run, frozen=True, kw_only=True):
     nodes: Annotated[int, doc("Nodes that they ran on.")]
 
 
+class StepsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's newest steps, as its logs or the probe report them."""
+
+    attempt: Annotated[int, doc("The attempt that they are of.")]
+    step: Annotated[int, doc("The newest step.")]
+    at: Annotated[float, doc("When it was reported, UTC seconds.")]
+    median_seconds: Annotated[float | None, doc("How long a step takes; null: too few were reported.")]
+    longest_seconds: Annotated[float | None, doc("The longest of the recent ones.")]
+    recent_seconds: Annotated[tuple[float, ...], doc("How long each recent step took, the newest last.")]
+
+
 class JobDocument(JobSummary, frozen=True, kw_only=True):
     """A job, its declaration and its newest attempts."""
 
     declared: Annotated[Declaration | None, doc("What its owner declared; null: nothing.")]
     attempts: Annotated[tuple[AttemptDocument, ...], doc(f"The newest first, {MOST_ATTEMPTS} at most.")]
+    steps: Annotated[StepsDocument | None, doc("Its newest steps; null: none was reported lately.")] = None
 
 
 class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +127,7 @@ def list_ranks(
 def get_job(request: Request, response: Response, job: fields.JobPath) -> JobDocument:
     """Get one job: its declaration, whose ETag a change needs, and its attempts."""
     with service_of(request).database.session() as session:
-        document = _document(session, found(session, job))
+        document = shown(service_of(request), session, job)
     response.headers["ETag"] = etags.etag(document.version)
     return document
 
@@ -165,6 +177,23 @@ def found(session: Session, job: str) -> Job:
     if row is None:
         raise not_found("job", job, "/v1/jobs lists those that were seen or declared")
     return row
+
+
+def shown(service: Service, session: Session, job: str) -> JobDocument:
+    """Return a job as the API and its page show it, or raise the problem that it is unknown."""
+    return msgspec.structs.replace(_document(session, found(session, job)), steps=steps_document(service, job))
+
+
+def steps_document(service: Service, job: str) -> StepsDocument | None:
+    """Return a job's newest steps, None where none was reported lately."""
+    steps = service.steps.find(job)
+    if steps is None:
+        return None
+    recent = steps.recent_seconds
+    return StepsDocument(
+        attempt=steps.attempt, step=steps.step, at=steps.at, median_seconds=steps.median_seconds,
+        longest_seconds=max(recent, default=None), recent_seconds=tuple(round(one, 4) for one in recent),
+    )  # fmt: skip
 
 
 def newest_attempt(session: Session, job: str) -> int | None:

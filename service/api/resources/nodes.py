@@ -18,6 +18,8 @@ from service.clock import now
 from service.remediation.node_standing import Standing, State, read_standings
 from service.store.models import Node
 
+REPORTING_SECONDS = 60.0  # a node that was seen so lately reports; agents ship every ten seconds
+
 router = Router("nodes")
 
 
@@ -37,6 +39,10 @@ class NodeSummary(SeenNode, frozen=True, kw_only=True):
 
     state: Annotated[State, doc("Whether it is fit; /v1/nodes/{node}/record has more.")]
     why: Annotated[str, doc("The reason of the state.")]
+    silent_seconds: Annotated[
+        float | None,
+        doc(f"For how long it has been silent; null: it has reported in the last {REPORTING_SECONDS:.0f} s."),
+    ] = None
 
 
 class NodeDocument(NodeSummary, frozen=True, kw_only=True):
@@ -63,7 +69,8 @@ def list_nodes(
     with service_of(request).database.session() as session:
         rows, following = paging.cut(session.scalars(query).all(), limit, lambda node: node.name)
         standings = _standings(request, session, [node.name for node in rows])
-    return paging.Page(items=tuple(_shown(node, standings[node.name]) for node in rows), next=following)
+    at = now()
+    return paging.Page(items=tuple(_shown(node, standings[node.name], at) for node in rows), next=following)
 
 
 @router.get("/v1/nodes/{node}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -75,7 +82,7 @@ def get_node(request: Request, node: fields.NodePath) -> NodeDocument:
         if found is None:
             raise not_found("node", node, "/v1/nodes lists those that have reported")
         standing = _standings(request, session, [node])[node]
-    summary = msgspec.structs.asdict(_shown(found, standing))
+    summary = msgspec.structs.asdict(_shown(found, standing, now()))
     return NodeDocument(**summary, coverage=found.coverage, devices=found.devices)
 
 
@@ -89,6 +96,10 @@ def _standings(request: Request, session: Session, names: list[str]) -> dict[str
     return read_standings(session, now(), service_of(request).weights(), names)
 
 
-def _shown(node: Node, standing: Standing) -> NodeSummary:
+def _shown(node: Node, standing: Standing, at: float) -> NodeSummary:
     seen = msgspec.structs.asdict(paging.from_row(node, SeenNode))
-    return NodeSummary(**seen, state=standing.state, why=standing.why)
+    silent = at - node.last_seen_at
+    return NodeSummary(
+        **seen, state=standing.state, why=standing.why,
+        silent_seconds=round(silent, 1) if silent > REPORTING_SECONDS else None,
+    )  # fmt: skip

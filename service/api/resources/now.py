@@ -14,18 +14,19 @@ from analyzers.model.doc import doc
 from service.api import auth
 from service.api import incident_documents as shown
 from service.api.resources.alarms import AlarmDocument, alarm_document
+from service.api.resources.nodes import REPORTING_SECONDS
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
 from service.store import incidents
 from service.store.models import Alarm, Attempt, Incident, Job, Node, TimelineEntry
+from service.store.window.steps import JobSteps
 
 MOST_OPEN = 100
 MOST_CLOSED = 10
 MOST_JOBS = 200
 MOST_SILENT = 50
 RUNNING_SECONDS = 600.0  # a job that was seen so lately is shown
-REPORTING_SECONDS = 60.0  # a node that was seen so lately reports; agents ship every ten seconds
 DAY_SECONDS = 86_400.0
 
 router = Router("incidents")
@@ -49,6 +50,11 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     world_size: Annotated[int | None, doc("Ranks of that attempt; null: unknown.")]
     last_seen_at: Annotated[float, doc("When an agent last saw it, UTC seconds.")]
     incidents: Annotated[tuple[str, ...], doc("The ids of its open incidents.")]
+    step: Annotated[int | None, doc("Its newest step; null: none was reported lately.")] = None
+    step_at: Annotated[float | None, doc("When that was reported, UTC seconds.")] = None
+    step_seconds: Annotated[float | None, doc("The median time of its recent steps; null: too few were reported.")] = (
+        None
+    )
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,13 +111,13 @@ def document(service: Service) -> NowDocument:
             open=session.scalar(select(func.count()).select_from(Incident).where(going_on)) or 0,
             incidents=tuple(shown.summary(*row) for row in open_now),
             closed=tuple(shown.summary(*row) for row in last),
-            jobs=_jobs(session, at, [row[0] for row in open_now]),
+            jobs=_jobs(service, session, at, [row[0] for row in open_now]),
             sight=_sight(session, at),
             alarms=tuple(map(alarm_document, alarms)),
         )
 
 
-def _jobs(session: Session, at: float, open_now: Sequence[Incident]) -> tuple[RunningJob, ...]:
+def _jobs(service: Service, session: Session, at: float, open_now: Sequence[Incident]) -> tuple[RunningJob, ...]:
     recent = select(Job.name, Job.last_seen_at).where(Job.last_seen_at >= at - RUNNING_SECONDS)
     rows = session.execute(recent.order_by(Job.last_seen_at.desc()).limit(MOST_JOBS))
     seen = {row.name: row.last_seen_at for row in rows}
@@ -121,12 +127,20 @@ def _jobs(session: Session, at: float, open_now: Sequence[Incident]) -> tuple[Ru
     for incident in open_now:
         own.setdefault(incident.job or "", []).append(incident.id)
     return tuple(
-        RunningJob(
-            name=name, attempt=newest.get(name, (None, None))[0], world_size=newest.get(name, (None, None))[1],
-            last_seen_at=seen[name], incidents=tuple(own.get(name, ())),
+        _with_steps(
+            RunningJob(
+                name=name, attempt=newest.get(name, (None, None))[0], world_size=newest.get(name, (None, None))[1],
+                last_seen_at=seen[name], incidents=tuple(own.get(name, ())),
+            ), service.steps.find(name),
         )
         for name in sorted(seen)
     )  # fmt: skip
+
+
+def _with_steps(job: RunningJob, steps: JobSteps | None) -> RunningJob:
+    if steps is None:
+        return job
+    return msgspec.structs.replace(job, step=steps.step, step_at=steps.at, step_seconds=steps.median_seconds)
 
 
 def _sight(session: Session, at: float) -> Sight:

@@ -15,6 +15,7 @@ from analyzers.remediation.node_history import DAY_SECONDS
 from analyzers.remediation.standbys import FleetRate
 from service.api import auth
 from service.api.problems import documented
+from service.api.resources.downtime import STILL_SECONDS
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
@@ -68,7 +69,7 @@ class StandbysDocument(SizeDocument, frozen=True, kw_only=True):
     rate: Annotated[RateDocument, doc("How often nodes fail.")]
     why: Annotated[str, doc("Where the number comes from, one sentence.")]
     sizes: Annotated[tuple[SizeDocument, ...], doc("The same for jobs of other sizes.")]
-    jobs: Annotated[tuple[JobStandbys, ...], doc(f"Jobs that were seen within a day, by name, {MOST_JOBS} at most.")]
+    jobs: Annotated[tuple[JobStandbys, ...], doc(f"The running jobs, by name, {MOST_JOBS} at most.")]
 
 
 @router.get(
@@ -112,7 +113,7 @@ def _size(nodes: int, rate: FleetRate) -> SizeDocument:
 
 
 def _jobs(session: Session, at: float, rate: FleetRate) -> list[JobStandbys]:
-    recent = select(Job.name).where(Job.last_seen_at >= at - DAY_SECONDS).order_by(Job.name).limit(MOST_JOBS)
+    recent = select(Job.name).where(Job.last_seen_at >= at - STILL_SECONDS).order_by(Job.name).limit(MOST_JOBS)
     found = []
     for name in session.scalars(recent).all():
         known = fleet_facts.load_job_facts(session, name)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from collectors.agent import settings as agent_settings
 from collectors.agent.once import as_text
 from collectors.agent.settings import KEYS, Misconfigured, Settings, load
 from collectors.agent.status import read_status
@@ -162,6 +163,32 @@ def test_check_of_a_healthy_node(running: list[str], service: AgentService) -> N
     assert in_time(time.monotonic() - began_at, 5)
     assert (done.returncode, done.stdout) == (0, "OK: gpu-0001: the agent runs and the service takes its records\n")
     assert not [key for key in service.batches if key[1] == "check"]
+
+
+def test_check_beside_an_agent_asks_what_that_agent_uses(tmp_path: Path, running: list[str]) -> None:
+    """With nothing but the state folder known, `check` takes service and node of the one that runs."""
+    done = faulthound_agent("check", FAULTHOUND_STATE=str(tmp_path / "state"))
+
+    assert (done.returncode, done.stdout) == (0, "OK: gpu-0001: the agent runs and the service takes its records\n")
+
+
+def test_run_and_check_find_one_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's folder for who may write it, else one's own; `check` finds the system's where one has none."""
+    system, own = tmp_path / "system", tmp_path / "home/.local/state/faulthound"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(agent_settings, "SYSTEM_STATE", system)
+
+    def found() -> list[Path]:
+        return [load(None, {}, {}, looking=looking).state for looking in (False, True)]
+
+    assert found() == [system, system]  # it can be made
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert found() == [own, own]
+    system.mkdir()
+    assert found() == [own, system]
+    own.mkdir(parents=True)
+    assert found() == [own, own]
+    assert load(None, {"FAULTHOUND_STATE": "/variable"}, {}).state == Path("/variable")
 
 
 def test_check_reports_a_refused_token(running: list[str], service: AgentService) -> None:

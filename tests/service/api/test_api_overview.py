@@ -56,6 +56,29 @@ def test_a_jobs_ledger_adds_up(client: Client) -> None:
     assert ledger["ettr"]["sliding_hour"] == pytest.approx(0.9, abs=0.005)
 
 
+def test_a_short_run_has_trained_until_it_stopped(client: Client) -> None:
+    """An attempt that was seen at its beginning alone, because it ended within a minute, ran until its incident's first sign."""
+    at = time.time()
+    trained(client, (at - 1_000, at - 1_000))
+    seed(client.service.database, "inc-a", at=at - 930, closed_at=at - 900)
+    cost(client, "inc-a", onset_at=at - 940)
+
+    ledger = client.get(f"/v1/jobs/{JOB}/downtime").json()
+
+    assert ledger["training_seconds"] == pytest.approx(60, abs=1)
+    assert ledger["ettr"]["cumulative"] == pytest.approx(0.6, abs=0.01)
+
+
+def test_an_incident_between_two_attempts_is_the_first_ones(client: Client) -> None:
+    """What stopped the first run shows how long that ran; the second is not counted before it began."""
+    at = time.time()
+    trained(client, (at - 1_000, at - 1_000), (at - 800, at - 700))
+    seed(client.service.database, "inc-a", at=at - 930, closed_at=at - 790)
+    cost(client, "inc-a", onset_at=at - 940, first_good_at=at - 790)
+
+    assert client.get(f"/v1/jobs/{JOB}/downtime").json()["training_seconds"] == pytest.approx(60 + 90, abs=1)
+
+
 def test_a_ledgers_pages_lose_nothing(client: Client) -> None:
     """Costs come a page at a time, and the sums are those of all of them on each page."""
     at = time.time()

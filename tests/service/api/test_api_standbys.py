@@ -15,7 +15,7 @@ from service.clock import now
 from service.remediation import fleet_history, rows
 from service.remediation.fleet_history import FailureHistory
 from service.store.database import Database
-from service.store.models import Execution, Feedback, Incident, Job, Node, Verdict
+from service.store.models import Attempt, Execution, Feedback, Incident, Job, Node, Placement, Verdict
 from tests.support.incident_rows import JOB, seed, verdict
 from tests.support.remediation_fleet import place, plan
 from tests.support.served import Client, served
@@ -166,6 +166,24 @@ def test_a_young_fleet_has_the_believed_rate(client: Client) -> None:
     }
     (job,) = found["jobs"]
     assert (job["job"], job["nodes"], job["spares"], job["missing"]) == (JOB, 3, 1, 0)
+
+
+def test_a_job_that_has_ended_needs_no_standbys(client: Client) -> None:
+    """A job that no agent has seen for some minutes is not compared with its spares."""
+    with client.service.database.transaction() as session:
+        ended = Job(name="ended", first_seen_at=now() - 7_200, last_seen_at=now() - 3_600, declared={}, version=1)
+        session.add(ended)
+        session.flush()
+        session.add(
+            Attempt(job="ended", number=0, first_seen_at=now() - 7_200, last_seen_at=now() - 3_600, world_size=1)
+        )
+        session.add(
+            Placement(
+                job="ended", attempt=0, rank=0, node="n0", first_seen_at=now() - 7_200, last_seen_at=now() - 3_600
+            )
+        )
+
+    assert [one["job"] for one in client.get("/v1/fleet/standbys").json()["jobs"]] == [JOB]
 
 
 def test_failures_raise_the_number(client: Client) -> None:

@@ -36,7 +36,7 @@ from tests.support.sample_verdicts import healthy, undecided
 from tests.support.served import BLOCK_TYPE, serving
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-ID, CLOSED = "inc-0123456789ab", "inc-00000000000c"
+ID, CLOSED, OPEN = "inc-0123456789ab", "inc-00000000000c", "inc-00000000000e"
 SECONDS = 20.0
 NO_ENGINE = {"FAULTHOUND_ENGINE": "false"}  # the rows are made here, and a process less is a second less
 # Also where the tests themselves were started in the background, and so ignore SIGINT.
@@ -108,6 +108,29 @@ def test_what_is_not_there_is_said(url: str) -> None:
     assert (silent.returncode, "No verdict yet." in silent.stdout) == (0, True)
     assert "closed: it moves again at step 101" in silent.stdout
     assert (early.returncode, "nothing was published yet" in early.stderr) == (2, True)
+
+
+def test_an_incident_is_closed_by_hand(url: str, database: Database) -> None:
+    """With a reason it is closed, in the audit log and the timeline too; without one, twice, or unknown: refused."""
+    incident_rows.seed(database, OPEN, at=AT - 50, verdicts=())
+
+    nameless = faulthound(url, "incidents", "close", OPEN)
+    done = faulthound(url, "incidents", "close", OPEN, "--reason", "the node was replaced", "--json")
+    again = faulthound(url, "incidents", "close", OPEN, "--reason", "x")
+    unknown = faulthound(url, "incidents", "close", "inc-none", "--reason", "x")
+
+    assert (nameless.returncode, "--reason" in nameless.stderr) == (2, True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["status"], "the node was replaced" in found["closed_because"]) == ("closed", True)
+    assert (again.returncode, "was closed before" in again.stderr) == (5, True)
+    assert (unknown.returncode, "is unknown" in unknown.stderr) == (5, True)
+    entries = httpx.get(f"{url}/v1/incidents/{OPEN}/timeline").json()["items"]
+    assert entries[-1]["kind"] == "closed"
+    audit = httpx.get(f"{url}/v1/events", params={"limit": 5}).json()["items"]
+    assert [one["details"] for one in audit if one["kind"] == "incident_closed"] == [
+        {"reason": "the node was replaced"}
+    ]
 
 
 def test_feedback_is_given(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.served import serving
 
 pytestmark = pytest.mark.system  # a service runs
 NODES = ("gpu-0001", "gpu-0002", "gpu-0003")
+MUTE = "gpu-0004"  # that has not reported for ten minutes
 SILENT = "gpu-0009"  # that was taken out and has never reported since
 
 
@@ -30,6 +32,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with database.transaction() as session:
             for node in NODES:
                 session.add(Node(name=node, first_seen_at=at - 10 * DAY_SECONDS, last_seen_at=at))
+            session.add(Node(name=MUTE, first_seen_at=at - DAY_SECONDS, last_seen_at=at - 630))
             session.add(Job(name="llama", first_seen_at=at, last_seen_at=at, declared={"spares": 0}, version=1))
             session.flush()
             session.add(Attempt(job="llama", number=1, first_seen_at=at, last_seen_at=at, world_size=3))
@@ -53,9 +56,21 @@ def test_nodes_are_listed_with_how_they_stand(url: str) -> None:
     rows = [line.split()[:2] for line in run(url, "nodes", "list").stdout.splitlines()]
     unfit = run(url, "nodes", "list", "--unfit").stdout.splitlines()
 
-    assert rows == [["node", "state"], ["gpu-0001", "fit"], ["gpu-0002", "out"], ["gpu-0003", "fit"]]
+    assert rows == [["node", "state"], ["gpu-0001", "fit"], ["gpu-0002", "out"], ["gpu-0003", "fit"], [MUTE, "fit"]]
     assert [line.split()[0] for line in unfit] == ["node", "gpu-0002", SILENT]
     assert "check it, then let it serve again" in unfit[1]
+
+
+def test_a_silent_node_is_marked(url: str) -> None:
+    """One that does not report is marked with how long, in the list, alone and in JSON; one that reports is not."""
+    lines = {line.split()[0]: line for line in run(url, "nodes", "list").stdout.splitlines()}
+    rows = {row["name"]: row["silent_seconds"] for row in json.loads(run(url, "nodes", "list", "--json").stdout)}
+
+    assert re.search(r"SILENT for 1\d min", lines[MUTE])
+    assert "SILENT" not in lines["gpu-0001"]
+    assert rows["gpu-0001"] is None
+    assert rows[MUTE] >= 630
+    assert re.search(r"SILENT for 1\d min", run(url, "nodes", "show", MUTE).stdout)
 
 
 def test_a_node_is_shown_with_its_past(url: str) -> None:

@@ -205,6 +205,28 @@ def test_the_first_token_opens_the_way(tmp_path: Path) -> None:
     assert agent not in log
 
 
+def test_a_first_start_says_what_comes_next(tmp_path: Path) -> None:
+    """It prints where it listens, where its data is, and three commands; once an agent has reported, only the first two."""
+    for batch, lines in (("b1", 6), ("b2", 2)):
+        with serving(tmp_path, {"FAULTHOUND_ENGINE": "false"}) as (url, process):
+            assert ship(url, "gpu-0001", [], batch).status_code == 202
+            deadline = time.monotonic() + 60
+            while not httpx.get(f"{url}/v1/nodes").json()["items"] and time.monotonic() < deadline:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout is not None
+            said = ["", *process.stdout.read().splitlines()]
+
+        assert said[1] == f"Its data is in {tmp_path / 'data'}"
+        assert len(said) == lines
+        if lines > 2:
+            commands = [line.split("    ")[0].split() for line in said[3:]]
+            assert [" ".join(words[:2]).rpartition("/")[2] for words in commands] == [
+                "faulthound-agent run", "faulthound status", "faulthound watch",
+            ]  # fmt: skip
+            assert all(words[-2:] == ["--service", url] for words in commands)
+
+
 def test_sigterm_drains(tmp_path: Path) -> None:
     """SIGTERM ends waiting polls at once, the process leaves with 0 within seconds, and what was acknowledged is there."""
     with serving(tmp_path) as (url, process):

@@ -1,0 +1,57 @@
+"""``/jobs/{job}``: how far a job is, how long its steps take, its incidents, its attempts and where its ranks run."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.api import fields
+from service.api import incident_documents as documents
+from service.api.resources import jobs
+from service.api.state import service_of
+from service.pages import incidents
+from service.pages.rendering import response
+from service.pages.routes import Pause
+from service.pages.stops import stops
+from service.pages.visitors import Looks
+from service.reports import sparkline
+from service.reports.hostlists import ranks_for_people
+from service.store.models import Incident, Placement
+from service.store.placements import is_newest
+
+MOST_INCIDENTS = 20
+MOST_NODES = 200
+LINE_WIDTH, LINE_HEIGHT = 480, 48
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/jobs/{job:path}", response_class=HTMLResponse)
+def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause = False) -> HTMLResponse:
+    """Show one job; it reloads, because its steps go on."""
+    service = service_of(request)
+    with service.database.session() as session:
+        document = jobs.shown(service, session, job)
+        places, stopped = _places(session, job), stops(session)
+        newest = documents.query().where(Incident.job == job).order_by(Incident.opened_at.desc(), Incident.id.desc())
+        found = [documents.summary(*row) for row in session.execute(newest.limit(MOST_INCIDENTS))]
+    recent = document.steps.recent_seconds if document.steps else ()
+    return response(
+        "job.html", f"/v1/jobs/{quote(job, safe='/')}", visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
+        attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
+        is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
+        line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
+    )  # fmt: skip
+
+
+def _places(session: Session, job: str) -> list[tuple[str, str]]:
+    """Return (node, its ranks) of the newest attempt."""
+    placed = select(Placement.node, Placement.rank).where(Placement.job == job, is_newest())
+    where: dict[str, list[int]] = {}
+    for node, rank in session.execute(placed.where(Placement.attempt == jobs.newest_attempt(session, job))):
+        where.setdefault(node, []).append(rank)
+    return [(node, ranks_for_people(sorted(ranks))) for node, ranks in sorted(where.items())]

@@ -1,0 +1,131 @@
+"""The newest steps of every running job, in memory: which step it is at, and how long its steps take.
+
+A view of the log for people; the engine has its own. After a restart it begins with the newest batches of the log.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from collectors.records import STEP_COLUMNS, Record, Steps, block
+from collectors.records.record import Damaged
+from service.store.log import Log, Stored
+
+MOST_JOBS = 4_096
+MOST_REPORTERS = 4  # of a job, those of its lowest ranks
+MOST_ROWS = 256  # of a reporter
+MOST_READ = 512  # batches that are read again after a restart
+_KINDS = {name: np.dtype(STEP_COLUMNS[name]) for name in ("step", "at")}
+
+Row = tuple[float, int]  # UTC seconds by the service's clock, step
+Key = tuple[int, str]  # rank (-1: the log names none) and the log's format
+
+
+@dataclass(frozen=True, slots=True)
+class JobSteps:
+    """A job's newest steps. ``recent_seconds``: of a step, from one report to the next, the newest last."""
+
+    attempt: int
+    step: int
+    at: float
+    recent_seconds: tuple[float, ...]
+
+    @property
+    def median_seconds(self) -> float | None:
+        """Return how long a step takes; None before two were reported."""
+        return float(np.median(self.recent_seconds)) if self.recent_seconds else None
+
+
+@dataclass(slots=True)
+class _Job:
+    attempt: int
+    reporters: dict[Key, deque[Row]] = field(default_factory=dict)
+
+
+class StepTail:
+    """What each job's steps were lately. One writer, any number of readers."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _Job] = {}
+        self._lock = threading.Lock()
+
+    def add(self, stored: Stored, records: Sequence[Record]) -> None:
+        """Take up the steps among a batch's records."""
+        for record in records:
+            if isinstance(record, Steps) and record.job:
+                with self._lock:
+                    self._take(record.job, record, stored)
+
+    def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:  # noqa: ARG002 - a consumer's
+        """Begin with the newest batches of the log."""
+        for stored in log.read_from(max(0, until_sequence - MOST_READ), MOST_READ):
+            if since <= stored.received_at and stored.sequence <= until_sequence:
+                try:
+                    self.add(stored, block.decode(stored.block))
+                except Damaged:  # the follower has reported it
+                    continue
+
+    def find(self, job: str) -> JobSteps | None:
+        """Return a job's newest steps; None where none was reported lately."""
+        with self._lock:
+            found = self._jobs.get(job)
+            series = [list(rows) for rows in found.reporters.values()] if found else []
+        if found is None or not any(series):
+            return None
+        at, step = max(rows[-1] for rows in series if rows)
+        return JobSteps(found.attempt, step, at, tuple(_seconds(max(series, key=len))))
+
+    def _take(self, name: str, steps: Steps, stored: Stored) -> None:
+        attempt, job = steps.attempt or 0, self._jobs.pop(name, None)
+        if job is None or attempt > job.attempt:
+            job = _Job(attempt)
+        self._jobs[name] = job  # at the end: the first is the one longest unseen
+        if len(self._jobs) > MOST_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        key = (-1 if steps.rank is None else steps.rank, steps.told_by)
+        if attempt < job.attempt or (key not in job.reporters and not _has_room(job, key)):
+            return
+        rows = job.reporters.setdefault(key, deque(maxlen=MOST_ROWS))
+        rows.extend(row for row in _rows(steps, stored) if not rows or row > rows[-1])
+
+
+def _has_room(job: _Job, key: Key) -> bool:
+    if len(job.reporters) >= MOST_REPORTERS:
+        if key > (last := max(job.reporters)):
+            return False
+        del job.reporters[last]
+    return True
+
+
+def _rows(steps: Steps, stored: Stored) -> Iterator[Row]:
+    """Yield the steps by the service's clock. One without an instant is left out, but for the last, which was just read."""
+    ahead = 0.0 if stored.sent_at is None else stored.sent_at - stored.received_at
+    numbers, instants = _column(steps, "step"), _column(steps, "at")
+    last = min(len(numbers), len(instants)) - 1
+    for index, (number, at) in enumerate(zip(numbers, instants, strict=False)):
+        dated = steps.at if math.isnan(at) and index == last else at
+        if dated is not None and math.isfinite(dated):
+            yield min(dated - ahead, stored.received_at), int(number)
+
+
+def _column(steps: Steps, name: str) -> list[float]:
+    kind = _KINDS[name]
+    data = steps.columns.get(name, b"")
+    count = len(data) // kind.itemsize
+    first = max(0, count - MOST_ROWS)
+    values: list[float] = np.frombuffer(data, kind, count - first, first * kind.itemsize).tolist() if count else []
+    return values
+
+
+def _seconds(rows: Sequence[Row]) -> Iterator[float]:
+    """Yield how long a step took from one report to the next: a log may report every tenth step."""
+    for (before_at, before), (at, step) in pairwise(rows):
+        if step > before and at > before_at:
+            yield (at - before_at) / (step - before)

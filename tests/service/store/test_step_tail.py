@@ -1,0 +1,93 @@
+"""A job's newest steps in memory: which step, how long they take, and what must not be believed or kept."""
+
+from __future__ import annotations
+
+from math import nan
+
+import pytest
+
+from collectors.records import Record
+from service.store.log import Stored
+from service.store.window.steps import MOST_JOBS, MOST_REPORTERS, MOST_ROWS, StepTail
+from tests.support.watched_jobs import step_record
+
+NOW = 1_763_000_000.0
+
+
+def sent(*records: Record, received_at: float = NOW, ahead: float = 0.0) -> tuple[Stored, tuple[Record, ...]]:
+    """Return a batch of a node whose clock is ahead."""
+    return Stored(1, "n0", "b", received_at + ahead, received_at, len(records), b""), records
+
+
+def test_a_steps_time_is_from_one_report_to_the_next() -> None:
+    """Every step, or every tenth: the time is of one step, and the newest is known with its instant."""
+    tail = StepTail()
+    tail.add(*sent(step_record([(1, NOW - 3), (2, NOW - 2.5), (3, NOW - 1.5)], job="each")))
+    tail.add(*sent(step_record([(10, NOW - 20), (20, NOW - 15), (30, NOW - 10)], job="tenth")))
+
+    each, tenth = tail.find("each"), tail.find("tenth")
+
+    assert each is not None
+    assert (each.step, each.at) == (3, NOW - 1.5)
+    assert each.recent_seconds == pytest.approx((0.5, 1.0))
+    assert tenth is not None
+    assert tenth.median_seconds == pytest.approx(0.5)
+    assert tail.find("none") is None
+
+
+def test_instants_are_by_the_services_clock() -> None:
+    """A node whose clock is an hour ahead reports a step of a second ago, not of the future; one without instant is left out."""
+    tail = StepTail()
+    tail.add(*sent(step_record([(4, nan), (5, NOW + 3_599)], job="j"), ahead=3_600.0))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert (found.step, found.at) == (5, pytest.approx(NOW - 1))
+    assert found.median_seconds is None
+
+
+def test_an_attempt_that_begins_anew_begins_with_its_own_steps() -> None:
+    """After a restart the step is the new attempt's, though smaller; what the old one still sends changes nothing."""
+    tail = StepTail()
+    tail.add(*sent(step_record([(100, NOW - 9)], job="j", attempt=0)))
+    tail.add(*sent(step_record([(51, NOW - 2)], job="j", attempt=1)))
+    tail.add(*sent(step_record([(101, NOW)], job="j", attempt=0)))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert (found.attempt, found.step) == (1, 51)
+
+
+def test_what_is_sent_twice_counts_once() -> None:
+    """A spool's repetition and older rows change nothing."""
+    tail = StepTail()
+    rows = step_record([(1, NOW - 2), (2, NOW - 1)], job="j")
+    for batch in (rows, rows, step_record([(1, NOW - 2)], job="j")):
+        tail.add(*sent(batch))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert found.recent_seconds == pytest.approx((1.0,))
+
+
+def test_memory_is_bounded() -> None:
+    """Rows, reporters and jobs each have a bound: the oldest row, the highest rank, the job longest unseen go."""
+    tail = StepTail()
+    tail.add(
+        *sent(step_record([(step, NOW + step) for step in range(2 * MOST_ROWS)], job="long"), received_at=NOW + 1e6)
+    )
+    for rank in range(10, 0, -1):
+        tail.add(*sent(step_record([(1, NOW)], job="wide", rank=rank)))
+    found = tail.find("long")
+    assert found is not None
+    assert len(found.recent_seconds) == MOST_ROWS - 1
+    assert sorted(rank for rank, _ in tail._jobs["wide"].reporters) == list(range(1, MOST_REPORTERS + 1))
+
+    for number in range(MOST_JOBS):
+        tail.add(*sent(step_record([(1, NOW)], job=f"j{number}")))
+
+    assert tail.find("long") is None
+    assert tail.find(f"j{MOST_JOBS - 1}") is not None
