@@ -90,6 +90,11 @@ def last_name(exception: str) -> str:
     return exception.split("(", maxsplit=1)[0].rsplit(".", 1)[-1]
 
 
+def _wrapped(exception: str) -> str | None:
+    """``RayTaskError(ValueError)`` → ``ValueError``: what the task raised, in a wrapper that says nothing of its own."""
+    return exception.rpartition("(")[2].rstrip(")") if exception.endswith(")") else None
+
+
 def clip(text: str) -> str:
     """The first line of a text, bounded."""
     return text.strip().splitlines()[0][:TEXT_CHARACTERS] if text.strip() else ""
@@ -114,7 +119,7 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
     if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
         return "terminated"
     said = " ".join((event.exception or "", event.message or "", event.text)).lower()
-    name = last_name(event.exception) if event.exception else None
+    name = (_wrapped(event.exception) or last_name(event.exception)) if event.exception else None
     for rule in table.get("rule", ()):
         fits = (
             ("events" not in rule or event.event in rule["events"])

@@ -43,6 +43,7 @@ def findings(
     different = list(watchdogs.mismatches(numbers, [*said, *watchdogs.disjoint(reports)]))
     behind = {} if different else watchdogs.behind(numbers, reports)
     stuck = {event.rank: event for kind, event in classified if kind == "stuck" and event.rank is not None}
+    stuck = _minority(stuck, {event.rank for event in echoes} | set(heard))
     barrier = missing_in_barrier(echoes)
     waiting = {event.rank for event in echoes if event.event in {"watchdog_timeout", "communication_timeout"}}
     lost = {rank for event in reports if event.event == "heartbeat_lost" for rank in watchdogs.ranks_of(event)}
@@ -71,6 +72,11 @@ def findings(
         if behind or stuck or different
         else ("flight-recorder dumps or stacks of all ranks", "the launcher's exit codes"),
     )  # fmt: skip
+
+
+def _minority(stuck: dict[int, LogEvent], seen: Collection[int | None]) -> dict[int, LogEvent]:
+    """Return the ranks whose monitors made no progress, unless they are more than half of those seen: then all are held up."""
+    return stuck if 2 * len(stuck) <= len({*stuck, *seen} - {None}) else {}
 
 
 def _of_code(different: watchdogs.Mismatch) -> Suspect:

@@ -74,7 +74,9 @@ def _spawned(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
 
 
 def _ray_worker(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
-    yield event(line, "exit", pid=int(found[1]), text="a Ray worker died unexpectedly: " + line.text[:300])
+    yield event(
+        line, "exit", pid=int(found[1]) if found[1] else None, text="a Ray worker died unexpectedly: " + line.text[:300]
+    )
 
 
 def _ended(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
@@ -106,10 +108,10 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("death signal", re.compile(r"Received (?P<signal>15|1|2) death signal, shutting down workers"), _plain("terminated")),
     ("got signal", re.compile(r"SignalException: Process (?P<pid>\d+) got signal: (?P<signal>\d+)"), _plain("terminated")),
     ("noticed that", re.compile(
-        r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on\s+signal (\d+)"), _mpi_signal),
+        r"noticed that process rank (\d+) with PID \S{1,20} on node (\S+) exited on\s+signal (\d+)"), _mpi_signal),
     ("terminated with", re.compile(r"process (\d+) terminated with (?:signal (SIG[A-Z0-9]+)|exit code (\d+))", re.IGNORECASE),
      _spawned),
-    ("Worker PID", re.compile(r"[Aa] worker died or was killed.*Worker PID: (\d+)"), _ray_worker),
+    ("orker died or was killed", re.compile(r"[Aa] worker died or was killed(?:.*Worker PID: (\d{1,9}))?"), _ray_worker),
     ("died with <Signals", re.compile(r"CalledProcessError: .* died with <Signals\.SIG\w+: (?P<signal>\d+)>"), _plain("exit")),
     ("exits with return code", re.compile(
         r"(?:--local_rank=(?P<local_rank>\d{1,4}).{0,6000})?exits with return code = (?P<exit>-?\d{1,3})"), _ended),

@@ -106,7 +106,12 @@ def _watchdog(line: Line) -> Iterator[LogEvent]:
     fields = {**_progress(text), **_whose(line)}
     if "Watchdog caught collective operation timeout" in text:
         yield event(line, "watchdog_timeout", **fields)
-    elif "watchdog got stuck" in text or "Could not acquire GIL" in text or "GIL induced hang" in text:
+    elif (
+        "watchdog got stuck" in text
+        or "Could not acquire GIL" in text
+        or "GIL induced hang" in text
+        or ("Heartbeat monitor timed out" in text)
+    ):
         yield event(line, "watchdog_stuck", **fields)
     elif "dump signal" in text or "signal dumping" in text or "set the dump signal" in text:
         source = _DUMP_FROM.search(text)

@@ -76,6 +76,7 @@ def split(line: str) -> Line:
     """Take the prefix off a line; a line that has none comes back whole, with ``form`` empty."""
     if line.startswith(("{", "\x1e{")):
         return _from_journal(line.lstrip("\x1e")) or Line(line)
+    line = line.removeprefix("> ")  # of a quotation in a thread
     if line.startswith("<") and (priority := PRIORITY.match(line)):
         line = line[priority.end() :]
     for reading in _READINGS:

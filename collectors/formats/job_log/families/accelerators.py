@@ -53,6 +53,11 @@ SHAPES = (
     ),
     shape("Aborting RingReduce with", r"(?P<message>Aborting RingReduce with .{1,200})", "connection_closed"),
     shape("Collective ops is aborted by", r"(?P<message>Collective ops is aborted by: .{1,200})", "connection_closed"),
+    shape(
+        "NCCL operation ",
+        r"NCCL operation .{1,160}? failed: (?!invalid usage)(?P<message>[^.]{1,200})",
+        "nccl_error",
+    ),
     shape("OOM when allocating", r"(?P<message>OOM when allocating tensor.{0,200})", "oom"),
     shape("RESOURCE_EXHAUSTED", r"(?P<message>RESOURCE_EXHAUSTED: Out of memory.{0,200})", "oom"),
 )

@@ -14,6 +14,7 @@ _COMPLETION = (
 )
 _ALONE = r"NET/IB\w{0,4} ?: ?Got completion with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
 _CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
+_MODIFY = r"(?:ibv_modify_qp failed with|[Ff]ailed to modify QP to \w{2,4}:) ?(?:error )?(?:\d{1,3} )?"
 
 SHAPES = (
     shape(
@@ -45,6 +46,10 @@ SHAPES = (
         "nccl_error",
     ),
     shape("IpcGetMemHandle failed", r"(?P<message>(?:hip|cuda)IpcGetMemHandle failed .{1,60})", "nccl_error"),
+    shape(
+        "modify", _MODIFY + r"(?P<code>Connection timed out|Network is unreachable|No route to host)", "network_error"
+    ),
+    shape("ibv_modify_qp failed", r"(?P<message>ibv_modify_qp failed with .{1,200})", "nccl_error"),
     shape("route to host", _CONNECT + r" ?:? ?(?P<code>No route to host)", "network_error"),
     shape("onnection timed out", _CONNECT + r" ?:? ?(?P<code>Connection timed out)\s*$", "network_error"),
 )

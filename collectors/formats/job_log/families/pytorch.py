@@ -25,6 +25,14 @@ SHAPES = (
         _RANKS + r" joined but didn't finish collective #(?P<sequence>\d{1,18})",
         "collective_unfinished",
     ),
+    shape("connectFullMesh failed", r"(?P<message>connectFullMesh failed with .{1,300})", "connection_closed"),
+    shape(
+        "Assertion `",
+        r"\.cuh?:\d{1,6}: .{1,300}?block: \[.{1,80}?thread: \[.{1,80}?Assertion `.{1,200}?` failed",
+        "cuda_error",
+        message="a device-side assert",
+    ),
+    shape("cudaError_t ", r"cudaError_t \d{1,4} : \"(?P<message>[^\"]{1,120})\"", "cuda_error"),
     shape(
         "monitoredBarrier",
         r"(?P<message>Ranks? [\d, ]{1,4000} failed to pass monitoredBarrier)",

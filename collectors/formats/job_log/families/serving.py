@@ -19,6 +19,7 @@ SHAPES = (
         r"(?P<message>No available shared memory broadcast block found)",
         "communication_timeout",
     ),
+    shape("died, exit code:", r"Worker \w{1,60} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit>-?\d{1,3})", "exit"),
     shape("EngineDeadError", r"(?P<message>EngineDeadError)", "connection_closed"),
     shape(
         "atchdog timeout (self.",
