@@ -36,6 +36,8 @@ from service.store.upserts import upsert
 TURN_BATCHES = 256
 BEHIND_SECONDS = 5.0  # age of the newest batch that was read; past it, time is the log's and not the clock's
 BACK_SECONDS = 60.0  # by which the clock may go back; after a larger step back nothing would be due for that long
+GAP_SECONDS = 300.0  # of which nothing was seen: the clock was set forward, or the machine was suspended
+GRACE_SECONDS = 60.0  # then, for agents to report again: until they do, every job looks as if it had left long ago
 LEAST_TICK_SECONDS = 0.25  # between two ticks, whatever is due
 MOST_DETAIL = 200
 MOST_REPORTED = 1_024  # failures that are not logged again
@@ -68,7 +70,8 @@ class Driver:
             self._writes = _writes(session)
         self._unsure = False  # whether the last transaction may have been committed
         self._stored = dict(self.state.incidents)  # as the table has them
-        self._ticked_at = 0.0
+        self._ticked_at = self._waits_until = 0.0
+        self._came_to = self.state.marks[-1][0] if self.state.marks else clock()
         self._caught_up = False
         self._reported: dict[Failure, None] = {}
         self.busy = False  # the last turn found batches
@@ -92,7 +95,8 @@ class Driver:
         for ended in self._judges.turn():
             self._take_judgement(ended)
         if self._caught_up:
-            self._tick(self._clock())
+            self._pass_to(at := self._clock())
+            self._tick(at)
         self._write()
         self._count()
         return bool(batches) and not (self._caught_up and len(batches) < TURN_BATCHES)
@@ -101,6 +105,7 @@ class Driver:
 
     def _take(self, stored: Stored) -> None:
         """Step with a batch; while the engine is behind, time is the batches' time of receipt."""
+        self._pass_to(stored.received_at)
         event = received_event(stored)
         self.numbers.undecodable_batches += event.unreadable < 0
         self._step(event, stored.received_at)
@@ -109,7 +114,15 @@ class Driver:
         if not self._caught_up:
             self._tick(stored.received_at)
 
+    def _pass_to(self, at: float) -> None:
+        """Note that time has come to an instant; after a gap nothing is decided until agents could report."""
+        if at - self._came_to > GAP_SECONDS:
+            self._waits_until = at + GRACE_SECONDS
+        self._came_to = at
+
     def _tick(self, at: float) -> None:
+        if at < self._waits_until:
+            return
         next_due = next_due_at(self.state)
         whole = at - self.state.ticked_at >= TICK_SECONDS
         early = next_due is not None and next_due <= at and at - self._ticked_at >= LEAST_TICK_SECONDS

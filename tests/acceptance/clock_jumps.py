@@ -102,7 +102,7 @@ def main() -> int:
             return postgres.new() if kind == "postgresql" and postgres else f"sqlite:///{folder}/{kind}-{seed}.db"
 
         wanted = [("sqlite", seed) for seed in range(many)]
-        wanted += [("postgresql", 1_000 + seed) for seed in range(many // 5)] if postgres else []
+        wanted += [("postgresql", 1_000 + seed) for seed in range(max(1, many // 5))] if postgres else []
         for kind, seed in wanted:
             name = f"{kind}-{seed}-{events}"
             results[name] = played(name, lambda kind=kind, seed=seed: sequence(fresh(kind, seed), seed, events))

@@ -51,6 +51,7 @@ NODES = ("gpu-0101", "gpu-0102", "gpu-0103")
 KNOWLEDGE = Knowledge()
 LIMITS = Limits(proposal_seconds=1e9, approval_seconds=1e9)
 FRESH_SECONDS = 60.0  # after the clocks are right, all of it is known again
+DOUBTED_SECONDS = 720.0  # after which a right clock is believed: ten minutes of agreement, and two reports
 JUMPS = (7_200.0, -7_200.0, DAY_SECONDS, -DAY_SECONDS, 20 * DAY_SECONDS, -20 * DAY_SECONDS)
 
 
@@ -92,7 +93,8 @@ class ClockWorld:
     drift: float = 0.0  # of the wall clock, seconds a second
     node_error: dict[str, float] = field(default_factory=dict)
     moved: bool = False  # ranks 0 and 1 have changed places
-    right_since: float = 0.0
+    right_since: float = 0.0  # truth: the clocks are right, and what is known is of the time that is held
+    true_since: float = 0.0  # truth: the clocks are right
     paused: bool = False  # boot time has lost time: labels may be behind until the nodes' clocks were believed
     wrong: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -179,7 +181,7 @@ class ClockWorld:
             self.truth += STEP_SECONDS
             self.wall_error += self.drift * STEP_SECONDS
             if not self._is_right():
-                self.right_since = self.truth
+                self.right_since = self.true_since = self.truth
             if self.up:
                 self._step()
 
@@ -280,7 +282,10 @@ class ClockWorld:
             self._complain("no engine works for half a minute")
         if self.truth - self.right_since <= FRESH_SECONDS:
             return
-        now = PROCESS.now() if self.paused else self.truth
+        if self.watch.state and self.truth - self.true_since > DOUBTED_SECONDS:
+            self._complain(f"the clocks are right, and still it says that {self.watch.state}")
+        # While it says that its clock is off, what it shows is by the time that it holds.
+        now = PROCESS.now() if self.paused or self.watch.state else self.truth
         late = [node for node in NODES if abs(seen.get(node, 0.0) - now) > 130.0]
         if late:
             self._complain(f"{late} was last seen {seen.get(late[0], 0.0) - now:+,.0f} s from now")
@@ -335,7 +340,7 @@ def _drift(world: ClockWorld) -> None:
 
 def _suspend(world: ClockWorld) -> None:
     world.truth += world.dice.choice([600.0, 5 * HOUR_SECONDS])
-    world.right_since = world.standing_since = world.truth
+    world.right_since = world.true_since = world.standing_since = world.truth
 
 
 def _pause(world: ClockWorld) -> None:
@@ -343,7 +348,8 @@ def _pause(world: ClockWorld) -> None:
     seconds = world.dice.choice([300.0, 3 * HOUR_SECONDS])
     world.truth += seconds
     world.booted += seconds
-    world.paused, world.right_since, world.standing_since = True, world.truth, world.truth
+    world.paused = True
+    world.right_since = world.true_since = world.standing_since = world.truth
 
 
 def _kill(world: ClockWorld) -> None:
