@@ -52,6 +52,10 @@ exit codes: 0 an agent runs, 1 none runs, 2 a setting cannot be used""",
   faulthound-agent probe --write ./training     then, in the script: import faulthound_probe
 
 exit codes: 0 copied, 2 the folder cannot be written""",
+    "roles": """\
+  faulthound-agent roles --write ./rl     then, in each process: import faulthound_roles
+
+exit codes: 0 copied, 2 the folder cannot be written""",
 }
 HELP = {
     "service": ("https://HOST:PORT", "address of the service"),
@@ -80,10 +84,10 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:
-        # The probe is for the owner of a job, who may not read the agent's settings and needs none of them.
+        # These files are for the owner of a job, who may not read the agent's settings and needs none of them.
         settings = (
             Settings()
-            if options.verb is _probe
+            if options.verb is _copy
             else load(options.config, os.environ, vars(options), looking=options.verb in {_check, _status})
         )
         code: int = options.verb(settings, options)
@@ -181,15 +185,15 @@ def _status_text(status: Any, *, alive: bool) -> str:
     return "\n".join(lines)
 
 
-def _probe(_settings: Settings, options: argparse.Namespace) -> int:
-    source = Path(__file__).resolve().parents[1] / "faulthound_probe.py"
+def _copy(_settings: Settings, options: argparse.Namespace) -> int:
+    source = Path(__file__).resolve().parents[1] / f"{options.file}.py"
     target = options.write / source.name
     try:
         options.write.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     except OSError as error:
         return _fail(f"--write: {target} cannot be written ({error.strerror}): name another folder", USAGE)
-    print(f"{target}: import faulthound_probe in the training script, before torch.distributed is used")
+    print(f"{target}: {options.then}")
     return DONE
 
 
@@ -210,7 +214,7 @@ def _parser() -> argparse.ArgumentParser:
         one.set_defaults(verb=function, log_level="info")
         if json:
             one.add_argument("--json", action="store_true", help=json)
-        if function is not _probe:
+        if function is not _copy:
             _add_settings(one)
         return one
 
@@ -223,8 +227,14 @@ def _parser() -> argparse.ArgumentParser:
         "check", _check, "Check that this node's evidence reaches the service; change nothing", "print one JSON object"
     )
     verb("status", _status, "Show the status that the running agent has written", "print one JSON object")
-    probe = verb("probe", _probe, "Copy the optional probe, one file without dependencies, beside a training script")
-    probe.add_argument("--write", type=Path, metavar="DIR", required=True, help="folder to copy it into")
+    probe = verb("probe", _copy, "Copy the optional probe, one file without dependencies, beside a training script")
+    probe.set_defaults(
+        file="faulthound_probe", then="import faulthound_probe in the training script, before torch.distributed is used"
+    )
+    roles = verb("roles", _copy, "Copy the optional role client, one file without dependencies, beside a job's scripts")
+    roles.set_defaults(file="faulthound_roles", then="import faulthound_roles in each process that has a role")
+    for one in (probe, roles):
+        one.add_argument("--write", type=Path, metavar="DIR", required=True, help="folder to copy it into")
     return parser
 
 

@@ -31,6 +31,8 @@ from service.clock import PROCESS
 from service.engine.supervision import EngineProcess
 from service.remediation.policy_file import PolicyFile
 from service.remediation.repository import RemediationRepository
+from service.roles.repository import RoleDirectories
+from service.roles.watching import RoleWatch
 from service.settings import Settings
 from service.store.appender import Appender
 from service.store.clock_watch import LOOK_SECONDS, ClockWatch
@@ -93,13 +95,13 @@ async def _opened(
     closing.callback(PROCESS.release)
     watch.open()
     log, tail, steps = Log(database), Tail(settings.window_seconds), StepTail()
-    board, keys = Commands(database), Tokens(database)
+    board, keys, roles = Commands(database), Tokens(database), RoleDirectories(database)
     follower = Follower(database, log, [Feed(tail, Compaction(database)), steps], settings.window_seconds)
     appender = Appender(log, settings, follower.wake)
     chores: dict[str, Callable[[], object]] = {
         "future_dates": partial(shift_back_future, database), "tokens": keys.write_used, "commands": board.expire,
         "retention": Retention(database, settings).sweep,
-        "incidents": IncidentRetention(database, settings.incident_days).sweep,
+        "roles": roles.forget, "incidents": IncidentRetention(database, settings.incident_days).sweep,
     }  # fmt: skip
     clocks = Upkeep({"clock": watch.look}, LOOK_SECONDS)
     for thread in (clocks, follower, appender, Upkeep(chores)):
@@ -112,12 +114,14 @@ async def _opened(
     closing.push_async_callback(waiting.close)
     policy, streams = PolicyFile(settings.policy), Streams(database)
     closing.push_async_callback(streams.close)
+    role_watch = RoleWatch(roles)
+    closing.push_async_callback(role_watch.close)
     return Service(
         settings=settings, database=database, log=log, appender=appender, follower=follower, tail=tail, steps=steps,
         tokens=keys, commands=board, clock=watch,
         audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), open_access=OpenAccess(lambda: bool(keys.all())),
-        policy=policy,
+        policy=policy, roles=roles, role_watch=role_watch,
         remedies=RemediationRepository(database, policy), engine=engine, connections=connections,
         weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip

@@ -1,8 +1,9 @@
 """Who sends a request, and what it may do: bearer tokens with scopes.
 
 ``admin`` may do everything; ``remediate`` changes things and reads; ``execute`` reads, and carries out what another token
-has approved; ``read`` reads; ``ingest`` sends records and takes commands, and nothing else. A token that is bound to a node
-has only ``ingest``, and only for that node.
+has approved; ``read`` reads; ``ingest`` sends records and takes commands, and nothing else; ``roles`` registers processes in a
+job's role directory and reads that, and nothing else. A token that is bound to a node has only ``ingest``, and only for that
+node; one that is bound to a job has only ``roles``, and only for that job.
 
 A browser cannot send a bearer token. To read pages and their JSON it may send the token as the password of HTTP Basic, under
 any name. It may not change anything that way: another site could make it send the request. The pages' own forms use a
@@ -41,12 +42,13 @@ CHALLENGE = 'Basic realm="Faulthound: any name, and a token as the password", ch
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request. ``node``: it may act for this node only."""
+    """The sender of a request. ``node``, ``job``: it may act for this one only."""
 
     actor: str
     scopes: frozenset[str]
     id: str = ""
     node: str | None = None
+    job: str | None = None
 
     def may(self, scope: str) -> bool:
         """Return whether a scope of the caller's covers this one."""
@@ -63,17 +65,17 @@ async def reader(request: Request) -> Caller:
     return await _checked(request, await _scheme(request), "read")
 
 
-def require(scope: str) -> Any:
-    """Return the dependency that lets a request pass whose caller has this scope."""
+def require(*scopes: str) -> Any:
+    """Return the dependency that lets a request pass whose caller has one of these scopes."""
 
     async def checked(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_scheme)]
     ) -> Caller:
-        if credentials is None and scope == "read" and request.method in ("GET", "HEAD"):
+        if credentials is None and "read" in scopes and request.method in ("GET", "HEAD"):
             credentials = await _from_browser(request)
             if "text/html" in request.headers.get("accept", ""):  # a browser, led here by a page's link to its JSON
                 return await _asking(request, credentials)
-        return await _checked(request, credentials, scope)
+        return await _checked(request, credentials, *scopes)
 
     return Depends(checked)
 
@@ -98,22 +100,23 @@ async def _from_browser(request: Request) -> HTTPAuthorizationCredentials | None
     return HTTPAuthorizationCredentials(scheme="Bearer", credentials=sent.password) if sent is not None else None
 
 
-async def still_may(request: Request, scope: str) -> bool:
+async def still_may(request: Request, *scopes: str) -> bool:
     """Return whether the caller of a request that lasts may go on: its token may have been revoked, or have expired."""
     try:
-        await _checked(request, await _scheme(request) or await _from_browser(request), scope)
+        await _checked(request, await _scheme(request) or await _from_browser(request), *scopes)
     except Problem:
         return False
     return True
 
 
-async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, scope: str) -> Caller:
+async def _checked(request: Request, credentials: HTTPAuthorizationCredentials | None, *scopes: str) -> Caller:
     # A thread only where the database is queried, once in some seconds: all batches of the fleet pass here.
     if _is_known(service_of(request), credentials):
         caller = _caller(request, credentials)
     else:
         caller = await run_in_threadpool(_caller, request, credentials)
-    if not caller.may(scope):
+    if not any(caller.may(scope) for scope in scopes):
+        scope = scopes[0]
         why = f"this needs the scope {scope}, and the token of {caller.actor} has {', '.join(sorted(caller.scopes))}"
         service_of(request).audit.refused("scope_refused", caller.actor, _asked(request), why)
         raise Problem("forbidden", f"{why}: make one with `faulthound tokens create NAME --scope {scope}`")
@@ -133,6 +136,14 @@ def check_node(request: Request, caller: Caller, node: str) -> None:
         raise Problem("not-your-node", f"{why}: give each node a token of its own")
 
 
+def check_job(request: Request, caller: Caller, job: str) -> None:
+    """Raise the problem of a caller whose token is bound to another job."""
+    if caller.job is not None and caller.job != job:
+        why = f"the token of {caller.actor} is bound to job {caller.job} and came for {job}"
+        service_of(request).audit.refused("scope_refused", caller.actor, job, why)
+        raise Problem("forbidden", f"{why}: give each job a token of its own")
+
+
 def _is_known(service: Service, credentials: HTTPAuthorizationCredentials | None) -> bool:
     if credentials is None:
         return service.open_access.is_fresh
@@ -148,7 +159,7 @@ def _caller(request: Request, credentials: HTTPAuthorizationCredentials | None) 
     except TokenRefused as refused:
         service.audit.refused("token_refused", refused.actor or "an unknown token", _asked(request), refused.reason)
         raise _unauthenticated(f"{refused}: make another with `faulthound tokens create NAME --scope SCOPE`") from None
-    return Caller(bearer.actor, bearer.scopes, bearer.id, bearer.node)
+    return Caller(bearer.actor, bearer.scopes, bearer.id, bearer.node, bearer.job)
 
 
 def _without_token(request: Request, service: Service) -> Caller:
@@ -197,6 +208,7 @@ def is_loopback(address: str) -> bool:
     return bool((mapped or parsed).is_loopback)
 
 
-READ, EXECUTE, REMEDIATE, ADMIN, INGEST = (
-    require(scope) for scope in ("read", "execute", "remediate", "admin", "ingest")
+READ, EXECUTE, REMEDIATE, ADMIN, INGEST, ROLES = (
+    require(scope) for scope in ("read", "execute", "remediate", "admin", "ingest", "roles")
 )
+ROLES_READ = require("read", "roles")

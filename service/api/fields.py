@@ -37,3 +37,4 @@ Since = Annotated[
 Until = Annotated[
     float | None, Query(ge=0, le=LATEST_AT, allow_inf_nan=False, description="Before this instant, UTC seconds.")
 ]
+AfterVersion = Annotated[int, Query(ge=0, lt=1 << 62, description="Only what changed after this version.")]

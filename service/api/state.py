@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from service.engine.supervision import EngineProcess
     from service.remediation.policy_file import PolicyFile
     from service.remediation.repository import RemediationRepository
+    from service.roles.repository import RoleDirectories
+    from service.roles.watching import RoleWatch
     from service.settings import Settings
     from service.store.appender import Appender
     from service.store.clock_watch import ClockWatch
@@ -58,6 +60,8 @@ class Service:
     open_access: OpenAccess
     connections: Connections
     policy: PolicyFile
+    roles: RoleDirectories
+    role_watch: RoleWatch
     remedies: RemediationRepository
     weights: Callable[[], Weights]  # of evidence about nodes; read at the first call
     engine: EngineProcess | None = None  # None: this service runs none
@@ -66,6 +70,7 @@ class Service:
         """End all waits: the service is stopping. Called in the event loop."""
         self.waiting.end_waits()
         self.streams.end_waits()
+        self.role_watch.end_waits()
 
 
 def service_of(request: Request) -> Service:

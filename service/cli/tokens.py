@@ -25,6 +25,7 @@ class Scope(StrEnum):
     """What a token is good for."""
 
     INGEST = "ingest"
+    ROLES = "roles"
     READ = "read"
     EXECUTE = "execute"
     REMEDIATE = "remediate"
@@ -37,9 +38,12 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its owner or its purpose.")],
     scope: Annotated[
         list[Scope],
-        typer.Option(help="ingest: an agent's; read; execute: a scheduler's; remediate: change; admin: all."),
+        typer.Option(
+            help="ingest: an agent's; roles: a job's processes'; read; execute: a scheduler's; remediate: change; admin: all."
+        ),
     ],
     node: Annotated[str | None, typer.Option(metavar="NODE", help="It may send for this node only.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="JOB", help="It may register roles of this job only.")] = None,
     expires: Annotated[str | None, typer.Option(metavar="IN", help="After 12h or 90d; never, if left out.")] = None,
     local: Annotated[
         bool,
@@ -57,16 +61,17 @@ def create(
     Examples:
       faulthound tokens create ops --scope admin --local
       faulthound tokens create agent --scope ingest --node gpu-0413 >/etc/faulthound/token
+      faulthound tokens create rl --scope roles --job rl-math
       faulthound tokens create grafana --scope read --expires 90d
     """
-    request = _request(name, [one.value for one in scope], node, expires)
+    request = _request(name, [one.value for one in scope], node, job, expires)
     if data is not None and not local:
         raise UserError(f"--data {data} names a database to write into: add --local, or leave --data out")
     with connect() as connection:
         made = _made_here(request, data, connection) if local else connection.post("/v1/tokens", request)
 
     def show() -> None:
-        of_node = f" of node {made['node']}" if made["node"] else ""
+        of_node = "".join(f" of {what} {made[what]}" for what in ("node", "job") if made[what])
         Speech().note(
             f"token {made['id']} of {made['name']}, scopes {', '.join(made['scopes'])}{of_node}; shown this once:"
         )
@@ -84,7 +89,7 @@ def list_tokens(connection: Connection) -> Answer:
       faulthound tokens list
       faulthound tokens list --json | jq '.[] | select(.last_used_at == null)'
     """
-    columns = ("id", "name", "scopes", "node", "made", "last used", "ends")
+    columns = ("id", "name", "scopes", "node or job", "made", "last used", "ends")
     return table(connection.get("/v1/tokens")["items"], columns, _row, "id")
 
 
@@ -103,9 +108,9 @@ def revoke(
     return Answer({"id": id, "revoked": True}, lambda: Speech().note(f"token {id} has ended"))
 
 
-def _request(name: str, scopes: list[str], node: str | None, expires: str | None) -> dict[str, Any]:
+def _request(name: str, scopes: list[str], node: str | None, job: str | None, expires: str | None) -> dict[str, Any]:
     at = None if expires is None else now() + span_seconds("--expires", expires, "12h or 90d")
-    return {"name": name, "scopes": scopes, "node": node, "expires_at": at}
+    return {"name": name, "scopes": scopes, "node": node, "job": job, "expires_at": at}
 
 
 def _made_here(request: dict[str, Any], data: Path | None, connection: Connection) -> dict[str, Any]:
@@ -133,7 +138,7 @@ def _made_here(request: dict[str, Any], data: Path | None, connection: Connectio
         database = Database(settings.url())
         database.migrate()
         tokens = Tokens(database)
-        token, secret = tokens.make(asked.name, asked.scopes, asked.node, asked.expires_at, by="local")
+        token, secret = tokens.make(asked.name, asked.scopes, asked.node, asked.expires_at, by="local", job=asked.job)
         if not _is_known(connection, secret):
             if not settings.is_placed:
                 tokens.unmake(token)
@@ -186,4 +191,5 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     ended = row["revoked_at"] is not None
     ends = f"revoked {shown_instant(row['revoked_at'])}" if ended else shown_instant(row["expires_at"])
     used = shown_instant(row["last_used_at"])
-    return row["id"], row["name"], " ".join(row["scopes"]), row["node"] or "", shown_instant(row["made_at"]), used, ends
+    bound_to = row["node"] or row["job"] or ""
+    return row["id"], row["name"], " ".join(row["scopes"]), bound_to, shown_instant(row["made_at"]), used, ends

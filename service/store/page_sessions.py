@@ -48,7 +48,7 @@ class PageSessions:
         token: Token = known[1]
         if token.revoked_at is not None or (token.expires_at is not None and token.expires_at <= at):
             return None
-        return Bearer(token.id, token.name, frozenset(token.scopes), token.node)
+        return Bearer(token.id, token.name, frozenset(token.scopes), token.node, token.job)
 
     def end(self, secret: str, by: str) -> None:
         """End a session."""

@@ -18,7 +18,7 @@ from service.store import audit_log
 from service.store.database import Database
 from service.store.models import Token
 
-SCOPES = ("ingest", "read", "execute", "remediate", "admin")
+SCOPES = ("ingest", "roles", "read", "execute", "remediate", "admin")
 PREFIX = "fh_"  # by which secret scanners know one
 CACHE_SECONDS = 5.0  # and so the longest that another process's revocation takes
 CACHE_TOKENS = 8_192
@@ -32,6 +32,7 @@ class Bearer:
     name: str
     scopes: frozenset[str]
     node: str | None
+    job: str | None = None
 
     @property
     def actor(self) -> str:
@@ -66,17 +67,18 @@ class Tokens:
         node: str | None = None,
         expires_at: float | None = None,
         by: str = "local",
+        job: str | None = None,
     ) -> tuple[Token, str]:
         """Make a token and return its row and its secret, which is not shown again."""
         wanted = sorted(set(scopes), key=SCOPES.index)
         secret = PREFIX + secrets.token_urlsafe(32)
         token = Token(
-            id=secrets.token_hex(8), hash=_hash(secret), name=name, scopes=wanted, node=node,
+            id=secrets.token_hex(8), hash=_hash(secret), name=name, scopes=wanted, node=node, job=job,
             made_at=self._clock(), expires_at=expires_at, revoked_at=None, last_used_at=None,
         )  # fmt: skip
         with self._database.transaction() as session:
             session.add(token)
-            details = {"name": name, "scopes": wanted, "node": node, "expires_at": expires_at}
+            details = {"name": name, "scopes": wanted, "node": node, "job": job, "expires_at": expires_at}
             audit_log.record(session, token.made_at, "token_made", by, token.id, details)
         self._forget()  # it may have been tried too early
         return token, secret
@@ -93,7 +95,7 @@ class Tokens:
         token = self._find(_hash(secret))
         if token is None:
             raise TokenRefused("unknown")
-        bearer = Bearer(token.id, token.name, frozenset(token.scopes), token.node)
+        bearer = Bearer(token.id, token.name, frozenset(token.scopes), token.node, token.job)
         if token.revoked_at is not None:
             raise TokenRefused("revoked", bearer.actor)
         at = self._clock()

@@ -40,8 +40,8 @@ MAY_IMPORT = {
     "pynvml": "collectors/live",
     "rich": "service/cli",
     "scipy": "analyzers",
-    "sqlalchemy": "migrations service/api service/cli service/engine service/pages service/remediation service/serving.py "
-    "service/store",
+    "sqlalchemy": "migrations service/api service/cli service/engine service/pages service/remediation service/roles "
+    "service/serving.py service/store",
     "stamina": "collectors/agent service/client.py",
     "standardwebhooks": "service/adapters",
     "starlette": "service/api service/pages",
@@ -71,7 +71,9 @@ def libraries(path: Path) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
-    return found - {*PACKAGES, *sys.stdlib_module_names, "faulthound_probe"} | (found & {"compression"})
+    return found - {*PACKAGES, *sys.stdlib_module_names, "faulthound_probe", "faulthound_roles"} | (
+        found & {"compression"}
+    )
 
 
 def test_each_library_stays_in_its_rooms() -> None:

@@ -17,15 +17,16 @@ from service.api.state import service_of
 from service.clock import now
 
 router = Router("tokens")
-Scope = Literal["ingest", "read", "execute", "remediate", "admin"]
+Scope = Literal["ingest", "roles", "read", "execute", "remediate", "admin"]
 
 
 class TokenRequest(fields.Body):
     """A token to be made."""
 
     name: fields.Text = Field(max_length=255, description="Its owner, or its purpose.")
-    scopes: list[Scope] = Field(min_length=1, max_length=5, description="What it allows.")
+    scopes: list[Scope] = Field(min_length=1, max_length=6, description="What it allows.")
     node: fields.NodeName | None = Field(None, description="It is valid for this node only; its scope is ingest.")
+    job: fields.JobName | None = Field(None, description="It is valid for this job only; its scope is roles.")
     expires_at: float | None = Field(None, ge=0, le=fields.LATEST_AT, description="UTC seconds; null: never.")
 
 
@@ -36,6 +37,7 @@ class TokenDocument(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, doc("Its owner, or its purpose.")]
     scopes: Annotated[tuple[str, ...], doc("What it allows.")]
     node: Annotated[str | None, doc("The node that it is bound to; null: none.")]
+    job: Annotated[str | None, doc("The job that it is bound to; null: none.")]
     made_at: Annotated[float, doc("When it was made.")]
     expires_at: Annotated[float | None, doc("When it expires; null: never.")]
     revoked_at: Annotated[float | None, doc("When it was revoked; null: it was not.")]
@@ -63,7 +65,9 @@ def create_token(
     check_request(asked, now())
 
     def make() -> MadeToken:
-        token, secret = service.tokens.make(asked.name, asked.scopes, asked.node, asked.expires_at, caller.actor)
+        token, secret = service.tokens.make(
+            asked.name, asked.scopes, asked.node, asked.expires_at, caller.actor, asked.job
+        )
         service.open_access.recheck()
         return MadeToken(**msgspec.structs.asdict(paging.from_row(token, TokenDocument)), token=secret)
 
@@ -91,5 +95,7 @@ def check_request(asked: TokenRequest, at: float) -> None:
     """Raise a problem where a token would allow too much, or nothing."""
     if asked.node is not None and set(asked.scopes) != {"ingest"}:
         raise Problem("invalid", f"a token bound to node {asked.node} has the scope ingest and no other")
+    if asked.job is not None and set(asked.scopes) != {"roles"}:
+        raise Problem("invalid", f"a token bound to job {asked.job} has the scope roles and no other")
     if asked.expires_at is not None and asked.expires_at <= at:
         raise Problem("invalid", f"expires_at ({asked.expires_at:.0f}) has passed, it is {at:.0f}: choose a later one")

@@ -7,6 +7,7 @@ from service.store.models.fleet_tables import Attempt, Command, Job, Node, Place
 from service.store.models.incident_tables import Alarm, Downtime, Feedback, Incident, TimelineEntry, UnfitNode, Verdict
 from service.store.models.log_tables import Batch, Block, Cursor, Pin, RemovedBatches, ServiceClock
 from service.store.models.remediation_tables import Execution, Hold, NodeRecord, Remediation, ShadowCase, Switch
+from service.store.models.role_tables import RoleDirectory, RoleSlot
 from service.store.schema import Base, Sequence
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "Placement",
     "Remediation",
     "RemovedBatches",
+    "RoleDirectory",
+    "RoleSlot",
     "Sequence",
     "ServiceClock",
     "ShadowCase",

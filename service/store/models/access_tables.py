@@ -17,8 +17,9 @@ class Token(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     hash: Mapped[str] = mapped_column(String(64), unique=True)  # SHA-256 of 256 random bits
     name: Mapped[str] = mapped_column(String(255))  # whose
-    scopes: Mapped[list[Any]]  # ingest read execute remediate admin
+    scopes: Mapped[list[Any]]  # ingest roles read execute remediate admin
     node: Mapped[str | None] = mapped_column(String(255))  # ingest for this node only
+    job: Mapped[str | None] = mapped_column(String(255))  # roles for this job only
     made_at: Mapped[float]
     expires_at: Mapped[float | None]
     revoked_at: Mapped[float | None]

@@ -11,7 +11,7 @@ from service.api.audit import Audit
 from service.api.auth import is_loopback
 from tests.support.served import Client, an_event, served
 
-SCOPES = ("ingest", "read", "execute", "remediate", "admin")
+SCOPES = ("ingest", "roles", "read", "execute", "remediate", "admin")
 # What each scope may do: one address an operation that needs it. The answer is anything but 401 and 403.
 NEEDS = {
     ("GET", "/v1/jobs"): {"read", "execute", "remediate", "admin"},
@@ -24,6 +24,9 @@ NEEDS = {
     ("POST", "/v1/remediations/r/approve"): {"remediate", "admin"},
     ("POST", "/v1/remediations/r/claim"): {"execute", "admin"},
     ("PUT", "/v1/freeze"): {"remediate", "admin"},
+    ("GET", "/v1/jobs/j/roles"): {"roles", "read", "execute", "remediate", "admin"},
+    ("PUT", "/v1/jobs/j/roles"): {"roles", "admin"},
+    ("POST", "/v1/jobs/j/roles/fence"): {"execute", "admin"},
     ("GET", "/v1/tokens"): {"admin"},
     ("POST", "/v1/tokens"): {"admin"},
     ("DELETE", "/v1/tokens/x"): {"admin"},

@@ -1,0 +1,333 @@
+"""Faulthound's role client: one file to copy beside a job's scripts. Standard library only.
+
+    import faulthound_roles
+    me = faulthound_roles.join("rollout", "3", {"http": "10.0.0.7:9000"})     # an epoch of its own, renewed in the background
+    me.phase("generate"); me.weights(7)
+    peers = faulthound_roles.watch()                                           # the directory, kept up to date
+    peers.get("trainer", "0").endpoints["weights"]
+    peers.accepts("rollout", "3", epoch)                                       # whether to take what an instance sends
+
+``FAULTHOUND_SERVICE``, ``FAULTHOUND_JOB``, ``FAULTHOUND_ATTEMPT``, ``FAULTHOUND_TOKEN`` or ``FAULTHOUND_TOKEN_FILE``, and
+``FAULTHOUND_CA_FILE`` say where to and as whom. While the service is away the last known directory holds, and no instance is
+replaced. A process whose instance was replaced or fenced gets ``Fenced`` from ``check()``: it has to end. See docs/roles.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import ssl
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+LEASE_SECONDS = 30.0
+POLL_SECONDS = 20.0
+ANSWER_SECONDS = 10.0  # beyond what the service was asked to wait
+RETRY_SECONDS = (0.5, 10.0)  # the first and the longest pause
+MOST_BYTES = 32 << 20
+
+_JITTER = Random()  # noqa: S311 (no secret)
+
+
+class Fenced(Exception):
+    """This process's instance was replaced or fenced: it has to end."""
+
+
+class Refused(Exception):
+    """The service refused a request; the text is its reason. ``retry_seconds``: a later try may succeed."""
+
+    def __init__(self, status: int, kind: str, detail: str, retry_seconds: float | None) -> None:
+        super().__init__(detail)
+        self.status, self.kind, self.retry_seconds = status, kind, retry_seconds
+
+
+@dataclass(frozen=True)
+class Role:
+    """One instance of a role, as the directory has it. ``state``: serving, left or fenced."""
+
+    role: str
+    instance: str
+    epoch: int
+    endpoints: Mapping[str, str]
+    weights: int | None
+    phase: str
+    state: str
+    node: str | None
+
+
+def _read_token() -> str:
+    if path := os.environ.get("FAULTHOUND_TOKEN_FILE", ""):
+        return Path(path).read_text().strip()
+    return os.environ.get("FAULTHOUND_TOKEN", "")
+
+
+@dataclass
+class Service:
+    """Where the directory is."""
+
+    url: str = field(default_factory=lambda: os.environ.get("FAULTHOUND_SERVICE", "http://127.0.0.1:4747"))
+    job: str = field(default_factory=lambda: os.environ.get("FAULTHOUND_JOB", ""))
+    attempt: int = field(default_factory=lambda: int(os.environ.get("FAULTHOUND_ATTEMPT") or 0))
+    token: str = field(default_factory=_read_token)
+    ca_file: str = field(default_factory=lambda: os.environ.get("FAULTHOUND_CA_FILE", ""))
+
+    def __post_init__(self) -> None:
+        """Refuse a job without a name."""
+        if not self.job:
+            raise ValueError("the job has no name: set FAULTHOUND_JOB, or give Service(job=…)")
+
+    def call(self, method: str, path: str = "", body: Mapping[str, Any] | None = None, wait: float = 0.0) -> Any:
+        """Return a request's answer. Raise ``Refused``, or OSError where there is none."""
+        url = f"{self.url.rstrip('/')}/v1/jobs/{urllib.parse.quote(self.job)}/roles{path}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        context = ssl.create_default_context(cafile=self.ca_file or None) if url.startswith("https:") else None
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS + wait, context=context) as answer:  # noqa: S310
+                return json.loads(answer.read(MOST_BYTES))
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from None
+        except (ValueError, EOFError) as error:  # half an answer
+            raise OSError(f"the answer of {self.url} cannot be read: {error}") from None
+
+
+class Membership:
+    """What this process holds. ``epoch`` goes with whatever it sends to its peers."""
+
+    def __init__(
+        self, service: Service, asked: dict[str, Any], lease: Mapping[str, Any], lost: Callable[[str], None]
+    ) -> None:
+        self._service, self._asked, self._lost = service, asked, lost
+        self._changed, self._ended = threading.Event(), threading.Event()
+        self._why = ""
+        self.epoch: int = lease["role"]["epoch"]
+        self._thread = threading.Thread(target=self._renew, name="faulthound-roles", daemon=True)
+        self._thread.start()
+
+    def phase(self, name: str) -> None:
+        """Say what this process does from now on; sent in the background."""
+        self._set("phase", name)
+
+    def weights(self, version: int) -> None:
+        """Say which version of the weights this process has."""
+        self._set("weights", version)
+
+    def endpoints(self, endpoints: Mapping[str, str]) -> None:
+        """Say where this process is reached from now on."""
+        self._set("endpoints", dict(endpoints))
+
+    def check(self) -> None:
+        """Raise ``Fenced`` where this process has lost its instance."""
+        if self._why:
+            raise Fenced(self._why)
+
+    def leave(self) -> None:
+        """End in order: another process may take the place at once."""
+        self._ended.set()
+        self._changed.set()
+        body = {name: self._asked[name] for name in ("role", "instance")} | {"epoch": self.epoch}
+        with contextlib.suppress(Refused, OSError):
+            self._service.call("POST", "/leave", body)
+
+    def _set(self, name: str, value: Any) -> None:
+        if self._asked.get(name) != value:
+            self._asked[name] = value
+            self._changed.set()
+
+    def _renew(self) -> None:
+        pause = _Pause()
+        every = self._asked["lease_seconds"] / 3
+        while not self._ended.is_set():
+            self._changed.wait(every)
+            self._changed.clear()
+            if self._ended.is_set():
+                return
+            try:
+                self._service.call("PUT", "", {**self._asked, "epoch": self.epoch})
+            except Refused as refused:
+                if refused.kind in ("fenced", "not-found"):
+                    self._why = str(refused)
+                    self._ended.set()
+                    self._lost(self._why)
+                    return
+                pause.take(self._ended, refused.retry_seconds)
+            except OSError:
+                pause.take(self._ended)
+            else:
+                pause = _Pause()
+                continue
+            self._changed.set()
+
+
+class Directory:
+    """The job's directory, kept up to date by a thread; what was known last holds while the service is away."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._roles: dict[tuple[str, str], Role] = {}
+        self._highest: dict[tuple[str, str], int] = {}
+        self._changed = threading.Condition()
+        self._ended = threading.Event()
+        self.version = 0
+        self.reached_at: float | None = None  # time.monotonic() of the newest answer
+        self._thread = threading.Thread(target=self._watch, name="faulthound-directory", daemon=True)
+        self._thread.start()
+
+    def get(self, role: str, instance: str) -> Role | None:
+        """Return an instance that serves, None where there is none."""
+        with self._changed:
+            found = self._roles.get((role, instance))
+        return found if found is not None and found.state == "serving" else None
+
+    def of(self, role: str) -> list[Role]:
+        """Return the instances of a role that serve."""
+        with self._changed:
+            found = list(self._roles.values())
+        return [one for one in found if one.role == role and one.state == "serving"]
+
+    def accepts(self, role: str, instance: str, epoch: int) -> bool:
+        """Return whether to take what an instance sent under an epoch: no lower one than the highest that was ever seen."""
+        with self._changed:
+            known = self._roles.get((role, instance))
+            highest = self._highest.get((role, instance), 0)
+            if epoch < highest or (known is not None and known.epoch == epoch and known.state != "serving"):
+                return False
+            self._highest[role, instance] = epoch
+            return True
+
+    def wait(self, holds: Callable[[Directory], bool], seconds: float | None = None) -> bool:
+        """Wait until something holds of the directory; return whether it does."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not holds(self):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            with self._changed:
+                self._changed.wait(1.0 if left is None else min(left, 1.0))
+        return True
+
+    def close(self) -> None:
+        """End the thread, within one poll."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        pause, after, wait = _Pause(), 0, 0.0
+        while not self._ended.is_set():
+            try:
+                answer = self._service.call("GET", f"?after={after}&wait_seconds={wait:g}", wait=wait)
+                wait = POLL_SECONDS
+            except (Refused, OSError) as error:
+                if getattr(error, "kind", "") == "not-found" and not wait:
+                    wait = POLL_SECONDS  # the first registration ends it
+                    continue
+                pause.take(self._ended, getattr(error, "retry_seconds", None))
+                continue
+            pause, after = _Pause(), self._take(answer, after)
+
+    def _take(self, answer: Mapping[str, Any], after: int) -> int:
+        version: int = answer["version"]
+        with self._changed:
+            if version < after:  # another database: begin anew, but believe no lower epoch
+                return 0
+            for one in answer["items"]:
+                role = Role(**{name: one[name] for name in Role.__dataclass_fields__})
+                key = role.role, role.instance
+                self._roles[key] = role
+                self._highest[key] = max(role.epoch, self._highest.get(key, 0))
+            self.version, self.reached_at = version, time.monotonic()
+            self._changed.notify_all()
+        return version
+
+
+def join(
+    role: str,
+    instance: str,
+    endpoints: Mapping[str, str] | None = None,
+    *,
+    service: Service | None = None,
+    seconds: float | None = None,
+    lost: Callable[[str], None] | None = None,
+    **said: Any,
+) -> Membership:
+    """Register this process as an instance of a role, and renew that in the background.
+
+    It waits for the service, and for the end of the lease of a former holder, for so many seconds; None: for ever. ``lost`` is
+    called from the background with the reason when the instance is lost. ``said``: ``weights``, ``phase``, ``node`` and
+    ``lease_seconds``. Raises ``Fenced`` where this process had it and lost it, ``Refused`` where the service does not allow it,
+    TimeoutError after ``seconds``.
+    """
+    service = service or Service()
+    asked = {
+        "role": role, "instance": instance, "process": _process(), "attempt": service.attempt,
+        "endpoints": dict(endpoints or {}), "node": socket.gethostname(), "lease_seconds": LEASE_SECONDS, **said,
+    }  # fmt: skip
+    deadline = None if seconds is None else time.monotonic() + seconds
+    pause, why = _Pause(), "no answer yet"
+    while deadline is None or time.monotonic() < deadline:
+        retry: float | None = None
+        try:
+            return Membership(service, asked, service.call("PUT", "", asked), lost or _report)
+        except Refused as refused:
+            if refused.kind == "fenced":
+                raise Fenced(str(refused)) from None
+            if refused.retry_seconds is None and refused.status < 500:
+                raise
+            why, retry = str(refused), refused.retry_seconds
+        except OSError as error:
+            why = f"{service.url} does not answer ({error})"
+        left = float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
+        pause.take(threading.Event(), retry, left)
+    raise TimeoutError(f"{role} {instance} was not registered within {seconds:g} s: {why}")
+
+
+def watch(service: Service | None = None) -> Directory:
+    """Return the job's directory, which a thread keeps up to date."""
+    return Directory(service or Service())
+
+
+class _Pause:
+    """A pause that doubles, with jitter, so that the processes of a job do not come back together."""
+
+    def __init__(self) -> None:
+        self._seconds = RETRY_SECONDS[0]
+
+    def take(self, ended: threading.Event, retry: float | None = None, most: float = float("inf")) -> None:
+        seconds = self._seconds * _JITTER.uniform(0.5, 1.0)
+        ended.wait(min(max(seconds, retry or 0.0), most))
+        self._seconds = min(2 * self._seconds, RETRY_SECONDS[1])
+
+
+def _refused(error: urllib.error.HTTPError) -> Exception:
+    try:
+        problem = json.loads(error.read(1 << 16))
+        kind, detail = str(problem["type"]).rpartition("#")[2], str(problem["detail"])
+    except (ValueError, KeyError, TypeError, OSError):  # a proxy's
+        return OSError(f"{error.url} answered {error.code}")
+    retry = error.headers.get("Retry-After", "")
+    return Refused(error.code, kind, detail, float(retry) if retry.isdigit() else None)
+
+
+_OWN: dict[int, str] = {}  # a forked child is another process
+
+
+def _process() -> str:
+    pid = os.getpid()
+    return _OWN.setdefault(pid, f"{socket.gethostname()}:{pid}:{secrets.token_hex(8)}")
+
+
+def _report(why: str) -> None:
+    sys.stderr.write(f"faulthound: this process has lost its role: {why}\n")

@@ -1,0 +1,142 @@
+"""The directory of a job's roles: processes register under an epoch and watch who replaces whom (docs/roles.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import Query, Request
+from pydantic import Field
+
+from service.api import auth, fields
+from service.api.auth import Caller
+from service.api.problems import Problem, documented, not_found
+from service.api.role_documents import DirectoryDocument, RoleLease, directory_document, role_document, wait
+from service.api.routing import Router
+from service.api.state import service_of
+from service.roles.directory import Event, Fence, Leave, Refused, Register, Renew
+from service.roles.repository import Full
+
+LONGEST_POLL_SECONDS = 30.0
+LEASE_SECONDS = 30.0
+
+router = Router("roles")
+Key = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+Endpoints = Annotated[
+    dict[Key, Annotated[str, Field(max_length=512, pattern=fields.TEXT_PATTERN)]], Field(max_length=32)
+]
+
+
+class _Instance(fields.Body):
+    role: Key = Field(description="The role: trainer, rollout, reward …")
+    instance: Key = Field(description="Which one of its role.")
+
+
+class RoleRequest(_Instance):
+    """A process registers, or renews what it has registered."""
+
+    process: Annotated[str, Field(min_length=1, max_length=128, pattern=fields.TEXT_PATTERN)] = Field(
+        description="The process: the same in each of its requests, and never that of another."
+    )
+    epoch: int | None = Field(None, ge=1, lt=1 << 62, description="The epoch that it was given; null: it registers.")
+    attempt: int = Field(
+        0, ge=0, lt=1 << 31, description="The attempt of the job; a later one takes the place at once."
+    )
+    endpoints: Endpoints | None = Field(None, description="Where it is reached, by name; null: as before.")
+    weights: int | None = Field(
+        None, ge=0, lt=1 << 62, description="The version of the weights that it has; null: as before."
+    )
+    phase: Annotated[str, Field(max_length=64, pattern=fields.TEXT_PATTERN)] | None = Field(
+        None, description="What it does now; null: as before."
+    )
+    node: fields.NodeName | None = Field(None, description="The node that it runs on.")
+    lease_seconds: float = Field(
+        LEASE_SECONDS, ge=1, le=600, description="After so long without a renewal another may replace it."
+    )
+
+
+class LeaveRequest(_Instance):
+    """The holder of an instance ends."""
+
+    epoch: int = Field(ge=1, lt=1 << 62, description="The epoch that it was given.")
+
+
+class FenceRequest(_Instance):
+    """The holder of an instance must not act any more."""
+
+    epoch: int | None = Field(None, ge=1, lt=1 << 62, description="Only if it has this epoch; null: its present one.")
+    reason: fields.Text = Field(description="Why.")
+
+
+@router.get("/v1/jobs/{job:path}/roles", responses=documented("not-found", "too-many-requests"))
+async def get_roles(
+    request: Request,
+    job: fields.JobPath,
+    caller: Annotated[Caller, auth.ROLES_READ],
+    after: fields.AfterVersion = 0,
+    wait_seconds: Annotated[
+        float, Query(ge=0, le=LONGEST_POLL_SECONDS, allow_inf_nan=False, description="Wait so long for a change.")
+    ] = 0.0,
+) -> DirectoryDocument:
+    """Get the instances of a job's roles, or those that changed after a version."""
+    auth.check_job(request, caller, job)
+    service = service_of(request)
+    if wait_seconds:
+        await wait(service, job, after, wait_seconds)
+    found = await asyncio.to_thread(service.roles.read, job, after)
+    if found is None:
+        raise not_found("the directory of roles of", job, "a process of it registers there first (docs/roles.md)")
+    return directory_document(job, found)
+
+
+@router.put("/v1/jobs/{job:path}/roles", responses=documented("not-found", "conflict", "fenced"))
+def register_role(
+    request: Request, job: fields.JobPath, asked: RoleRequest, caller: Annotated[Caller, auth.ROLES]
+) -> RoleLease:
+    """Register an instance, or renew it under the epoch that it was given.
+
+    An instance that another process holds is refused until its lease is over; one that was replaced is refused for good.
+    """
+    if asked.epoch is not None:
+        event: Event = Renew(
+            role=asked.role, instance=asked.instance, epoch=asked.epoch, endpoints=asked.endpoints, weights=asked.weights,
+            phase=asked.phase,
+        )  # fmt: skip
+    else:
+        event = Register(
+            role=asked.role, instance=asked.instance, process=asked.process, attempt=asked.attempt, node=asked.node,
+            endpoints=asked.endpoints or {}, weights=asked.weights, phase=asked.phase or "",
+            lease_seconds=asked.lease_seconds,
+        )  # fmt: skip
+    return _taken(request, caller, job, event)
+
+
+@router.post("/v1/jobs/{job:path}/roles/leave", responses=documented("not-found", "fenced"))
+def leave_role(
+    request: Request, job: fields.JobPath, asked: LeaveRequest, caller: Annotated[Caller, auth.ROLES]
+) -> RoleLease:
+    """End an instance in order: another process may take its place at once."""
+    return _taken(request, caller, job, Leave(role=asked.role, instance=asked.instance, epoch=asked.epoch))
+
+
+@router.post("/v1/jobs/{job:path}/roles/fence", responses=documented("not-found", "fenced"))
+def fence_role(
+    request: Request, job: fields.JobPath, asked: FenceRequest, caller: Annotated[Caller, auth.EXECUTE]
+) -> RoleLease:
+    """End an instance whose process may still live: its peers refuse it, and another may take its place at once."""
+    return _taken(request, caller, job, Fence(role=asked.role, instance=asked.instance, epoch=asked.epoch))
+
+
+def _taken(request: Request, caller: Caller, job: str, event: Event) -> RoleLease:
+    auth.check_job(request, caller, job)
+    service = service_of(request)
+    try:
+        slot, seconds = service.roles.take(job, event, caller.actor)
+    except Full as full:
+        raise Problem("conflict", f"{full}: end some first") from None
+    except Refused as refused:
+        if refused.kind == "held":
+            raise Problem("conflict", str(refused), retry_after_seconds=refused.seconds) from None
+        raise Problem(refused.kind, str(refused)) from None
+    service.role_watch.wake(job, slot.version)
+    return RoleLease(role=role_document(slot), seconds=max(0.0, seconds))

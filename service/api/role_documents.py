@@ -1,0 +1,72 @@
+"""A role directory as the API shows it, and the wait for its next change."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from analyzers.model.doc import doc
+from service.api.problems import Problem
+from service.api.state import Service
+from service.roles.directory import Directory, Slot
+from service.roles.watching import TooManyWatchers
+
+RETRY_SECONDS = 5.0
+
+
+class RoleDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance of a role. Instants are UTC seconds."""
+
+    role: Annotated[str, doc("The role.")]
+    instance: Annotated[str, doc("Which one of its role.")]
+    epoch: Annotated[int, doc("The number under which it registered; a replacement has a higher one.")]
+    process: Annotated[str, doc("The process that holds it.")]
+    attempt: Annotated[int, doc("The attempt of the job that it belongs to.")]
+    state: Annotated[
+        Literal["serving", "left", "fenced"],
+        doc("serving; left: it ended in order; fenced: refuse what it sends."),
+    ]
+    endpoints: Annotated[dict[str, str], doc("Where it is reached, by name.")]
+    weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")]
+    phase: Annotated[str, doc("What it does now; empty: it did not say.")]
+    node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")]
+    lease_seconds: Annotated[float, doc("After so long without a renewal another may replace it.")]
+    registered_at: Annotated[float, doc("When it registered under this epoch.")]
+    renewed_at: Annotated[float, doc("When it was last heard of.")]
+    version: Annotated[int, doc("The directory's version of its newest change that watchers see.")]
+
+
+class RoleLease(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process holds."""
+
+    role: Annotated[RoleDocument, doc("Its entry.")]
+    seconds: Annotated[float, doc("The lease from now on: it renews within a third of it.")]
+
+
+class DirectoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The directory of a job's roles."""
+
+    job: Annotated[str, doc("The job.")]
+    version: Annotated[int, doc("Hand it back as `after`.")]
+    epoch: Annotated[int, doc("The newest epoch that was given.")]
+    items: Annotated[tuple[RoleDocument, ...], doc("Its instances that changed after `after`, by role and instance.")]
+
+
+async def wait(service: Service, job: str, version: int, seconds: float) -> None:
+    """Wait until a directory is past a version, or the time is over; raise the problem of a wait too many."""
+    try:
+        await service.role_watch.wait(job, version, seconds)
+    except TooManyWatchers as error:
+        raise Problem("too-many-requests", f"{error}: end some first", retry_after_seconds=RETRY_SECONDS) from None
+
+
+def directory_document(job: str, found: Directory) -> DirectoryDocument:
+    """Return a directory as the API shows it."""
+    items = tuple(role_document(slot) for slot in found.slots.values())
+    return DirectoryDocument(job=job, version=found.version, epoch=found.epoch, items=items)
+
+
+def role_document(slot: Slot) -> RoleDocument:
+    """Return an instance as the API shows it, without the processes that it remembers."""
+    return RoleDocument(**{name: getattr(slot, name) for name in RoleDocument.__struct_fields__})

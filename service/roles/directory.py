@@ -1,0 +1,199 @@
+"""The directory of one job's roles, as a state machine without a clock or a store.
+
+A *slot* is one instance of a role: ``rollout 3``. The process that holds it registered under an *epoch*, a number that the
+directory gives once. A process that replaces it gets a higher one, so a peer that has seen the higher epoch refuses what the
+former holder still sends (the fencing token of Kleppmann, *How to do distributed locking*, 2016). ``version`` counts what
+watchers see: registrations, ends, endpoints and versions of the weights, and not heartbeats.
+
+A slot changes hands only when its holder has left, was fenced, is of an earlier attempt, or has not renewed within its lease.
+A process that lost a slot never gets it back: it has to be started anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from analyzers.model.doc import doc
+
+MOST_ENDED = 64  # processes that a slot remembers
+
+State = Literal["serving", "left", "fenced"]
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance of a role. Instants are UTC seconds."""
+
+    role: Annotated[str, doc("The role: trainer, rollout, reward …")]
+    instance: Annotated[str, doc("Which one of its role.")]
+    epoch: Annotated[int, doc("The number under which it registered; a replacement has a higher one.")]
+    process: Annotated[str, doc("The process that holds it.")]
+    attempt: Annotated[int, doc("The attempt of the job that it belongs to.")] = 0
+    state: Annotated[State, doc("serving; left: it ended in order; fenced: it must not act any more.")] = "serving"
+    endpoints: Annotated[dict[str, str], doc("Where it is reached, by name.")] = {}
+    weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")] = None
+    phase: Annotated[str, doc("What it does now; empty: it did not say.")] = ""
+    node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")] = None
+    lease_seconds: Annotated[float, doc("How long it may go without a renewal before another may replace it.")]
+    registered_at: Annotated[float, doc("When it registered under this epoch.")]
+    renewed_at: Annotated[float, doc("When it was last heard of.")]
+    version: Annotated[int, doc("The directory's version of its newest change that watchers see.")] = 0
+    ended: Annotated[tuple[str, ...], doc("Processes that held it before and may not come back.")] = ()
+
+
+class Directory(msgspec.Struct, frozen=True, kw_only=True):
+    """The slots of one job; for a step, that of its event is enough."""
+
+    epoch: int = 0  # the newest that was given
+    version: int = 0
+    slots: Mapping[str, Slot] = {}  # by ``key``
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True):
+    """A process wants a slot, or says again that it has it."""
+
+    role: str
+    instance: str
+    process: str
+    attempt: int = 0
+    endpoints: dict[str, str] = {}
+    weights: int | None = None
+    phase: str = ""
+    node: str | None = None
+    lease_seconds: float = 30.0
+
+
+class Renew(msgspec.Struct, frozen=True, kw_only=True):
+    """The holder of a slot is alive; what is None stays as it was."""
+
+    role: str
+    instance: str
+    epoch: int
+    endpoints: dict[str, str] | None = None
+    weights: int | None = None
+    phase: str | None = None
+
+
+class Leave(msgspec.Struct, frozen=True, kw_only=True):
+    """The holder of a slot ends."""
+
+    role: str
+    instance: str
+    epoch: int
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """The program that replaces an instance ends its holder. ``epoch``: only this one; None: the present holder's."""
+
+    role: str
+    instance: str
+    epoch: int | None = None
+
+
+Event = Register | Renew | Leave | Fence
+
+
+class Refused(Exception):
+    """The event changes nothing. ``kind``: not-found, held or fenced; ``seconds``: a later try may succeed."""
+
+    def __init__(self, kind: Literal["not-found", "held", "fenced"], why: str, seconds: float | None = None) -> None:
+        super().__init__(why)
+        self.kind, self.seconds = kind, seconds
+
+
+def key(role: str, instance: str) -> str:
+    """Return the key of a slot. Neither part holds a control character."""
+    return f"{role}\x1f{instance}"
+
+
+def step(directory: Directory, event: Event, at: float, listening_since: float) -> Directory:
+    """Return the directory after an event; raise ``Refused`` where it may not be.
+
+    ``listening_since``: since when holders could renew. A service that was away ends no lease.
+    """
+    slot = directory.slots.get(key(event.role, event.instance))
+    if isinstance(event, Register):
+        return _register(directory, slot, event, at, listening_since)
+    if slot is None:
+        raise Refused("not-found", f"{event.role} {event.instance} is not in the directory: register it first")
+    if isinstance(event, Fence):
+        return _fence(directory, slot, event)
+    if event.epoch != slot.epoch or slot.state != "serving":
+        if isinstance(event, Leave) and event.epoch == slot.epoch and slot.state == "left":
+            return directory
+        raise Refused(
+            "fenced",
+            f"{event.role} {event.instance} of epoch {event.epoch} has ended, and epoch {slot.epoch} is {slot.state}: "
+            "end this process and start another",
+        )
+    if isinstance(event, Leave):
+        return _put(directory, replace(slot, state="left", renewed_at=at), seen=True)
+    renewed = replace(
+        slot, renewed_at=at, state="serving",
+        endpoints=slot.endpoints if event.endpoints is None else event.endpoints,
+        weights=slot.weights if event.weights is None else event.weights,
+        phase=slot.phase if event.phase is None else event.phase,
+    )  # fmt: skip
+    return _put(directory, renewed, seen=_shown(renewed) != _shown(slot))
+
+
+def lease_left(slot: Slot, at: float, listening_since: float) -> float:
+    """Return how many seconds the holder has left to renew; 0 or less: another may replace it."""
+    if slot.state != "serving":
+        return 0.0
+    return max(slot.renewed_at, listening_since) + slot.lease_seconds - at
+
+
+def _register(directory: Directory, slot: Slot | None, event: Register, at: float, listening_since: float) -> Directory:
+    ended: tuple[str, ...] = ()
+    if slot is not None:
+        if slot.process == event.process and slot.state == "serving":  # its answer was lost
+            return step(directory, _as_renewal(slot, event), at, listening_since)
+        if event.process in (*slot.ended, slot.process) or event.attempt < slot.attempt:
+            raise Refused(
+                "fenced",
+                f"process {event.process} of attempt {event.attempt} has lost {event.role} {event.instance}, which is at "
+                f"epoch {slot.epoch} of attempt {slot.attempt} now: end it and start another",
+            )
+        left = lease_left(slot, at, listening_since)
+        if left > 0 and event.attempt == slot.attempt:
+            raise Refused(
+                "held",
+                f"{event.role} {event.instance} is held by process {slot.process} under epoch {slot.epoch} for another "
+                f"{left:.0f} s at least: wait, or fence it first",
+                seconds=left,
+            )
+        ended = (*slot.ended, slot.process)[-MOST_ENDED:]
+    epoch = directory.epoch + 1
+    new = Slot(
+        role=event.role, instance=event.instance, epoch=epoch, process=event.process, attempt=event.attempt,
+        endpoints=event.endpoints, weights=event.weights, phase=event.phase, node=event.node,
+        lease_seconds=event.lease_seconds, registered_at=at, renewed_at=at, ended=ended,
+    )  # fmt: skip
+    return _put(replace(directory, epoch=epoch), new, seen=True)
+
+
+def _as_renewal(slot: Slot, event: Register) -> Renew:
+    return Renew(
+        role=event.role, instance=event.instance, epoch=slot.epoch, endpoints=event.endpoints, weights=event.weights,
+        phase=event.phase,
+    )  # fmt: skip
+
+
+def _fence(directory: Directory, slot: Slot, event: Fence) -> Directory:
+    if event.epoch is not None and event.epoch != slot.epoch:
+        raise Refused("fenced", f"{slot.role} {slot.instance} is at epoch {slot.epoch} by now, not at {event.epoch}")
+    return _put(directory, replace(slot, state="fenced"), seen=slot.state != "fenced")
+
+
+def _put(directory: Directory, slot: Slot, *, seen: bool) -> Directory:
+    version = directory.version + seen
+    slot = replace(slot, version=version) if seen else slot
+    return replace(directory, slots={**directory.slots, key(slot.role, slot.instance): slot}, version=version)
+
+
+def _shown(slot: Slot) -> tuple[object, ...]:
+    return slot.epoch, slot.state, slot.endpoints, slot.weights, slot.phase

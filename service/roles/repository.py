@@ -1,0 +1,111 @@
+"""The stored directories: one step in one transaction, so that what was answered outlives the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.roles.directory import Directory, Event, Refused, Register, Slot, key, lease_left, step
+from service.store import audit_log, upserts
+from service.store.database import Database
+from service.store.models import RoleDirectory, RoleSlot
+
+MOST_SLOTS = 4_096  # of a job
+MOST_DIRECTORIES = 1_024
+FORGOTTEN_SECONDS = 30 * 86_400.0  # after its last change that a watcher sees, if nothing was renewed since
+AUDITED = {"Register": "role_registered", "Leave": "role_left", "Fence": "role_fenced"}
+
+
+class Full(Exception):
+    """There is no room for another instance, or another job; the text has the bound."""
+
+
+class RoleDirectories:
+    """The directories of all jobs."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = now) -> None:
+        self._database, self._clock = database, clock
+        self._listening_since = clock()
+
+    def take(self, job: str, event: Event, by: str) -> tuple[Slot, float]:
+        """Apply an event; return its slot and how long the lease lasts, in seconds. Raise ``Refused`` or ``Full``."""
+        at = self._clock()
+        with self._database.transaction() as session:
+            row = self._row(session, job, at, event)
+            stored = session.get(RoleSlot, (job, event.role, event.instance))
+            if stored is None and isinstance(event, Register):
+                _check_room(session, job)
+            before = Directory(epoch=row.epoch, version=row.version, slots=_slots(stored))
+            after = step(before, event, at, self._listening_since)
+            slot = after.slots[key(event.role, event.instance)]
+            self._write(session, row, after, slot, at)
+            if after.version != before.version and (kind := AUDITED.get(type(event).__name__)) is not None:
+                details = {"role": slot.role, "instance": slot.instance, "epoch": slot.epoch, "process": slot.process}
+                audit_log.record(session, at, kind, by, job, details)
+        return slot, lease_left(slot, at, self._listening_since)
+
+    def read(self, job: str, after: int = 0) -> Directory | None:
+        """Return a directory with the slots that changed after a version; None where the job has none."""
+        with self._database.session() as session:
+            row = session.get(RoleDirectory, job)
+            if row is None:
+                return None
+            found = session.scalars(
+                select(RoleSlot)
+                .where(RoleSlot.job == job, RoleSlot.version > after)
+                .order_by(RoleSlot.role, RoleSlot.instance)
+            ).all()
+            return Directory(epoch=row.epoch, version=row.version, slots=_slots(*found))
+
+    def versions(self, jobs: frozenset[str]) -> dict[str, int]:
+        """Return the versions of these jobs' directories."""
+        with self._database.session() as session:
+            found = session.execute(select(RoleDirectory.job, RoleDirectory.version).where(RoleDirectory.job.in_(jobs)))
+            return {row.job: row.version for row in found}
+
+    def forget(self) -> None:
+        """Delete directories in which nothing has happened for a month."""
+        since = self._clock() - FORGOTTEN_SECONDS
+        living = select(RoleSlot.job).where(RoleSlot.renewed_at >= since)
+        with self._database.transaction() as session:
+            session.execute(
+                delete(RoleDirectory).where(RoleDirectory.changed_at < since, RoleDirectory.job.not_in(living))
+            )
+
+    def _row(self, session: Session, job: str, at: float, event: Event) -> RoleDirectory:
+        """Return a job's row, locked until the commit."""
+        query = select(RoleDirectory).where(RoleDirectory.job == job).with_for_update()
+        row = session.scalars(query).one_or_none()
+        if row is None:
+            if not isinstance(event, Register):
+                raise Refused("not-found", f"{job} has no directory of roles: register an instance first")
+            if (session.scalar(select(func.count()).select_from(RoleDirectory)) or 0) >= MOST_DIRECTORIES:
+                raise Full(f"there are {MOST_DIRECTORIES:,} directories of roles, the most")
+            session.execute(insert(RoleDirectory).values(job=job, epoch=0, version=0, changed_at=at))
+            row = session.scalars(query).one()
+        return row
+
+    def _write(self, session: Session, row: RoleDirectory, after: Directory, slot: Slot, at: float) -> None:
+        if after.version != row.version:
+            changed = {"epoch": after.epoch, "version": after.version, "changed_at": at}
+            session.execute(update(RoleDirectory).where(RoleDirectory.job == row.job).values(changed))
+        document: dict[str, Any] = msgspec.to_builtins(slot)
+        upserts.upsert(session, RoleSlot, [{
+            "job": row.job, "role": slot.role, "instance": slot.instance, "version": slot.version,
+            "renewed_at": slot.renewed_at, "document": document,
+        }])  # fmt: skip
+
+
+def _check_room(session: Session, job: str) -> None:
+    slots = session.scalar(select(func.count()).select_from(RoleSlot).where(RoleSlot.job == job)) or 0
+    if slots >= MOST_SLOTS:
+        raise Full(f"the directory of {job} has {MOST_SLOTS:,} instances, the most")
+
+
+def _slots(*rows: RoleSlot | None) -> dict[str, Slot]:
+    return {key(row.role, row.instance): msgspec.convert(row.document, Slot) for row in rows if row is not None}

@@ -1,0 +1,113 @@
+"""The role client against a real service: join, watch, be replaced; a service that goes away and comes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors import faulthound_roles as roles
+from tests.support.served import Client, served, serving
+
+WAIT = 30.0
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a new service without an engine."""
+    with served(tmp_path, engine=False) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the threads of a test end soon after it."""
+    monkeypatch.setattr(roles, "POLL_SECONDS", 2.0)
+
+
+def of(client: Client, **more: object) -> roles.Service:
+    """Return where the directory of a job is."""
+    return roles.Service(url=client.url, job="rl/math", **more)  # type: ignore[arg-type]
+
+
+def test_peers_see_who_serves(client: Client) -> None:
+    """What an instance says of itself reaches its peers; one that left is not served any more."""
+    peers = roles.watch(of(client))
+    me = roles.join("rollout", "3", {"http": "10.0.0.7:9000"}, service=of(client), phase="init")
+    me.weights(7)
+    me.phase("generate")
+    assert peers.wait(
+        lambda seen: any(one.weights == 7 and one.phase == "generate" for one in seen.of("rollout")), WAIT
+    )
+    found = peers.get("rollout", "3")
+    assert found is not None
+    assert (found.endpoints, found.epoch, me.epoch) == ({"http": "10.0.0.7:9000"}, 1, 1)
+    me.leave()
+    assert peers.wait(lambda seen: seen.get("rollout", "3") is None, WAIT)
+    peers.close()
+
+
+def test_a_replaced_process_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is fenced hears of it, its peers refuse its epoch, and the next one gets a higher one."""
+    lost = threading.Event()
+    peers = roles.watch(of(client))
+    old = roles.join("rollout", "3", service=of(client), lease_seconds=1.0, lost=lambda _why: lost.set())
+    assert peers.wait(lambda seen: seen.get("rollout", "3") is not None, WAIT)
+    assert peers.accepts("rollout", "3", old.epoch)
+    fence = {"role": "rollout", "instance": "3", "reason": "its node is evicted"}
+    assert client.post("/v1/jobs/rl/math/roles/fence", json=fence).status_code == 200
+    assert peers.wait(lambda seen: seen.get("rollout", "3") is None, WAIT)
+    assert not peers.accepts("rollout", "3", old.epoch)
+    assert lost.wait(WAIT)
+    with pytest.raises(roles.Fenced):
+        old.check()
+    with pytest.raises(roles.Fenced):
+        roles.join("rollout", "3", service=of(client), seconds=WAIT)
+
+    monkeypatch.setattr(roles, "_OWN", {})  # another process
+    new = roles.join("rollout", "3", service=of(client), seconds=WAIT)
+    assert peers.accepts("rollout", "3", new.epoch)
+    assert not peers.accepts("rollout", "3", old.epoch)
+    new.leave()
+    peers.close()
+
+
+def test_a_slot_that_is_held_is_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second process joins as soon as the lease of one that died is over, and gives up after its own time."""
+    first = roles.join("reward", "0", service=of(client), lease_seconds=2.0)
+    first._ended.set()  # it dies without a word
+    monkeypatch.setattr(roles, "_OWN", {})
+    with pytest.raises(TimeoutError, match="held by process"):
+        roles.join("reward", "0", service=of(client), seconds=0.2)
+    assert roles.join("reward", "0", service=of(client), seconds=WAIT).epoch == 2
+
+
+@pytest.mark.system
+def test_a_job_goes_on_without_the_service(tmp_path: Path) -> None:
+    """After kill -9 of the service peers keep what they knew; when it is back, holders renew and have their epochs."""
+    with serving(tmp_path) as (url, process):
+        service = roles.Service(url=url, job="rl")
+        peers, me = roles.watch(service), roles.join("trainer", "0", service=service, lease_seconds=1.0)
+        assert peers.wait(lambda seen: seen.get("trainer", "0") is not None, WAIT)
+        process.kill()
+        process.wait()
+        time.sleep(2.0)
+        assert peers.get("trainer", "0") is not None
+        me.check()
+    port = url.rpartition(":")[2]
+    with serving(tmp_path, None, "--port", port) as (url, _process):
+        me.phase("train")
+        assert peers.wait(lambda seen: any(one.phase == "train" for one in seen.of("trainer")), WAIT)
+        assert me.epoch == 1
+        me.leave()
+    peers.close()
+
+
+def test_a_job_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a job's name there is no directory to join."""
+    monkeypatch.delenv("FAULTHOUND_JOB", raising=False)
+    with pytest.raises(ValueError, match="FAULTHOUND_JOB"):
+        roles.watch()

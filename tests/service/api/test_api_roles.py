@@ -1,0 +1,110 @@
+"""The directory of roles over REST: epochs, leases, watchers, tokens of a job; across restarts of the service."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service.api.test_api_tokens import made
+from tests.support.served import Client, served
+
+URL = "/v1/jobs/rl/math/roles"  # a job's name may hold a slash
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a new service without an engine."""
+    with served(tmp_path, engine=False) as client:
+        yield client
+
+
+def register(client: Client, process: str = "a", **more: Any) -> Any:
+    """Ask for a slot."""
+    return client.put(URL, json={"role": "rollout", "instance": "3", "process": process, **more})
+
+
+def test_a_replacement_has_a_higher_epoch(client: Client) -> None:
+    """A second process waits for the lease or for a fence; what it replaced is refused from then on."""
+    first = register(client, endpoints={"http": "10.0.0.7:9000"}).json()["role"]
+    assert (first["epoch"], first["state"], first["endpoints"]) == (1, "serving", {"http": "10.0.0.7:9000"})
+
+    taken = register(client, "b")
+    assert (taken.status_code, taken.json()["type"]) == (409, "/docs/rest.md#conflict")
+    assert 20 <= int(taken.headers["Retry-After"]) <= 30
+
+    fence = {"role": "rollout", "instance": "3", "epoch": 1, "reason": "its node is evicted"}
+    assert client.post(f"{URL}/fence", json=fence).json()["role"]["state"] == "fenced"
+    assert register(client, "b").json()["role"]["epoch"] == 2
+    for late in (register(client, epoch=1), register(client), client.post(f"{URL}/fence", json=fence)):
+        assert (late.status_code, late.json()["type"]) == (409, "/docs/rest.md#fenced")
+    kinds = [event["kind"] for event in client.eventually("/v1/events", lambda page: len(page["items"]) >= 3)["items"]]
+    assert kinds[:3] == ["role_registered", "role_fenced", "role_registered"]
+
+
+def test_a_watcher_gets_what_changed(client: Client) -> None:
+    """A long poll waits for a change of its job and answers with that alone; a heartbeat is none."""
+    assert client.get(URL).status_code == 404
+    for instance in ("1", "2"):
+        register(client, instance=instance, process=instance)
+    known = client.get(URL).json()
+    assert ([one["instance"] for one in known["items"]], known["version"], known["epoch"]) == (["1", "2"], 2, 2)
+    register(client, instance="1", process="1", epoch=1)
+    assert client.get(f"{URL}?after=2").json()["items"] == []
+
+    changed = threading.Timer(
+        0.3, lambda: register(client, instance="2", process="2", epoch=2, weights=7, phase="sync")
+    )
+    changed.start()
+    answer = client.get(f"{URL}?after=2&wait_seconds=30").json()
+    assert [(one["instance"], one["weights"], one["phase"]) for one in answer["items"]] == [("2", 7, "sync")]
+    assert answer["version"] == 3
+
+
+def test_the_stream_has_each_change(client: Client) -> None:
+    """Server-sent events carry the whole directory first, then each change, with the version as id."""
+    register(client)
+    with client.stream("GET", f"{URL}/stream?wait_seconds=20") as answer:
+        lines = answer.iter_lines()
+        assert _next(lines)["items"][0]["epoch"] == 1
+        left = {"role": "rollout", "instance": "3", "epoch": 1}
+        assert client.post(f"{URL}/leave", json=left).status_code == 200
+        assert [(one["state"], one["epoch"]) for one in _next(lines)["items"]] == [("left", 1)]
+
+
+def test_a_killed_service_has_lost_nothing(tmp_path: Path) -> None:
+    """After a restart the epochs go on, holders renew, and nobody's lease has ended meanwhile."""
+    with served(tmp_path, engine=False) as client:
+        register(client, lease_seconds=1)
+    time.sleep(1.2)
+    with served(tmp_path, engine=False) as client:
+        assert register(client, "b").status_code == 409
+        assert register(client, epoch=1).json()["role"]["epoch"] == 1
+        assert register(client, "b", attempt=1).json()["role"]["epoch"] == 2
+
+
+def test_a_jobs_token_is_for_its_directory(client: Client) -> None:
+    """It registers and reads there, and nothing else; fencing takes a scheduler's."""
+    admin = client.as_(made(client, "admin"))
+    own = client.as_(made(admin, "roles", job="rl/math"))
+    other = client.as_(made(admin, "roles", job="another"))
+    reading = client.as_(made(admin, "read"))
+    fence = {"role": "rollout", "instance": "3", "reason": "x"}
+    assert (register(own).status_code, own.get(URL).status_code, reading.get(URL).status_code) == (200, 200, 200)
+    assert (register(other).status_code, other.get(URL).status_code, register(reading).status_code) == (403, 403, 403)
+    assert (own.post(f"{URL}/fence", json=fence).status_code, own.get("/v1/jobs").status_code) == (403, 403)
+    assert client.as_(made(admin, "execute")).post(f"{URL}/fence", json=fence).status_code == 200
+    refused = admin.post("/v1/tokens", json={"name": "x", "scopes": ["roles", "read"], "job": "rl/math"})
+    assert refused.status_code == 422
+
+
+def _next(lines: Iterator[str]) -> Any:
+    for line in lines:
+        if line.startswith("data: "):
+            return json.loads(line.removeprefix("data: "))
+    raise AssertionError("the stream has ended")
