@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, false, func, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -86,7 +86,9 @@ class RoleDirectories:
                 raise Refused("not-found", f"{job} has no directory of roles: register an instance first")
             if (session.scalar(select(func.count()).select_from(RoleDirectory)) or 0) >= MOST_DIRECTORIES:
                 raise Full(f"there are {MOST_DIRECTORIES:,} directories of roles, the most")
-            session.execute(insert(RoleDirectory).values(job=job, epoch=0, version=0, changed_at=at))
+            new = {"job": job, "epoch": 0, "version": 0, "changed_at": at}
+            # Two first registrations at one moment make one row; the second waits for the first.
+            upserts.upsert(session, RoleDirectory, [new], where=lambda _old, _new: false())
             row = session.scalars(query).one()
         return row
 

@@ -1,0 +1,79 @@
+"""The stored directories: what was answered is there after a restart, on both databases; old ones are forgotten."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from service.roles.directory import Fence, Refused, Register, Renew
+from service.roles.repository import FORGOTTEN_SECONDS, RoleDirectories
+from service.store.database import Database
+from service.store.models import RoleSlot
+from tests.support.postgres import database, postgres, url
+
+__all__ = ["database", "postgres", "url"]
+
+LEASE = 30.0
+
+
+def of(database: Database, at: float) -> RoleDirectories:
+    """Return the directories of a service that was started at an instant, which it is for ever."""
+    return RoleDirectories(database, lambda: at)
+
+
+def register(process: str, instance: str = "3", attempt: int = 0) -> Register:
+    """Return the request of a process for a slot."""
+    return Register(role="rollout", instance=instance, process=process, attempt=attempt, lease_seconds=LEASE)
+
+
+def test_a_restarted_service_has_lost_nothing(database: Database) -> None:
+    """The epochs go on, holders renew, and no lease has ended while no service listened."""
+    assert of(database, 0.0).take("rl", register("a"), "x")[0].epoch == 1
+
+    later = of(database, 1_000.0)
+    with pytest.raises(Refused) as refused:
+        later.take("rl", register("b"), "x")
+    assert (refused.value.kind, refused.value.seconds) == ("held", LEASE)
+    assert later.take("rl", Renew(role="rollout", instance="3", epoch=1), "x") == (
+        later.read("rl").slots["rollout\x1f3"],  # type: ignore[union-attr]
+        LEASE,
+    )
+    assert later.take("rl", register("b", attempt=1), "x")[0].epoch == 2
+    with pytest.raises(Refused, match="has lost"):
+        later.take("rl", register("a"), "x")
+
+
+def test_of_many_at_once_one_gets_the_slot(database: Database) -> None:
+    """Processes that register the same slot at one moment get one epoch between them; of others each gets its own."""
+    directories = of(database, 0.0)
+
+    def attempt(number: int) -> int | None:
+        try:
+            instance = "3" if number % 2 else str(100 + number)
+            return directories.take("rl", register(f"p{number}", instance), "x")[0].epoch
+        except Refused:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        epochs = [epoch for epoch in threads.map(attempt, range(16)) if epoch is not None]
+    assert sorted(epochs) == list(range(1, 10))
+
+
+def test_only_old_directories_are_forgotten(database: Database) -> None:
+    """A directory in which nothing was renewed for a month goes with its slots."""
+    of(database, 0.0).take("old", register("a"), "x")
+    of(database, 0.0).take("living", register("a"), "x")
+    later = of(database, FORGOTTEN_SECONDS + 1)
+    later.take("living", Renew(role="rollout", instance="3", epoch=1), "x")
+    later.forget()
+    assert (later.read("old"), later.read("living") is None) == (None, False)
+    with database.session() as session:
+        assert session.query(RoleSlot).count() == 1
+
+
+def test_a_job_without_a_directory_has_nothing_to_fence(database: Database) -> None:
+    """The first registration makes the directory, and nothing else does."""
+    with pytest.raises(Refused, match="no directory"):
+        of(database, 0.0).take("rl", Fence(role="rollout", instance="3"), "x")
+    assert of(database, 0.0).read("rl") is None
