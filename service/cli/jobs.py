@@ -155,7 +155,7 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
         recent = steps["recent_seconds"]
         line = f"  {sparkline.text(recent)}" if unicode else ""
         longest = f"the longest {steps['longest_seconds']:.3g} s"
-        yield f"{steps['median_seconds']:.3g} s a step (median of the last {len(recent)}; {longest}){line}"
+        yield f"{steps['median_seconds']:.3g} s a step (median of the last {len(recent)} reports; {longest}){line}"
 
 
 def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> None:

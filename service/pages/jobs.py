@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -20,7 +21,7 @@ from service.pages.stops import stops
 from service.pages.visitors import Looks
 from service.reports import sparkline
 from service.reports.hostlists import ranks_for_people
-from service.store.models import Incident, Placement
+from service.store.models import Incident, Job, Placement
 from service.store.placements import is_newest
 
 MOST_INCIDENTS = 20
@@ -35,17 +36,27 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
     """Show one job; it reloads, because its steps go on."""
     service = service_of(request)
     with service.database.session() as session:
-        document = jobs.shown(service, session, job)
-        places, stopped = _places(session, job), stops(session)
         newest = documents.query().where(Incident.job == job).order_by(Incident.opened_at.desc(), Incident.id.desc())
         found = [documents.summary(*row) for row in session.execute(newest.limit(MOST_INCIDENTS))]
+        known = session.get(Job, job) is not None or not found
+        document = jobs.shown(service, session, job) if known else _forgotten(job, found)
+        places, stopped = _places(session, job), stops(session)
     recent = document.steps.recent_seconds if document.steps else ()
+    twin = f"/v1/jobs/{quote(job, safe='/')}" if known else f"/v1/incidents?job={quote(job)}"
     return response(
-        "job.html", f"/v1/jobs/{quote(job, safe='/')}", visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
+        "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip
+
+
+def _forgotten(job: str, found: Sequence[documents.IncidentSummary]) -> jobs.JobDocument:
+    """Return a job of which only incidents are left: retention has deleted the rest."""
+    first, last = min(one.opened_at for one in found), max(one.opened_at for one in found)
+    return jobs.JobDocument(
+        name=job, first_seen_at=first, last_seen_at=last, declared_at=None, version=0, declared=None, attempts=()
+    )
 
 
 def _places(session: Session, job: str) -> list[tuple[str, str]]:

@@ -62,7 +62,9 @@ class StepsDocument(msgspec.Struct, frozen=True, kw_only=True):
     at: Annotated[float, doc("When it was reported, UTC seconds.")]
     median_seconds: Annotated[float | None, doc("How long a step takes; null: too few were reported.")]
     longest_seconds: Annotated[float | None, doc("The longest of the recent ones.")]
-    recent_seconds: Annotated[tuple[float, ...], doc("How long each recent step took, the newest last.")]
+    recent_seconds: Annotated[
+        tuple[float, ...], doc("How long a step took, from one report to the next, the newest last.")
+    ]
 
 
 class JobDocument(JobSummary, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ class StepTail:
     def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:  # noqa: ARG002 - a consumer's
         """Begin with the newest batches of the log."""
         for stored in log.read_from(max(0, until_sequence - MOST_READ), MOST_READ):
-            if since <= stored.received_at and stored.sequence <= until_sequence:
+            if stored.sequence <= until_sequence:
                 try:
                     self.add(stored, block.decode(stored.block))
                 except Damaged:  # the follower has reported it

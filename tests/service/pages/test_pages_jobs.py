@@ -1,0 +1,69 @@
+"""The page of a job: its steps as numbers and as a line, its incidents and places, and names that are hostile or have slashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from collectors.records import Members, Placement
+from service.clock import now
+from tests.support import incident_rows
+from tests.support.served import Client, served
+from tests.support.watched_jobs import step_record
+
+HOSTILE = "team/a <script>1</script>"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Return a client of a service that sees two jobs, one with steps and an incident."""
+    with served(tmp_path_factory.mktemp("jobs"), engine=False) as client:
+        at = now()
+        for number, (name, rows) in enumerate(
+            ((HOSTILE, []), ("llama", [(step, at - 30 + step) for step in range(1, 29)]))
+        ):
+            placed = Placement(
+                job=name, attempt=0, node="n0", ranks=Members.of(range(3)), nodes=("n0",) * 3, world_size=4
+            )
+            client.ship("n0", [placed, *([step_record(rows, job=name)] if rows else [])], f"b{number}")
+        incident_rows.seed(client.service.database, job="llama")
+        client.eventually("/v1/jobs/llama", lambda document: document["steps"])
+        yield client
+
+
+def test_steps_are_numbers_and_a_line(client: Client) -> None:
+    """The newest step, how long one takes, and as many points as there were reports; JSON has the same."""
+    shown = client.get("/jobs/llama").text
+    steps = client.get("/v1/jobs/llama").json()["steps"]
+
+    assert "<dd>28</dd>" in shown
+    assert "<dd>1 s</dd>" in shown
+    assert shown.partition('<polyline points="')[2].partition('"')[0].count(",") == 27
+    assert (steps["step"], steps["median_seconds"], len(steps["recent_seconds"])) == (28, pytest.approx(1.0), 27)
+    assert "inc-0123456789ab" in shown
+    assert "<td>0-2</td>" in shown
+    assert '<body class="busy">' in shown
+
+
+def test_a_job_without_steps_says_so_and_is_no_part_of_the_page(client: Client) -> None:
+    """No line and no number where nothing was reported; its name, with a slash and markup, stays text and its links work."""
+    shown = client.get(f"/jobs/{quote(HOSTILE)}").text
+
+    assert "No step was reported lately" in shown
+    assert "<polyline" not in shown
+    assert "<script" not in shown
+    assert '<body class="calm">' in shown
+    twin = shown.partition('<a href="/v1/jobs/')[2].partition('"')[0]
+    assert client.get(f"/v1/jobs/{twin}").json()["name"] == HOSTILE
+    link = client.get("/").text.partition('<a href="/jobs/team/')[2].partition('"')[0]
+    assert client.get(f"/jobs/team/{link}").status_code == 200
+
+
+def test_a_job_of_which_only_incidents_are_left_has_a_page(client: Client) -> None:
+    """Retention deletes jobs before incidents: their links still lead somewhere. One that was never seen is unknown."""
+    incident_rows.seed(client.service.database, "inc-00000000000f", job="gone")
+
+    assert "inc-00000000000f" in client.get("/jobs/gone").text
+    assert client.get("/jobs/never").status_code == 404
