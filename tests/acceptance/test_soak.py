@@ -11,7 +11,7 @@ from tests.support.soak.kinds import KINDS
 from tests.support.soak.soak_judge import holds, judge
 
 NODE, OTHER = "gpu-0001", "gpu-0002"
-OF_OURS = {"agent_down", "service_down"}
+OF_OURS = {"agent_down", "service_down", "busy"}
 Row = dict[str, Any]
 
 
@@ -144,6 +144,16 @@ def test_a_pause_may_open_an_incident_that_names_nobody() -> None:
     result = judged([run(), event("save", 200.0, 250.0)], [incident(215.0, 255.0, version(1, 220.0, "none", ()))])
 
     assert [row["grade"] for row in result["every_incident"]] == ["harmless"]
+
+
+def test_a_standstill_of_the_machine_excuses_only_what_nothing_else_explains() -> None:
+    """An incident about it is harmless; a standstill that is a stop's own takes nothing from the stop."""
+    busy = event("busy", 300.0, 320.0)
+    alone = judged([run(), busy], [incident(312.0, 330.0, version(1, 315.0, "unknown", ()))])
+    with_stop = judged([run(), STOP, event("busy", 101.0, 152.0)], [TOLD])
+
+    assert [row["grade"] for row in alone["every_incident"]] == ["harmless"]
+    assert [row["is_about"] for row in with_stop["every_incident"]] == ["stop"]
 
 
 def test_a_verdict_that_comes_and_goes_is_counted() -> None:

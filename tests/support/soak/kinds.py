@@ -44,6 +44,7 @@ KINDS: dict[str, Kind] = {
     # Ordinary pauses, which the program makes by itself.
     "save": Kind("may", _STOPS, NOBODY),
     "evaluate": Kind("may", _STOPS, NOBODY),
+    "busy": Kind("may", _STOPS, NOBODY),  # nobody did anything: the machine below had no processor for it
     # Ends that somebody wanted.
     "finish": Kind("never", ends=True, by_order=True),
     "kill": Kind("never", causes=_OUTSIDE, ends=True),

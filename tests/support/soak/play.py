@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import threading
@@ -22,7 +23,11 @@ from tests.support.soak.site import STOPS_SECONDS, Site
 
 TICK_SECONDS = 0.25
 STARTS_SECONDS = 300.0
+KNOWN_SECONDS = 60.0  # until the agents have reported all ranks; without that it goes on, too
 REACHED_SECONDS = 90.0
+HEARD_SECONDS = 120.0  # from a restart until something is heard of it again
+LOAD_EVERY_SECONDS = 20.0
+STILL_SECONDS = 8.0
 ENDS_SECONDS = 90.0  # torchrun gives its ranks 30 s
 GAP_SECONDS = 20.0  # between two jobs of a lane
 AFTERMATH_SECONDS = 15.0  # after the last job: what its end leaves in the logs could open an incident
@@ -67,6 +72,7 @@ class Player:
     folder: Path
     jobs: list[RunningJob] = field(default_factory=list)
     waiting: int = 0  # jobs that came to their meeting
+    late_seconds: float = 0.0  # by which this process came later than it wanted, in all: the machine was busy
     service: SilentService = field(default_factory=SilentService)
 
     def note(self, **row: Any) -> None:
@@ -77,14 +83,17 @@ class Player:
     def play(self) -> None:
         """Play every lane to its end, then wait until what is open can have closed."""
         running: list[Coroutine] = [self._lane(number) for number in range(len(self.schedule.lanes))]
-        lanes, besides = list(running), [*self._restarts(), *self._outage()]
+        lanes, besides = list(running), [*self._restarts(), *self._outage(), self._load(), self._standstills()]
+        begun_at = time.monotonic()
         try:
             while lanes:
-                begun_at = time.monotonic()
                 lanes = [one for one in lanes if _goes_on(one)]
                 besides = [one for one in besides if _goes_on(one)]
                 settle(self.site, self.jobs)
                 time.sleep(max(0.0, TICK_SECONDS + begun_at - time.monotonic()))
+                now = time.monotonic()
+                self.late_seconds += max(0.0, now - begun_at - TICK_SECONDS)
+                begun_at = now
             self._start_missing()
             answers.wait_until_closed(self.site.url, AFTERMATH_SECONDS, CLOSES_SECONDS)
         finally:
@@ -112,6 +121,8 @@ class Player:
         self.jobs.append(job)
         yield from _until(lambda: bool(job.step()) or not job.alive(), STARTS_SECONDS)
         first_step_at = time.time() if job.step() else None
+        yield from _until(lambda: self.site.knows(plan.name, plan.ranks) or not job.alive(), KNOWN_SECONDS, every=1.0)
+        known_at = time.time()
         placed = {rank: job.node_of(rank) for rank in range(plan.ranks)}
         print(
             f"{_clock()} {plan.name}: {plan.story.name}, steps to {plan.output}, on {', '.join(plan.nodes)}", flush=True
@@ -127,8 +138,8 @@ class Player:
             self.note(row="event", job=plan.name, ranks=[], nodes=[], **pause)
         self.note(
             row="job", job=plan.name, story=plan.story.name, output=plan.output, nodes=list(plan.nodes), ranks=plan.ranks,
-            step_seconds=plan.step_seconds, started_at=started_at, first_step_at=first_step_at, ended_at=ended_at,
-            placed=placed, did_not_end=over,
+            step_seconds=plan.step_seconds, started_at=started_at, first_step_at=first_step_at, known_at=known_at,
+            ended_at=ended_at, placed=placed, did_not_end=over,
         )  # fmt: skip
 
     def _events(self, job: RunningJob, placed: dict[int, str]) -> Coroutine:
@@ -162,7 +173,7 @@ class Player:
             for node in job.plan.nodes:
                 yield from self._agent_down(node, signal.SIGKILL, event.lasts)
             return
-        at = time.time()
+        at, late = time.time(), self.late_seconds
         if kind is not None and kind.by_order:
             told = {"raise_restarted": "raise"}.get(event.kind, event.kind)
             number = job.order(told, ranks, url=self.service.url(event.lasts or 3600.0))
@@ -184,7 +195,7 @@ class Player:
         guilty = [] if kind is None or kind.names == "nobody" else ranks
         self.note(
             row="event", job=job.plan.name, kind=event.kind, at=at, until=time.time(), ranks=guilty,
-            nodes=sorted({placed[rank] for rank in guilty}),
+            nodes=sorted({placed[rank] for rank in guilty}), late_seconds=round(self.late_seconds - late, 1),
         )  # fmt: skip
 
     def _restarts(self) -> list[Coroutine]:
@@ -212,7 +223,28 @@ class Player:
         process.kill()
         if node not in self.site.processes:
             self.site.start_agent(node)
+        again_at = time.time()
+        yield from _until(lambda: self.site.heard_at(node) > again_at, HEARD_SECONDS, every=2.0)
         self.note(row="event", job=None, kind="agent_down", at=at, until=time.time(), ranks=[], nodes=[node])
+
+    def _load(self) -> Coroutine:
+        """Note how many processes want a processor."""
+        while True:
+            self.note(row="load", at=time.time(), load=round(os.getloadavg()[0], 1))
+            yield from _pause(LOAD_EVERY_SECONDS)
+
+    def _standstills(self) -> Coroutine:
+        """Note where a job made no step for some seconds: what nobody did to it, the busy machine did."""
+        seen: dict[RunningJob, tuple[int, float]] = {}
+        while True:
+            for job in self.jobs:
+                step, now = job.step(), time.time()
+                before, since = seen.get(job, (0, now))
+                if step != before and before and now - since > STILL_SECONDS:
+                    self.note(row="event", job=job.plan.name, kind="busy", at=since, until=now, ranks=[], nodes=[])
+                if step != before:
+                    seen[job] = step, now
+            yield from _pause(1.0)
 
     def _outage(self) -> list[Coroutine]:
         if self.schedule.service_down is None:
@@ -230,6 +262,7 @@ class Player:
         yield from _until(lambda: process.poll() is not None, STOPS_SECONDS)
         process.kill()
         self.site.start_service()
+        yield from _until(self.site.answers, HEARD_SECONDS, every=2.0)
         self.note(row="event", job=None, kind="service_down", at=at, until=time.time(), ranks=[], nodes=[])
 
 
@@ -250,10 +283,13 @@ def _goes_on(one: Coroutine) -> bool:
     return next(one, StopIteration) is not StopIteration
 
 
-def _until(holds: Callable[[], bool], seconds: float) -> Coroutine:
+def _until(holds: Callable[[], bool], seconds: float, every: float = 0.0) -> Coroutine:
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
+        again_at = time.monotonic() + every
         yield
+        while time.monotonic() < again_at:
+            yield
 
 
 def _pause(seconds: float) -> Coroutine:

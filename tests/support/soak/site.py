@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -19,6 +20,7 @@ from tests.support.jobs.farm import Farm
 REPOSITORY = Path(__file__).resolve().parents[3]
 LISTENS_SECONDS = 180.0
 STOPS_SECONDS = 30.0
+ASKED_SECONDS = 2.0  # everything else waits meanwhile
 
 
 def free_port() -> int:
@@ -51,6 +53,27 @@ class Site:
                 return
             time.sleep(0.1)
         raise RuntimeError(f"the service does not answer:\n{(self.folder / 'service.log').read_text()[-2000:]}")
+
+    def answers(self) -> bool:
+        """Return whether the service answers now."""
+        return self._get("/healthz") is not None
+
+    def knows(self, job: str, ranks: int) -> bool:
+        """Return whether the agents have reported so many ranks of a job."""
+        found = self._get(f"/v1/jobs/{job}/ranks")
+        return found is not None and len(found["items"]) == ranks
+
+    def heard_at(self, node: str) -> float:
+        """Return when a node has last reported, UTC seconds."""
+        found = self._get(f"/v1/nodes/{node}")
+        return float(found["last_seen_at"]) if found is not None else 0.0
+
+    def _get(self, path: str) -> Any:
+        try:
+            answer = httpx.get(self.url + path, timeout=ASKED_SECONDS)
+        except httpx.TransportError:
+            return None
+        return answer.json() if answer.status_code == httpx.codes.OK else None
 
     def start_agent(self, node: str) -> None:
         """Start a node's agent with the state that it left."""

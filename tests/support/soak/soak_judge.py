@@ -26,8 +26,9 @@ OF_MACHINES = frozenset({"rank", "node", "device", "link", "switch", "group", "r
 
 def judge(truth: Sequence[Row], answers: Row) -> Row:
     """Return every incident, proposal and fault with what was right about it, and the sums."""
-    events = [row for row in truth if row["row"] == "event"]
+    events = _unexplained([row for row in truth if row["row"] == "event"])
     runs = [row for row in truth if row["row"] == "job"]
+    loads = [row["load"] for row in truth if row["row"] == "load"]
     proposals = [
         _proposal(one, _of_incident(answers, one["incident"]), events, runs, answers["at"])
         for one in answers["remediations"]
@@ -46,6 +47,8 @@ def judge(truth: Sequence[Row], answers: Row) -> Row:
         "minutes": round((max(run["ended_at"] for run in runs) - min(run["started_at"] for run in runs)) / 60.0, 1)
         if runs
         else 0,
+        "median_load": median(loads) if loads else None,
+        "worst_load": max(loads, default=None),
         "orders_not_reached": sum(row["row"] == "unreached" for row in truth),
         "agent_restarts": sum(event["kind"] == "agent_down" for event in events),
         "service_restarts": sum(event["kind"] == "service_down" for event in events),
@@ -88,6 +91,20 @@ def holds(result: Row) -> bool:
         and result["faults_told"] == result["faults_that_had_to_be_told"]
         and ours < naive_wrong
     )
+
+
+def _unexplained(events: Sequence[Row]) -> list[Row]:
+    """Leave out the standstills that something else explains."""
+    done = [event for event in events if event["kind"] != "busy"]
+    return [
+        event for event in events
+        if event["kind"] != "busy"
+        or not any(
+            other["job"] == event["job"] and other["at"] < event["until"] + EARLY_SECONDS
+            and event["at"] < other["until"] + EARLY_SECONDS
+            for other in done
+        )
+    ]  # fmt: skip
 
 
 def event_of(job: str | None, onset_at: float, opened_at: float, events: Sequence[Row]) -> Row | None:
@@ -206,7 +223,7 @@ def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[
         ]  # fmt: skip
         told_at, joined = min(heard, default=None), covering[0]["id"] if heard else None
     versions = [version for row in own for version in _of_incident(answers, row["id"])["versions"]]
-    named = any(_named(version) and not _named(version) - set(event["ranks"]) for version in versions)
+    named = any(0 < len(ranks := _looked_at(version)) and ranks <= set(event["ranks"]) for version in versions)
     seen = _seen_seconds(event, events)
     return {
         "job": event["job"], "kind": event["kind"], "at": event["at"], "lasted_seconds": round(event["until"] - event["at"], 1),
@@ -223,13 +240,13 @@ def _is_of(row: Row, event: Row) -> bool:
 
 
 def _seen_seconds(event: Row, events: Sequence[Row]) -> float:
-    """Return for how long something could be seen: an agent and the service worked."""
+    """Return for how long something could be seen: agent and service worked, and the machine had processors for them."""
     blind = [
         other for other in events
         if other["kind"] == "service_down" or (other["kind"] == "agent_down" and set(other["nodes"]) & set(event["nodes"]))
     ]  # fmt: skip
     hidden = sum(max(0.0, min(event["until"], one["until"]) - max(event["at"], one["at"])) for one in blind)
-    return float(event["until"] - event["at"] - hidden)
+    return float(event["until"] - event["at"] - hidden - event.get("late_seconds", 0.0))
 
 
 def _of_incident(answers: Row, incident: str) -> Row:
@@ -238,6 +255,11 @@ def _of_incident(answers: Row, incident: str) -> Row:
 
 def _named(version: Row) -> set[int]:
     return {rank for culprit in version["culprits"] for rank in culprit["ranks"] if culprit["kind"] in OF_MACHINES}
+
+
+def _looked_at(version: Row) -> set[int]:
+    """Return the ranks of whatever it names: of code they are those to look at."""
+    return {rank for culprit in version["culprits"] for rank in culprit["ranks"]}
 
 
 def _machines(version: Row) -> list[str]:
