@@ -113,6 +113,7 @@ WRONG = {
     "a rollback of a stopped rank": ([STOP], [TOLD], (proposal(TOLD, 130.0, kind="rollback", nodes=()),)),
     "when it was long over": ([STOP], [incident(115.0, 400.0, version(1, 120.0))], (proposal(TOLD, 300.0),)),
     "nothing happened": ([STOP], [TOLD, incident(300.0, 310.0, version(1, 305.0))], ()),
+    "a crash in a save": ([event("save", 200.0, 250.0)], [incident(215.0, 255.0, kind="crash")], ()),
     "never closed": ([STOP], [incident(115.0, None, version(1, 120.0))], ()),
     "a proposal is left": ([STOP], [TOLD], (proposal(TOLD, 130.0, status="proposed"),)),
     "a pause names a machine": ([event("save", 200.0, 250.0)], [incident(215.0, 255.0, version(1, 220.0))], ()),

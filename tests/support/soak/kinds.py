@@ -46,10 +46,10 @@ KINDS: dict[str, Kind] = {
     "evaluate": Kind("may", _STOPS, NOBODY),
     "busy": Kind("may", _STOPS, NOBODY),  # nobody did anything: the machine below had no processor for it
     # Ends that somebody wanted.
-    "finish": Kind("never", ends=True, by_order=True),
-    "kill": Kind("never", causes=_OUTSIDE, ends=True),
-    "ctrl_c": Kind("never", causes=_OUTSIDE, ends=True),
-    "time_limit": Kind("never", causes=_OUTSIDE, ends=True),
+    "finish": Kind("never", _CRASH | _STOPS, ends=True, by_order=True),
+    "kill": Kind("never", _CRASH | _STOPS, _OUTSIDE, ends=True),
+    "ctrl_c": Kind("never", _CRASH | _STOPS, _OUTSIDE, ends=True),
+    "time_limit": Kind("never", _CRASH | _STOPS, _OUTSIDE, ends=True),
     # Our own.
     "agent_down": Kind("may", frozenset({"silence", "infrastructure"})),
     "service_down": Kind("may", frozenset({"silence", "infrastructure"})),

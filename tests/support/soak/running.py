@@ -180,5 +180,5 @@ def settle(site: Site, jobs: Iterable[RunningJob]) -> None:
                     link.symlink_to(f"/proc/{pid}")
     for node in site.farm.nodes:
         for link in site.farm.proc(node).iterdir():
-            if link.name.isdigit() and int(link.name) not in parents:
+            if link.name.isdigit() and not Path(f"/proc/{link.name}").exists():
                 link.unlink(missing_ok=True)

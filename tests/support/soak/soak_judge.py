@@ -107,11 +107,12 @@ def _unexplained(events: Sequence[Row]) -> list[Row]:
     ]  # fmt: skip
 
 
-def event_of(job: str | None, onset_at: float, opened_at: float, events: Sequence[Row]) -> Row | None:
-    """Return what was done to a job that an incident can be about: the last that had begun."""
+def event_of(incident: Row, events: Sequence[Row]) -> Row | None:
+    """Return what was done to a job that an incident of this kind can be about: the last that had begun."""
+    job, onset_at, opened_at = incident["job"], incident["onset_at"], incident["opened_at"]
     fits = [
         event for event in events
-        if event["job"] == job
+        if event["job"] == job and incident["kind"] in KINDS[event["kind"]].incidents
         and (
             event["at"] - EARLY_SECONDS <= onset_at <= event["until"] + LATE_SECONDS
             or event["at"] - 2.0 <= opened_at <= event["until"] + LATE_SECONDS
@@ -123,7 +124,7 @@ def event_of(job: str | None, onset_at: float, opened_at: float, events: Sequenc
 
 
 def _incident(one: Row, proposals: Sequence[Row], events: Sequence[Row], runs: Sequence[Row], now: float) -> Row:
-    event = event_of(one["job"], one["onset_at"], one["opened_at"], events)
+    event = event_of(one, events)
     own = [row for row in proposals if row["incident"] == one["id"]]
     wrong = list(_wrong_of(one, event))
     wrong += [f"proposes {row['kind']}: {reason}" for row in own for reason in row["wrong"]]
@@ -149,10 +150,8 @@ def _wrong_of(one: Row, event: Row | None) -> list[str]:
     if event is None:
         if one["job"] is None and not any(_named(version) for version in one["versions"]):
             return []  # of the fleet: an outage is nobody's
-        return ["nothing was done to the job then"]
-    kind, wrong = KINDS[event["kind"]], []
-    if one["kind"] not in kind.incidents and kind.told == "must":
-        wrong.append(f"a {event['kind']} is told as {one['kind']}")
+        return [f"nothing was done to the job then that is a {one['kind']}"]
+    kind, wrong = KINDS[event["kind"]], list[str]()
     for version in one["versions"]:
         named = _named(version)
         if named - set(event["ranks"]):
@@ -165,7 +164,7 @@ def _wrong_of(one: Row, event: Row | None) -> list[str]:
 
 
 def _proposal(one: Row, incident: Row, events: Sequence[Row], runs: Sequence[Row], now: float) -> Row:
-    event, wrong = event_of(one["job"], incident["onset_at"], incident["opened_at"], events), []
+    event, wrong = event_of(incident, events), []
     if event is None:
         wrong.append("nothing was done to the job then")
     else:
@@ -223,7 +222,7 @@ def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[
         ]  # fmt: skip
         told_at, joined = min(heard, default=None), covering[0]["id"] if heard else None
     versions = [version for row in own for version in _of_incident(answers, row["id"])["versions"]]
-    named = any(0 < len(ranks := _looked_at(version)) and ranks <= set(event["ranks"]) for version in versions)
+    named = any(len(ranks := _looked_at(version)) > 0 and ranks <= set(event["ranks"]) for version in versions)
     seen = _seen_seconds(event, events)
     return {
         "job": event["job"], "kind": event["kind"], "at": event["at"], "lasted_seconds": round(event["until"] - event["at"], 1),
