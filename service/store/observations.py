@@ -28,6 +28,7 @@ from service.store.buckets import Buckets
 from service.store.log import AHEAD_SECONDS, Stored
 from service.store.models import Attempt, Base, Job, Node
 from service.store.models import Placement as PlacementRow
+from service.store.node_clocks import NodeClocks
 from service.store.schema import clean
 from service.store.upserts import touch, upsert
 
@@ -135,6 +136,7 @@ class Observations:
         self._attempts = _ObservedTable(Attempt, SEEN_SECONDS, kept=("code_version",))
         self._placements = _ObservedTable(PlacementRow, PLACED_SECONDS)
         self._hosting: dict[str, Hosting] = {}  # of the jobs seen since this memory began, or as the table has them
+        self._clocks = NodeClocks()
         self._new_rows = Buckets(NEW_ROWS_AN_HOUR / 3_600, NEW_ROWS_AT_ONCE)
 
     @property
@@ -193,7 +195,10 @@ class Observations:
         columns = {} if batch.node in self._nodes else _new_node(batch.node)
         row = self._nodes.observe(batch.node, batch.received_at, batch.received_at, **columns)
         if row["last_seen_at"] == batch.received_at and (offset := _offset(batch)) is not None:
-            row["clock_offset_seconds"] = offset  # it moves with every batch: written when the row is
+            ahead = self._clocks.take(batch.node, offset, batch.received_at)
+            if ahead is None and row["clock_offset_seconds"] is not None:
+                self._nodes.change(batch.node, clock_offset_seconds=None)  # at once: it is a vote on the service's time
+            row["clock_offset_seconds"] = ahead  # it moves with every batch: written when the row is
 
     def _note_coverage(self, batch: Stored, coverage: Coverage) -> None:
         row = self._nodes.row(batch.node)
