@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.support.bounds import in_time
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTALLED_SECONDS = 600
+FIRST_SECONDS = 60.0  # of `make run`, its installation included
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 Ran = subprocess.CompletedProcess[str]
@@ -34,9 +38,9 @@ def ran(*command: str | Path, cwd: Path, timeout: float = 120, **variables: str)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel of what git tracks."""
-    tree, wheels = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheels")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy what git tracks, but for tests and docs."""
+    tree = tmp_path_factory.mktemp("tree")
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout
@@ -44,6 +48,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not name.startswith(("tests/", "docs/")) and (REPOSITORY / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(REPOSITORY / name, tree / name)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel of what git tracks."""
+    wheels = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, "."]
     done = ran(*pip, cwd=tree, timeout=INSTALLED_SECONDS)
     assert done.returncode == 0, done.stderr
@@ -79,6 +90,26 @@ def interpreter(version: str) -> Path | None:
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the programs' folder of an environment in which `pip install faulthound` alone ran."""
     return installed(sys.executable, wheel, tmp_path_factory.mktemp("base"))
+
+
+@pytest.mark.timeout(900)
+def test_the_first_command_prepares_the_second(tree: Path, tmp_path: Path) -> None:
+    """`make run` in a new checkout reports the recorded incident within a minute, and `faulthound serve` then lacks nothing."""
+    checkout = tmp_path / "a checkout"
+    shutil.copytree(tree, checkout, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    began_at = time.monotonic()
+    done = ran("make", f"PYTHON={sys.executable}", "run", cwd=checkout, timeout=INSTALLED_SECONDS)
+    took_seconds = time.monotonic() - began_at
+    if done.returncode != 0 and "Could not find a version" in done.stderr:
+        pytest.skip(f"a package cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+    print(f"make run: {took_seconds:.1f} s")
+
+    assert done.returncode == 0, done.stderr
+    assert "Node gpu-0001 (rank 3) hangs the job" in done.stdout
+    assert in_time(took_seconds, FIRST_SECONDS)
+    # The port is no number of this machine's: it is refused by the settings, which only an installed service reads.
+    serve = ran(checkout / ".venv/bin/faulthound", "serve", cwd=checkout, FAULTHOUND_PORT="none")
+    assert (serve.returncode, "FAULTHOUND_PORT" in serve.stderr) == (2, True), serve.stderr
 
 
 def test_the_base_diagnoses(base: Path, tmp_path: Path) -> None:
