@@ -22,7 +22,8 @@ Row = Mapping[str, Any]
 def _status(connection: Connection) -> Answer:
     """Show on one screen whether the service works, what it sees, what is wrong, and what is not measured.
 
-    It works while the service is down too: it reports that with the next step, and exits with 4.
+    It works while the service is down or cannot store records, too: it reports that with the next step, and exits
+    with 4.
 
     \b
     Examples:
@@ -39,7 +40,8 @@ def _status(connection: Connection) -> Answer:
     service["ready"], service["why"] = _readiness(connection)
     unmeasured = list(not_measured(found))
     document = {"service": service, "now": found, "unmeasured": unmeasured}
-    return Answer(document, lambda: print_lines(screen(service, found, unmeasured)))
+    code = 0 if service["ready"] else exit_codes.UNREACHABLE
+    return Answer(document, lambda: print_lines(screen(service, found, unmeasured)), code=code)
 
 
 status = with_service(_status, json=True)
@@ -123,7 +125,7 @@ def _readiness(connection: Connection) -> tuple[bool, str]:
     try:
         connection.get("/readyz")
     except Unreachable as problem:
-        return False, str(problem)
+        return False, str(problem).removeprefix(f"the service at {connection.url} failed: ")
     return True, ""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.test_language import found as banned
+from tests.support.sources import sources
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -161,6 +162,19 @@ def test_every_command_is_described() -> None:
         assert f"$ faulthound {verb} --help" in reference
         assert f"`faulthound {verb}" in index
     assert {"0", "1", "2", "3", "4", "5"} <= set(re.findall(r"^\| *`(\d)` *\|", text("README.md"), re.MULTILINE))
+
+
+def test_every_variable_is_described() -> None:
+    """Each FAULTHOUND_… that the product names, in a job's, an agent's or the service's environment, stands in a page of docs."""
+    named = {
+        name
+        for path in sources("collectors", "analyzers", "service", "simulation", "faulthound")
+        for name in re.findall(r"\bFAULTHOUND_[A-Z][A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
+    }
+    pages = "".join(page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs").glob("*.md"))
+
+    assert len(named) > 10
+    assert sorted(name for name in named if not re.search(rf"\b{name}\b", pages)) == []
 
 
 def test_shown_commands_exist() -> None:

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from collectors.records import block
-from service.cli.status import engine_line, not_measured, screen
+from service.cli.status import _status, engine_line, not_measured, screen
+from service.client import Connection, Unreachable
 from service.store.database import Database
 from service.store.models import Alarm, Node
 from tests.support import incident_rows
@@ -142,3 +143,26 @@ def test_many_of_a_kind_stay_one_screen() -> None:
 def test_every_standing_of_the_engine_has_words(standing: str) -> None:
     """Also one that this version does not know."""
     assert engine_line(ENGINE | {"standing": standing}).endswith("0 s behind what agents have sent")
+
+
+class NotReady(Connection):
+    """A service that answers and cannot store records."""
+
+    def __init__(self) -> None:
+        self.url = "http://127.0.0.1:4747"
+
+    def get(self, path: str, **_: Any) -> Any:
+        """Return everything at a glance; of the readiness what is wrong."""
+        if path == "/readyz":
+            raise Unreachable(f"the service at {self.url} failed: the disk is full")
+        return now_document()
+
+
+def test_a_service_that_stores_nothing_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    """It answers, and what is wrong is named once; the exit code is that of a service that does not answer."""
+    answer = _status(NotReady())
+    answer.show()
+
+    assert answer.code == 4
+    assert "answers, and is not ready: the disk is full" in capsys.readouterr().out
+    assert answer.document["service"]["ready"] is False
