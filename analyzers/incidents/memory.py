@@ -144,7 +144,18 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
     here.add(key)
     if key not in state.jobs:
         state.jobs[key] = JobView(*key, state.knowledge)
+        take_learned(state, key)
     return True
+
+
+def take_learned(state: EngineState, key: JobKey) -> None:
+    """Give an attempt's view what an earlier engine had learned of it; what cannot be read costs itself."""
+    document, view = state.learned.pop(key, None), state.jobs.get(key)
+    if document is not None and view is not None:
+        try:
+            view.restore(document)
+        except (ValueError, TypeError, AttributeError) as error:
+            state.note_failure("restore", f"job {key[0]}", error)
 
 
 def remember_incident(state: EngineState, incident: Incident) -> None:

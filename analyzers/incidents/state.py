@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from analyzers.incidents.evidence import Evidence
 from analyzers.incidents.fleet import Fleet, FleetReport
@@ -56,6 +56,9 @@ class EngineState:
     nodes: dict[str, NodeActivity] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     jobs: dict[JobKey, JobView] = field(default_factory=dict)
+    learned: dict[JobKey, dict[str, Any]] = field(
+        default_factory=dict
+    )  # by an earlier engine, of attempts not seen yet
     reported_at: dict[JobKey, float] = field(default_factory=dict)  # newest record of the job itself
     hosting: dict[str, Hosting] = field(default_factory=dict)  # job → which node hosts which rank
     declared: dict[str, Declared] = field(

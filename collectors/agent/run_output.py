@@ -17,6 +17,7 @@ PENDING_BYTES = 4 << 20  # that a run may yield before a Cursor; beyond it the y
 RECORD_BYTES_MAX = 6 << 20  # unpacked: a segment with nothing else is still below the 8 MiB of the service's batch
 RUN_BYTES_MAX = 32 << 20  # of one run
 ENDED = frozenset("XZ")
+STOPPED = frozenset("T")
 UNREAD_MOST = 1024
 
 
@@ -138,5 +139,5 @@ class RunOutput:
 def is_urgent(record: Record) -> bool:
     """Return whether a record should reach the service within a second or so."""
     if isinstance(record, ProcessState):
-        return record.state in ENDED or record.exit_code is not None or record.signal is not None
+        return record.state in STOPPED | ENDED or record.exit_code is not None or record.signal is not None
     return isinstance(record, (KernelEvent, LogEvent, DeviceState, CommandResult))

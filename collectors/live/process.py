@@ -31,6 +31,7 @@ from collectors.live.sources.system_files import pairs, text
 from collectors.records import ProcessState
 
 STATES_EVERY_SECONDS = 10.0
+STOPPED_EVERY_SECONDS = 5.0  # of a process that is stopped: for how long is what counts
 CHILDREN_EVERY_SECONDS = 60.0
 LISTEN_SECONDS = 0.8  # of a run, where the kernel does not report the instants of exits
 MOST_CHILDREN = 1_024  # of all ranks together
@@ -48,6 +49,7 @@ class _Followed:
     child: bool
     watched: bool  # by a pidfd, which reports its end
     stopped: bool = False
+    told_at: float = float("-inf")  # by the boot's clock, of its newest row
 
 
 @collector(
@@ -170,8 +172,9 @@ class Processes:
                 yield self._end(one, ProcessExit(_zombie_status(stat, one), 0.0))
             return
         one.stat = stat
-        if due or (stat.state == "T") != one.stopped:
-            one.stopped = stat.state == "T"
+        stopped, now = stat.state == "T", self._host.clock.monotonic()
+        if due or stopped != one.stopped or (stopped and now - one.told_at >= STOPPED_EVERY_SECONDS):
+            one.stopped, one.told_at = stopped, now
             switches = None if one.child else voluntary_switches(self._proc, stat.pid)
             channel = wait_channel(self._proc, stat.pid)
             yield self._row(one, state=stat.state, wait_channel=channel, voluntary_switches=switches)

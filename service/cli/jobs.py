@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import exit_codes
+from service.cli.job_progress import print_progress
 from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech, speaks_unicode
@@ -57,7 +58,7 @@ def list_jobs(
 
 @command(jobs)
 def show(connection: Connection, job: Job) -> Answer:
-    """Show a job: its newest steps and how long they take, its attempts, and where the ranks of the newest one run.
+    """Show a job: its steps, rhythm and witnesses, its attempts, and where the ranks of the newest one run.
 
     \b
     Examples:
@@ -66,7 +67,14 @@ def show(connection: Connection, job: Job) -> Answer:
     """
     document = connection.get(resource("jobs", job))
     ranks = list(connection.all(resource("jobs", job, "ranks")))
-    return Answer({**document, "ranks": ranks}, lambda: _print_job(document, ranks))
+    progress = connection.find(resource("jobs", job, "progress"))
+
+    def show_all() -> None:
+        _print_job(document, ranks)
+        if progress is not None:
+            print_progress(progress)
+
+    return Answer({**document, "ranks": ranks, "progress": progress}, show_all)
 
 
 @command(jobs)

@@ -22,7 +22,9 @@ from analyzers.incidents.step import TICK_SECONDS, next_due_at, step
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
 from service.clock import now
+from service.engine import learned
 from service.engine.judge_processes import JudgeFailure, JudgeProcesses
+from service.engine.learned import Learned
 from service.engine.numbers import Numbers
 from service.engine.resume import received_event, resume_engine
 from service.engine.writer import Decision, IncidentUpdate, TimelineNote, Writer
@@ -73,6 +75,7 @@ class Driver:
         self._ticked_at = self._waits_until = 0.0
         self._came_to = self.state.marks[-1][0] if self.state.marks else clock()
         self._caught_up = False
+        self._learned, self._learned_rows = Learned(), list[dict[str, Any]]()
         self._reported: dict[Failure, None] = {}
         self.busy = False  # the last turn found batches
 
@@ -135,6 +138,7 @@ class Driver:
             self.state.ticked_at = max(self.state.ticked_at, at)
             for downtime in update_downtimes(self._downtimes.values(), self.state.jobs.values()):
                 self._changed_downtimes[downtime.incident] = downtime
+            self._learned_rows = self._learned.due(self.state, at)
         self._ticked_at = at
         seconds = time.perf_counter() - began
         self.numbers.ticks += 1
@@ -189,7 +193,10 @@ class Driver:
         """Write the decisions, the place in the log and the proof of the lease in one transaction; then start judgements."""
         at = self._clock()
         saved = list(self._changed_incidents())
-        if not (self._todo or saved or self._changed_downtimes) and at - self._proved_at < RENEW_SECONDS:
+        if (
+            not (self._todo or saved or self._changed_downtimes or self._learned_rows)
+            and at - self._proved_at < RENEW_SECONDS
+        ):
             return
         looking = at - self._looked_at >= RENEW_SECONDS
         if self._unsure and self._was_committed():
@@ -202,6 +209,7 @@ class Driver:
             upsert(session, Cursor, [{"reader": name, "sequence": place} for name, place in places.items()])
             writer = Writer(session, at, {incident.id: incident.job for incident in self._stored.values()})
             writer.write([*self._todo, *saved], self._changed_downtimes.values())
+            learned.write(session, self._learned_rows)
             withdrawn = incidents.closed_among(session, list(self.state.incidents)) if looking else []
             known, running = self.state.declared, self.state.hosting
             declared = list(declarations.changed(session, known, at, running)) if looking else []
@@ -254,6 +262,7 @@ class Driver:
             else:
                 self._downtimes.pop(id, None)
         self._changed_downtimes.clear()
+        self._learned_rows = []
         for judge in self._asked:
             self._judges.ask(judge)
         self._asked.clear()

@@ -18,13 +18,14 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.downtime import Downtime
+from analyzers.incidents.memory import take_learned
 from analyzers.incidents.messages import UNDECODABLE, Alarm, Received
 from analyzers.incidents.state import LIMITS, EngineState, EvidenceLimits
 from analyzers.incidents.step import observe_batch, remember_declared, restore_incidents
 from analyzers.knowledge import Knowledge
 from collectors.records import block
 from collectors.records.record import Damaged
-from service.engine import downtimes
+from service.engine import downtimes, learned
 from service.store import declarations, incidents
 from service.store.database import Database
 from service.store.log import AHEAD_SECONDS, Stored, sane
@@ -61,6 +62,7 @@ def resume_engine(
         start = _start(session, place, now)
         alarms = list(_raised(session))
         declared = list(declarations.changed(session, {}, now))
+        known = learned.read(session, now)
     state = EngineState(knowledge, limits=limits)
     for one in declared:
         remember_declared(state, one)
@@ -77,6 +79,9 @@ def resume_engine(
     for stored_batch in _read(database, (Batch.sequence > start, Batch.sequence <= place)):
         _observe(state, sane(stored_batch, now), alive)
     state.sequence = max(state.sequence, place)
+    state.learned = known
+    for key in list(state.jobs):
+        take_learned(state, key)
     restore_incidents(state, [(one.incident, one.context) for one in stored])
     state.fleet.restore((), alarms)  # else they would stay raised
     return Resumed(state, place, waiting)

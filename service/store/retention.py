@@ -34,6 +34,7 @@ from service.store.models import (
     Node,
     Pin,
     Placement,
+    Progress,
     RemovedBatches,
 )
 from service.store.upserts import upsert
@@ -225,6 +226,7 @@ class Retention:
         rules = (
             (Placement, (Placement.last_seen_at < before_at,)),
             (Attempt, (Attempt.last_seen_at < before_at,)),
+            (Progress, (Progress.at < before_at,)),
             (Job, (Job.last_seen_at < before_at, Job.declared_at.is_(None), ~has_attempts)),
             (Node, (Node.last_seen_at < before_at,)),
             (Command, (Command.expires_at < before_at,)),

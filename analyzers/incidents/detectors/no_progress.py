@@ -1,4 +1,8 @@
-"""No step for longer than the job's step rhythm allows."""
+"""No step for longer than the job's step rhythm allows, unless other witnesses say that all of the job goes on.
+
+A log may be read late, and an evaluation may print nothing: then every rank waits and works as often as usual, or every node's
+connections carry as much. A hang stops at least one of them, and those who wait for it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         return
     silent = view.progress.silent_seconds
     if silent <= SHORTEST_SECONDS or silent <= (allowed := allowed_silence_seconds(view)):
+        return
+    if view.traffic.paces.all_go_on(at) or view.witnesses.switches.all_go_on(at):
         return
     yield Symptom(
         kind="hang",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from analyzers.incidents.job_views.event_log import EventLog
 from analyzers.incidents.job_views.node import NodeView
@@ -144,6 +147,15 @@ class JobView:
             testimony("gpu", others.gpu.read_at, others.gpu.moved_at, now),
             testimony("stacks", others.stacks.read_at, others.stacks.moved_at, now),
         ]
+
+    def document(self, now: float) -> dict[str, Any]:
+        """Return what is known of its progress, as plain values."""
+        said = [msgspec.to_builtins(one) for one in self.testimonies(now)]
+        return {"version": 1, "progress": self.progress.document(), "witnesses": said}
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Take over what an earlier engine had learned of this attempt."""
+        self.progress.restore(document.get("progress", {}))
 
     def _note_standstills(self, node: NodeView) -> None:
         """Keep what the processes say from being learned as the job's rhythm."""

@@ -73,18 +73,27 @@ class Paces:
 
     def goes_on(self, since: float) -> bool:
         """Whether most counters have had their usual pace in all of the newest readings, which began after an instant."""
-        known = [one for one in self._counters.values() if one.usual_pace is not None]
+        known = [one for one in self._read() if one.usual_pace is not None]
         return 2 * sum(_is_back(one, since) for one in known) > len(known)
+
+    def all_go_on(self, since: float) -> bool:
+        """Whether each counter has had its usual pace in the newest readings, which began after an instant."""
+        known = self._read()
+        return bool(known) and all(_is_back(one, since) for one in known)
 
     def came_back(self, onset: float, since: float) -> bool:
         """Whether at least half of the counters fell after the onset, and nearly all of those have their usual pace again.
 
         What never fell proves nothing: a rank that waits in a loop is as busy as one that trains.
         """
-        known = [one for one in self._counters.values() if one.usual_pace is not None]
+        known = [one for one in self._read() if one.usual_pace is not None]
         fell = [one for one in known if one.fell_at is not None and one.fell_at > onset]
         back = sum(_is_back(one, since) for one in fell)
         return bool(fell) and 2 * len(fell) >= len(known) and 10 * back >= 9 * len(fell)
+
+    def _read(self) -> list[_Counter]:
+        """Return the counters that are still read: not those of a process that has ended."""
+        return [one for one in self._counters.values() if one.at > (self.read_at or 0.0) - 2 * APART_SECONDS]
 
 
 def _is_back(one: _Counter, since: float) -> bool:

@@ -12,7 +12,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
@@ -189,6 +191,25 @@ class Progress:
                 del self.series[max(self.series)]
         return series
 
+    def document(self) -> dict[str, Any]:
+        """Return what is learned of the rhythm, and what is left out of it, as plain values; ``restore`` takes it."""
+        return {
+            "step": self.step, "at": self.at, **self.rhythm.document(), "allowed_seconds": _finite(self.allowed_seconds),
+            "reporter": None if (lead := self.lead) is None else list(lead), "silent_seconds": self.silent_seconds,
+            "standstills": [msgspec.to_builtins(one) for one in self.standstills],
+        }  # fmt: skip
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Take over what an earlier engine had learned; what has ended since is in the log, or with its incident."""
+        for plain in document.get("standstills", ()):
+            one = msgspec.convert(plain, Standstill)
+            if one.until is not None:
+                self.standstills.put(one)
+        if reporter := document.get("reporter"):
+            series = self._follow((int(reporter[0]), str(reporter[1])))
+            if series is not None:
+                series.rhythm.restore(document)
+
     def forget(self, before_at: float) -> None:
         """Forget the rhythm from before an instant: another run, or other code, has another."""
         for series in self.series.values():
@@ -218,6 +239,10 @@ class Progress:
         if self.at is None or (row.at, row.step) > (self.at, self.step or 0):
             self.at, self.step = row.at, row.step
         return reporter
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
 
 
 def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[StepRow]:

@@ -296,7 +296,7 @@ def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[
     for number, pause in enumerate(pauses):
         alike = [other for other in pauses[:number] if 2 * other.seconds >= pause.seconds]
         # Where a long pause falls on the place of a short one, only earlier long ones give its period.
-        period = pause.step - alike[-1].step if alike else _round(pause.step)
+        period = pause.step - alike[-1].step if alike else _round(pause.step, stride)
         if period < max(2, 2 * stride) or (period, pause.step % period) in seen:
             continue
         seen.add((period, pause.step % period))
@@ -309,10 +309,14 @@ def _habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[
             yield Habit(period, pause.step, longest)
 
 
-def _round(step: int) -> int:
-    """Return the roundest possible period of a pause: counters begin at 0 or 1, and a step may be reported after the pause."""
-    near = [number for number in range(step, step + 3) if number > 0]
-    return next((period for period in ROUND_NUMBERS if any(number % period == 0 for number in near)), 0)
+def _round(step: int, stride: int) -> int:
+    """Return the roundest possible period of a pause, 0 where there is none.
+
+    Counters begin at 0 or 1, a step may be reported after the pause, and a report holds ``stride`` steps.
+    """
+    near = [number for number in range(step, step + 2 + stride) if number > 0]
+    periods = (period for period in ROUND_NUMBERS if stride == 1 or period >= 4 * stride)
+    return next((period for period in periods if any(number % period == 0 for number in near)), 0)
 
 
 def _round_habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[Habit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.store.models.access_tables import Answer, Event, Lease, PageSession, Token
-from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement
+from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement, Progress
 from service.store.models.incident_tables import Alarm, Downtime, Feedback, Incident, TimelineEntry, UnfitNode, Verdict
 from service.store.models.log_tables import Batch, Block, Cursor, Pin, RemovedBatches, ServiceClock
 from service.store.models.remediation_tables import Execution, Hold, NodeRecord, Remediation, ShadowCase, Switch
@@ -32,6 +32,7 @@ __all__ = [
     "PageSession",
     "Pin",
     "Placement",
+    "Progress",
     "Remediation",
     "RemovedBatches",
     "RoleDirectory",

@@ -51,6 +51,16 @@ class Attempt(Base):
     code_version: Mapped[str | None] = mapped_column(String(255))
 
 
+class Progress(Base):
+    """What the engine knows of an attempt's progress (analyzers/incidents/job_views/job.py), for people and for a new engine."""
+
+    __tablename__ = "progress"
+    job: Mapped[str] = mapped_column(String(255), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)  # -1: its processes name none
+    at: Mapped[float] = mapped_column(index=True)
+    document: Mapped[dict[str, Any]] = mapped_column(default=dict)
+
+
 class Placement(Base):
     """Which process of a node a rank of an attempt was. Where a rank has moved, its newest placement holds."""
 

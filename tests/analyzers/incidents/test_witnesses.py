@@ -14,7 +14,7 @@ from analyzers.incidents.job_views.witnesses import NAMES
 from analyzers.incidents.messages import Received
 from collectors.records import Frame, ProcessState, Record, Samples, StackDump, Thread
 from tests.analyzers.incidents.test_repeated_stops import Engine
-from tests.support.watched_jobs import START
+from tests.support.watched_jobs import START, step_record
 
 Span = tuple[float, float]
 STILL: Span = (600.0, 1_200.0)
@@ -185,3 +185,32 @@ def test_stacks_that_move_again_close_an_incident() -> None:
         view.take(Received(sequence=turn + 1, received_at=at, sent_at=at, node="n0", records=stacks), stacks)
         found = view.witnesses.back(START + 600.0, START + 800.0)
         assert (found is not None) == (turn == 4)
+
+
+class Printing(Mute):
+    """The same job, whose log prints a step a second until an instant, whatever the job does."""
+
+    def __init__(self, still: Span, prints_until: float) -> None:
+        super().__init__(still)
+        self.prints_until = prints_until
+
+    def records(self, at: float) -> Iterable[Record]:
+        """What the agent read, with the steps of the newest ten seconds."""
+        yield from super().records(at)
+        rows = [(step, START + step) for step in range(max(1, int(at) - 9), int(at) + 1) if step <= self.prints_until]
+        rows = [row for row in rows if self.worked(row[1] - START) == row[1] - START]
+        if rows:
+            yield step_record(rows, at=START + at)
+
+
+def test_a_log_that_stops_while_the_job_goes_on_is_no_hang() -> None:
+    """An evaluation that prints nothing for five minutes: all ranks wait and work as before."""
+    assert Engine().run(Printing((9_000.0, 9_999.0), 600.0), 0.0, 900.0).opened == []  # type: ignore[arg-type]
+
+
+def test_a_hang_is_seen_as_fast_with_witnesses_as_without() -> None:
+    """What the witnesses read stands still too."""
+    opened = Engine().run(Printing((600.0, 9_999.0), 9_999.0), 0.0, 900.0).opened  # type: ignore[arg-type]
+
+    assert len(opened) == 1
+    assert opened[0] <= 630.0

@@ -1,0 +1,113 @@
+"""``GET /v1/jobs/{job}/progress``: how a job goes on as the engine sees it: its rhythm, the bound of a silence, its witnesses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Request
+from sqlalchemy import select
+
+from analyzers.model.doc import doc
+from service.api import auth, fields
+from service.api.problems import documented, not_found
+from service.api.resources.jobs import found
+from service.api.routing import Router
+from service.api.state import service_of
+from service.store.models import Progress
+
+router = Router("jobs")
+
+
+class HabitDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause that recurs every so many steps."""
+
+    period: Annotated[int, doc("Steps from one to the next.")]
+    place: Annotated[int, doc("The step before it, modulo the period.")]
+    seconds: Annotated[float, doc("How long it takes.")]
+
+
+class PauseDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A long interval between two steps."""
+
+    at: Annotated[float, doc("When it ended, UTC seconds.")]
+    step: Annotated[int, doc("The step before it.")]
+    seconds: Annotated[float, doc("How long it was.")]
+    learned: Annotated[bool, doc("False: a standstill that teaches nothing covers it.")]
+
+
+class StandstillDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A span in which the job is known to have stood still, or was not observed."""
+
+    key: Annotated[str, doc("The incident, the rank whose process was stopped, or the node whose agent was away.")]
+    since: Annotated[float, doc("UTC seconds.")]
+    until: Annotated[float | None, doc("UTC seconds; null: it lasts.")] = None
+    why: Annotated[str, doc("fault, process, agent, unknown, or pause: of the job's own.")] = "unknown"
+    nodes: Annotated[tuple[str, ...], doc("Nodes that showed up in it.")] = ()
+
+
+class WitnessDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What one witness of the job's progress says."""
+
+    witness: Annotated[str, doc("steps, operations, traffic, switches, cpu, gpu or stacks.")]
+    state: Annotated[str, doc("alive, silent or unmeasured: not read.")]
+    at: Annotated[float | None, doc("Alive at that instant, or silent since; null: never read.")] = None
+
+
+class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a job's newest attempt, as of the engine's last word on it."""
+
+    attempt: Annotated[int | None, doc("The number of the attempt; null: its processes name none.")]
+    as_of: Annotated[float, doc("When the engine wrote it, UTC seconds.")]
+    step: Annotated[int | None, doc("The newest step; null: none is reported.")]
+    step_at: Annotated[float | None, doc("When it ended, UTC seconds.")]
+    silent_seconds: Annotated[float, doc("For how long no step was reported, as far as the reporters were read.")]
+    allowed_seconds: Annotated[float | None, doc("For how long no step may be reported now; null: there is no bound.")]
+    median_seconds: Annotated[float | None, doc("The median interval between two reports; null: too few.")]
+    p99_seconds: Annotated[float | None, doc("Its p99, pauses left out; null: too few.")]
+    intervals: Annotated[int, doc("How many intervals these two rest on.")]
+    by_chance_seconds: Annotated[float, doc("The pause that is allowed anywhere, as it has come twice.")]
+    habits: Annotated[tuple[HabitDocument, ...], doc("Pauses that recur at their places.")]
+    pauses: Annotated[tuple[PauseDocument, ...], doc("The long intervals of the last day, the oldest first.")]
+    standstills: Annotated[tuple[StandstillDocument, ...], doc("What is left out of the rhythm, the oldest first.")]
+    witnesses: Annotated[tuple[WitnessDocument, ...], doc("Who says that the job goes on.")]
+    recent_seconds: Annotated[tuple[float, ...], doc("The newest intervals between two reports, the oldest first.")]
+
+
+@router.get(
+    "/v1/jobs/{job:path}/progress", dependencies=[auth.READ],
+    responses=documented("not-found"),
+)  # fmt: skip
+def get_progress(request: Request, job: fields.JobPath) -> ProgressDocument:
+    """Show how the newest attempt of a job goes on: its rhythm and from what it was learned, the bound, the witnesses."""
+    newest = select(Progress).where(Progress.job == job).order_by(Progress.at.desc(), Progress.attempt.desc()).limit(1)
+    with service_of(request).database.session() as session:
+        found(session, job)
+        row = session.scalar(newest)
+        if row is None:
+            raise not_found("progress", job, "the engine writes it within a minute of the job's first report")
+        return _document(None if row.attempt < 0 else row.attempt, row.at, row.document)
+
+
+def _document(attempt: int | None, at: float, known: dict[str, Any]) -> ProgressDocument:
+    told: dict[str, Any] = known["progress"]
+    standstills = msgspec.convert(told["standstills"], tuple[StandstillDocument, ...])
+    covering = [one for one in standstills if one.why != "pause"]
+
+    def learned(end: float, seconds: float) -> bool:
+        return not any(one.since < end and (one.until is None or one.until > end - seconds) for one in covering)
+
+    rows = told["rows"]
+    return ProgressDocument(
+        attempt=attempt, as_of=at, step=told["step"], step_at=told["at"], silent_seconds=told["silent_seconds"],
+        allowed_seconds=told["allowed_seconds"], median_seconds=told["median_seconds"], p99_seconds=told["p99_seconds"],
+        intervals=told["intervals"], by_chance_seconds=told["by_chance_seconds"],
+        habits=msgspec.convert(told["habits"], tuple[HabitDocument, ...]),
+        pauses=tuple(
+            PauseDocument(at=end, step=step, seconds=seconds, learned=learned(end, seconds))
+            for end, step, seconds, _early in told["pauses"]
+        ),
+        standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
+        recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
+    )  # fmt: skip

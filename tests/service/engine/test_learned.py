@@ -1,0 +1,81 @@
+"""What the engine has learned of a job's rhythm outlives it, and anybody may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.state import EngineState
+from service.engine import learned
+from service.packaged_knowledge import load
+from service.store.database import Database
+from tests.support.watched_jobs import START, WatchedJob, watched
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """A database of its own."""
+    found = Database(f"sqlite:///{tmp_path / 'store.db'}")
+    found.migrate()
+    yield found
+    found.close()
+
+
+def with_checkpoints() -> JobView:
+    """A job that has saved every 500 steps for an hour and a half."""
+    return watched(WatchedJob(law=lambda step, _: 61.0 if step % 500 == 0 else 1.0), 5_300.0)
+
+
+def after_a_restart(database: Database, seconds: float = 5_300.0) -> JobView:
+    """Its view in the next engine, which reads the newest ten minutes of the log again."""
+    job = WatchedJob(law=lambda step, _: 61.0 if step % 500 == 0 else 1.0)
+    for _ in job.batches(0.0, seconds - 600.0):
+        pass
+    view = watched(job, seconds, since=seconds - 600.0)
+    with database.session() as session:
+        known = learned.read(session, START + seconds)
+    view.restore(known["run", 0])
+    return view
+
+
+def test_a_bound_is_the_same_after_a_restart(database: Database) -> None:
+    """The checkpoint's place, the habit and its length are there again."""
+    state = EngineState(load())
+    state.jobs["run", 0] = before = with_checkpoints()
+    with database.transaction() as session:
+        learned.write(session, learned.Learned().due(state, START + 5_300.0))
+    after = after_a_restart(database)
+
+    for step in (5_100, 5_499, 5_999):
+        assert after.progress.rhythm.allowed_seconds(step) == pytest.approx(
+            before.progress.rhythm.allowed_seconds(step)
+        )
+    assert before.progress.rhythm.allowed_seconds(5_499) > 60.0
+
+
+def test_an_attempt_is_written_now_and_then(database: Database) -> None:
+    """Not at each tick, again after the span, and an attempt without a number too."""
+    state, kept = EngineState(load()), learned.Learned()
+    state.jobs["run", None] = watched(WatchedJob(), 100.0)
+    assert len(kept.due(state, START)) == 1
+    assert kept.due(state, START + learned.EVERY_SECONDS / 2) == []
+    rows = kept.due(state, START + learned.EVERY_SECONDS)
+    with database.transaction() as session:
+        learned.write(session, rows)
+        learned.write(session, rows)
+        assert set(learned.read(session, START)) == {("run", None)}
+
+
+def test_what_cannot_be_read_costs_itself() -> None:
+    """A document of another shape is left out, and the job is judged without it."""
+    from analyzers.incidents.memory import take_learned
+
+    state = EngineState(load())
+    state.jobs["run", 0] = JobView("run", 0)
+    state.learned["run", 0] = {"progress": {"standstills": [{"key": 7}], "rows": "x"}}
+    take_learned(state, ("run", 0))
+
+    assert (state.failed, state.learned) == (1, {})
