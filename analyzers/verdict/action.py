@@ -92,7 +92,7 @@ def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
     entries = [entry for _, entry in pairs]
     found: dict[str, list[str]] = {}
     for root, entry in pairs:
-        found.setdefault(_reason(root), []).append(f"{entry.kind} {entry.id}")
+        found.setdefault(_reason(root), []).append(entry.kind if entry.id == entry.kind else f"{entry.kind} {entry.id}")
     reasons = [_reason_for(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
     more = "; test the others that are named before they are touched" if partly else ""
     return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
@@ -133,7 +133,7 @@ def _look_first(entries: list[Culprit]) -> Action:
 
 
 def _nodes(entries: list[Culprit]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(entry.id for entry in entries if entry.kind == "node"))
+    return tuple(dict.fromkeys(entry.id for entry in entries if entry.kind == "node" and entry.id != "node"))
 
 
 def _homeless(entries: list[Culprit]) -> tuple[int, ...]:

@@ -128,7 +128,13 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: NumberedEvid
     stage = {topology.coordinates.get(rank, {}).get("pp") for rank in ranks}
     kind = "stage" if exact is None and len(stage) == 1 and None not in stage and len(ranks) > 1 else "group"
     places = dict.fromkeys(place for s in root.suspects if (place := "/".join(filter(None, (s.node, s.device)))))
-    name = str(exact) if exact else f"ranks {ranges(ranks)}" if ranks else ", ".join(places) or kind
+    name = (
+        str(exact)
+        if exact
+        else f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+        if ranks
+        else ", ".join(places) or kind
+    )
     if (
         len(nodes) == 1
         and len(ranks) > 1

@@ -181,12 +181,14 @@ def _print_incident(
 
 def incident_lines(found: Mapping[str, Any]) -> list[str]:
     """Return an incident in lines: when it opened and why, people's feedback, when it closed and why."""
+    from service.reports import story
+
     attempt = f", attempt {found['attempt']}" if found["attempt"] is not None else ""
     whose = f"{found['job']}{attempt}" if found["job"] else "the fleet"
     lines = [f"{found['id']}: {found['kind']} of {whose}, opened {shown_instant(found['opened_at'])}"]
     lines += [f"  {shown_instant(one['at'])}  {one['detector']}: {one['text']}" for one in found.get("symptoms", ())]
     for one in found.get("feedback", ()):
-        real = f", it was {one['culprit']['kind']} {one['culprit']['id']}" if one.get("culprit") else ""
+        real = f", it was {story.called(one['culprit']['kind'], one['culprit']['id'])}" if one.get("culprit") else ""
         text = f": {one['text']}" if one.get("text") else ""
         lines.append(f"  {shown_instant(one['at'])}  feedback of {one['by']}: {one['judgement']}{real}{text}")
     if found["merged_into"]:

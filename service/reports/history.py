@@ -9,6 +9,7 @@ from typing import Any
 from analyzers.model.verdict import Verdict
 from service.reports.hostlists import ranks_for_people
 from service.reports.instants import clock
+from service.reports.story import called, is_named_after_ranks
 
 COLUMNS = ("version", "at (UTC)", "symptom", "cause", "culprit", "sure", "action", "what changed")
 MOST_CULPRITS = 3  # named in one line
@@ -105,9 +106,9 @@ def changed(before: VersionLine | None, after: VersionLine) -> str:
 
 
 def _called(kind: str, id: str, ranks: tuple[int, ...]) -> str:
-    if id.startswith("ranks "):  # a set without a name of its own is called after its ranks
-        return f"one of {id}"
+    if kind in ("group", "stage") and is_named_after_ranks(id):
+        return f"one of {id}" if len(ranks) != 1 else id
     if not ranks or kind == "rank":
-        return f"{kind} {id}"
+        return called(kind, id)
     held = f"rank{'s' if len(ranks) > 1 else ''} {ranks_for_people(ranks, 4)}"
-    return f"{kind} of {held}" if id.startswith("rank ") else f"{kind} {id} ({held})"
+    return f"{kind} of {held}" if id.startswith("rank ") else f"{called(kind, id)} ({held})"

@@ -32,10 +32,10 @@ def deed(plan: Plan, job_nodes: int | None = None) -> str:
         "drain_after_job": f"Let {job} go on, and drain {out} when it ends",
         "reset_gpu": f"Reset the GPUs of {out} and restart {job}",
         "reboot_node": f"Reboot {out} and restart {job}",
-        "restart_role": f"Restart the role {plan.get('role') or '(not named)'} of {job} and leave the others running",
+        "restart_role": f"Restart {_role(plan)} of {job} and leave the others running",
         "restart_job": f"Restart {job} on the nodes that it has",
         "reattempt": f"Start {job} again as it is",
-        "rollback": f"Roll {job} back to code version {plan.get('code_version') or '(not named)'} and restart it",
+        "rollback": f"Roll {job} back to {_version(plan)} and restart it",
         "probe": f"Check {out}, and evict nothing",
         "replay": f"Replay {job} on {_groups(plan)}",
     }
@@ -103,6 +103,15 @@ def standing(plan: Plan) -> str:
 def obstacles(plan: Plan) -> list[str]:
     """Return why it must not act now, one sentence each."""
     return [str(one["text"]) for one in plan.get("hindrances") or ()]
+
+
+def _role(plan: Plan) -> str:
+    return f"the role {plan['role']}" if plan.get("role") else "the role that failed"
+
+
+def _version(plan: Plan) -> str:
+    version = plan.get("code_version")
+    return f"code version {version}" if version else "the last code version that ran well"
 
 
 def _job(plan: Plan) -> str:

@@ -39,7 +39,11 @@ _NAMELESS = {  # a kind whose culprit no record names
     "unknown": "Unknown",
 }
 
-_RECORDER = "the job needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from its start"
+_PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
+_RECORDER = (
+    "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start; gloo, which no "
+    f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
+)
 
 _SOURCES = {
     "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
@@ -134,6 +138,21 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     )
 
 
+def called(kind: str, name: str) -> str:
+    """Return kind and name, the kind alone where no record names it: ``node gpu-0413``, ``code``."""
+    return f"{kind} {name}" if name not in ("", kind) else kind
+
+
+def is_named_after_ranks(name: str) -> bool:
+    """Whether a set has no name of its own, and so that of its ranks."""
+    return name.startswith(("ranks ", "rank "))
+
+
+def by_agents(verdict: Verdict) -> bool:
+    """Whether agents sent what it rests on: then its sources are no files."""
+    return bool(verdict.coverage.sources.get("coverage") or verdict.coverage.sources.get("command_result"))
+
+
 def name_culprits(culprits: Sequence[Culprit]) -> str:
     """Name culprits of one root in one phrase: ``Node gpu-0413 (rank 3304)``, ``Ranks 9 and 14``."""
     if all(culprit.kind == "rank" and culprit.ranks for culprit in culprits):
@@ -146,12 +165,12 @@ def _one(culprit: Culprit) -> str:
     held = f" ({plural_ranks(culprit.ranks)})" if culprit.ranks else ""
     if culprit.kind in ("group", "stage"):
         # A set without a name of its own is called after its ranks.
-        called = "" if culprit.id.startswith("ranks ") else f" ({culprit.kind} {culprit.id})"
+        group = "" if is_named_after_ranks(culprit.id) else f" ({called(culprit.kind, culprit.id)})"
         ranks = plural_ranks(culprit.ranks)
         if len(culprit.ranks) == 1:
-            return f"{ranks.capitalize()}{called}"
+            return f"{ranks.capitalize()}{group}"
         if culprit.ranks or culprit.id in ("", culprit.kind):
-            return f"One or more of {ranks}{called}" if culprit.ranks else _NAMELESS[culprit.kind]
+            return f"One or more of {ranks}{group}" if culprit.ranks else _NAMELESS[culprit.kind]
         return f"One or more of {culprit.id}" if ", " in culprit.id else f"{culprit.kind.capitalize()} {culprit.id}"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
@@ -250,16 +269,16 @@ def _object(action: Action, suspects: str) -> str:
 
 def _test(verdict: Verdict, suspects: str) -> str:
     """Return how suspects are tested before an eviction, with a command where they are machines."""
-    action, by_agents = verdict.action, bool(verdict.coverage.sources.get("coverage"))
+    action, asked = verdict.action, by_agents(verdict)
     hints = []
     if action.nodes or action.ranks:
         tool = "nccl-tests' `all_reduce_perf`" if verdict.cause == "network" else "`dcgmi diag -r 3`"
         hints.append(f"for example {tool}")
-    if not action.nodes and action.ranks and not by_agents:
+    if not action.nodes and action.ranks and not asked:
         hints.append(f"`--hosts` names the node{'s' if len(action.ranks) > 1 else ''}")
     how = f" ({'; '.join(hints)})" if hints else ""
     sentence = f"Test {_object(action, suspects)}{how} before any eviction"
-    if verdict.symptom != "hang" or by_agents or verdict.abstained:
+    if verdict.symptom != "hang" or asked or verdict.abstained:
         return f"{sentence}."
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
 
@@ -326,10 +345,14 @@ def rejections(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     found: dict[tuple[str, str], list[str]] = {}
     for one in verdict.rejected:
         found.setdefault((one.kind, one.why), []).append(one.id)
-    return tuple(
-        (f"{kind} {ids[0]}" if len(ids) == 1 else f"{kind}s {listed(ids)}, each", why)
-        for (kind, why), ids in found.items()
-    )
+    return tuple((_rejected(kind, tuple(dict.fromkeys(ids))), why) for (kind, why), ids in found.items())
+
+
+def _rejected(kind: str, ids: tuple[str, ...]) -> str:
+    if len(ids) > 1:
+        return f"{kind}s {listed(ids)}, each"
+    several = kind == "rank" and not ids[0].isdigit()  # "3-5" and "3,5" are several
+    return called("ranks" if several and ids[0] != kind else kind, ids[0])
 
 
 def unread_count(verdict: Verdict) -> int:
@@ -344,12 +367,21 @@ def _counted(name: str, count: int) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
+def unrecorded(verdict: Verdict) -> str:
+    """Return how a job is started so that agents get its flight recorders; empty where they did, or it would not matter."""
+    seen = verdict.coverage.sources
+    if verdict.symptom != "hang" or not by_agents(verdict) or seen.get("flight_recorder") or seen.get("ring"):
+        return ""
+    open_still = verdict.abstained or verdict.action.kind == "probe"
+    return f"no flight recorder could be asked: {_RECORDER}" if open_still else ""
+
+
 def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what to collect when no culprit is named: a reason and a command each, the most useful first."""
     have = verdict.coverage.sources
     if of_fleet(verdict):  # what machines share is not in their processes
         return ()
-    if have.get("coverage"):  # of an agent, which can be asked: no login on a node is needed
+    if by_agents(verdict):  # of an agent, which can be asked: no login on a node is needed
         job = quote(verdict.job) if verdict.job else "JOB"
         again = f"faulthound export {job} --force again.fhz && faulthound diagnose again.fhz"
         return (

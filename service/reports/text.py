@@ -77,20 +77,24 @@ class _Page:
 def _why(verdict: Verdict) -> Iterator[tuple[str, str]]:
     for why, culprits in reasons(verdict)[:MOST_ROOTS]:
         yield "", story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
-    cited, first = _cited(verdict), verdict.first_symptom
+    cited, first, sent = _cited(verdict), verdict.first_symptom, story.by_agents(verdict)
     if first:
         at = moment(first.at)
         sources = [item.source for item in cited if item.text == first.text]
-        yield "", f"First symptom{f', {at}' if at else ''}: {sentence(first.text)}{_place(*sources[:1])}"
+        yield (
+            "",
+            f"First symptom{f', {at}' if at else ''}: {sentence(first.text)}{_place(*sources[:1], sent=sent)}",
+        )
         cited = [item for item in cited if item.text != first.text]
     for item in cited:
-        yield "-", f"{item.text}{_place(item.source)}"
+        yield "-", f"{item.text}{_place(item.source, sent=sent)}"
     if story.tone(verdict) == "named":
         yield "", story.calibration(verdict)
 
 
-def _place(source: str = "") -> str:
-    return f"  [{source}]" if source else ""
+def _place(source: str = "", *, sent: bool = False) -> str:
+    """Return where a sentence is from; what an agent ``sent`` is no file that could be read here."""
+    return f"  [{'agent: ' if sent else ''}{source}]" if source else ""
 
 
 def _cited(verdict: Verdict) -> list[EvidenceItem]:
@@ -140,6 +144,8 @@ def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if how := story.unrecorded(verdict):
+        yield "!", how
     for missing in sorted(verdict.missing, key=lambda item: not item.matters)[: 2 * MOST_ROWS]:
         decides = "" if missing.matters else " (would not change the answer)"
         yield "!" if missing.matters else "-", f"{missing.what}{decides}"
@@ -170,7 +176,7 @@ def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
     unread = story.unread_count(verdict)
     if unread:
-        by_agents = bool(verdict.coverage.sources.get("coverage"))  # then they are no files of this machine
+        by_agents = story.by_agents(verdict)  # then they are no files of this machine
         plural = "s" if unread != 1 else ""
         yield "", f"{unread:,} " + (f"source{plural} that gave nothing:" if by_agents else f"file{plural} not read:")
         for one in verdict.coverage.unread[:MOST_UNREAD]:
