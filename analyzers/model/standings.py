@@ -45,7 +45,9 @@ class Standing:
     moved: bool | None = None
     frozen: bool = False
     helpers: tuple[str, ...] = ()  # duties of its child processes
-    sockets: tuple[SocketWait, ...] = ()  # what its training thread waits on, its own children left out
+    sockets: tuple[
+        SocketWait, ...
+    ] = ()  # what its training thread waits on, or its data loader, its own children left out
 
     @property
     def waiting(self) -> bool:
@@ -150,7 +152,9 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
     name = duty.name or "compute"
     if gil is not None and (gil is newest.thread or duty.name in WAITING):
         name, frames = "gil", gil.frames
-    sockets = tuple(one for one in newest.thread.sockets if _outward(one, rank)) if newest.thread else ()
+    sockets = tuple(one for one in _waits_of(newest) if _outward(one, rank))
+    if name == "data_loader" and not sockets:  # its workers fetch what it waits for
+        sockets = tuple(wait for one in helpers for wait in _waits_of(one) if _outward(wait, rank))
     if name in _CALLS_UNSEEN and any(one.call for one in sockets):
         name = NETWORK_CALL
     before = trainers[-2].frames if len(trainers) > 1 else None
@@ -171,6 +175,10 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
         helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
         sockets=sockets,
     )
+
+
+def _waits_of(one: Observation) -> tuple[SocketWait, ...]:
+    return one.thread.sockets if one.thread else ()
 
 
 def _outward(wait: SocketWait, rank: int) -> bool:

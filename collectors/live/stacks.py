@@ -198,11 +198,11 @@ class Stacks:
         return _Dump(target, at, b"", reason, "refused" if refused else "empty", ran.cpu_seconds)
 
     def _records(self, dump: _Dump, look: SocketLook, *, candidates: bool) -> Iterator[Record]:
-        """Yield the stacks of one dump; with what the main thread waits on, where the process is a rank's own."""
+        """Yield the stacks of one dump, with what the main thread waits on."""
         for record in _records(dump, self._boot_id, self._host.apart):
-            if not isinstance(record, StackDump) or dump.target.parent_pid is not None:
+            if not isinstance(record, StackDump):
                 yield record
-            elif sockets := look.waits(dump.target.owner, candidates=candidates):
+            elif sockets := look.waits(dump.target.owner, dump.target.pid, candidates=candidates):
                 threads = (msgspec.structs.replace(one, sockets=sockets) if one.main else one for one in record.threads)
                 yield msgspec.structs.replace(record, threads=tuple(threads))
             else:

@@ -85,14 +85,17 @@ class SocketLook:
         self._networks: dict[Path | None, _Network] = {}
         self._processes: dict[int, Hop] = {}
 
-    def waits(self, process: TrainingProcess, *, candidates: bool) -> tuple[SocketWait, ...]:
-        """Return what its main thread waits on; ``candidates``: where that is no socket, its connections to outside the job."""
-        pid, network = process.pid, self._network(process.pid)
+    def waits(self, process: TrainingProcess, pid: int, *, candidates: bool) -> tuple[SocketWait, ...]:
+        """Return what the main thread of a rank's process waits on, or of one below it.
+
+        ``candidates``: where that is no socket, the rank's connections to outside the job.
+        """
+        network = self._network(pid)
         call, inodes = self._blocked(pid, pid)
         if call:
             found = [SocketWait(call=call, hops=hops) for inode in inodes if (hops := self._hops(inode, network, pid))]
             return tuple(found[:MOST_SOCKETS])
-        if not candidates:
+        if not candidates or pid != process.pid:
             return ()
         own = sorted(socket_inodes(self._root / str(pid)) & network.by_inode.keys())
         outside = [hop for inode in own if (hop := self._outside(process, inode, network))]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from analyzers.model.verdict import Verdict
-from collectors.records import Frame, Hop, ProcessState, Record, SocketWait, StackDump
+from collectors.records import Frame, Hop, ProcessState, Record, SocketWait, StackDump, Thread
 from tests.support.live_hangs import REDUCE, START, TRAIN, Hang, named, verdict
 
 SOCKET = Frame("readinto", "/usr/lib/python3.11/socket.py", 706)
@@ -233,3 +233,20 @@ def test_a_download_of_a_model_remains_a_pause() -> None:
 
     assert not found.culprits
     assert found.roots[-1].fault_class.startswith("pause_")
+
+
+def test_a_worker_of_the_data_loader_that_waits_outside_the_job() -> None:
+    """The rank waits for its worker, and the worker for a server: the worker's socket is followed."""
+    loading = (Frame("_try_get_data", "/x/site-packages/torch/utils/data/dataloader.py", 1200), *TRAIN)
+    hang = Waits(sockets=(), stands=(loading, loading), recorder=False)
+    fetch = Thread(
+        frames=(Frame("__getitem__", "/srv/data.py", 9),), main=True, name="MainThread", sockets=(wait(STOPPED),)
+    )
+    workers: list[Record] = [
+        msgspec.structs.replace(one, pid=900, parent_pid=one.pid, threads=(fetch,))
+        for one in hang.records()
+        if isinstance(one, StackDump) and one.rank == 2
+    ]
+
+    assert named(verdict(hang.records())) == [2]
+    assert verdict([*hang.records(), *workers]).roots[0].fault_class == "service_stopped"

@@ -102,7 +102,7 @@ def waits(*pids: int, candidates: bool = False) -> tuple[SocketWait, ...]:
     node = Node("gpu-1")
     node.pids = pids
     for _ in range(400):
-        if found := SocketLook(node).waits(node.training()[0], candidates=candidates):
+        if found := SocketLook(node).waits(node.training()[0], pids[0], candidates=candidates):
             return found
         time.sleep(0.05)
     return ()
@@ -180,7 +180,7 @@ def test_a_thread_elsewhere_has_candidates_on_request_only(programs: Programs) -
     node = Node("gpu-1")
     node.pids = (rank.pid,)
 
-    assert SocketLook(node).waits(node.training()[0], candidates=False) == ()
+    assert SocketLook(node).waits(node.training()[0], rank.pid, candidates=False) == ()
     [one] = waits(rank.pid, candidates=True)
     assert (one.call, one.hops[0].pid) == ("", server.pid)
 
