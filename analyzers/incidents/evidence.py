@@ -48,6 +48,9 @@ _MOST: dict[type[Record], int] = {
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
     Unread: 50,
 }  # fmt: skip
+MOST_STEPS_OF_LEAD = 30
+"""Of one rank a node and job, the lowest that reports: two minutes, so that a late judgement still sees a spike that passed."""
+MOST_LEADS = 64  # jobs of one node
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
@@ -103,6 +106,7 @@ class Evidence:
         self.shed = 0
         self._most_bytes = most_bytes
         self._kept: dict[_Key, deque[_Kept]] = {}
+        self._leads: dict[object, tuple[int, str]] = {}  # job and attempt → rank and source
         self._size = 0
         self._members: Counter[Members] = Counter()
 
@@ -114,13 +118,23 @@ class Evidence:
             if most is None:  # samples have a window of their own
                 continue
             kept = self._kept.setdefault((type(record), _whose(record)), deque())
-            if len(kept) >= most:
+            if isinstance(record, Steps):
+                most = self._most_steps(record)
+            while len(kept) >= most:
                 self._pop(kept)
             kept.append(_Kept(sequence, place, packed := pack(record)))
             self._count(packed, 1)
         if self._size > MOST_KEPT:
             self._drop(self._oldest(lambda size, _bytes: size > MOST_KEPT))
         return 0 if self._most_bytes is None else self.shed_to(self._most_bytes)
+
+    def _most_steps(self, steps: Steps) -> int:
+        job = steps.job, steps.attempt
+        mine = (-1, steps.source) if steps.rank is None else (steps.rank, "")
+        if job not in self._leads and len(self._leads) >= MOST_LEADS:
+            self._leads.clear()
+        self._leads[job] = min(mine, self._leads.get(job, mine))
+        return MOST_STEPS_OF_LEAD if mine == self._leads[job] else _MOST[Steps]
 
     def shed_to(self, most_bytes: int) -> int:
         """Give up the oldest batches until so many bytes are left; return how many records that were."""

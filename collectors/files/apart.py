@@ -1,6 +1,8 @@
 """The agent's own process parses nothing that a job or another user wrote: it sends the bytes to a process apart.
 
-A parser that hangs is killed at its bound, one that fills the memory fails there, and both cost the one call. Calls follow each
+A parser that hangs is killed at its bound, one that fills the memory fails there, and both cost the one call. On a busy machine
+the bound is one of processor time: a process that would run and does not get its turn may take six times as long, for another
+one would have to start first. After that comes ``ParsingLate``: the same bytes may be tried again. Calls follow each
 other in one process, started by the first and ended when there is none for a minute; while it is busy for longer than
 ``WAITING_SECONDS`` another is started beside it, and ended afterwards. A source whose parser was killed twice in a row is not
 parsed for 30 s, then for twice as long, up to ten minutes: the calls meanwhile fail at once, with that reason.
@@ -21,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +33,8 @@ from faulthound import child_command, child_environment
 
 PARSING_SECONDS = 10.0  # of one call, the wait for a process included
 WAITING_SECONDS = 2.0  # a process takes 20 MB, and on a busy node a second to start
+BUSY_TIMES = 6.0  # so many times its bound a process may wait for the processor
+GLANCE_SECONDS = 0.25  # between two looks at a process that is late
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 30.0, 600.0
 MOST_SOURCES = 1_024
 MOST_PROCESSES = 4
@@ -39,6 +44,10 @@ READ_BYTES = 1 << 18
 
 class ParsingFailed(Exception):
     """The bytes were not parsed; the message says why, in lower case."""
+
+
+class ParsingLate(ParsingFailed):
+    """The machine was too busy; nothing is known against the bytes or their source."""
 
 
 class _Left(Exception):
@@ -94,8 +103,8 @@ class Apart:
                 whole = True
             except _Left:
                 continue
-            except ParsingFailed:
-                self._note_kill(key)
+            except ParsingFailed as error:
+                self._note_kill(key, counts=not isinstance(error, ParsingLate))
                 raise
             finally:
                 self._give(child, whole=whole)
@@ -109,9 +118,11 @@ class Apart:
         with self._changed:
             return sum(count for parser, count in self._kills.items() if parser.partition("_")[0] == collector)
 
-    def _note_kill(self, key: tuple[str, str]) -> None:
+    def _note_kill(self, key: tuple[str, str], *, counts: bool) -> None:
         with self._changed:
             self._kills[key[0]] += 1
+            if not counts:
+                return
             self._killers.setdefault(key, _Killer()).killed(time.monotonic())
             if len(self._killers) > MOST_SOURCES:
                 del self._killers[next(iter(self._killers))]
@@ -140,7 +151,7 @@ class Apart:
                     break
                 until = deadline if most > 1 else min(deadline, began_at + WAITING_SECONDS)
                 if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= deadline:
-                    raise ParsingFailed(f"the processes that parse were busy for {seconds:g} s")
+                    raise ParsingLate(f"the processes that parse were busy for {seconds:g} s")
             child = self._idle.pop() if self._idle else None
         try:
             child = child or _Child()
@@ -179,19 +190,17 @@ class _Child:
 
     def ask(self, question: bytes, deadline: float, seconds: float) -> tuple[str, Any]:
         """Send one question and return its answer."""
-        late = f"it was not parsed within {seconds:g} s: the process that parsed it was killed"
+        bound = _Bound(self._process.pid, deadline, seconds)
         left = memoryview(question)
         while left:
-            if not _ready(self._in, select.POLLOUT, deadline):
-                raise ParsingFailed(late)
+            bound.wait(self._in, select.POLLOUT)
             try:
                 left = left[os.write(self._in, left) :]
             except BrokenPipeError:
                 break  # its end shows below
         answer = bytearray()
         while (length := _announced(answer)) is None or len(answer) < LENGTH.size + length:
-            if not _ready(self._out, select.POLLIN, deadline):
-                raise ParsingFailed(late)
+            bound.wait(self._out, select.POLLIN)
             data = os.read(self._out, READ_BYTES)
             if not data:
                 self._note_end()
@@ -221,6 +230,39 @@ class _Child:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+
+
+class _Bound:
+    """Until when a process may take for one question."""
+
+    def __init__(self, pid: int, deadline: float, seconds: float) -> None:
+        self._pid, self._deadline, self._seconds = pid, deadline, seconds
+        self._latest = deadline + (BUSY_TIMES - 1) * seconds
+        self._used_before = self._used = _turn(pid)[1]
+        self._slept = False  # when it was last looked at
+
+    def wait(self, descriptor: int, event: int) -> None:
+        """Wait until a pipe is ready; raise past the bound."""
+        while not _ready(descriptor, event, self._deadline):
+            runnable, used = _turn(self._pid)
+            still, self._slept, self._used = self._slept and used == self._used, not runnable, used
+            if (still and not runnable) or used - self._used_before >= self._seconds:
+                raise ParsingFailed(
+                    f"it was not parsed within {self._seconds:g} s: the process that parsed it was killed"
+                )
+            if time.monotonic() >= self._latest:
+                got = f"its process got {used - self._used_before:.1f} s of the processor"
+                raise ParsingLate(f"it was not parsed within {BUSY_TIMES * self._seconds:g} s: the node is busy, {got}")
+            self._deadline = min(time.monotonic() + GLANCE_SECONDS, self._latest)
+
+
+def _turn(pid: int) -> tuple[bool, float]:
+    """Return whether a process would run or waits for a disk, and the processor seconds that it has used (proc(5))."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return fields[0] in {b"R", b"D"}, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return False, 0.0
 
 
 def _ready(descriptor: int, event: int, deadline: float) -> bool:

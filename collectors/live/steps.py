@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from collectors.files.apart import ParsingFailed
+from collectors.files.apart import ParsingFailed, ParsingLate
 from collectors.files.path_owner import whose
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
@@ -143,7 +143,11 @@ class JobLogs:
         if chunk.left_out_bytes:
             yield self._placed(_left_out(chunk), owner)
         args = chunk.path, owner.rank, self.host.node, chunk.written_at
-        log = _Log(**self.host.apart.parse("steps", chunk.data, *args, source=chunk.path))
+        try:
+            log = _Log(**self.host.apart.parse("steps", chunk.data, *args, source=chunk.path))
+        except ParsingLate:
+            self.tails.hold(chunk, 0)  # nothing is wrong with these lines: the next run reads them
+            return
         events, elsewhere, over = self._events(log, chunk, owner)
         if elsewhere or over:
             yield self._placed(_not_sent(chunk, elsewhere, over), owner)

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,8 @@ def parse(fault: str) -> object:
     """Do what the word says."""
     if fault == "hang":
         ENDLESS.match("a" * 100)
+    elif fault in {"slow", "sleep"}:
+        time.sleep(0.4 if fault == "slow" else 60.0)
     elif fault == "die":
         signal.signal(signal.SIGSEGV, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGSEGV)

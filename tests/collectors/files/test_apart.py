@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from collectors.files.apart import Apart, ParsingFailed, _Killer
+from collectors.files import apart as apart_module
+from collectors.files.apart import Apart, ParsingFailed, ParsingLate, _Killer
 
 pytestmark = pytest.mark.system
 
@@ -62,7 +63,7 @@ def _with_faults(_module: str) -> list[str]:
 @pytest.mark.usefixtures("faults")
 def test_a_parser_that_hangs_costs_its_call_and_delays_no_other(apart: Apart) -> None:
     """A pattern that never ends is killed at its bound; another call meanwhile has a process of its own, which then stays."""
-    hung = threading.Thread(target=_expect, args=(apart, "hang", "not parsed within 3 s"))
+    hung = threading.Thread(target=_expect, args=(apart, "hang", r"not parsed within \d+ s"))
     hung.start()
     time.sleep(0.2)
     began_at = time.monotonic()
@@ -141,6 +142,30 @@ def test_a_source_that_hangs_again_and_again_is_left_alone(apart: Apart, monkeyp
         apart.parse("faults", "die", source="ras :1")
     assert apart.parse("faults", "ok", source="ras :1") == "ok"
     assert (apart.kills("faults"), apart.kills("ras")) == (3, 0)
+
+
+@pytest.mark.usefixtures("faults")
+def test_a_busy_machine_is_no_fault_of_a_source(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is not given its turn may take longer; past that its source is tried again at once, and no line is lost."""
+    monkeypatch.setattr(apart_module, "_turn", lambda _pid: (True, 0.1))
+
+    apart.parse("faults", "ok")
+    assert apart.parse("faults", "slow", seconds=0.3, source="train.log") == "ok"
+    for _ in range(3):
+        with pytest.raises(ParsingLate, match=r"not parsed within 0\.6 s: the node is busy, its process got 0\.0 s"):
+            apart.parse("faults", "sleep", seconds=0.1, source="train.log")
+    assert apart.parse("faults", "ok", source="train.log") == "ok"
+    assert apart.kills("faults") == 3
+
+
+@pytest.mark.usefixtures("faults")
+def test_a_parser_that_sleeps_has_hung(apart: Apart) -> None:
+    """Only a process that would run is waited for: one that waits for nothing that is sent is killed at its bound."""
+    apart.parse("faults", "ok")
+
+    with pytest.raises(ParsingFailed, match=r"not parsed within 0\.3 s") as failed:
+        apart.parse("faults", "sleep", seconds=0.3)
+    assert not isinstance(failed.value, ParsingLate)
 
 
 def test_pauses_grow_to_minutes() -> None:

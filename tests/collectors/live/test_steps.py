@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from collectors.files.apart import ParsingLate
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import Step, read_step
 from collectors.live import NothingToCollect
@@ -125,6 +126,27 @@ def test_a_restarted_agent_goes_on(node: Node, tmp_path: Path) -> None:
     (found,) = of(node.run(JobLogs(node.host), "steps"), Steps)
 
     assert column(found, "step", STEP_COLUMNS) == [2]
+
+
+def test_what_a_busy_node_did_not_parse_is_read_by_the_next_run(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line is lost to a load: the same lines are given to the parser again, and none of them twice."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\nstep 2 loss 0.5\n")
+    node.rank(0, output=log)
+    collector, parse = JobLogs(node.host), node.host.apart.parse
+
+    def late(*_arguments: object, **_named: object) -> object:
+        raise ParsingLate("the node is busy")
+
+    monkeypatch.setattr(node.host.apart, "parse", late)
+    assert node.run(collector, "steps") == []
+    monkeypatch.setattr(node.host.apart, "parse", parse)
+    append(log, "step 3 loss 0.5\n")
+
+    (found,) = of(node.run(collector, "steps"), Steps)
+    assert column(found, "step", STEP_COLUMNS) == [1, 2, 3]
 
 
 def test_a_failed_run_is_read_again(node: Node, tmp_path: Path) -> None:
