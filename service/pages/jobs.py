@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from service.api import fields
 from service.api import incident_documents as documents
 from service.api.resources import jobs
+from service.api.resources.job_progress import newest_progress
 from service.api.state import service_of
 from service.pages import incidents
 from service.pages.rendering import response
@@ -26,6 +27,7 @@ from service.store.placements import is_newest
 
 MOST_INCIDENTS = 20
 MOST_NODES = 200
+MOST_PAUSES = 8
 LINE_WIDTH, LINE_HEIGHT = 480, 48
 
 router = APIRouter(include_in_schema=False)
@@ -40,13 +42,14 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         found = [documents.summary(*row) for row in session.execute(newest.limit(MOST_INCIDENTS))]
         known = session.get(Job, job) is not None or not found
         document = jobs.shown(service, session, job) if known else _forgotten(job, found)
-        places, stopped = _places(session, job), stops(session)
+        places, stopped, progress = _places(session, job), stops(session), newest_progress(session, job)
     recent = document.steps.recent_seconds if document.steps else ()
     twin = f"/v1/jobs/{quote(job, safe='/')}" if known else f"/v1/incidents?job={quote(job)}"
     return response(
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
+        progress=progress, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Request
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
 from service.api import auth, fields
@@ -81,13 +82,19 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
 )  # fmt: skip
 def get_progress(request: Request, job: fields.JobPath) -> ProgressDocument:
     """Show how the newest attempt of a job goes on: its rhythm and from what it was learned, the bound, the witnesses."""
-    newest = select(Progress).where(Progress.job == job).order_by(Progress.at.desc(), Progress.attempt.desc()).limit(1)
     with service_of(request).database.session() as session:
         found(session, job)
-        row = session.scalar(newest)
-        if row is None:
-            raise not_found("progress", job, "the engine writes it within a minute of the job's first report")
-        return _document(None if row.attempt < 0 else row.attempt, row.at, row.document)
+        document = newest_progress(session, job)
+    if document is None:
+        raise not_found("progress", job, "the engine writes it within a minute of the job's first report")
+    return document
+
+
+def newest_progress(session: Session, job: str) -> ProgressDocument | None:
+    """Return how the newest attempt of a job goes on, None where the engine has not written it yet."""
+    newest = select(Progress).where(Progress.job == job).order_by(Progress.at.desc(), Progress.attempt.desc()).limit(1)
+    row = session.scalar(newest)
+    return None if row is None else _document(None if row.attempt < 0 else row.attempt, row.at, row.document)
 
 
 def _document(attempt: int | None, at: float, known: dict[str, Any]) -> ProgressDocument:

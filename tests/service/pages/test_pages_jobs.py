@@ -7,11 +7,14 @@ from urllib.parse import quote
 
 import pytest
 
+from analyzers.incidents.state import EngineState
 from collectors.records import Members, Placement
 from service.clock import now
+from service.engine import learned
+from service.packaged_knowledge import load
 from tests.support import incident_rows
 from tests.support.served import Client, served
-from tests.support.watched_jobs import step_record
+from tests.support.watched_jobs import START, WatchedJob, step_record, watched
 
 HOSTILE = "team/a <script>1</script>"
 
@@ -22,13 +25,18 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with served(tmp_path_factory.mktemp("jobs"), engine=False) as client:
         at = now()
         for number, (name, rows) in enumerate(
-            ((HOSTILE, []), ("llama", [(step, at - 30 + step) for step in range(1, 29)]))
+            ((HOSTILE, []), ("run", []), ("llama", [(step, at - 30 + step) for step in range(1, 29)]))
         ):
             placed = Placement(
                 job=name, attempt=0, node="n0", ranks=Members.of(range(3)), nodes=("n0",) * 3, world_size=4
             )
             client.ship("n0", [placed, *([step_record(rows, job=name)] if rows else [])], f"b{number}")
         incident_rows.seed(client.service.database, job="llama")
+        state = EngineState(load())
+        # It saves every 500 steps.
+        state.jobs["run", 0] = watched(WatchedJob(law=lambda step, _: 61.0 if step % 500 == 0 else 1.0), 2_400.0)
+        with client.service.database.transaction() as session:
+            learned.write(session, learned.Learned().due(state, START + 2_400.0))
         client.eventually("/v1/jobs/llama", lambda document: document["steps"])
         yield client
 
@@ -59,6 +67,19 @@ def test_a_job_without_steps_says_so_and_is_no_part_of_the_page(client: Client) 
     assert client.get(f"/v1/jobs/{twin}").json()["name"] == HOSTILE
     link = client.get("/").text.partition('<a href="/jobs/team/')[2].partition('"')[0]
     assert client.get(f"/jobs/team/{link}").status_code == 200
+
+
+def test_the_engines_view_is_shown(client: Client) -> None:
+    """What is allowed now, the habit, the pauses whether they were learned, and the witnesses; nothing of a job without it."""
+    shown, without = client.get("/jobs/run").text, client.get("/jobs/llama").text
+
+    assert "s are allowed now" in shown
+    assert "It pauses for 61 s every 500 steps." in shown
+    assert shown.count("<td>yes</td>") >= 3
+    assert "<td>steps</td>" in shown
+    assert "<td>context switches</td>" in shown
+    assert "unmeasured" in shown
+    assert "Rhythm and witnesses" not in without
 
 
 def test_a_job_of_which_only_incidents_are_left_has_a_page(client: Client) -> None:
