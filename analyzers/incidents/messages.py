@@ -63,7 +63,17 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0  # of the declaration; 0: there is none, or none that is needed
 
 
-EngineEvent = Received | EngineTick | Judged | Withdrawn | Declared
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's word that a job is being stopped: until then its end is no symptom."""
+
+    job: str
+    at: float
+    until: float
+    by: str
+    reason: str = ""
+
+
+EngineEvent = Received | EngineTick | Judged | Withdrawn | Declared | Ending
 
 
 # --- instructions
@@ -118,6 +128,7 @@ class Close(msgspec.Struct, frozen=True, kw_only=True):
     incident: str
     at: float
     because: str  # one sentence
+    ended: str = ""  # how the job has ended, where it did not die by itself: nothing is to be done
     recovered: bool = False  # nothing was done, and the same attempt goes on: the named nodes may stay
 
 

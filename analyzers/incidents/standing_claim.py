@@ -37,6 +37,7 @@ def claim_of(verdict: Verdict, at: float) -> Claim:
         nodes=tuple(sorted({one.id for one in verdict.culprits if one.kind == "node"})),
         ranks=tuple(sorted({rank for one in verdict.culprits for rank in one.ranks})),
         takes=verdict.action.kind in TAKES,
+        outside=bool(verdict.roots) and all(has(root.fault_class, "from_outside") for root in verdict.roots),
         proven=verdict.symptom == "hardware" or any(has(root.fault_class, "own_state") for root in verdict.roots),
     )
 

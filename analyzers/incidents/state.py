@@ -12,7 +12,7 @@ from analyzers.incidents.fleet import Fleet, FleetReport
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.messages import Declared
+from analyzers.incidents.messages import Declared, Ending
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
 from collectors.records import Record
@@ -64,6 +64,7 @@ class EngineState:
     declared: dict[str, Declared] = field(
         default_factory=dict
     )  # job → the scheduler's word; only the driver forgets it
+    endings: dict[str, Ending] = field(default_factory=dict)  # job → a person's word that it is being stopped
     jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → attempts that run there
     incidents: dict[str, Incident] = field(default_factory=dict)  # the open ones
     contexts: dict[str, tuple[Record, ...]] = field(default_factory=dict)  # of the open incidents

@@ -24,8 +24,9 @@ from msgspec.structs import replace
 
 from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.cuts import make_cut, request_judgement
-from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.detectors import OF_AN_END, find_symptoms
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because
+from analyzers.incidents.job_views.ending import BEFORE_SECONDS, Stop, ended_from_outside, how_it_ended
 from analyzers.incidents.memory import (
     context_records,
     drop_incident,
@@ -70,6 +71,9 @@ def step(
         return state, list(_judged(state, event, now))
     if isinstance(event, messages.Declared):
         remember_declared(state, event)
+        return state, []
+    if isinstance(event, messages.Ending):
+        state.endings[event.job] = event
         return state, []
     drop_incident(state, event.incident)
     return state, []
@@ -187,7 +191,8 @@ def _look_at(
     if incident is None and any(one.first_at > view.first_at or view.attempt is None for one in later):
         return
     since = state.settled.get(key, 0.0)
-    shown = [symptom for symptom in find_symptoms(view, now) if symptom.at > since]
+    ending = state.endings.get(view.job)
+    shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(ending, one, now)]
     while view.broken:
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
@@ -218,6 +223,8 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
     """
     if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
         return None
+    if (stop := ended_from_outside(view, now)) is not None and _is_of_the_end(incident, stop):
+        return f"the job was ended from outside: {stop.how}"
     died_at = max((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
     if died_at is not None and (now < died_at + CRASH_HELD_SECONDS or incident.cut is not None):
         return None
@@ -228,6 +235,18 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
         newest = max(running, key=lambda one: one.attempt or 0)
         return f"attempt {newest.attempt} is at step {newest.newest_step}"
     return ended_because(view, incident, now)
+
+
+def _is_announced(ending: messages.Ending | None, symptom: Symptom, now: float) -> bool:
+    """Whether a person has said that the job is being stopped. A hang that outlasts that is one."""
+    if ending is None or symptom.kind not in OF_AN_END or symptom.at < ending.at - BEFORE_SECONDS:
+        return False
+    return symptom.at <= ending.until if symptom.kind == "crash" else now <= ending.until
+
+
+def _is_of_the_end(incident: Incident, stop: Stop) -> bool:
+    """Whether an incident shows no more than that its job was ended from outside: that was not clear when it opened."""
+    return all(one.kind in OF_AN_END and one.at >= stop.at - BEFORE_SECONDS for one in incident.symptoms)
 
 
 def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iterator[messages.EngineInstruction]:
@@ -347,7 +366,12 @@ def _close(
     # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
     drop_incident(state, incident.id, moved_until if moved_until > incident.opened_at else None)
-    yield messages.Close(incident=incident.id, at=now, because=because, recovered=recovered)
+    ended = "" if view is None or recovered else how_it_ended(view, now)
+    if (said := state.endings.get(incident.job or "")) is not None and said.at <= now <= said.until and not recovered:
+        ended = f"{said.by} has stopped it"
+    if incident.claims and incident.claims[-1].outside and not recovered:
+        ended = ended or "its log states that it was ended from outside"
+    yield messages.Close(incident=incident.id, at=now, because=because, ended=ended, recovered=recovered)
 
 
 def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:

@@ -28,6 +28,7 @@ Trait = Literal[
     "while_absent",  # a live rank that has a process again is not evicted for it
     "may_start",  # a live rank may still be starting: only its process's state evicts it
     "asked",  # the job was ended from outside: what held it up before is the root, where anything did
+    "from_outside",  # the job was ended from outside, and nothing is wrong
     "ended",  # a process that ended, as each does once the job is ended from outside
     "waits_outside",  # the ranks of its scope wait for a process outside the job: no wait of others accuses them
     "everywhere",  # every rank failed alike: the code of this version is broken
@@ -150,13 +151,19 @@ def _network() -> Iterator[FaultClass]:
 
 def _ends() -> Iterator[FaultClass]:
     by = ("crash",)
-    yield FaultClass("preempted", by, ("platform",), "restart_job", "the scheduler took the job's place")
+    advice = "the job was ended from outside: who ended it starts it again"
+    outside: tuple[Trait, ...] = ("from_outside",)
     yield FaultClass(
-        "time_limit", by, ("platform",), "restart_job", "the job reached its time limit", traits=("asked",)
+        "preempted", by, ("platform",), "none", "the scheduler took the job's place", advice=advice, traits=outside
     )
     yield FaultClass(
-        "terminated", by, ("platform",), "restart_job", "the job was ended from outside", traits=("asked",)
-    )
+        "time_limit", by, ("platform",), "none", "the job reached its time limit", advice=advice,
+        traits=("asked", *outside),
+    )  # fmt: skip
+    yield FaultClass(
+        "terminated", by, ("platform",), "none", "the job was ended from outside", advice=advice,
+        traits=("asked", *outside),
+    )  # fmt: skip
 
 
 def _crash() -> Iterator[FaultClass]:

@@ -60,6 +60,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[str, ...] = ()  # of them
     ranks: tuple[int, ...] = ()
     takes: bool = False  # the action takes nodes out
+    outside: bool = False  # the job was ended from outside
     proven: bool = False  # the state of a process or a device shows it: no other evidence contradicts that
 
 

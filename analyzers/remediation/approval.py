@@ -9,6 +9,7 @@ from analyzers.remediation.messages import Proposed
 from analyzers.remediation.policy import POLICY, PROPOSE, approver, explain_lock, explain_revoked, rule_for
 from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
+    TAKES_NODES,
     UNBEGUN,
     UNDOABLE,
     Mode,
@@ -26,9 +27,14 @@ def accept_proposal(transition: Transition, event: Proposed) -> None:
     for one in list(transition.state.remediations.values()):
         other = event.plan is None or one.id != event.plan.id
         if one.incident == event.incident and other and one.status in UNBEGUN:
-            why = event.why or "the newest verdict asks for something else"
+            asks = (
+                f"version {event.plan.verdict_version} of the verdict asks for {event.plan.kind}" if event.plan else ""
+            )
+            why = event.why or asks
             transition.change(one, "cancelled", "engine", {"why": why}, status="cancelled", because=why, claim=None)
     if event.plan is None:
+        return
+    if not _replace_rivals(transition, event.plan):
         return
     known = transition.state.remediations.get(event.plan.id)
     if known is None:
@@ -38,6 +44,18 @@ def accept_proposal(transition: Transition, event: Proposed) -> None:
         _begin(transition, replace(event.plan, **before))
     elif known.status in UNBEGUN:
         _renew(transition, known, event.plan)
+
+
+def _replace_rivals(transition: Transition, plan: Remediation) -> bool:
+    """Withdraw what is proposed for other incidents of the job; False: one of them takes nodes out, and the plan does not."""
+    of_job = (one for one in transition.state.remediations.values() if one.job == plan.job)
+    rivals = [one for one in of_job if one.incident != plan.incident and one.status == "proposed"]
+    if plan.kind not in TAKES_NODES and any(one.kind in TAKES_NODES for one in rivals):
+        return False
+    for one in rivals:
+        why = f"{plan.incident}, a newer incident of {plan.job}, asks for {plan.kind}: one proposal a job at a time"
+        transition.change(one, "cancelled", "engine", {"why": why}, status="cancelled", because=why, claim=None)
+    return True
 
 
 def claimable_task(one: Remediation) -> Task | None:

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli import exit_codes
+from service.cli import consent, exit_codes
 from service.cli.job_progress import print_progress
 from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech, speaks_unicode
-from service.cli.times import instant, shown_instant
+from service.cli.times import instant, shown_instant, span_seconds
 from service.cli.verbs import Answer, command, table
 from service.client import Connection, Unreachable, UserError, resource
 from service.clock import now
@@ -112,6 +112,28 @@ def collect(
 
     speech.note(f"{good} of {len(ended)} answered")
     return Answer(ended, show_outcomes, code=0 if good == len(ended) else exit_codes.UNEXPECTED)
+
+
+@command(jobs)
+def ending(
+    connection: Connection,
+    job: Job,
+    reason: consent.OptionalReason = None,
+    span: Annotated[str, typer.Option("--for", metavar="SPAN", help="How long this holds: 10m, 4h, 1d.")] = "10m",
+) -> Answer:
+    """Say that you are about to stop a job: its end opens no incident, and nothing is proposed for it.
+
+    What is proposed for it is withdrawn, except for what a machine's own state or a hardware event proves.
+    It expires by itself.
+
+    \b
+    Examples:
+      faulthound jobs ending llama-405b --reason "a new learning rate"
+      faulthound jobs ending llama-405b --for 1h
+    """
+    body = {"seconds": span_seconds("--for", span, "10m, 4h or 1d"), "reason": reason or ""}
+    document = connection.post(resource("jobs", job, "ending"), body)
+    return Answer(document, lambda: print_lines([f"{job} is being stopped, until {shown_instant(document['until'])}"]))
 
 
 def _request(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:

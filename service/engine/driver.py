@@ -28,7 +28,7 @@ from service.engine.learned import Learned
 from service.engine.numbers import Numbers
 from service.engine.resume import received_event, resume_engine
 from service.engine.writer import Decision, IncidentUpdate, TimelineNote, Writer
-from service.store import declarations, incidents
+from service.store import declarations, endings, incidents
 from service.store.database import Database
 from service.store.leases import RENEW_SECONDS, Lease
 from service.store.log import Log, Stored, sane
@@ -212,7 +212,8 @@ class Driver:
             learned.write(session, self._learned_rows)
             withdrawn = incidents.closed_among(session, list(self.state.incidents)) if looking else []
             known, running = self.state.declared, self.state.hosting
-            declared = list(declarations.changed(session, known, at, running)) if looking else []
+            declared: list[EngineEvent] = list(declarations.changed(session, known, at, running)) if looking else []
+            declared += endings.changed(session, self.state.endings, at) if looking else []
         self._proved_at = at
         self._looked_at = at if looking else self._looked_at
         self.numbers.write_failures += writer.failed

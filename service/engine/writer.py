@@ -100,8 +100,9 @@ class Writer:
                 if incidents.close(
                     self._session, closed.incident, closed.at, closed.because, recovered=closed.recovered
                 ):
+                    details = {"because": closed.because, "recovered": closed.recovered}
                     self._note(
-                        at, "closed", closed.incident, {"because": closed.because, "recovered": closed.recovered}
+                        at, "closed", closed.incident, details | ({"ended": closed.ended} if closed.ended else {})
                     )
             case Alarm() as alarm:
                 self._alarm(at, alarm)

@@ -63,6 +63,13 @@ def needs_nothing(closed: TimelineEntry) -> bool:
     return bool(closed.details.get("recovered")) or "by" in closed.details
 
 
+def how_it_ended(session: Session, incident: Incident) -> str:
+    """Say how the job of a closed incident ended that did not die by itself; empty where it did, or goes on."""
+    closed = select(TimelineEntry).where(TimelineEntry.kind == "closed", TimelineEntry.incident == incident.id)
+    entry = session.scalars(closed.order_by(TimelineEntry.sequence.desc()).limit(1)).first()
+    return "" if entry is None else str(entry.details.get("ended", ""))
+
+
 def has_ended(session: Session, incident: Incident) -> bool:
     """Whether the incident was closed because its attempt's processes have ended."""
     if incident.closed_at is None or _passed(session, [incident]):

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from analyzers.incidents.state import EngineState
 from analyzers.knowledge import Knowledge
 from analyzers.remediation.checkpoint_saves import LONGEST_SECONDS, SaveDetector
-from analyzers.remediation.messages import Cancel, Proposed, RemediationEvent, RemediationTick, Verified
+from analyzers.remediation.messages import Proposed, RemediationEvent, RemediationTick, Verified
 from analyzers.remediation.plan import Costs
 from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
 from collectors.records import Record
@@ -28,6 +28,7 @@ from service.remediation.job_history import needs_nothing
 from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
 from service.remediation.verification import observe_outcome
+from service.remediation.withdrawal import called_wrong, explain_withdrawal, unwanted
 from service.store import incidents, timeline
 from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.leases import Lease, LeaseLost
@@ -167,6 +168,7 @@ class Proposer:
     ) -> Proposed | None:
         if incident.closed_at is not None:
             why = _acquitted(session, incident)
+            why = why or called_wrong(session, incident)
             if over or why:
                 return Proposed(incident=incident.id, plan=None, why=why or incident.closed_because)
             if not has_news or _is_past(session, incident):
@@ -178,7 +180,12 @@ class Proposer:
         if (stopped := _stopped_by(session, incident)) is not None:
             why = f"{stopped.id} has stopped attempt {incident.attempt}: what that shows at its end is no new trouble"
             return Proposed(incident=incident.id, plan=None, why=why)
-        return build_proposal(session, incident, self._costs, self._weights, now)
+        if why := called_wrong(session, incident):
+            return Proposed(incident=incident.id, plan=None, why=why)
+        built = build_proposal(session, incident, self._costs, self._weights, now)
+        if built.plan is not None and (why := explain_withdrawal(session, built.plan, incident, now)):
+            return Proposed(incident=incident.id, plan=None, why=why)
+        return built
 
     def _learn(self, session: Session, found: Iterable[TimelineEntry], now: float) -> None:
         """Record what shadow mode would have done, the outcome, and what both show about the nodes."""
@@ -266,7 +273,7 @@ class Proposer:
                 return
             events: list[RemediationEvent] = [
                 *self._outcomes(session, state, live.values()),
-                *_overtaken(session, live.values()),
+                *unwanted(session, live.values(), now),
             ]
         waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
         with self._database.transaction() as session:
@@ -375,17 +382,6 @@ def _stopped_by(session: Session, incident: Incident) -> Remediation | None:
         if one.attempt is None or incident.attempt is None or incident.attempt <= one.attempt:
             return one
     return None
-
-
-def _overtaken(session: Session, live: Iterable[Remediation]) -> Iterator[Cancel]:
-    """Yield the cancellations of remediations that have not begun, and whose attempt is over."""
-    for one in live:
-        if one.status not in WAITING or one.attempt is None:
-            continue
-        newest = fleet_facts.newest_attempt(session, one.job)
-        if newest is not None and newest > one.attempt:
-            why = f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
-            yield Cancel(id=one.id, by=ENGINE, reason=why)
 
 
 def _hung_since(session: Session, job: str, since: float) -> bool:

@@ -77,11 +77,11 @@ class Care:
             )
             timeline.add(session, self.now, "published", incident, JOB, {"version": version})
 
-    def close(self, because: str, *, recovered: bool) -> None:
+    def close(self, because: str, *, recovered: bool, ended: str = "") -> None:
         """Close the incident as the engine does."""
         with self.database.transaction() as session:
             assert incidents.close(session, INCIDENT, self.now, because, recovered=recovered)
-            told = {"because": because, "recovered": recovered}
+            told: dict[str, Any] = {"because": because, "recovered": recovered} | ({"ended": ended} if ended else {})
             timeline.add(session, self.now, "closed", INCIDENT, JOB, told)
 
     def say(self, judgement: str) -> None:

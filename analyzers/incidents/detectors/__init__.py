@@ -11,10 +11,12 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from analyzers.incidents.job_views.ending import BEFORE_SECONDS, ended_from_outside
 from analyzers.incidents.job_views.job import JobView
 from analyzers.model.incident import Symptom
 
 Detect = Callable[[JobView, float], Iterator[Symptom]]
+OF_AN_END = frozenset({"crash", "hang", "silence"})  # kinds of symptoms that the end of a job brings with it
 _detectors: dict[str, Detect] = {}
 
 
@@ -37,11 +39,16 @@ def every_detector() -> dict[str, Detect]:
 
 
 def find_symptoms(view: JobView, now: float) -> list[Symptom]:
-    """Return the job's symptoms now. A detector that fails costs its own; the view names it."""
+    """Return the job's symptoms now. A detector that fails costs its own; the view names it.
+
+    What a job shows while it is ended from outside is no symptom: it stops, loses peers, and logs both.
+    """
     found: list[Symptom] = []
     for name, look in every_detector().items():
         try:
             found += look(view, now)
         except Exception as error:  # noqa: BLE001 - what one detector cannot judge the others may
             view.broken[name] = f"{type(error).__name__}: {error}"
+    if any(one.kind in OF_AN_END for one in found) and (stop := ended_from_outside(view, now)) is not None:
+        found = [one for one in found if one.kind not in OF_AN_END or one.at < stop.at - BEFORE_SECONDS]
     return found

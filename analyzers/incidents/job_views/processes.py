@@ -25,6 +25,7 @@ class End:
     pid: int | None = None
     code: int | None = None
     signal: int | None = None
+    oom_kills: int | None = None  # of its node's kernel by then
 
     @property
     def well(self) -> bool:
@@ -57,6 +58,7 @@ class Process:
     pid: int | None = None
     started_at: float | None = None  # by its node's clock, where reported
     state: str = ""
+    oom_kills: int | None = None  # of its node's kernel, at the process's first reading
     seen_at: float | None = None  # by the service's clock
 
 
@@ -91,6 +93,12 @@ class Processes:
         self.world_size: int | None = None
         self._placed: dict[str, tuple[float, frozenset[int]]] = {}  # node → its newest placement: when, and which ranks
 
+    def killed_for_memory(self, end: End) -> bool:
+        """Whether its node's kernel killed for memory in the life of a process that has ended."""
+        process = self.by_rank.get(end.rank)
+        began = None if process is None else process.oom_kills
+        return began is not None and end.oom_kills is not None and end.oom_kills > began
+
     @property
     def alive(self) -> int:
         """Return how many ranks are not known to have ended."""
@@ -120,8 +128,11 @@ class Processes:
             return  # an earlier process of the rank
         at = node.here(row.at, received_at)
         if row.state in ENDED or row.exit_code is not None or row.signal is not None:
-            self._end(End(row.rank, node.node, at, row.pid, row.exit_code, row.signal))
-        elif process.seen_at is None or at >= process.seen_at:
+            self._end(End(row.rank, node.node, at, row.pid, row.exit_code, row.signal, row.oom_kills_total))
+            return
+        if row.oom_kills_total is not None:
+            process.oom_kills = min(row.oom_kills_total, process.oom_kills or row.oom_kills_total)
+        if process.seen_at is None or at >= process.seen_at:
             process.seen_at, process.state = at, row.state
             self._hold(row.rank, node.node, row, at)
 

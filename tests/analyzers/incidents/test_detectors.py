@@ -289,7 +289,7 @@ def test_a_launcher_that_ends_the_rest_does_not_hide_the_first() -> None:
 
 def test_a_rank_that_the_job_can_do_without_is_no_symptom_for_long() -> None:
     """Where steps go on for a while after the end, the job does not need that rank."""
-    assert names(told(WatchedJob(ended={5: (100.0, 1, None)}), 102.0)) == [("crash", "rank_dead")]
+    assert names(told(WatchedJob(ended={5: (100.0, 1, None)}), 104.0)) == [("crash", "rank_dead")]
     assert told(WatchedJob(ended={5: (100.0, 1, None)}), 130.0) == []
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from analyzers.model.verdict import Action, Culprit, Root, Verdict
+from service.store import timeline
 from service.store.database import Database
-from tests.support.incident_rows import verdict
+from tests.support.incident_rows import JOB, seed, verdict
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import hung
 
@@ -44,3 +47,95 @@ def test_a_person_who_says_wrong_in_the_meantime_is_heard(care: Care) -> None:
     care.turn()
 
     assert [one for one in care.all() if one.nodes] == []
+
+
+def ended_outside(care: Care) -> None:
+    """Close the incident as the engine does when its job was ended from outside."""
+    care.close("all 6 processes have ended", recovered=False, ended="its processes were sent SIGTERM")
+
+
+def restart(fault_class: str = "stuck_stack") -> Verdict:
+    """Return a verdict that asks for a start of the job."""
+    roots = (Root(root="r1", cause="code", fault_class=fault_class),)
+    return replace(
+        verdict(), cause="code", culprits=(Culprit(root="r1", kind="code", id="code", probability=0.9),), roots=roots,
+        action=Action(kind="reattempt", why="it may pass"),
+    )  # fmt: skip
+
+
+def test_a_job_that_is_ended_from_outside_needs_nothing(care: Care) -> None:
+    """Its owner stopped it while a proposal waited: that is withdrawn, and none follows."""
+    care.publish(restart())
+    care.turn()
+    id = care.only().id
+    ended_outside(care)
+    care.turn()
+    care.turn()
+
+    assert care.all() == []
+    assert "sent SIGTERM" in care.ended(id).because
+
+
+def test_a_machine_that_its_own_state_proves_outlives_its_job(care: Care) -> None:
+    """Its process was stopped by the machine: the next job on it would hang as well, whoever ended this one."""
+    care.publish(replace(verdict(), roots=(Root(root="r1", cause="machine", fault_class="stopped"),)))
+    care.turn()
+    ended_outside(care)
+    care.turn()
+
+    assert (care.only().kind, care.only().status) == ("evict", "proposed")
+
+
+def test_a_machine_that_only_stacks_suspect_does_not(care: Care) -> None:
+    """One rank stood apart from the others: without a job there is nothing left to tell its machine from its code."""
+    care.publish(replace(verdict(), roots=(Root(root="r1", cause="machine", fault_class="stuck_stack"),)))
+    care.turn()
+    ended_outside(care)
+    care.turn()
+
+    assert care.all() == []
+
+
+def test_what_died_may_be_started_again_for_a_quarter_of_an_hour(care: Care) -> None:
+    """A later start is its owner's."""
+    care.publish(restart())
+    care.turn()
+    care.close("all 6 processes that were seen of the job have ended: 6 by signal 6", recovered=False)
+    care.turn()
+    soon = [one.status for one in care.all()]
+    care.turn(900.0)
+    care.turn()
+
+    assert soon == ["proposed"]
+    assert care.all() == []
+
+
+def test_wrong_withdraws_whatever_was_proposed(care: Care) -> None:
+    """A restart names no node; a version that claims the same does not bring it back, one that claims something else does."""
+    care.publish(restart())
+    care.turn()
+    id = care.only().id
+    care.say("wrong")
+    care.turn()
+    first = care.ended(id).status
+    care.publish(replace(restart(), missing=()))
+    care.turn()
+    again = care.all()
+    care.publish(verdict("gpu-0003"))
+    care.turn()
+
+    assert (first, again) == ("cancelled", [])
+    assert care.only().nodes == ("gpu-0003",)
+
+
+def test_a_job_has_one_proposal_at_a_time(care: Care) -> None:
+    """A second incident of the job asks for another node: the first proposal is withdrawn, with the reason."""
+    care.turn()
+    first = care.only().id
+    seed(care.database, "inc-000000000002", at=care.now, verdicts=(verdict("gpu-0003"),))
+    with care.database.transaction() as session:
+        timeline.add(session, care.now, "published", "inc-000000000002", JOB, {"version": 1})
+    care.turn()
+
+    assert care.only().nodes == ("gpu-0003",)
+    assert "one proposal a job" in care.ended(first).because

@@ -1,0 +1,91 @@
+"""Why a proposal is withdrawn after its incident has closed, or a person has called the verdict wrong.
+
+A remedy of a job ends with the job. A remedy of a machine outlives it only where the machine's own state or a hardware event
+proves it: the next job on that machine fails too. A job that died by itself may be started again for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from analyzers.model.fault_classes import fault_class, has
+from analyzers.model.verdict import Verdict
+from analyzers.remediation.ladder.job_history import ENGINE
+from analyzers.remediation.messages import Cancel
+from analyzers.remediation.types import TAKES_NODES, WAITING, Remediation
+from service.remediation import fleet_facts, job_history
+from service.store import endings
+from service.store.models import Feedback, Incident
+from service.store.models import Verdict as VerdictRow
+
+RESTART_SECONDS = 900.0  # for which a job that died may be started again: later its owner has done what is to be done
+
+
+def unwanted(session: Session, live: Iterable[Remediation], now: float) -> Iterator[Cancel]:
+    """Yield the cancellations of remediations that have not begun and are not wanted any more, or whose attempt is over."""
+    for one in live:
+        incident = session.get(Incident, one.incident) if one.status in WAITING else None
+        if incident is not None and (
+            why := _overtaken(session, one) or explain_withdrawal(session, one, incident, now)
+        ):
+            yield Cancel(id=one.id, by=ENGINE, reason=why)
+
+
+def _overtaken(session: Session, one: Remediation) -> str:
+    newest = None if one.attempt is None else fleet_facts.newest_attempt(session, one.job)
+    if one.attempt is None or newest is None or newest <= one.attempt:
+        return ""
+    return f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
+
+
+def explain_withdrawal(session: Session, one: Remediation, incident: Incident, now: float) -> str:
+    """Say why a remediation that has not begun is not wanted any more; empty: it is."""
+    if why := called_wrong(session, incident):
+        return why
+    if is_of_machine(one):
+        return ""
+    if (said := endings.active(session, now, one.job).get(one.job)) is not None:
+        return f"{said.by} is stopping job {one.job}" + (f": {said.reason}" if said.reason else "")
+    if incident.closed_at is None:
+        return ""
+    if ended := job_history.how_it_ended(session, incident):
+        return f"job {one.job} has ended: {ended}"
+    if one.kind not in TAKES_NODES and now > incident.closed_at + RESTART_SECONDS:
+        return f"the incident was closed {RESTART_SECONDS / 60:g} minutes ago: {incident.closed_because}"
+    return ""
+
+
+def is_of_machine(one: Remediation) -> bool:
+    """Whether it takes out a machine whose own state or hardware event proves it, whatever becomes of the job."""
+    row = fault_class(one.fault_class)
+    return one.kind in TAKES_NODES and (
+        one.symptom == "hardware" or "hardware" in row.claimed_by or has(row.name, "own_state")
+    )
+
+
+def called_wrong(session: Session, incident: Incident) -> str:
+    """Say that a person has called the newest verdict wrong, or an earlier version that claims the same; empty: none has."""
+    said = select(Feedback).where(Feedback.incident == incident.id, Feedback.judgement.in_(("right", "wrong")))
+    newest = session.scalars(said.order_by(Feedback.id.desc()).limit(1)).first()
+    if newest is None or newest.judgement != "wrong":
+        return ""
+    judged, now = (
+        _claim(session, incident.id, version) for version in (newest.verdict_version, incident.verdict_version)
+    )
+    same = newest.verdict_version >= incident.verdict_version or judged == now
+    return f"{newest.by} has said that the verdict is wrong" if same else ""
+
+
+def _claim(session: Session, incident: str, version: int) -> tuple[object, ...] | None:
+    row = session.get(VerdictRow, (incident, version))
+    if row is None:
+        return None
+    try:
+        verdict = msgspec.json.decode(row.document, type=Verdict)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None  # of a newer program
+    return verdict.cause, sorted((one.kind, one.id) for one in verdict.culprits)
