@@ -1,8 +1,8 @@
 """Every lie in every voice in every scene: nobody innocent is proposed for replacement, and the job's verdict stays as it is.
 
 A lie is told around a fault of a simulated job, below the very intake and engine (``tests/attacks``). What a verdict is without
-a liar is computed from the same scene. With --insiders the liar is one node of the job, or two that agree: what holds of that
-is printed and kept, and claimed is only that no third node is proposed for replacement by what they say of its ranks.
+a liar is computed from the same scene. With --insiders the liar is one node of the job, or two that agree: no third node is
+proposed for replacement, and none is named by what one liar says of its ranks. What else they change is printed and kept.
 
     python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 1]
 """
@@ -45,6 +45,7 @@ def report(found: Sequence[Row]) -> dict[str, Any]:
         "lies": len(LIES), "of_them_by_users": len(A_USER), "rows": len(found),
         "voices": {voice: _of(rows) for voice, rows in voices.items()},
         "that_named_an_innocent": [_short(row) for row in found if row["innocent"]],
+        "that_named_a_third": [_short(row) for row in found if row["third"]],
         "that_changed_the_verdict": [_short(row) for row in found if row["changed"]],
     }  # fmt: skip
 
@@ -53,6 +54,7 @@ def _of(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "rows": len(rows),
         "innocent_named": sum(bool(row["innocent"]) for row in rows),
+        "third_named": sum(bool(row["third"]) for row in rows),
         "verdict_changed": sum(row["changed"] for row in rows),
         "liar_named": sum(row["replaces_the_liar"] for row in rows),
         "refused_by_the_intake": sum(row["refused"] > 0 for row in rows),
@@ -61,19 +63,22 @@ def _of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _short(row: Row) -> Row:
-    return {name: row[name] for name in ("lie", "voice", "scene", "seed", "innocent", "verdict", "honest")}
+    return {name: row[name] for name in ("lie", "voice", "scene", "seed", "innocent", "third", "verdict", "honest")}
 
 
 def holds(document: dict[str, Any], *, insiders: bool) -> bool:
     """Whether the claims hold."""
-    return not document["that_named_an_innocent"] and (insiders or not document["that_changed_the_verdict"])
+    if insiders:
+        by_one = [row for row in document["that_named_a_third"] if row["voice"] == INSIDERS[0]]
+        return not document["that_named_an_innocent"] and not by_one
+    return not document["that_named_an_innocent"] and not document["that_changed_the_verdict"]
 
 
 def main() -> int:
     """Tell all lies, write the document; 0 only if the claims hold."""
     parser = argparse.ArgumentParser(description="Tell lies about simulated jobs.")
     parser.add_argument("--smallest", action="store_true", help="five lies, written to out/")
-    parser.add_argument("--insiders", action="store_true", help="liars are nodes of the job, written to out/")
+    parser.add_argument("--insiders", action="store_true", help="liars are nodes of the job")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="scenes of each kind")
     options = parser.parse_args()
@@ -85,7 +90,7 @@ def main() -> int:
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
         found = list(track(pool.map(run, wanted, chunksize=AT_ONCE), NAME, total=len(wanted)))
     document = report(found)
-    full = not (options.smallest or options.insiders) and options.seeds == SEEDS
+    full = not options.smallest and options.seeds == SEEDS
     target = write(f"{NAME}_insiders" if options.insiders else NAME, document, sys.argv[1:], full=full)
     print(json.dumps({name: document[name] for name in ("lies", "rows", "voices")}, indent=1))
     print(f"whole: {target}")

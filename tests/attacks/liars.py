@@ -136,6 +136,7 @@ class Outcome:
 
     verdict: Words | None
     replaced: set[str]
+    named: set[str]  # nodes that any of its verdicts names, on which its ranks stand or as what they are
     opened: int
     of_other_attempts: int  # incidents of attempts that the job has never had
 
@@ -146,7 +147,16 @@ def outcome_of(seen: Seen, scene: Scene) -> Outcome:
     ids = {one.id for one in of_job if one.attempt == scene.job.attempts[-1].number}
     told = [one for one in seen.published if one.incident in ids]
     replaced = {node for one in seen.published for node in one.replaces}
-    return Outcome(_words(told[-1].verdict) if told else None, replaced, len(ids), len(of_job) - len(ids))
+    named = {node for one in told for culprit in one.verdict.culprits for node in _nodes_of(culprit, scene)}
+    return Outcome(_words(told[-1].verdict) if told else None, replaced, named, len(ids), len(of_job) - len(ids))
+
+
+def _nodes_of(culprit: Any, scene: Scene) -> set[str]:
+    """Return the nodes that a culprit is, or whose ranks it is; code and platform are no node's."""
+    if culprit.kind in ("code", "platform"):
+        return set()
+    own = {node for node in scene.job.nodes if culprit.id == node or culprit.id.startswith(f"{node}/")}
+    return own or {scene.job.node_of(rank) for rank in culprit.ranks if rank < scene.job.world}
 
 
 def _words(verdict: Any) -> Words:
@@ -174,9 +184,11 @@ def run_one(name: str, voice: str, kind: str, seed: int) -> dict[str, Any]:
     true = honest(kind, seed)
     liars = set(speakers(voice, target_in(scene)))
     innocent = sorted(lied.replaced - set(scene.truth.nodes) - liars)
+    third = sorted(lied.named - true.named - set(scene.truth.nodes) - liars)
     changed = lied.verdict != true.verdict
     return {
-        "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent, "changed": changed,
+        "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent, "third": third,
+        "changed": changed,
         "replaces_the_liar": bool(lied.replaced & liars), "opened": lied.opened,
         "opened_without": true.opened, "of_other_attempts": lied.of_other_attempts,
         "verdict": lied.verdict if changed else None, "honest": true.verdict if changed else None,

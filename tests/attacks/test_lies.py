@@ -40,6 +40,34 @@ def test_a_lie_hurts_nobody(name: str, voice: str, kind: str) -> None:
     assert not row["changed"], row
 
 
+INSIDE = [
+    ("dated_ahead", "insider", "sigstop"),
+    ("its_place_on_no_node", "insider", "sigstop"),
+    ("all_others_killed", "insider", "spin"),
+    ("its_place", "insider", "spin"),
+    ("preempted", "insider", "data_loader"),
+    ("everything_at_once", "insider", "healthy"),
+    ("ras_dead_host", "insider", "killed"),
+]
+
+
+@pytest.mark.parametrize(("name", "voice", "kind"), INSIDE)
+def test_a_host_of_the_job_names_no_other(name: str, voice: str, kind: str) -> None:
+    """It can have itself named, or hide what is wrong: no innocent third node is named in any verdict, or proposed."""
+    row = run_one(name, voice, kind, SEED)
+
+    assert row["taken"] > 0
+    assert (row["innocent"], row["third"]) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["ras_lagging_rank", "lost_connections", "never_at_the_barrier"])
+def test_most_hosts_of_a_job_have_no_other_replaced(name: str) -> None:
+    """Two of three that agree can have the third named, to be looked at: it is not proposed for replacement."""
+    rows = [run_one(name, "colluders", kind, SEED) for kind in ("killed", "sigstop")]
+
+    assert [row["innocent"] for row in rows] == [[], []]
+
+
 def test_the_matrix_is_as_large_as_it_claims() -> None:
     """Forty lies and more, eight scenes, three voices; a user cannot tell those that need a token."""
     rows = list(matrix([SEED]))
