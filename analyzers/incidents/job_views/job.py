@@ -184,7 +184,7 @@ class JobView:
             node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
         elif isinstance(record, Samples):
             if record.scope in SCOPES:
-                self.traffic.take(record, node, at)
+                self.traffic.take(record, node, at, self.processes.pids.get(node.node, ()))
             else:
                 self.witnesses.sample(record, node, at)
         elif isinstance(record, Ring):

@@ -86,6 +86,7 @@ class Processes:
         self.ranks: dict[int, str] = {}
         self.by_rank: dict[int, Process] = {}
         self.ended: dict[int, End] = {}
+        self.pids: dict[str, set[int]] = {}  # node → of the ranks' processes there, earlier ones too
         self.held: dict[int, Held] = {}  # the ranks that are stopped or stuck now
         self.continued: list[Held] = []  # those that are it no more, until they are taken up
         self.run_began_at = 0.0  # by the nodes' clocks: when most ranks were started anew, or their number changed
@@ -167,6 +168,10 @@ class Processes:
             self.held.pop(rank, None)
             self._replaced(rank, started_at or 0.0)
         self.ranks[rank] = process.node
+        if process.pid is not None:
+            here = self.pids.setdefault(process.node, set())
+            if len(here) < MOST_RANKS_OF_A_NODE:
+                here.add(process.pid)
         return process
 
     def _replaced(self, rank: int, started_at: float) -> None:

@@ -1,10 +1,13 @@
 """When bytes last moved over a job's ports and connections: the first sign of a job that reports no steps.
 
 A port is never quite still: daemons, the store and the launcher of a hung job still send. So a node moves as long as its rate
-is above 1 % of its usual rate. Connections that come and go are no bytes: each is compared with itself.
+is above 1 % of its usual rate. Connections that come and go are no bytes: each is compared with itself. A connection belongs to
+the process whose id its row states, which separates jobs that share a node. Ports carry the bytes of all of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 
@@ -39,8 +42,8 @@ class Traffic:
         """Return for how long none have moved. Time without an agent is no standstill."""
         return self.until - max(self.moved_at or 0.0, self._read_since)
 
-    def take(self, samples: Samples, node: NodeView, received_at: float) -> None:
-        """Take a node's samples of one scope."""
+    def take(self, samples: Samples, node: NodeView, received_at: float, pids: Collection[int] = ()) -> None:
+        """Take a node's samples of one scope; ``pids``: of the job's processes there, none where they are not known."""
         chosen = [index for index, name in enumerate(samples.metrics) if name in METRICS]
         ticks = np.frombuffer(samples.ticks, "<f8", len(samples.ticks) // 8)
         if samples.scope not in SCOPES or samples.type != "<i8" or not chosen or not len(ticks) or not samples.devices:
@@ -48,10 +51,16 @@ class Traffic:
         shape = (len(samples.devices), len(samples.metrics), len(ticks))
         if len(samples.values) != 8 * shape[0] * shape[1] * shape[2]:
             return
-        values = np.frombuffer(samples.values, "<i8").reshape(shape)[:, chosen, :]
+        every = np.frombuffer(samples.values, "<i8").reshape(shape)
+        values = every[:, chosen, :]
         totals = np.where(values == NOT_READ, 0, values).sum(axis=1).T.tolist()
-        for at, row in zip(ticks.tolist(), totals, strict=True):
+        owners = every[:, samples.metrics.index("pid"), :].T.tolist() if pids and "pid" in samples.metrics else None
+        for index, (at, row) in enumerate(zip(ticks.tolist(), totals, strict=True)):
             here = dict(zip(samples.devices, row, strict=True))
+            if owners is not None:
+                here = {
+                    name: here[name] for name, pid in zip(samples.devices, owners[index], strict=True) if pid in pids
+                }
             self._tick((node.node, samples.scope), node.here(at, received_at), here)
 
     def _tick(self, key: tuple[str, str], at: float, totals: dict[str, int]) -> None:

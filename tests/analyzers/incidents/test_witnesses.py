@@ -214,3 +214,24 @@ def test_a_hang_is_seen_as_fast_with_witnesses_as_without() -> None:
 
     assert len(opened) == 1
     assert opened[0] <= 630.0
+
+
+def test_another_job_on_the_node_does_not_speak_for_this_one() -> None:
+    """Two jobs share a node: the bytes of the other one's process are no sign that this one goes on."""
+    job = Mute((600.0, 9_999.0))
+    own = job.records
+
+    def records(at: float) -> Iterable[Record]:
+        for one in own(at):
+            if isinstance(one, Samples):
+                moved = [int(50_000 * job.worked(at)), 100, int(90_000 * at), 777]
+                yield Samples(
+                    scope="socket", type="<i8", devices=("10.0.0.1:4>10.0.0.2:5", "10.0.0.1:6>10.0.0.2:7"),
+                    metrics=("bytes_sent_total", "pid"), at=one.at, ticks=one.ticks, values=array("q", moved).tobytes(),
+                )  # fmt: skip
+            else:
+                yield one
+
+    job.records = records  # type: ignore[method-assign]
+    engine = Engine().run(job, 0.0, 1_500.0)  # type: ignore[arg-type]
+    assert (len(engine.opened), engine.closed) == (1, [])
