@@ -16,7 +16,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
 from collectors.records.printable import printable
-from service.reports import story, text
+from service.reports import next_steps, story, text
 from service.reports.hostlists import ranks_for_people
 from service.reports.instants import clock, moment
 from service.reports.map_data import callouts, cells, map_data
@@ -96,6 +96,8 @@ def shown(verdict: Verdict) -> dict[str, Any]:
     return {
         "v": verdict,
         "story": story,
+        "next_steps": next_steps.next_steps,
+        "unrecorded": next_steps.unrecorded,
         "tone": story.tone(verdict),
         "headlines": story.headlines(verdict),
         "reasons": text.reasons(verdict),

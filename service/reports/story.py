@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from analyzers.model.fault_classes import in_words
 from analyzers.model.verdict import Action, Culprit, Verdict
@@ -38,12 +37,6 @@ _NAMELESS = {  # a kind whose culprit no record names
     "switch": "A switch",
     "unknown": "Unknown",
 }
-
-_PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
-_RECORDER = (
-    "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start; gloo, which no "
-    f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
-)
 
 _SOURCES = {
     "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
@@ -365,54 +358,3 @@ def unread_count(verdict: Verdict) -> int:
 def _counted(name: str, count: int) -> str:
     one, many = _SOURCES.get(name, (name.replace("_", " "), name.replace("_", " ")))
     return f"{count:,} {one if count == 1 else many}"
-
-
-def unrecorded(verdict: Verdict) -> str:
-    """Return how a job is started so that agents get its flight recorders; empty where they did, or it would not matter."""
-    seen = verdict.coverage.sources
-    if verdict.symptom != "hang" or not by_agents(verdict) or seen.get("flight_recorder") or seen.get("ring"):
-        return ""
-    open_still = verdict.abstained or verdict.action.kind == "probe"
-    return f"no flight recorder could be asked: {_RECORDER}" if open_still else ""
-
-
-def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
-    """Return what to collect when no culprit is named: a reason and a command each, the most useful first."""
-    have = verdict.coverage.sources
-    if of_fleet(verdict):  # what machines share is not in their processes
-        return ()
-    if by_agents(verdict):  # of an agent, which can be asked: no login on a node is needed
-        job = quote(verdict.job) if verdict.job else "JOB"
-        again = f"faulthound export {job} --force again.fhz && faulthound diagnose again.fhz"
-        return (
-            ("What the job's agents can get now", f"faulthound jobs collect {job}"),
-            ("Then export it, and ask again", again),
-        )
-    first = verdict.suspects[0].ranks if verdict.suspects else ()
-    where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
-    steps = []
-    dumps, ranks = have.get("flight_recorder", 0), verdict.coverage.ranks_expected or 0
-    if not dumps or dumps < ranks or verdict.coverage.ranks_at_least:
-        what = "The flight-recorder dumps of the other ranks, on every node" if dumps else "What each rank waits for"
-        steps.append((f"{what}; {_RECORDER}", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))
-    if not have.get("stacks"):
-        steps.append(
-            (f"Where the threads are, {where}", "py-spy dump --json --nonblocking --pid PID > stacks_rankN.json")
-        )
-    if not have.get("process"):
-        steps.append(
-            (
-                f"Whether a process is stopped or sleeps in the kernel, {where}",
-                "ps -wweo pid,stat,wchan:32,etime,args > ps_$(hostname).txt",
-            )
-        )
-    if not have.get("kernel_event"):
-        steps.append((f"What the kernel logs about the GPUs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
-    if not steps:
-        steps.append(
-            (
-                "The same again a minute later: a stack that has not moved is stuck",
-                "py-spy dump --json --nonblocking --pid PID > stacks_again_rankN.json",
-            )
-        )
-    return (*steps[:3], ("Then ask again, old and new files together", "faulthound diagnose DIR"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
 from collectors.records.printable import printable
-from service.reports import story
+from service.reports import next_steps, story
 from service.reports.instants import moment
 
 NARROWEST = 40
@@ -144,7 +144,7 @@ def _rejected(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    if how := story.unrecorded(verdict):
+    if how := next_steps.unrecorded(verdict):
         yield "!", how
     for missing in sorted(verdict.missing, key=lambda item: not item.matters)[: 2 * MOST_ROWS]:
         decides = "" if missing.matters else " (would not change the answer)"
@@ -155,7 +155,7 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.abstained and (advice := story.numeric_advice(verdict)):
         yield from (("-", sentence) for sentence in advice)
     elif verdict.abstained:
-        steps = story.next_steps(verdict)
+        steps = next_steps.next_steps(verdict)
         first = "More evidence first:" if steps else sentence(verdict.action.why)
         yield "", f"Do not stop any process or job yet. {first}"
         for reason, command in steps:

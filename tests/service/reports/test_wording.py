@@ -23,7 +23,7 @@ from analyzers.verdict.correlate import combine
 from analyzers.verdict.judge import judge
 from collectors.files.reading import read_paths
 from service.packaged_knowledge import load
-from service.reports import history, remediations, story, text
+from service.reports import history, next_steps, remediations, story, text
 from simulation.scenarios import draw, play
 from tests.analyzers.diagnosis.reported.excerpts import excerpts, verdict_on
 from tests.analyzers.diagnosis.test_network_waits import STOPPED, Waits, wait
@@ -197,5 +197,5 @@ def test_how_a_recorder_is_had_is_said_where_it_would_decide() -> None:
 
     assert "faulthound_probe" in text.render(bare)
     assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in text.render(bare)
-    assert not story.unrecorded(asked)
-    assert not story.unrecorded(healthy())
+    assert not next_steps.unrecorded(asked)
+    assert not next_steps.unrecorded(healthy())
