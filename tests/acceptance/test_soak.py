@@ -198,6 +198,7 @@ def test_a_day_has_every_kind_and_every_output_and_is_drawn_by_its_seed() -> Non
     assert kinds == set(KINDS) - OF_OURS
     assert {plan.output for plan in plans} == set(schedule.OUTPUTS)
     assert len(plans) >= 3 * len(schedule.DAY) >= 12
+    assert all(len(plan.nodes) == 1 for plan in plans if plan.story.restarts)
     assert day == schedule.day(1)
     assert day != schedule.day(2)
     assert all(min(one.rank, plan.ranks) >= 0 and one.rank < plan.ranks for plan in plans for one in plan.story.events)

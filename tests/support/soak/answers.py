@@ -6,6 +6,7 @@ import io
 import time
 from array import array
 from collections.abc import Iterator
+from math import isnan
 from typing import Any
 
 import httpx
@@ -70,12 +71,17 @@ def _shown(client: httpx.Client, job: str) -> dict[str, Any]:
     steps, seen, failed = [], [], []
     for record in _records(answer.content):
         if isinstance(record, Steps):
-            steps += array("d", record.columns["at"]).tolist()
+            # A line without a time of its own was seen when it was read.
+            steps += [record.at if isnan(at) else at for at in array("d", record.columns["at"])]
         elif isinstance(record, ProcessState) and record.at is not None:
             seen.append(record.at)
             if record.exit_code or record.signal:
                 failed.append(record.at)
-    return {"steps": sorted(steps), "seen": [min(seen), max(seen)] if seen else [], "failed": sorted(failed)}
+    return {
+        "steps": sorted(at for at in steps if at is not None),
+        "seen": [min(seen), max(seen)] if seen else [],
+        "failed": sorted(failed),
+    }
 
 
 def _records(bundle: bytes) -> Iterator[Any]:

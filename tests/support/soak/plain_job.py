@@ -29,14 +29,13 @@ class Orders:
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank, self.step, self.next = folder, rank, 0, 0
         self.known: list[dict[str, Any]] = []
-        (folder / f"pid_{rank}").write_text(str(os.getpid()))
+        self._note("pid", os.getpid())
+        self._note("step", 0)
 
     def enter(self, step: int) -> None:
         """Note the step, and read new orders."""
         self.step = step
-        unfinished = self.folder / f"step_{self.rank}.part"
-        unfinished.write_text(str(step))
-        unfinished.replace(self.folder / f"step_{self.rank}")
+        self._note("step", step)
         while (path := self.folder / f"order_{self.next}").exists():
             order = json.loads(path.read_text()) | {"number": self.next}
             self.next += 1
@@ -51,6 +50,11 @@ class Orders:
                 self._reached(order).touch()
                 return order
         return None
+
+    def _note(self, what: str, value: int) -> None:
+        unfinished = self.folder / f"{what}_{self.rank}.part"
+        unfinished.write_text(str(value))
+        unfinished.replace(self.folder / f"{what}_{self.rank}")
 
     def _reached(self, order: dict[str, Any]) -> Path:
         return self.folder / f"reached_{order['number']}_{self.rank}"

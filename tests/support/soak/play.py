@@ -28,6 +28,7 @@ REACHED_SECONDS = 90.0
 HEARD_SECONDS = 120.0  # from a restart until something is heard of it again
 LOAD_EVERY_SECONDS = 20.0
 STILL_SECONDS = 8.0
+GOES_ON_SECONDS = 60.0
 ENDS_SECONDS = 90.0  # torchrun gives its ranks 30 s
 GAP_SECONDS = 20.0  # between two jobs of a lane
 AFTERMATH_SECONDS = 15.0  # after the last job: what its end leaves in the logs could open an incident
@@ -130,8 +131,10 @@ class Player:
         if first_step_at is not None:
             yield from self._events(job, placed)
         yield from _until(lambda: not job.alive(), ENDS_SECONDS)
-        over = job.alive()  # it should have ended by itself
+        over, over_at = job.alive(), time.time()  # it should have ended by itself
         job.close()
+        if over:
+            self.note(row="event", job=plan.name, kind="time_limit", at=over_at, until=time.time(), ranks=[], nodes=[])
         self.jobs.remove(job)
         ended_at = time.time()
         for pause in job.pauses():
@@ -192,10 +195,14 @@ class Player:
             job.signal_all(signal.SIGKILL)
         elif event.kind == "debugger":
             job.type_in(event.rank, b"c\n")
+        until, step, late = time.time(), job.step(), self.late_seconds - late
+        if kind is not None and not kind.ends:
+            yield from _until(lambda: job.step() > step or not job.alive(), GOES_ON_SECONDS)
         guilty = [] if kind is None or kind.names == "nobody" else ranks
         self.note(
-            row="event", job=job.plan.name, kind=event.kind, at=at, until=time.time(), ranks=guilty,
-            nodes=sorted({placed[rank] for rank in guilty}), late_seconds=round(self.late_seconds - late, 1),
+            row="event", job=job.plan.name, kind=event.kind, at=at, until=until, ranks=guilty,
+            nodes=sorted({placed[rank] for rank in guilty}), late_seconds=round(late, 1),
+            went_on=job.step() > step if job.alive() else None,
         )  # fmt: skip
 
     def _restarts(self) -> list[Coroutine]:

@@ -82,7 +82,7 @@ class RunningJob:
         """Return rank → process id, as the ranks noted them."""
         found = {}
         for path in self.state.glob("pid_*"):
-            with suppress(ValueError):
+            if path.suffix != ".part":
                 found[int(path.name.removeprefix("pid_"))] = int(path.read_text())
         return found
 
@@ -96,7 +96,7 @@ class RunningJob:
 
     def step(self) -> int:
         """Return the newest step of any rank; 0 where not every rank has come to the first."""
-        steps = [int(path.read_text() or "0") for path in self.state.glob("step_?*") if path.suffix != ".part"]
+        steps = [int(path.read_text()) for path in self.state.glob("step_*") if path.suffix != ".part"]
         return max(steps, default=0) if len(steps) == self.plan.ranks else 0
 
     def alive(self) -> bool:

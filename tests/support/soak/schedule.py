@@ -115,7 +115,11 @@ def day(seed: int, rounds: int = 3) -> Schedule:
     widths = list(DAY_LANES)
     lengths, groups = [0.0] * len(widths), [list[list[Story]]() for _ in widths]
     for group in sorted(_shuffled(DAY * rounds, chance), key=_seconds, reverse=True):
-        lane = min(range(len(widths)), key=lambda number: lengths[number])
+        # Launchers of two nodes count one failure twice, and may give up at the first.
+        fits = [
+            number for number, width in enumerate(widths) if width == 1 or not any(story.restarts for story in group)
+        ]
+        lane = min(fits, key=lambda number: lengths[number])
         groups[lane].append(group)
         lengths[lane] += _seconds(group)
     told = [[story for group in chance.sample(lane, len(lane)) for story in group] for lane in groups]

@@ -50,6 +50,7 @@ def judge(truth: Sequence[Row], answers: Row) -> Row:
         "median_load": median(loads) if loads else None,
         "worst_load": max(loads, default=None),
         "orders_not_reached": sum(row["row"] == "unreached" for row in truth),
+        "jobs_that_did_not_go_on": sum(event.get("went_on") is False for event in events),
         "agent_restarts": sum(event["kind"] == "agent_down" for event in events),
         "service_restarts": sum(event["kind"] == "service_down" for event in events),
         "faults": len(faults),
