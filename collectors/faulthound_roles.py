@@ -37,6 +37,7 @@ POLL_SECONDS = 20.0
 ANSWER_SECONDS = 10.0  # beyond what the service was asked to wait
 RETRY_SECONDS = (0.5, 10.0)  # the first and the longest pause
 MOST_BYTES = 32 << 20
+LOST_CODE = 3
 
 _JITTER = Random()  # noqa: S311 (no secret)
 
@@ -292,6 +293,12 @@ def join(
         left = float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
         pause.take(threading.Event(), retry, left)
     raise TimeoutError(f"{role} {instance} was not registered within {seconds:g} s: {why}")
+
+
+def end_process(why: str) -> None:
+    """End this process with code 3, as ``lost``: what has no instance must not act any more."""
+    _report(why)
+    os._exit(LOST_CODE)
 
 
 def watch(service: Service | None = None) -> Directory:

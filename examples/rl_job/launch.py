@@ -1,0 +1,161 @@
+"""Starts the job as plain processes, and restarts the role of a process that ends: only that, while the others go on.
+
+    faulthound serve &
+    python examples/rl_job/launch.py --folder out/rl
+
+The ranks of the trainer are one group: they are restarted together. The controller's end is the end of the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CLIENT = (
+    HERE.parents[1] / "collectors" / "faulthound_roles.py"
+)  # `faulthound-agent roles --write DIR` copies it elsewhere
+MOST_RESTARTS = 20
+
+
+@dataclass
+class Member:
+    """One process of the job."""
+
+    role: str
+    instance: str
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    restarts: int = 0
+
+
+@dataclass
+class Job:
+    """The processes, and the folder of their logs."""
+
+    folder: Path
+    variables: dict[str, str]
+    members: list[Member] = field(default_factory=list)
+
+    def add(self, role: str, instance: str, *arguments: str) -> None:
+        """Plan one process."""
+        self.members.append(Member(role, instance, [sys.executable, "-u", str(HERE / f"{role}.py"), *arguments]))
+
+    def start(self, members: list[Member]) -> None:
+        """Start processes, those of a trainer as one group."""
+        trainers = [member for member in members if member.role == "trainer"]
+        port = _free_port()
+        for member in members:
+            own = {**self.variables, "FAULTHOUND_ROLE": member.role, "RANK": member.instance}
+            if member in trainers:
+                own |= {"WORLD_SIZE": str(len(trainers)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            with (self.folder / f"{member.role}-{member.instance}.log").open("ab") as log:
+                member.process = subprocess.Popen(
+                    member.command, env=os.environ | own, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                )
+
+    def restart(self, role: str, instance: str | None = None) -> None:
+        """End a role, or one instance of it, refuse what it still sends, and start it anew."""
+        chosen = [
+            one for one in self.members if one.role == role and (instance in (None, one.instance) or role == "trainer")
+        ]
+        for member in chosen:
+            _kill(member)
+            _fence(member, self.variables)
+            member.restarts += 1
+        self.start(chosen)
+
+    def run(self) -> int:
+        """Start all and watch them until the controller has ended; return its exit code."""
+        self.start(self.members)
+        try:
+            while True:
+                for member in self.members:
+                    if member.process is None or (code := member.process.poll()) is None:
+                        continue
+                    if member.role == "controller":
+                        return code
+                    if code == 0:  # the job is ending
+                        continue
+                    if member.restarts >= MOST_RESTARTS:
+                        print(f"{member.role} {member.instance} ended {MOST_RESTARTS} times: given up", flush=True)
+                        return 1
+                    print(f"{member.role} {member.instance} ended with {code}: restarted", flush=True)
+                    self.restart(member.role, member.instance)
+                time.sleep(0.2)
+        finally:
+            for member in self.members:
+                _kill(member)
+
+
+def _kill(member: Member) -> None:
+    if member.process is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(member.process.pid, signal.SIGKILL)
+        member.process.wait()
+
+
+def _fence(member: Member, variables: dict[str, str]) -> None:
+    """Refuse what the ended process still sends. Without the service the new one waits for the lease of the old one."""
+    import faulthound_roles
+
+    service = faulthound_roles.Service(job=variables["FAULTHOUND_JOB"])
+    with suppress(faulthound_roles.Refused, OSError):
+        for one in service.call("GET")["items"]:
+            if (one["role"], one["instance"]) == (member.role, member.instance):
+                # By its epoch: a request that comes late must not end the process that is started now.
+                own = {name: one[name] for name in ("role", "instance", "epoch")}
+                service.call("POST", "/fence", {**own, "reason": "its process is started anew"})
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def planned(options: argparse.Namespace) -> Job:
+    """Return the job that the options describe."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(CLIENT, options.folder / CLIENT.name)
+    sys.path.insert(0, str(options.folder))
+    path = os.pathsep.join([str(options.folder), os.environ.get("PYTHONPATH", "")])
+    job = Job(options.folder, {"FAULTHOUND_JOB": options.job, "PYTHONPATH": path})
+    folder = ("--folder", str(options.folder))
+    off_policy = ("--off-policy", "1") if options.off_policy else ()
+    job.add("controller", "0", *folder, "--steps", str(options.steps), "--trainers", str(options.trainers), *off_policy)
+    job.add("reward", "0")
+    job.add("tool", "0", "--median-seconds", str(options.tool_seconds))
+    for number in range(options.trainers):
+        job.add("trainer", str(number), *folder)
+    for number in range(options.rollouts):
+        job.add("rollout", str(number), "--instance", str(number))
+    return job
+
+
+def main() -> int:
+    """Run the job."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="journal, checkpoint and logs; a second call goes on there"
+    )
+    parser.add_argument("--job", default="rl-sums", help="the job's name (default: rl-sums)")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--trainers", type=int, default=2)
+    parser.add_argument("--rollouts", type=int, default=4)
+    parser.add_argument("--off-policy", action="store_true", help="rollouts may be one step behind")
+    parser.add_argument("--tool-seconds", type=float, default=0.005, help="median delay of the tool")
+    return planned(parser.parse_args()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
