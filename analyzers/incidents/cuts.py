@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from analyzers.incidents import messages
 from analyzers.incidents.evidence import select_records
+from analyzers.incidents.hosting import seats_in_words
 from analyzers.incidents.recurrence import seen_before
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
-from analyzers.model.ranges import ranges
 from analyzers.model.window import SILENT_SECONDS
 
 
@@ -34,8 +34,8 @@ def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
     hosting = state.hosting.get(incident.job or "")
     if hosting is None:
         return {}
-    found = {node: sorted(hosting.refused(node, incident.attempt)) for node in incident.nodes}
-    return {node: ranges(ranks) for node, ranks in found.items() if ranks}
+    found = {node: hosting.refused(node, incident.attempt) for node in incident.nodes}
+    return {node: seats_in_words(seats) for node, seats in found.items() if seats}
 
 
 def _shed(state: EngineState, incident: Incident) -> dict[str, int]:

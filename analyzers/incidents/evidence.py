@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from analyzers.incidents.hosting import own_ranks
+from analyzers.incidents.hosting import Seat, is_refused, own_ranks, seats_of
 from analyzers.model.incident import Cut
-from analyzers.model.ranges import numbers
 from collectors.records import (
     AnyRecord,
     CollectiveTimings,
@@ -80,7 +79,7 @@ class PackedRecords(Collection[Record]):
     """Records that are objects only while one iterates: so a judgement unpacks them in its own process."""
 
     def __init__(
-        self, first: Iterable[Record], packed: Iterable[Packed], refused: Mapping[str, frozenset[int]]
+        self, first: Iterable[Record], packed: Iterable[Packed], refused: Mapping[str, frozenset[Seat]]
     ) -> None:
         """``refused``: node → ranks of which its records are left out."""
         self._items: tuple[Record | Packed, ...] = (*first, *packed)
@@ -220,14 +219,17 @@ def select_records(
     found = [one for evidence, after in of_nodes for one in evidence.packed_since(after)]
     found.sort(key=lambda one: one[:2])
     concerning = (one.record for one in found if concerns_job(one.record, job, attempt))
-    return PackedRecords(context, concerning, {node: numbers(text) for node, text in cut.refused.items()})
+    return PackedRecords(context, concerning, {node: seats_of(text) for node, text in cut.refused.items()})
 
 
-def _without_hearsay(records: Iterable[Record], refused: Mapping[str, frozenset[int]]) -> Iterator[Record]:
+NOBODY: frozenset[Seat] = frozenset()
+
+
+def _without_hearsay(records: Iterable[Record], refused: Mapping[str, frozenset[Seat]]) -> Iterator[Record]:
     """Leave out what a node says of ranks that it claimed while others hosted them. ``refused``: by node."""
     for record in records:
-        foreign = refused.get(record.node or "", frozenset())
-        if record.rank not in foreign:
+        foreign = refused.get(record.node or "", NOBODY)
+        if not foreign or not is_refused(record, foreign):
             yield own_ranks(record, foreign) if foreign and isinstance(record, Placement) else record
 
 
@@ -247,9 +249,9 @@ def _whose(record: Record) -> object:
             # The states before and after a kill for memory are needed to recognise it: some of each count are kept.
             return (record.pid, record.state in ENDED, record.oom_kills_total)
         case StackDump() | Ring():
-            return record.pid if record.pid is not None else (record.job, record.rank)
+            return record.pid if record.pid is not None else (record.job, record.role, record.rank)
         case FlightRecorderDump() | Steps():
-            return (record.job, record.attempt, record.rank, record.source if record.rank is None else "")
+            return (record.job, record.attempt, record.role, record.rank, record.source if record.rank is None else "")
         case CollectiveTimings():
             return (record.communicator, record.pid)
         case Placement():

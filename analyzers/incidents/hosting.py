@@ -14,12 +14,11 @@ claims it. Where a node runs other ranks than were declared for it, the map is w
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from analyzers.model.processes import short
+from analyzers.model.ranges import numbers, ranges
 from collectors.records import (
     CollectiveTimings,
     FlightRecorderDump,
@@ -31,6 +30,7 @@ from collectors.records import (
     StackDump,
     Steps,
 )
+from collectors.records.identity import PLACED, only, places, size_of
 
 HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
 LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the place of those that a job has lost
@@ -41,6 +41,7 @@ LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTi
 ENDED = frozenset("XZ")
 
 Attempt = int | None
+Seat = tuple[int, str]  # rank, role: a job whose roles count from 0 each has a trainer 0 and a rollout 0
 
 
 @dataclass(slots=True)
@@ -51,13 +52,9 @@ class Claim:
     since: float
     seen_at: float  # the newest sign of its processes
     renewed_at: float  # its processes became others
-    ranks: dict[int, str] = field(default_factory=dict)  # rank → role
+    seats: dict[Seat, None] = field(default_factory=dict)
     placement: Placement | None = None  # the newest: of its processes alone
-
-    @property
-    def world_size(self) -> int | None:
-        """Return the number of ranks that it states."""
-        return self.placement.world_size if self.placement is not None else None
+    sizes: dict[str, int | None] = field(default_factory=dict)  # role → the number of ranks that it states for it
 
 
 @dataclass(slots=True)
@@ -65,26 +62,35 @@ class RankMap:
     """One attempt: each rank with its hosts, of which there are several only where their roles differ."""
 
     by_rank: dict[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # rank → (role, node)
-    on: dict[str, set[int]] = field(default_factory=dict)  # node → ranks
+    on: dict[str, set[Seat]] = field(default_factory=dict)  # node → what it hosts
 
     def rivals(self, node: str, rank: int, role: str) -> list[str]:
         """Return the other nodes that host this rank, unless both have roles and these differ."""
         entries = self.by_rank.get(rank, ())
         return [host for held, host in entries if host != node and not (role and held and role != held)]
 
-    def add(self, node: str, rank: int, role: str) -> None:
+    def add(self, node: str, seat: Seat) -> None:
         """Let a node host a rank."""
+        rank, role = seat
         self.by_rank[rank] = (*self.by_rank.get(rank, ()), (role, node))
-        self.on.setdefault(node, set()).add(rank)
+        self.on.setdefault(node, set()).add(seat)
 
-    def drop(self, node: str, rank: int) -> None:
+    def drop(self, node: str, seat: Seat) -> None:
         """Take a rank from a node."""
-        left = tuple(entry for entry in self.by_rank.get(rank, ()) if entry[1] != node)
+        rank, role = seat
+        left = tuple(entry for entry in self.by_rank.get(rank, ()) if entry != (role, node))
         if left:
             self.by_rank[rank] = left
         else:
             self.by_rank.pop(rank, None)
-        self.on.get(node, set()).discard(rank)
+        self.on.get(node, set()).discard(seat)
+
+    def take_from(self, rival: str, rank: int, role: str) -> None:
+        """Take from a node what ``rivals`` found it to host."""
+        for held in [
+            seat for seat in self.on.get(rival, ()) if seat[0] == rank and not (role and seat[1] not in ("", role))
+        ]:
+            self.drop(rival, held)
 
 
 class Hosting:
@@ -122,15 +128,20 @@ class Hosting:
         """Whether a record of a node is about a rank that only others host."""
         if record.rank is None or attempt not in self.maps:
             return False
-        entries = self.maps[attempt].by_rank.get(record.rank, ())
-        return bool(entries) and all(host != node for _, host in entries)
+        role = record.role or ""
+        entries = [
+            host
+            for held, host in self.maps[attempt].by_rank.get(record.rank, ())
+            if not (role and held and role != held)
+        ]
+        return bool(entries) and all(host != node for host in entries)
 
-    def refused(self, node: str, attempt: Attempt) -> frozenset[int]:
+    def refused(self, node: str, attempt: Attempt) -> frozenset[Seat]:
         """Return the ranks that a node claims of an attempt and does not host."""
         claim = self.claims.get(node)
         if node not in self._contested or claim is None or claim.attempt != attempt:
             return frozenset()
-        return frozenset(claim.ranks.keys() - self.maps[attempt].on.get(node, set()))
+        return frozenset(claim.seats.keys() - self.maps[attempt].on.get(node, set()))
 
     def forget(self, before_at: float, attempts: Iterable[Attempt]) -> None:
         """Drop the nodes that have shown no life since then, and the attempts that are not among these."""
@@ -164,49 +175,52 @@ class Hosting:
         if claim is None:
             return
         placement = _of_processes(placement)
-        ranks = placement.ranks.ranks() if placement.ranks is not None else ()
-        roles = placement.roles if len(placement.roles) == len(ranks) else ("",) * len(ranks)
-        ranked = {rank: role for rank, role in zip(ranks, roles, strict=True) if rank >= 0}
+        seats = {(rank, role): place for place, role, rank in places(placement) if rank >= 0}
+        of_role: dict[str, list[int]] = defaultdict(list)
+        for (_, role), place in seats.items():
+            of_role[role].append(place)
+        sizes = {role: size_of(placement, found) for role, found in of_role.items()}
         before, claim.placement, claim.seen_at = claim.placement, placement, at
         if before is not None and before.pids != placement.pids:
             claim.renewed_at = at
-        same = ranked == claim.ranks and before is not None and before.world_size == placement.world_size
+        same = seats.keys() == claim.seats.keys() and before is not None and claim.sizes == sizes
         if same and claim.attempt == self.attempt and node not in self._contested:
             return
-        dropped, claim.ranks = claim.ranks.keys() - ranked.keys(), ranked
+        dropped, claim.seats, claim.sizes = claim.seats.keys() - seats.keys(), dict.fromkeys(seats), sizes
         self._settle(node, claim, dropped, at)
 
     def _see(self, node: str, record: Record, rank: int, at: float) -> None:
         claim = self._claim(node, record.attempt, at)
         if claim is None:
             return
-        if rank in claim.ranks:
+        seat = rank, (record.role or "")[:LONGEST_ROLE]
+        if seat in claim.seats or (not record.role and any(held[0] == rank for held in claim.seats)):
             claim.seen_at = at
             if claim.attempt == self.attempt and node not in self._contested:
                 return
         elif claim.placement is not None and not isinstance(record, ProcessState):
             return  # files of others may be in reach; what the node runs, its placement lists
-        elif rank < 0 or len(claim.ranks) >= MOST_CLAIMED:
+        elif rank < 0 or len(claim.seats) >= MOST_CLAIMED:
             return
         else:
-            claim.ranks[rank] = (record.role or "")[:LONGEST_ROLE]
+            claim.seats[seat] = None
         self._settle(node, claim, (), at)
 
     # --- hosts
 
-    def _settle(self, node: str, claim: Claim, dropped: Iterable[int], at: float) -> None:
+    def _settle(self, node: str, claim: Claim, dropped: Iterable[Seat], at: float) -> None:
         """Decide what a changed claim comes to, and what others claim that it has left."""
         if claim.attempt != self.attempt or not self.maps:
             self._advance(claim, at)
         if claim.attempt != self.attempt:
             if (earlier := self.maps.get(claim.attempt)) is not None:
-                claim.ranks = {rank: role for rank, role in claim.ranks.items() if rank in earlier.on.get(node, ())}
+                claim.seats = {seat: None for seat in claim.seats if seat in earlier.on.get(node, ())}
             return
-        ranks, size = self.maps[self.attempt], self._world_size()
-        for rank in dropped:
-            ranks.drop(node, rank)
+        ranks, sizes = self.maps[self.attempt], self._sizes()
+        for seat in dropped:
+            ranks.drop(node, seat)
         self._admit(node, claim, ranks, at)
-        if dropped or self._world_size() != size:
+        if dropped or self._sizes() != sizes:
             self._admit_contested(at, but=node)
 
     def _advance(self, claim: Claim, at: float) -> None:
@@ -239,22 +253,23 @@ class Hosting:
 
     def _admit(self, node: str, claim: Claim, ranks: RankMap, at: float) -> None:
         """Give a node the ranks that it claims and that are free."""
-        own, size, lost = ranks.on.get(node, set()), self._world_size(), dict[str, bool]()
+        own, sizes, lost = ranks.on.get(node, set()), self._sizes(), dict[str, bool]()
         left = added = False
-        for rank, role in claim.ranks.items():
-            if rank in own:
+        for seat in claim.seats:
+            if seat in own:
                 continue
+            rank, role = seat
             rivals = ranks.rivals(node, rank, role)
-            if not self._may(node, rank, size, at) or not (
+            if not self._may(node, rank, sizes.get(role), at) or not (
                 self._is_declared(node, rank, rivals)
                 or all(self._has_lost(rival, node, claim, lost, at) for rival in rivals)
             ):
                 left = True
                 continue
             for rival in rivals:
-                ranks.drop(rival, rank)
+                ranks.take_from(rival, rank, role)
                 self._contested.add(rival)
-            ranks.add(node, rank, role)
+            ranks.add(node, seat)
             added = True
         if left:
             self._contested.add(node)
@@ -265,7 +280,7 @@ class Hosting:
 
     def _may(self, node: str, rank: int, size: int | None, at: float) -> bool:
         """Whether a rank is one of the job's, and not declared to be with another node that runs just what was declared."""
-        if size is not None and rank >= size:
+        if size is not None and size <= rank < PLACED:
             return False
         declared = self._declared_node(rank)
         return declared in (None, _plain(node)) or not any(
@@ -274,7 +289,7 @@ class Hosting:
 
     def _runs_as_declared(self, claim: Claim, name: str | None, at: float) -> bool:
         alive = claim.attempt == self.attempt and at - claim.seen_at <= HELD_SECONDS
-        return alive and bool(claim.ranks) and all(self._declared_node(rank) == name for rank in claim.ranks)
+        return alive and bool(claim.seats) and all(self._declared_node(rank) == name for rank, _ in claim.seats)
 
     def _is_declared(self, node: str, rank: int, rivals: Iterable[str]) -> bool:
         """Whether a rank is declared to be with a node; of two that bear its name in two domains, with neither."""
@@ -306,28 +321,60 @@ class Hosting:
         newcomers = (self._contested | {node}) - {rival}
         return 2 * len(newcomers) >= len(hosts) or silent_seconds > LONE_SECONDS
 
-    def _world_size(self) -> int | None:
-        """Return the number of ranks that most hosts state."""
+    def _sizes(self) -> dict[str, int]:
+        """Return of each role the number of ranks that most of its hosts state."""
         on = self.maps[self.attempt].on if self.attempt in self.maps else {}
-        stated = Counter(
-            size for node, held in on.items() if held and node in self.claims and (size := self.claims[node].world_size)
-        )
-        return stated.most_common(1)[0][0] if stated else None
+        stated: dict[str, Counter[int]] = defaultdict(Counter)
+        for node, held in on.items():
+            claim = self.claims.get(node) if held else None
+            for role, size in claim.sizes.items() if claim is not None else ():
+                if size:
+                    stated[role][size] += 1
+        return {role: counted.most_common(1)[0][0] for role, counted in stated.items()}
+
+    @property
+    def world_size(self) -> int | None:
+        """Return the number of ranks of the running attempt: of all roles together, where they share numbers."""
+        sizes = self._sizes()
+        ranks = self.maps[self.attempt].by_rank if self.attempt in self.maps else {}
+        shared = any(len({role for role, _ in entries if role}) > 1 for entries in ranks.values())
+        return (sum(sizes.values()) if shared else max(sizes.values(), default=0)) or None
 
 
-def own_ranks(placement: Placement, foreign: Iterable[int]) -> Placement:
+def own_ranks(placement: Placement, foreign: Collection[Seat]) -> Placement:
     """Return a placement without these ranks."""
-    taken = frozenset(foreign)
-    ranks = placement.ranks.ranks() if placement.ranks is not None else ()
-    if taken.isdisjoint(ranks):
-        return placement
-    kept = [place for place, rank in enumerate(ranks) if rank not in taken]
-    columns = {
-        name: tuple(values[place] for place in kept) if len(values) == len(ranks) else values
-        for name in ("nodes", "pids", "local_ranks", "roles", "devices", "started_ats")
-        if (values := getattr(placement, name)) is not None
-    }
-    return msgspec.structs.replace(placement, ranks=Members.of(ranks[place] for place in kept), **columns)
+    kept = [place for place, role, rank in places(placement) if not _among(rank, role, foreign)]
+    return placement if len(kept) == len(placement.ranks or ()) else only(placement, kept)
+
+
+def is_refused(record: Record, foreign: Collection[Seat]) -> bool:
+    """Whether a record is about one of these ranks."""
+    return record.rank is not None and _among(record.rank, record.role or "", foreign)
+
+
+def _among(rank: int, role: str, foreign: Collection[Seat]) -> bool:
+    """Whether a rank is one of these; where either states no role, the number decides."""
+    if (rank, role) in foreign or (rank, "") in foreign:
+        return True
+    return not role and any(held == rank for held, _ in foreign)
+
+
+def seats_in_words(seats: Iterable[Seat]) -> str:
+    """Write ranks as a cut stores them: ``0-3,7``, and by role ``trainer=0-1;rollout=2``."""
+    of_role: dict[str, list[int]] = defaultdict(list)
+    for rank, role in seats:
+        of_role[role].append(rank)
+    return ";".join(f"{role}={ranges(found)}" if role else ranges(found) for role, found in sorted(of_role.items()))
+
+
+def seats_of(text: str) -> frozenset[Seat]:
+    """Return the ranks that ``seats_in_words`` wrote.
+
+    >>> sorted(seats_of("7;trainer=0-1"))
+    [(0, 'trainer'), (1, 'trainer'), (7, '')]
+    """
+    parts = (part.rpartition("=") for part in text.split(";"))
+    return frozenset((rank, role) for role, _, found in parts for rank in numbers(found))
 
 
 def _of_processes(placement: Placement) -> Placement:
@@ -343,6 +390,7 @@ def _of_processes(placement: Placement) -> Placement:
         role=placement.role[:LONGEST_ROLE] if placement.role else None,
         ranks=Members.of(ranks) if ranks is not None else None,
         world_size=placement.world_size,
+        world_sizes=placement.world_sizes[:count],
         nodes=placement.nodes[:count],
         pids=placement.pids[:count],
         local_ranks=placement.local_ranks[:count],

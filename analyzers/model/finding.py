@@ -68,3 +68,4 @@ class Finding:
     missing: tuple[str, ...] = ()  # evidence that would decide
     evidence: tuple[Evidence, ...] = ()
     senders: frozenset[str] = frozenset()
+    role: str = ""  # whose ranks these are, where roles share rank numbers

@@ -21,6 +21,7 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str  # one sentence with the numbers and the bound
     ranks: tuple[int, ...] = ()  # that showed it first, which is no proof of guilt
     nodes: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()  # of each of the ranks; empty: no role is known
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,7 +39,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offsets: dict[str, float] = {}  # node → seconds by which its clock is ahead of the service's, where that matters
     refused: dict[
         str, str
-    ] = {}  # node → ranks that it claims and others host, as "0-3,7": what it says of them is hearsay
+    ] = {}  # node → ranks that it claims and others host, as "0-3,7" or "trainer=0-1": what it says of them is hearsay
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
     seen: dict[str, int] = {}  # node → earlier incidents of the job that it showed up in
     shed: dict[str, int] = {}  # node → through which number its records were given up for want of memory

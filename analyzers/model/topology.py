@@ -12,6 +12,7 @@ from functools import cached_property
 from analyzers.model.recorder import GroupName
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record
+from collectors.records.identity import places
 from collectors.records.record import MOST_RANKS
 
 # Megatron-LM's group descriptions, DeviceMesh dimension names, TorchTitan's and FSDP's; longest match first.
@@ -59,6 +60,8 @@ class Topology:
         False  # a record lists ranks of the job or states their number; otherwise little is known of the others
     )
     world_size: int | None = None  # as a record states it; without one there may be higher ranks than were seen
+    roles: Mapping[int, str] = field(default_factory=dict)  # of the ranks whose role a record states
+    parts: Mapping[str, Topology] = field(default_factory=dict)  # role → its own, where roles share rank numbers
 
     @cached_property
     def by_key(self) -> dict[str, ProcessGroup]:
@@ -96,12 +99,23 @@ def key_of(group: GroupName) -> str:
 
 def infer(window: Window) -> Topology:
     """Infer nodes, groups and coordinates from placement records, dumps and the shape of the memberships."""
+    if window.parts:
+        return Topology(parts={role: infer(part) for role, part in window.parts.items()})
     nodes = _nodes(window)
     named = _named_groups(window)
     ranks = _expected_ranks(window, nodes, named)
     groups = _with_inferred_members(window, named, ranks)
     sized = any(group.members is not None for group in named) or any(p.world_size for p in window.records_of(Placement))
-    return Topology(ranks, nodes, groups, _coordinates(groups), sized, stated_world_size(window.records))
+    return Topology(
+        ranks, nodes, groups, _coordinates(groups), sized, stated_world_size(window.records), _roles(window)
+    )
+
+
+def _roles(window: Window) -> dict[int, str]:
+    roles = {record.rank: record.role for record in window.records if record.role and record.rank is not None}
+    for placement in window.records_of(Placement):
+        roles.update((rank, role) for _, role, rank in places(placement) if role)
+    return roles
 
 
 def stated_world_size(records: Iterable[Record]) -> int | None:

@@ -44,6 +44,7 @@ class FirstSymptom(msgspec.Struct, frozen=True, kw_only=True):
 
     text: Annotated[str, doc("One sentence.")]
     rank: Annotated[int | None, doc("The rank that showed it; null: unknown.")] = None
+    role: Annotated[str | None, doc("The role of that rank; null: none is known.")] = None
     at: Annotated[str | None, doc("When, as RFC 3339; null: unknown.")] = None
 
 
@@ -53,6 +54,9 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     count: Annotated[int, doc("How many ranks only wait.")] = 0
     ranks: Annotated[str, doc("Their numbers as ranges, such as `0-3303,3305-4095`.")] = ""
     chains: Annotated[tuple[str, ...], doc("Who waits for whom, such as `7 → 15 → 3304`.")] = ()
+    roles: Annotated[
+        dict[str, str], doc("Role → its ranks, where roles share rank numbers; `ranks` are those of the first then.")
+    ] = {}
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +108,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         bool, doc("No record states the number of ranks: the job may have more than `ranks_expected`.")
     ] = False
     ranks_seen: Annotated[int, doc("Ranks that the evidence is of.")] = 0
+    roles: Annotated[dict[str, int], doc("Role → how many ranks of it were seen, where roles are known.")] = {}
     sources: Annotated[dict[str, int], doc("Source → how many ranks it covers.")] = {}
     other_attempts: Annotated[
         tuple[str, ...], doc("Attempts that the evidence is also of, and that were left out.")
@@ -144,7 +149,7 @@ def to_json(verdict: Verdict, *, indent: int = 2) -> bytes:
 
 def digest(verdict: Verdict) -> str:
     """Return a hash of what a reader would act on: the same verdict in other words is not a new version."""
-    culprits = sorted((one.kind, one.id, one.ranks) for one in verdict.culprits)
+    culprits = sorted((one.kind, one.id, one.ranks, *((one.role,) if one.role else ())) for one in verdict.culprits)
     action = (verdict.action.kind, sorted(verdict.action.nodes), sorted(verdict.action.ranks), verdict.action.role)
     said = (
         verdict.symptom,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from types import MappingProxyType
@@ -17,6 +17,7 @@ import numpy as np
 from analyzers.model.clocks import aligned
 from analyzers.model.recorder import RecorderTable, whole_values
 from analyzers.model.rings import with_rings
+from analyzers.model.roles import by_role
 from analyzers.model.tables import tabulate
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
@@ -50,6 +51,8 @@ class Window:
     live: bool = False
     since: float | None = None  # the opening of the incident: a stack from then on is of what is judged
     round_at: float | None = None  # when the newest evidence round was asked for
+    # Role → its own window, where roles share rank numbers; this one has all their records then, and no dumps.
+    parts: Mapping[str, Window] = field(default_factory=dict)
 
     def records_of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
@@ -103,18 +106,26 @@ class Window:
         kept = [record for record in everything if record.attempt is None or record.attempt == chosen]
         kept = _ordered(kept)
         silent = silent_nodes(kept) if live else {}
-        kept = _of_their_own(kept, hosts(kept, silent, live=live))
+        job = next((record.job for record in kept if record.job), None)
+        others = tuple(number for number in attempts if number != chosen)
+        whole = cls((), (), (), job, chosen, others, offsets, live, since, round_at)
+        if parts := by_role(kept):
+            judged = {role: whole._with(records, silent) for role, records in parts.items()}
+            return replace(whole, records=tuple(kept), parts=judged)
+        return whole._with(kept, silent)
+
+    def _with(self, kept: list[Record], silent: Mapping[str, float]) -> Window:
+        """Return this window with records in which a rank is one process."""
+        kept = _of_their_own(kept, hosts(kept, silent, live=self.live))
         dumped = [record for record in kept if isinstance(record, FlightRecorderDump) and record.node not in silent]
         newest, earlier = _newest_a_rank(dumped)
-        if live and (outdated := outdated_ranks(newest)):
+        if self.live and (outdated := outdated_ranks(newest)):
             earlier += [dump for dump in newest if dump.rank in outdated]
             newest = [dump for dump in newest if dump.rank not in outdated]
         dumps = with_rings(
             newest, [record for record in kept if isinstance(record, Ring) and record.node not in silent]
         )
-        job = next((record.job for record in kept if record.job), None)
-        others = tuple(number for number in attempts if number != chosen)
-        return cls(tuple(kept), dumps, tuple(earlier), job, chosen, others, offsets, live, since, round_at)
+        return replace(self, records=tuple(kept), dumps=dumps, earlier_dumps=tuple(earlier))
 
 
 SILENT_SECONDS = 45.0  # agents send every ten seconds

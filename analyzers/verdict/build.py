@@ -43,8 +43,12 @@ def compose(
     roots = _by_node(decision.roots, topology)
     named = [(f"r{number}", root) for number, root in enumerate(roots, 1) if _nameable(root, topology)]
     considered = [(f"r{number}", root) for number, root in enumerate(roots, 1)]
-    culprits = tuple(entry for label, root in named for entry in _culprits(label, root, topology, evidence))
-    suspects = tuple(entry for label, root in considered for entry in _suspects(label, root, topology, evidence))
+    culprits = tuple(
+        entry for label, root in named for entry in _of_role(_culprits(label, root, topology, evidence), topology)
+    )
+    suspects = tuple(
+        entry for label, root in considered for entry in _of_role(_suspects(label, root, topology, evidence), topology)
+    )
     lead = named[0][1] if named else None
     explained = bool(decision.excused) and not decision.roots
     symptom, cause = _headline(decision, lead)
@@ -73,8 +77,17 @@ def compose(
         action=choose_action(culprits, [root for _, root in named], topology, knowledge, symptom, held)
         if not explained
         else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4]))),
-        coverage=_coverage(window, topology),
+        coverage=coverage_of(window, topology),
     )
+
+
+def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:
+    """Add the role of each entry's ranks, where all of them have the same."""
+    named = ({topology.roles.get(rank) for rank in entry.ranks} if topology.roles else set() for entry in entries)
+    return [
+        msgspec.structs.replace(entry, role=next(iter(roles))) if len(roles) == 1 and None not in roles else entry
+        for entry, roles in zip(entries, named, strict=True)
+    ]
 
 
 def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
@@ -264,7 +277,8 @@ def _skew(window: Window) -> float | None:
     return round(max(times) - min(times), 3) if len(times) > 1 else None
 
 
-def _coverage(window: Window, topology: Topology) -> Coverage:
+def coverage_of(window: Window, topology: Topology) -> Coverage:
+    """Return how much of the job was seen."""
     kinds = Counter(str(record.__struct_config__.tag) for record in window.records if not isinstance(record, Unread))
     if window.earlier_dumps:
         kinds["flight_recorder"] -= len(window.earlier_dumps)
@@ -280,6 +294,7 @@ def _coverage(window: Window, topology: Topology) -> Coverage:
         ranks_seen=len(seen),
         sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),
+        roles=dict(sorted(Counter(topology.roles[rank] for rank in seen & topology.roles.keys()).items())),
         unread=tuple(unread[:MOST_UNREAD])
         + ((f"{len(unread) - MOST_UNREAD} more",) if len(unread) > MOST_UNREAD else ()),
     )

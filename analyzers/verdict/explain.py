@@ -115,6 +115,7 @@ def claim_to_json(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON values, for the record of how a verdict came about."""
     return {
         "analyzer": finding.analyzer,
+        **({"role": finding.role} if finding.role else {}),
         "family": finding.family,
         "symptom": finding.symptom,
         "cause": finding.cause,

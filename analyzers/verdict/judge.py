@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from analyzers import diagnosis
 from analyzers.knowledge import Knowledge
@@ -12,11 +13,13 @@ from analyzers.model.frames import Rules
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.action import Held
 from analyzers.verdict.build import compose
-from analyzers.verdict.correlate import Root, combine
+from analyzers.verdict.correlate import Decision, Root, combine
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.pauses import Pauses
+from analyzers.verdict.roles import between_roles, of_roles, without_idle
 from analyzers.verdict.senders import with_senders
 from analyzers.verdict.witness import Witness
 
@@ -39,13 +42,23 @@ def findings(
         if name in unfinished:
             yield failed(name, ENDED)
             continue
-        if not registered.reads & window.kinds:
+        # Ranks are compared with those of their own role only.
+        reading = {role: part for role, part in _parts(window).items() if registered.reads & part.kinds}
+        if not reading:
             continue
         running(name)
         try:
-            yield from list(registered.load()(window, topology, knowledge))
+            found: list[Finding] = []
+            for role, part in reading.items():
+                own = registered.load()(part, topology.parts.get(role, topology), knowledge)
+                found += (replace(finding, role=role) for finding in own) if role else own
+            yield from found
         except Exception as failure:  # noqa: BLE001 the other analyzers' findings must stand
             yield failed(name, f"{type(failure).__name__}: {failure}")
+
+
+def _parts(window: Window) -> Mapping[str, Window]:
+    return window.parts or {"": window}
 
 
 def judge(window: Window, topology: Topology, knowledge: Knowledge, *, rounds: int | None = None) -> Verdict:
@@ -68,17 +81,33 @@ def decide(
 ) -> Verdict:
     """Return the verdict for findings that were made before. ``failing`` is called where they cannot be weighed."""
     claims = list(found)
-    try:
-        return _weighed(claims, window, topology, knowledge, rounds)
-    except Exception as failure:  # noqa: BLE001 records that the weighing cannot read must not cost the verdict
-        failing()
-        claims.append(failed("pauses", f"{type(failure).__name__}: {failure}"))
-        return compose(combine(claims, topology), window, topology, knowledge, _held_by_failure)
+    decided: dict[str, tuple[Decision, Held]] = {}
+    for role, part in _parts(window).items():
+        own = [claim for claim in claims if claim.role == role or (claim.role not in window.parts and not decided)]
+        shape = topology.parts.get(role, topology)
+        try:
+            decided[role] = _weighed(own, part, shape, knowledge, rounds, alone=len(window.parts) < 2)
+        except Exception as failure:  # noqa: BLE001 records that the weighing cannot read must not cost the verdict
+            failing()
+            own.append(failed("pauses", f"{type(failure).__name__}: {failure}"))
+            decided[role] = combine(own, shape), _held_by_failure
+    between_roles({role: decision for role, (decision, _) in decided.items()})
+    verdicts = {
+        role: compose(decision, window.parts.get(role, window), topology.parts.get(role, topology), knowledge, held)
+        for role, (decision, held) in decided.items()
+    }
+    return of_roles(verdicts, window) if window.parts else verdicts[""]
 
 
 def _weighed(
-    claims: Sequence[Finding], window: Window, topology: Topology, knowledge: Knowledge, rounds: int | None
-) -> Verdict:
+    claims: Sequence[Finding],
+    window: Window,
+    topology: Topology,
+    knowledge: Knowledge,
+    rounds: int | None,
+    *,
+    alone: bool,
+) -> tuple[Decision, Held]:
     pauses = Pauses.from_knowledge(knowledge)
     witness = Witness(window, topology, Rules.from_knowledge(knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
@@ -88,7 +117,9 @@ def _weighed(
     if not decision.roots and (claim := unclaimed(weighed, witness, pauses, live=rounds is not None)) is not None:
         decision = combine([*weighed, claim], topology)
     excused(decision, witness, pauses, rounds)
-    return compose(decision, window, topology, knowledge, EvictionGate(witness, pauses, rounds))
+    if not alone:
+        without_idle(decision, witness)
+    return decision, EvictionGate(witness, pauses, rounds)
 
 
 def _held_by_failure(_root: Root) -> str:

@@ -9,6 +9,7 @@ from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import Members, Placement, Unread
+from collectors.records.identity import PLACED
 
 AGAIN_SECONDS = 60.0
 
@@ -33,7 +34,7 @@ class Placements:
         if not found:
             self._reported.clear()
             refused = f"; {self._unreadable} Python processes may not be read" if self._unreadable else ""
-            raise NothingToCollect(f"no process here has a rank in its environment{refused}")
+            raise NothingToCollect(f"no process here has a rank or a role in its environment{refused}")
         attempts: dict[Attempt, list[TrainingProcess]] = defaultdict(list)
         for process in found:
             attempts[process.job or "", process.attempt or 0].append(process)
@@ -60,7 +61,9 @@ def _placement(node: str, processes: Sequence[TrainingProcess]) -> Placement:
     """Return one attempt's ranks on this node; of two processes with one rank and role the younger, the older is a leftover."""
     newest = {(one.rank, one.role): one for one in sorted(processes, key=lambda one: (one.start_ticks, one.pid))}
     ranked = [newest[key] for key in sorted(newest, key=lambda key: (key[0], key[1] or ""))]
-    sizes = [one.world_size for one in ranked if one.world_size is not None]
+    sizes = {one.world_size for one in ranked if one.world_size is not None}
+    numbers = {one.rank for one in ranked}
+    several = len(numbers) < len(ranked) or len(sizes) > 1 or max(numbers) >= PLACED
     local_ranks = [one.local_rank for one in ranked]
     started_ats = [one.started_at for one in ranked]
     return Placement(
@@ -70,7 +73,8 @@ def _placement(node: str, processes: Sequence[TrainingProcess]) -> Placement:
         ranks=Members.of(one.rank for one in ranked),
         nodes=(node,) * len(ranked),
         pids=tuple(one.pid for one in ranked),
-        world_size=max(sizes, default=None),
+        world_size=max(sizes, default=None) if not several else None,
+        world_sizes=tuple(one.world_size or 0 for one in ranked) if several and sizes else (),
         local_ranks=tuple(local_ranks) if None not in local_ranks else (),  # type: ignore[arg-type]
         roles=tuple(one.role or "" for one in ranked) if any(one.role for one in ranked) else (),
         devices=tuple(one.device or "" for one in ranked) if any(one.device for one in ranked) else (),

@@ -111,9 +111,9 @@ class JobLogs:
                     found.setdefault(key, (name, path))
                     heads.setdefault(key, []).append(process)
         for key in found:
-            ranks = {process.rank for process in writers.get(key, ())}
+            seats = {(process.role, process.rank) for process in writers.get(key, ())}
             processes = tuple(writers.get(key) or launchers.get(key) or ())
-            self.owners[key] = _Owner(ranks.pop() if len(ranks) == 1 and key not in launchers else None, processes)
+            self.owners[key] = _Owner(seats.pop()[1] if len(seats) == 1 and key not in launchers else None, processes)
         found.update(self._configured(found))
         return found
 
@@ -251,10 +251,14 @@ class JobLogs:
 
     def _placed(self, record: Record, owner: _Owner) -> Record:
         """Fill in the record's job as far as its rank, or the file's only job, determines it."""
-        process = next((each for each in owner.processes if each.rank == record.rank), None) or owner.one
+        having = [each for each in owner.processes if each.rank == record.rank]
+        pid = getattr(record, "pid", None)
+        own = [each for each in having if pid is not None and pid in {each.pid, self.inner.get(each.pid)}]
+        process = next(iter(own or having), None) or owner.one
         if process is None:
             return record
-        role = process.role if process.rank == record.rank else None
+        one = len({each.role for each in own or having}) == 1  # a file of several roles' ranks of one number
+        role = process.role if one and process.rank == record.rank else None
         return msgspec.structs.replace(record, job=process.job, attempt=process.attempt, role=role)
 
 

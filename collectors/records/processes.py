@@ -93,12 +93,13 @@ class Placement(Record, frozen=True, kw_only=True, tag="placement"):
     ranks: Members | None = None
     nodes: Annotated[tuple[Name, ...], MANY] = ()
     pids: Annotated[tuple[Integer, ...], MANY] = ()
-    world_size: WorldSize | None = None
+    world_size: WorldSize | None = None  # the same for all these ranks
     # What follows has, like ``nodes``, one value a rank, or is empty.
     local_ranks: Annotated[tuple[Integer, ...], MANY] = ()
     roles: Annotated[tuple[Name, ...], MANY] = ()
     devices: Annotated[tuple[Name, ...], MANY] = ()  # GPU UUID, or its index on the node
     started_ats: Annotated[tuple[Instant, ...], MANY] = ()  # UTC seconds
+    world_sizes: Annotated[tuple[WorldSize, ...], MANY] = ()  # of each one's role, where roles differ; 0: unknown
     launcher: Name = ""  # torchrun slurm kubernetes ray mpi
     # Of the allow-list, the same for all these ranks: SLURM_JOB_ID, POD_NAME…
     labels: Annotated[dict[LabelName, LabelValue], msgspec.Meta(max_length=MOST_LABELS)] = {}

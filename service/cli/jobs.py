@@ -204,8 +204,12 @@ def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> Non
         ],
     )  # fmt: skip
     if ranks:
-        where: dict[str, list[int]] = {}
+        where: dict[tuple[str, str], list[int]] = {}
         for row in ranks:
-            where.setdefault(row["node"], []).append(row["rank"])
+            where.setdefault((row["node"], row["role"] or ""), []).append(row["rank"])
         print_lines([""])
-        print_table(("node", "ranks"), [(node, ranks_for_people(own)) for node, own in sorted(where.items())])
+        placed = [(node, role, ranks_for_people(own)) for (node, role), own in sorted(where.items())]
+        if any(role for _, role, _ in placed):
+            print_table(("node", "role", "ranks"), placed)
+        else:
+            print_table(("node", "ranks"), [(node, own) for node, _, own in placed])

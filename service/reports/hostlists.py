@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from analyzers.model.ranges import runs, span
+from collectors.records.identity import PLACED, shown_rank
 
 MOST_RANKS = 1_048_576  # the ranks that one text of ranges may stand for
 
@@ -15,11 +16,15 @@ _TRAILING_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)
 def ranks_for_people(ranks: Iterable[int], most: int = 8) -> str:
     """Fold ranks into ranges with a space after the comma, and stop after ``most`` ranges with how many are left."""
     found = runs(ranks)
-    spans = [span(low, high) for low, high in found[:most]]
+    spans = [span(low, high) if high < PLACED else _placed(low, high) for low, high in found[:most]]
     left = sum(high - low + 1 for low, high in found[most:])
     if left:
         return f"{', '.join(spans)} and {left:,} more"
     return " and ".join(spans) if len(spans) == 2 else ", ".join(spans)
+
+
+def _placed(low: int, high: int) -> str:
+    return shown_rank(low) if low == high else f"{shown_rank(low)}-{shown_rank(high)}"
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:

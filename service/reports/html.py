@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 import jinja2
+import msgspec
 
 from analyzers.knowledge import Knowledge
 from analyzers.model import standings
@@ -37,7 +38,14 @@ MOST_DOCUMENT_BYTES = 1_000_000
 
 
 def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowledge | None = None) -> str:
-    """Return the whole page; with knowledge, stack groups say what their processes are doing."""
+    """Return the whole page; with knowledge, stack groups say what their processes are doing.
+
+    Where roles share rank numbers, map, waits and stacks are of the role that the verdict leads with.
+    """
+    whole, role = verdict, ""
+    if window.parts:
+        role, verdict = _leading_role(verdict, window)
+        window, topology = window.parts[role], topology.parts[role]
     waits = _culprits_first(verdict, oldest_waits(window, topology))
     guilty = {rank for culprit in verdict.culprits for rank in culprit.ranks}
     stacks = _suspects_first(verdict, stack_groups(window))[:MOST_STACKS]
@@ -49,7 +57,8 @@ def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowle
         environment("service.reports")
         .get_template("report.html")
         .render(
-            **shown(verdict),
+            **shown(whole),
+            role=role,
             style=jinja2_safe(style),
             script=jinja2_safe(script),
             style_hash=digest(style),
@@ -77,6 +86,19 @@ def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowle
             clock=clock,
         )
     )
+
+
+def _leading_role(verdict: Verdict, window: Window) -> tuple[str, Verdict]:
+    """Return the role of the first culprit, else the largest, and of the verdict what is about its ranks."""
+    largest = max(window.parts, key=lambda role: (verdict.coverage.roles.get(role, 0), role))
+    role = next((one.role for one in verdict.culprits if one.role in window.parts), None) or largest
+    own = msgspec.structs.replace(
+        verdict,
+        culprits=tuple(one for one in verdict.culprits if one.role == role),
+        suspects=tuple(one for one in verdict.suspects if one.role == role),
+        victims=msgspec.structs.replace(verdict.victims, ranks=verdict.victims.roles.get(role, "")),
+    )
+    return role, own
 
 
 def environment(*packages: str) -> jinja2.Environment:

@@ -148,14 +148,23 @@ def by_agents(verdict: Verdict) -> bool:
 
 def name_culprits(culprits: Sequence[Culprit]) -> str:
     """Name culprits of one root in one phrase: ``Node gpu-0413 (rank 3304)``, ``Ranks 9 and 14``."""
-    if all(culprit.kind == "rank" and culprit.ranks for culprit in culprits):
+    if all(culprit.kind == "rank" and culprit.ranks and not _names_role(culprit) for culprit in culprits):
         ranks = sorted({rank for culprit in culprits for rank in culprit.ranks})
         return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {listed(str(rank) for rank in ranks)}"
     return listed(dict.fromkeys(_one(culprit) for culprit in culprits))
 
 
+def _names_role(culprit: Culprit) -> bool:
+    """Whether its id names its role: its job has several, which share numbers."""
+    return bool(culprit.role) and culprit.id.startswith(f"{culprit.role} ")
+
+
 def _one(culprit: Culprit) -> str:
-    held = f" ({plural_ranks(culprit.ranks)})" if culprit.ranks else ""
+    whose = f"{culprit.role} " if culprit.role and culprit.kind != "role" else ""
+    held = f" ({whose}{plural_ranks(culprit.ranks)})" if culprit.ranks else ""
+    if culprit.kind == "rank" and culprit.ranks and whose:
+        named = f"{whose}{plural_ranks(culprit.ranks)}"
+        return f"{named[:1].upper()}{named[1:]}"
     if culprit.kind in ("group", "stage"):
         # A set without a name of its own is called after its ranks.
         group = "" if is_named_after_ranks(culprit.id) else f" ({called(culprit.kind, culprit.id)})"
@@ -234,6 +243,8 @@ def waiting(verdict: Verdict) -> str:
         ranks = ranks_for_people(parse_ranks(verdict.victims.ranks))
     except ValueError:
         ranks = verdict.victims.ranks
+    if len(verdict.victims.roles) > 0:
+        ranks = "; ".join(f"{role} {found}" for role, found in verdict.victims.roles.items())
     count = verdict.victims.count
     verb = ("waits" if count == 1 else "wait") if verdict.symptom == "hang" else ("suffers" if count == 1 else "suffer")
     return f"{count:,} rank{'s' if count != 1 else ''} {verb} without fault of {'its' if count == 1 else 'their'} own: {ranks}."

@@ -21,8 +21,9 @@ import msgspec
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.hosting import Hosting, own_ranks
+from analyzers.incidents.hosting import LONGEST_ROLE, Hosting, own_ranks
 from collectors.records import Coverage, Device, Placement, Record, of_sender
+from collectors.records.identity import places
 from service.store import placements
 from service.store.buckets import Buckets
 from service.store.log import AHEAD_SECONDS, Stored
@@ -229,8 +230,9 @@ class Observations:
         """Whether a node may bring the rows that a placement makes anew; a rank that another hosts counts each time."""
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
         known = (job, attempt) in self._attempts
-        ranks = record.ranks.ranks() if record.ranks else ()
-        new = sum((job, attempt, rank, batch.node) not in self._placements for rank in ranks) + (0 if known else 2)
+        ranks = places(record)
+        new = sum((job, attempt, role, rank, batch.node) not in self._placements for _, role, rank in ranks)
+        new += 0 if known else 2
         return not new or not self._new_rows.wait_seconds(batch.node, new, batch.received_at)
 
     def _own_ranks(self, session: Session, batch: Stored, record: Placement) -> Placement:
@@ -247,13 +249,15 @@ class Observations:
                 own = own_ranks(placement, hosting.refused(node, attempt))
                 self._note_placement(dataclasses.replace(batch, node=node, sent_at=None), own)
         on = hosting.maps[attempt].on if attempt in hosting.maps else {}
-        return own_ranks(record, set(record.ranks.ranks() if record.ranks else ()) - on.get(batch.node, set()))
+        claimed = {(rank, role[:LONGEST_ROLE]) for _, role, rank in places(record)}
+        return own_ranks(record, claimed - on.get(batch.node, set()))
 
     def _note_placement(self, batch: Stored, record: Placement) -> None:
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
         at, received_at = _seen_at(batch, record), batch.received_at
         self._jobs.observe(job, at, received_at, name=job, declared={}, version=1)
-        size = _whole(record.world_size)
+        hosting = self._hosting.get(job)
+        size = _whole(hosting.world_size if hosting is not None and hosting.attempt == attempt else record.world_size)
         if (job, attempt) not in self._attempts:
             self._attempts.observe(
                 (job, attempt), at, received_at, job=job, number=attempt, world_size=size, code_version=None
@@ -261,8 +265,8 @@ class Observations:
         sized = {} if size is None else {"world_size": size}
         self._attempts.observe((job, attempt), at, received_at, job=job, number=attempt, **sized)
         for rank, columns in _ranks(record):
-            key = {"job": job, "attempt": attempt, "rank": rank, "node": batch.node}
-            self._placements.observe((job, attempt, rank, batch.node), at, received_at, **key, **columns)
+            key = {"job": job, "attempt": attempt, "role": columns.pop("role"), "rank": rank, "node": batch.node}
+            self._placements.observe(tuple(key.values()), at, received_at, **key, **columns)
 
 
 def _drop_oldest(entries: dict[Any, Any], most: int) -> None:
@@ -297,14 +301,14 @@ def _seen_at(batch: Stored, record: Record) -> float:
 
 def _ranks(record: Placement) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each rank with its columns."""
-    for place, rank in enumerate(record.ranks.ranks() if record.ranks else ()):
+    for place, role, rank in places(record):
         if rank >= 0:
             yield (
                 rank,
                 {
                     "pid": _whole(_at(record.pids, place)),
                     "local_rank": _whole(_at(record.local_ranks, place)),
-                    "role": _text(_at(record.roles, place) or record.role, 64),
+                    "role": clean(role, 64),
                     "device": _text(_at(record.devices, place), 128),
                 },
             )

@@ -20,7 +20,12 @@ def is_newest() -> ColumnElement[bool]:
     """Return the condition that a placement is the newest of its rank, which may have moved."""
     other = aliased(Placement)
     newer = tuple_(other.last_seen_at, other.node) > tuple_(Placement.last_seen_at, Placement.node)
-    same = (other.job == Placement.job) & (other.attempt == Placement.attempt) & (other.rank == Placement.rank)
+    same = (
+        (other.job == Placement.job)
+        & (other.attempt == Placement.attempt)
+        & (other.rank == Placement.rank)
+        & (other.role == Placement.role)
+    )
     return ~exists().where(same, newer)
 
 
@@ -50,7 +55,7 @@ def hosting_of(session: Session, job: str, at: float) -> Hosting:
         session.execute(rows), key=lambda placed: (placed[0], placed[1], placed[4])
     ):
         held = list(found)
-        ranks, roles = [placed[2] for placed in held], tuple(placed[3] or "" for placed in held)
+        ranks, roles = [placed[2] for placed in held], tuple(placed[3] for placed in held)
         placement = PlacementRecord(
             job=job, attempt=attempt, ranks=Members.of(ranks), nodes=(node,) * len(ranks), roles=roles, world_size=size
         )

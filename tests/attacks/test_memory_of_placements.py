@@ -63,7 +63,7 @@ def test_a_claim_keeps_only_what_says_where_ranks_run() -> None:
     hosting.take("m", [placed("wide", ranks)], AT)
 
     assert small < 5_000
-    assert len(hosting.claims["m"].ranks) == MOST_CLAIMED
+    assert len(hosting.claims["m"].seats) == MOST_CLAIMED
     assert len(hosting.claims["m"].placement.pids) == MOST_CLAIMED  # type: ignore[union-attr]
 
 

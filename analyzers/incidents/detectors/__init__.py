@@ -11,6 +11,8 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from msgspec.structs import replace
+
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS, ended_from_outside
 from analyzers.incidents.job_views.job import JobView
 from analyzers.model.incident import Symptom
@@ -38,6 +40,14 @@ def every_detector() -> dict[str, Detect]:
     return dict(sorted(_detectors.items()))
 
 
+def _with_roles(symptom: Symptom, view: JobView) -> Symptom:
+    """Return a symptom with the ranks of its processes in place of the numbers that the view keeps them by."""
+    seats = [view.numbering.of(number) for number in symptom.ranks]
+    if not any(role for role, _ in seats):
+        return symptom
+    return replace(symptom, ranks=tuple(rank for _, rank in seats), roles=tuple(role for role, _ in seats))
+
+
 def find_symptoms(view: JobView, now: float) -> list[Symptom]:
     """Return the job's symptoms now. A detector that fails costs its own; the view names it.
 
@@ -46,7 +56,7 @@ def find_symptoms(view: JobView, now: float) -> list[Symptom]:
     found: list[Symptom] = []
     for name, look in every_detector().items():
         try:
-            found += look(view, now)
+            found += (_with_roles(symptom, view) for symptom in look(view, now))
         except Exception as error:  # noqa: BLE001 - what one detector cannot judge the others may
             view.broken[name] = f"{type(error).__name__}: {error}"
     if any(one.kind in OF_AN_END for one in found) and (stop := ended_from_outside(view, now)) is not None:

@@ -35,7 +35,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         kind="crash",
         detector="rank_dead",
         at=first.at,
-        text=f"the process of rank {first.rank} on {first.node} ended {first.how()}{others}",
+        text=f"the process of {view.name(first.rank)} on {first.node} ended {first.how()}{others}",
         ranks=tuple(end.rank for end in bad[:MOST_NAMED]),
         nodes=(first.node,),
     )

@@ -24,7 +24,10 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     silent = sorted(
         (process.seen_at + LOOK_SECONDS, rank)
         for rank, process in view.processes.by_rank.items()
-        if process.seen_at is not None and process.seen_at < looked.get(process.node, 0.0) and rank not in view.ended
+        if process.seen_at is not None
+        and process.seen_at < looked.get(process.node, 0.0)
+        and rank not in view.ended
+        and not view.is_placed(rank)
     )
     if not silent or view.went_on(silent[0][0]):
         return
@@ -35,7 +38,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         kind="silence",
         detector="rank_silent",
         at=at,
-        text=f"the process of rank {rank} on {node} was not seen for more than {SILENT_SECONDS:.0f} s{others}, "
+        text=f"the process of {view.name(rank)} on {node} was not seen for more than {SILENT_SECONDS:.0f} s{others}, "
         "and neither was its end",
         ranks=tuple(rank for _, rank in silent[:MOST_NAMED]),
         nodes=(node,),

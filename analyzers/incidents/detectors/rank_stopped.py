@@ -31,7 +31,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         kind="hang",
         detector="rank_stopped",
         at=first.since,
-        text=f"the process of rank {first.rank} on {first.node} {WORDS[first.state]} for {first.seconds:.0f} s{others} "
+        text=f"the process of {view.name(first.rank)} on {first.node} {WORDS[first.state]} for {first.seconds:.0f} s{others} "
         f"(bound {HELD_SECONDS:.0f} s)",
         ranks=tuple(one.rank for one in held[:MOST_NAMED]),
         nodes=tuple(sorted({one.node for one in held})[:MOST_NAMED]),

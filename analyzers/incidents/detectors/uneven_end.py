@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
@@ -15,18 +16,33 @@ MOST_NAMED = 64
 @detector("uneven_end")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hang where the last end was a minute ago, all were good, and some ranks are left."""
-    if not view.ended or not view.processes.alive or not all(end.well for end in view.ended.values()):
+    gone, running = _uneven(view)
+    if not gone or not all(end.well for end in view.ended.values()):
         return
-    last_at = max(end.at for end in view.ended.values())
+    last_at = max(view.ended[number].at for number in gone)
     heard_at = max(node.reported_until for node in view.nodes.values())
     if min(now, heard_at) <= last_at + ALONE_SECONDS or view.went_on(last_at):
         return
-    gone = sorted(view.ended)
     yield Symptom(
         kind="hang",
         detector="uneven_end",
         at=last_at,
         text=f"{len(gone)} ranks have ended with exit code 0, the last {now - last_at:.0f} s ago, "
-        f"and {view.processes.alive} still run (bound {ALONE_SECONDS:.0f} s)",
+        f"and {running} still run (bound {ALONE_SECONDS:.0f} s)",
         ranks=tuple(gone[:MOST_NAMED]),
     )
+
+
+def _uneven(view: JobView) -> tuple[list[int], int]:
+    """Return the ranks that have ended in roles that go on, and how many of those still run; a role may end as a whole."""
+    gone, running = defaultdict[str, list[int]](list), Counter[str]()
+    for number in view.ranks:
+        role = view.numbering.of(number)[0] if view.numbering.several else ""
+        if view.is_placed(number):
+            continue  # workers without a number come and go
+        if number in view.ended:
+            gone[role].append(number)
+        else:
+            running[role] += 1
+    uneven = [role for role in gone if running[role]]
+    return sorted(number for role in uneven for number in gone[role]), sum(running[role] for role in uneven)

@@ -80,9 +80,13 @@ def _said(view: JobView) -> _Said | None:
 
 
 def bad_ends(view: JobView) -> list[End]:
-    """Return the ends since the job last moved that were not good, the earliest first."""
+    """Return the ends since the job last moved that were not good, the earliest first.
+
+    A process without a number may come and go, as environment workers do: that one is gone is no failure.
+    """
     since = view.settled_until
-    found = [end for end in view.ended.values() if not end.well and end.at >= since]
+    bad = (end for end in view.ended.values() if not end.well and end.at >= since)
+    found = [end for end in bad if end.seen or not view.is_placed(end.rank)]
     return sorted(found, key=lambda end: (end.at, end.rank))
 
 

@@ -18,6 +18,7 @@ from analyzers.incidents.job_views.waits import OpenOperation, OpenOperations
 from analyzers.incidents.job_views.witnesses import Testimony, Witnesses, testimony
 from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
+from analyzers.model.roles import Numbering
 from collectors.records import (
     DeviceState,
     FlightRecorderDump,
@@ -32,6 +33,7 @@ from collectors.records import (
     StackDump,
     Steps,
 )
+from collectors.records.identity import PLACED, name_rank
 
 STUCK_SECONDS = 20.0  # in the kernel without any CPU time: a storage that stalls, or a driver
 HELD_SECONDS = 2.0  # a process that was stopped for less may have been stopped by a reader of its stack
@@ -53,7 +55,8 @@ class JobView:
         self.nodes: dict[str, NodeView] = {}
         self.first_at = float("inf")  # its first batch
         self.progress = Progress()
-        self.processes = Processes()
+        self.numbering = Numbering()  # by it all that is kept by rank is kept by process
+        self.processes = Processes(self.numbering)
         self.ranks, self.ended = self.processes.ranks, self.processes.ended
         self.waits = OpenOperations()
         self.traffic = Traffic()
@@ -67,6 +70,15 @@ class JobView:
     def world_size(self) -> int | None:
         """Return how many ranks there are, where a process states it."""
         return self.processes.world_size
+
+    def name(self, number: int) -> str:
+        """Name a process by what it is kept by: ``rank 3``, or ``rollout rank 3`` where there are several roles."""
+        role, rank = self.numbering.of(number)
+        return name_rank(rank, role if self.numbering.several else "")
+
+    def is_placed(self, number: int) -> bool:
+        """Whether a process states no number: its place gave it one."""
+        return self.numbering.of(number)[1] >= PLACED
 
     @property
     def newest_step(self) -> int | None:
@@ -176,8 +188,12 @@ class JobView:
 
     def _apply(self, record: Record, node: NodeView, at: float, before: float, looks: dict[int, float]) -> None:
         """Apply one record. ``before``: ``reported_until`` of its node before this batch; ``looks``: when rings were read."""
-        if record.rank is not None and not node.has_room(record.rank):
-            return
+        if record.rank is not None:
+            number = self.numbering.number(record.role, record.rank)
+            if not node.has_room(number):
+                return
+            if number != record.rank:
+                record = msgspec.structs.replace(record, rank=number)
         if isinstance(record, ProcessState):
             self.processes.look(record, node, at)
             self.witnesses.look(record, node, at)

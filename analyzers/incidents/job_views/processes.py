@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from analyzers.incidents.job_views.node import MOST_RANKS as MOST_RANKS_OF_A_NODE
 from analyzers.incidents.job_views.node import NodeView
+from analyzers.model.roles import Numbering
 from collectors.records import Placement, ProcessState
+from collectors.records.identity import places, size_of
 
 ENDED = frozenset("XZ")
 STOPPED, STUCK = "T", "D"
@@ -80,9 +83,11 @@ class Held:
 
 
 class Processes:
-    """The processes of one attempt, by rank."""
+    """The processes of one attempt, by the number that ``numbering`` gives them: their rank, unless roles share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbering: Numbering | None = None) -> None:
+        self.numbering = numbering or Numbering()
+        self._sizes: dict[str, int] = {}  # role → its number of ranks
         self.ranks: dict[int, str] = {}
         self.by_rank: dict[int, Process] = {}
         self.ended: dict[int, End] = {}
@@ -91,7 +96,6 @@ class Processes:
         self.continued: list[Held] = []  # those that are it no more, until they are taken up
         self.run_began_at = 0.0  # by the nodes' clocks: when most ranks were started anew, or their number changed
         self._younger: dict[int, float] = {}  # the ranks that were replaced since, and when the new process began
-        self.world_size: int | None = None
         self._placed: dict[str, tuple[float, frozenset[int]]] = {}  # node → its newest placement: when, and which ranks
 
     def killed_for_memory(self, end: End) -> bool:
@@ -101,18 +105,26 @@ class Processes:
         return began is not None and end.oom_kills is not None and end.oom_kills > began
 
     @property
+    def world_size(self) -> int | None:
+        """Return how many ranks there are, where placements state it: in all roles together, where they share numbers."""
+        return (sum if self.numbering.shares else max)(self._sizes.values()) if self._sizes else None
+
+    @property
     def alive(self) -> int:
         """Return how many ranks are not known to have ended."""
         return len(self.ranks) - len(self.ended)
 
     def place(self, placement: Placement, node: NodeView, received_at: float) -> None:
         """Apply a placement. A rank that is missing in a node's newer placement has ended."""
-        ranks = placement.ranks.ranks()[:MOST_RANKS_OF_A_NODE] if placement.ranks is not None else ()
+        seats = list(islice(places(placement), MOST_RANKS_OF_A_NODE))
+        ranks = [self.numbering.number(role, rank) for _, role, rank in seats]
         at = node.here(placement.at, received_at)
-        if placement.world_size is not None and 0 < placement.world_size <= LARGEST_RANK:
-            if self.world_size is not None and placement.world_size > self.world_size:
-                self.run_began_at = max(self.run_began_at, at)
-            self.world_size = max(placement.world_size, self.world_size or 0)
+        for role in dict.fromkeys(role for _, role, _ in seats):
+            size = size_of(placement, [place for place, whose, _ in seats if whose == role])
+            if size is not None and 0 < size <= LARGEST_RANK:
+                if size > self._sizes.get(role, size):
+                    self.run_began_at = max(self.run_began_at, at)
+                self._sizes[role] = max(size, self._sizes.get(role, 0))
         for index, (rank, name) in enumerate(zip(ranks, placement.nodes, strict=False)):
             pid = placement.pids[index] if index < len(placement.pids) else None
             started_at = placement.started_ats[index] if index < len(placement.started_ats) else None

@@ -17,12 +17,14 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, ReadRefused
+from collectors.live.sources.names import Named, titled
 from collectors.live.sources.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, stat_of
-from collectors.live.sources.ranks import TrainingProcess, read_rank, states_rank, told_apart
+from collectors.live.sources.ranks import PlaceNumbers, TrainingProcess, read_rank, stated_role, states_rank, told_apart
 from collectors.live.sources.system_files import process_ids
 
 MOST_PROCESSES = 65_536  # of a node; those with the highest ids are left out
@@ -37,7 +39,7 @@ _WRAPPERS = frozenset({
     "bash", "sh", "dash", "zsh", "ksh", "fish", "tcsh", "csh", "busybox", "env", "timeout", "time", "nice", "taskset",
     "numactl", "tini", "dumb-init", "sudo", "su", "srun", "slurm_script", "mpirun", "mpiexec", "orted", "prted",
     "prterun", "hydra_pmi_proxy", "torchrun", "pt_elastic", "accelerate", "deepspeed", "apptainer", "singularity",
-    "enroot", "conda", "uv", "nsys", "nsys-launcher", "ncu", "strace", "gdb",
+    "enroot", "conda", "uv", "raylet", "gcs_server", "nsys", "nsys-launcher", "ncu", "strace", "gdb",
 })  # fmt: skip
 """Names of programs that start a rank and are none, whatever their environment states."""
 _PYTHON = ("python", "pt_", "ray::")
@@ -75,6 +77,7 @@ class ProcessTable:
         self._unreadable: set[int] = set()
         self._owners: dict[str, int] = {}  # job → the user whose it is
         self._scans = 0
+        self._numbers = PlaceNumbers(node)
         self._reader = BoundedReader()
         self._newest: tuple[float, tuple[TrainingProcess, ...]] | None = None
         self._lock = threading.Lock()  # every collector has its own thread
@@ -115,6 +118,7 @@ class ProcessTable:
         found = told_apart(
             [_located(rank, known[rank.pid].stat, booted) for rank in self._topmost(own_pid(self._proc))], self._owners
         )
+        found = self._numbers.numbered(found)
         found.sort(key=lambda one: (one.job or "", one.attempt or 0, one.rank, one.start_ticks, one.pid))
         return tuple(found[:MOST_TRAINING])
 
@@ -157,15 +161,30 @@ class ProcessTable:
             return
         except OSError:
             return  # it ended meanwhile
-        if not states_rank(environment):
+        command = self._read_or_empty(f"{proc}/{pid}/cmdline")
+        title = titled(command)
+        if not states_rank(environment) and not title:
             return
         control_groups, status = (self._read_or_empty(f"{proc}/{pid}/{name}") for name in ("cgroup", "status"))
-        process.rank = read_rank(environment, control_groups, self._node, pid, status)
-        process.launches = _LAUNCHER.search(_first_words(self._read_or_empty(f"{proc}/{pid}/cmdline"))) is not None
+        named = self._named(proc, process.stat, title, command)
+        process.rank = read_rank(environment, control_groups, self._node, pid, status, named)
+        process.launches = _LAUNCHER.search(_first_words(command)) is not None
 
-    def _read_or_empty(self, path: str) -> bytes:
+    def _named(self, proc: str, stat: Stat, title: str | None, command: bytes) -> Named:
+        """Return what names a process beside its variables; a Ray worker's output begins with its actor's name."""
+        if not title or not command.startswith(b"ray::"):
+            return Named(title)
+        output = Path(f"{proc}/{stat.pid}/fd/1")
+        is_log = False
+        with suppress(OSError):  # a pipe would be emptied
+            is_log = output.readlink().name.startswith("worker-") and output.is_file()
+        above = self._read_or_empty(f"{proc}/{stat.parent_pid}/environ", MOST_ENVIRONMENT_BYTES)
+        role = stated_role(above) if is_log else None  # a raylet's worker has a log of its own
+        return Named(title, self._read_or_empty(str(output)) if is_log else b"", role, of_ray=True)
+
+    def _read_or_empty(self, path: str, most_bytes: int = MOST_COMMAND_BYTES) -> bytes:
         try:
-            return self._reader.read(path, MOST_COMMAND_BYTES)
+            return self._reader.read(path, most_bytes)
         except OSError:
             return b""
 
@@ -178,6 +197,7 @@ class ProcessTable:
             if pid != own_pid and one.rank is not None and self._trains(one, one.rank):
                 yield one.rank
                 self._own(pid, one.identity)
+                waiting += self._of_other_roles(pid, one.rank)
                 continue
             if one.rank is not None and not one.stat.ended:
                 self._own(pid, one.owner if self._orphaned(one) else None)
@@ -202,7 +222,26 @@ class ProcessTable:
         if rank.elastic:
             return True  # ranks below it are of a job of its own, such as an evaluation under torchrun
         below = [found for child in _below(rank.pid, self._children) if (found := self._known[child].rank)]
-        return all(found.rank == rank.rank and not found.elastic for found in below)
+        return all((found.rank == rank.rank and not found.elastic) or _differs(found, rank) for found in below)
+
+    def _of_other_roles(self, pid: int, rank: TrainingProcess) -> Iterator[int]:
+        """Yield the processes below one that have a role of their own, as the rollouts that a controller starts."""
+        for child in _below(pid, self._children):
+            found = self._known[child].rank
+            parent = self._known.get(self._known[child].stat.parent_pid)
+            if (
+                found is not None
+                and _differs(found, rank)
+                and (parent is None or parent.rank is None or not _differs(parent.rank, rank))
+            ):
+                self._known[child].owner = None
+                yield child
+
+
+def _differs(one: TrainingProcess, other: TrainingProcess) -> bool:
+    """Whether two processes of one tree have roles of their own, by FAULTHOUND_ROLE or an actor's name."""
+    stated = "FAULTHOUND_ROLE" in one.labels or one.launcher == "ray"
+    return stated and one.role is not None and other.role is not None and one.role != other.role
 
 
 def _located(rank: TrainingProcess, stat: Stat, booted: float | None) -> TrainingProcess:

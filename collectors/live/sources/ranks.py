@@ -1,5 +1,7 @@
 """Which rank a process is, by the variables that launchers set: torchrun, Slurm, MPI, Ray, Kubernetes.
 
+A process without a number is one too where ``FAULTHOUND_ROLE``, its Ray actor's name or its title says what it is for.
+
 An environment holds secrets. Only the variables of ``ALLOWED`` are read, and nothing else of it is kept.
 """
 
@@ -9,6 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from collectors.live.sources.names import NAMELESS, NO_RAY_JOB, Named
+from collectors.records.identity import MOST_PLACED, placed_rank
 
 RANK_VARIABLES: tuple[tuple[str, str, str], ...] = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -41,7 +46,8 @@ LONGEST_JOB = 200
 RESTARTS_OF_A_LAUNCHER = 1000
 """torchrun counts its own restarts below one of the scheduler's: attempt 2003 is the third within the second requeue."""
 
-_RANK = re.compile(rb"(?:\A|\0)(?:RANK|OMPI_COMM_WORLD_RANK|SLURM_PROCID|PMIX_RANK|PMI_RANK)=\d")
+UNNUMBERED = -1
+_RANK = re.compile(rb"(?:\A|\0)(?:FAULTHOUND_ROLE=.|(?:RANK|OMPI_COMM_WORLD_RANK|SLURM_PROCID|PMIX_RANK|PMI_RANK)=\d)")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._:@+-]+")
 _POD = re.compile(r"\bpod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -55,7 +61,7 @@ class TrainingProcess:
     """One rank's process on this node."""
 
     pid: int
-    rank: int
+    rank: int  # UNNUMBERED until its place gives it a number
     job: str | None = None
     attempt: int | None = None
     world_size: int | None = None
@@ -77,28 +83,38 @@ class TrainingProcess:
 
 
 def states_rank(environment: bytes) -> bool:
-    """Return whether an environment has a variable that may state a rank."""
+    """Return whether an environment has a variable that may state a rank or a role."""
     return _RANK.search(environment) is not None
 
 
 def read_rank(
-    environment: bytes, control_groups: bytes = b"", node: str = "", pid: int = 0, status: bytes = b""
-) -> TrainingProcess | None:
-    """Return the rank that an environment states, None where it states none. ``status``: of /proc/PID, for its user."""
+    environment: bytes, control_groups: bytes = b"", node: str = "", pid: int = 0, status: bytes = b"",
+    named: Named = NAMELESS,
+) -> TrainingProcess | None:  # fmt: skip
+    """Return the rank that a process is, None where it is none. ``status``: of /proc/PID, for its user."""
     variables = _allowed(environment)
+    if named.title == "":
+        return None  # a Ray worker that waits for an actor or a task
+    if named.title and variables.get("FAULTHOUND_ROLE") == named.inherited_role:
+        variables.pop("FAULTHOUND_ROLE", None)
+    if (job := named.ray_job or variables.get("RAY_JOB_ID", "")) in ("", NO_RAY_JOB):
+        variables.pop("RAY_JOB_ID", None)
+    else:
+        variables["RAY_JOB_ID"] = job
     names = next((names for names in RANK_VARIABLES if _is_rank(variables, names[0])), None)
-    rank = _number(variables[names[0]]) if names else None
-    if names is None or rank is None:
+    title, number = named.seat
+    if names is None and not ("FAULTHOUND_ROLE" in variables or (title and (named.of_ray or _knows_job(variables)))):
         return None
-    size = _number(variables.get(names[1]))
-    local_rank = _number(variables.get(names[2]))
+    rank = (_number(variables[names[0]]) or 0) if names else UNNUMBERED if number is None else number
+    size = _number(variables.get(names[1])) if names else None
+    local_rank = _number(variables.get(names[2])) if names else None
     if local_rank is None:
         local_rank = _number(variables.get("RAY_LOCAL_RANK"))
     groups = control_groups.decode("ascii", "replace")
     uid = _UID.search(status)
     if pod := _POD.search(groups):
         variables.setdefault("POD_UID", pod[1].replace("_", "-"))
-    launcher = _launcher(variables, names[0])
+    launcher = _launcher(variables, names[0] if names else "")
     return TrainingProcess(
         pid=pid,
         rank=rank,
@@ -106,7 +122,7 @@ def read_rank(
         attempt=_attempt(variables),
         world_size=size if size is not None and size > rank else None,
         local_rank=local_rank,
-        role=_role(variables),
+        role=_role(variables, title),
         device=_device(variables, local_rank),
         launcher=launcher,
         labels={name: variables[name] for name in sorted(LABELS & variables.keys())},
@@ -114,6 +130,45 @@ def read_rank(
         managed=_MANAGED.search(groups) is not None,
         elastic="TORCHELASTIC_RUN_ID" in variables,
     )
+
+
+class PlaceNumbers:
+    """Numbers for the processes without one: each keeps its own while it lives, and a new one takes the lowest free."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._given: dict[tuple[str, int, str], dict[tuple[int, int], int]] = {}
+
+    def numbered(self, found: Sequence[TrainingProcess]) -> list[TrainingProcess]:
+        """Return the processes with a number each; beyond ``MOST_PLACED`` of one role they are left out."""
+        wanting: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
+        for one in sorted(found, key=lambda one: (one.start_ticks, one.pid)):
+            if one.rank == UNNUMBERED:
+                wanting.setdefault(_seat(one), []).append((one.start_ticks, one.pid))
+        self._given = {seat: self._of(self._given.get(seat, {}), living) for seat, living in wanting.items()}
+        return [numbered for one in found if (numbered := self._numbered(one)) is not None]
+
+    def _numbered(self, one: TrainingProcess) -> TrainingProcess | None:
+        if one.rank != UNNUMBERED:
+            return one
+        index = self._given[_seat(one)].get((one.start_ticks, one.pid))
+        return None if index is None else replace(one, rank=placed_rank(self._node, index))
+
+    def _of(
+        self, given: Mapping[tuple[int, int], int], living: Sequence[tuple[int, int]]
+    ) -> dict[tuple[int, int], int]:
+        kept = {one: given[one] for one in living if one in given}
+        free = (index for index in range(MOST_PLACED) if index not in kept.values())
+        return kept | dict(zip((one for one in living if one not in given), [*free], strict=False))
+
+
+def _seat(one: TrainingProcess) -> tuple[str, int, str]:
+    return one.job or "", one.attempt or 0, one.role or ""
+
+
+def stated_role(environment: bytes) -> str | None:
+    """Return FAULTHOUND_ROLE of an environment."""
+    return _allowed(environment).get("FAULTHOUND_ROLE")
 
 
 def told_apart(found: Sequence[TrainingProcess], owners: dict[str, int]) -> list[TrainingProcess]:
@@ -194,6 +249,13 @@ def _job(variables: Mapping[str, str], launcher: str, node: str) -> str:
     return _name(f"{where}:{variables['MASTER_PORT']}" if "MASTER_PORT" in variables else where)
 
 
+def _knows_job(variables: Mapping[str, str]) -> bool:
+    """Whether a job's name is stated: an inference engine that serves alone is no job."""
+    return any(name in variables for name in ("FAULTHOUND_JOB", "SLURM_JOB_ID", "RAY_JOB_ID")) or _in_kubernetes(
+        variables
+    )
+
+
 def _without_place(master: str) -> str:
     """``llama-master-0.ns.svc`` → ``llama``; an address stays what it is."""
     host = master if re.fullmatch(r"[\d.]+|.*:.*", master) else master.split(".", 1)[0]
@@ -214,10 +276,14 @@ def _attempt(variables: Mapping[str, str]) -> int:
     return requeues * RESTARTS_OF_A_LAUNCHER + restarts if "TORCHELASTIC_RESTART_COUNT" in variables else requeues
 
 
-def _role(variables: Mapping[str, str]) -> str | None:
-    """Return the role. A group of Ray workers (verl) numbers its ranks from 0: only its name distinguishes it."""
-    named = (variables.get(name, "") for name in ("FAULTHOUND_ROLE", "ROLE_NAME", "WG_PREFIX"))
-    return next((role[:64] for role in named if role not in {"", "default"}), None)
+def _role(variables: Mapping[str, str], named: str | None = None) -> str | None:
+    """Return the role: as its owner states it, else of a Ray actor its name.
+
+    A group of Ray workers (verl) numbers its ranks from 0, and only the random prefix tells two groups of one class apart.
+    """
+    group = "_".join(filter(None, (named, variables.get("WG_PREFIX"))))
+    stated = (variables.get("FAULTHOUND_ROLE", ""), variables.get("ROLE_NAME", ""), group)
+    return next((role[:64] for role in stated if role not in {"", "default"}), None)
 
 
 def _device(variables: Mapping[str, str], local_rank: int | None) -> str | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from fastapi import Query, Request, Response
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
@@ -78,7 +79,7 @@ class JobDocument(JobSummary, frozen=True, kw_only=True):
 class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The place of a rank of an attempt, as it was seen last."""
 
-    rank: Annotated[int, doc("The number of the rank.")]
+    rank: Annotated[int, doc("The number of the rank within its role; from 2^20 on it comes from its place.")]
     node: Annotated[str, doc("The node that it runs on.")]
     pid: Annotated[int | None, doc("Its process id on the node; null: unknown.")]
     local_rank: Annotated[int | None, doc("Its rank on the node; null: unknown.")]
@@ -114,15 +115,15 @@ def list_ranks(
     limit: paging.Limit = 1_000,
     after: paging.After = None,
 ) -> paging.Page[RankDocument]:
-    """List where the ranks of an attempt run."""
+    """List where the ranks of an attempt run, by role and number."""
     with service_of(request).database.session() as session:
         found(session, job)
         number = newest_attempt(session, job) if attempt is None else attempt
         query = select(Placement).where(Placement.job == job, Placement.attempt == number, is_newest())
-        if (last := paging.from_cursor(after, int)) is not None:
-            query = query.where(Placement.rank > last)
-        rows = session.scalars(query.order_by(Placement.rank).limit(limit + 1)).all()
-        return paging.page(rows, limit, lambda one: one.rank, lambda one: paging.from_row(one, RankDocument))
+        if (last := paging.from_cursor(after, tuple[str, int])) is not None:
+            query = query.where(tuple_(Placement.role, Placement.rank) > tuple_(*last))
+        rows = session.scalars(query.order_by(Placement.role, Placement.rank).limit(limit + 1)).all()
+        return paging.page(rows, limit, lambda one: (one.role, one.rank), _rank_document)
 
 
 @router.get("/v1/jobs/{job:path}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -173,6 +174,10 @@ def declare_job(
     return document
 
 
+def _rank_document(row: Placement) -> RankDocument:
+    return msgspec.structs.replace(paging.from_row(row, RankDocument), role=row.role or None)
+
+
 def found(session: Session, job: str) -> Job:
     """Return a job, or raise the problem that it is unknown."""
     row = session.get(Job, job)
@@ -221,15 +226,19 @@ def _check_match(row: Job, if_match: str | None) -> None:
 
 def _document(session: Session, row: Job) -> JobDocument:
     seen = (
-        select(Placement.attempt, func.count(Placement.rank.distinct()), func.count(Placement.node.distinct()))
+        select(Placement.attempt, func.count(Placement.rank.distinct()))
         .where(Placement.job == row.name)
-        .group_by(Placement.attempt)
+        .group_by(Placement.attempt, Placement.role)
     )
-    counts = {attempt: (ranks, nodes) for attempt, ranks, nodes in session.execute(seen)}
+    ranks_seen = Counter[int]()
+    for attempt, ranks in session.execute(seen):
+        ranks_seen[attempt] += ranks
+    on = select(Placement.attempt, func.count(Placement.node.distinct())).where(Placement.job == row.name)
+    nodes_seen = dict(session.execute(on.group_by(Placement.attempt)).tuples().all())
 
     def shown(attempt: Attempt) -> AttemptDocument:
-        ranks, nodes = counts.get(attempt.number, (0, 0))
-        return AttemptDocument(**msgspec.structs.asdict(paging.from_row(attempt, Run)), ranks=ranks, nodes=nodes)
+        run = msgspec.structs.asdict(paging.from_row(attempt, Run))
+        return AttemptDocument(**run, ranks=ranks_seen[attempt.number], nodes=nodes_seen.get(attempt.number, 0))
 
     query = select(Attempt).where(Attempt.job == row.name).order_by(Attempt.number.desc()).limit(MOST_ATTEMPTS)
     declared = Declaration(**row.declared) if row.declared_at is not None else None

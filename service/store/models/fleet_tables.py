@@ -67,12 +67,13 @@ class Placement(Base):
     __tablename__ = "placements"
     job: Mapped[str] = mapped_column(String(255), primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    # Roles may each count from 0: then a rank is a role and a number. Empty: no role is known.
+    role: Mapped[str] = mapped_column(String(64), primary_key=True, default="")
     rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     # A part of the key: an export of yesterday needs the node that the rank had then.
     node: Mapped[str] = mapped_column(String(255), primary_key=True, index=True)
     pid: Mapped[int | None]
     local_rank: Mapped[int | None]
-    role: Mapped[str | None] = mapped_column(String(64))
     device: Mapped[str | None] = mapped_column(String(128))
     first_seen_at: Mapped[float]
     last_seen_at: Mapped[float]

@@ -51,7 +51,7 @@ def test_the_first_claim_holds() -> None:
         hosting.take("stranger", [placement("stranger", range(6), pid=900)], at)
 
     assert not hosting.is_host("stranger", 1)
-    assert hosting.refused("stranger", 1) == frozenset(range(6))
+    assert hosting.refused("stranger", 1) == {(rank, "") for rank in range(6)}
     assert hosts(hosting)[0] == ["n0"]
     assert hosting.is_hearsay(LogEvent(event="exit", rank=3), "stranger", 1)
     assert not hosting.is_hearsay(LogEvent(event="exit", rank=3), "n1", 1)
@@ -76,7 +76,7 @@ def test_a_job_that_begins_anew_elsewhere_is_followed() -> None:
         hosting.take("spare", [placement("spare", (4, 5), pid=500)], at)
 
     assert hosts(hosting)[4] == ["spare"]
-    assert hosting.refused("n2", 1) == {4, 5}
+    assert hosting.refused("n2", 1) == {(4, ""), (5, "")}
 
 
 def test_a_later_attempt_begins_with_half_of_its_nodes() -> None:
@@ -166,7 +166,7 @@ def test_a_rank_that_ended_is_kept_for_its_declared_node() -> None:
     hosting.declare(1, DECLARED, 0)
     hosting.take("n2", [placement("n2", (4,))], 10)
     hosting.take("stranger", [placement("stranger", (5,))], 11)
-    assert hosting.refused("stranger", 1) == {5}
+    assert hosting.refused("stranger", 1) == {(5, "")}
 
     keep(hosting, 11 + HELD_SECONDS, "n0", "n1")
     hosting.take("stranger", [placement("stranger", (5,))], 11 + HELD_SECONDS)
@@ -225,7 +225,7 @@ def test_signs_of_processes_are_claims_before_a_placement_comes() -> None:
 
 def test_own_ranks_keep_their_columns() -> None:
     """What is taken out of a placement is taken out of all its columns."""
-    kept = own_ranks(placement("n0", (0, 1, 2)), {1})
+    kept = own_ranks(placement("n0", (0, 1, 2)), {(1, "")})
 
     assert kept.ranks is not None
     assert (kept.ranks.ranks(), kept.pids, kept.nodes) == ((0, 2), (100, 102), ("n0", "n0"))
