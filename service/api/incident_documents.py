@@ -24,6 +24,7 @@ class CulpritSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: Annotated[str, doc("rank, device, node, link, switch and so on.")] = ""
     id: Annotated[str, doc("Its name.")] = ""
     ranks: Annotated[tuple[int, ...], doc("Its guilty ranks.")] = ()
+    role: Annotated[str | None, doc("Their role; null: none is known.")] = None
     probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
 
 
@@ -73,6 +74,7 @@ class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[str, doc("One sentence with the numbers and the bound.")] = ""
     ranks: Annotated[tuple[int, ...], doc("The ranks that showed it first; the culprits may be others.")] = ()
     nodes: Annotated[tuple[str, ...], doc("Their nodes.")] = ()
+    roles: Annotated[tuple[str, ...], doc("The role of each of the ranks; empty: none is known.")] = ()
 
 
 class NamedCulprit(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,6 +103,7 @@ def publish(session: Session, published: Publish, at: float) -> bool:
     row.action = verdict.action.kind
     row.culprits = [
         {"kind": one.kind, "id": one.id, "ranks": list(one.ranks), "probability": one.probability}
+        | ({"role": one.role} if one.role else {})
         for one in verdict.culprits
     ]
     _mark_unfit(session, row.id, verdict, at)

@@ -44,7 +44,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
             continue
         line = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
         words = f": {event.exception}: {line}" if event.exception else f": {line}" if line else ""
-        whose = f"rank {event.rank}" if event.rank is not None else seen.node
+        whose = view.name(event.rank) if event.rank is not None else seen.node
         yield Symptom(
             kind="crash",
             detector="failure_logged",

@@ -32,7 +32,7 @@ class Incident(Base):
     cause: Mapped[str | None] = mapped_column(String(32))
     abstained: Mapped[bool | None]
     action: Mapped[str | None] = mapped_column(String(32))
-    culprits: Mapped[list[Any]] = mapped_column(default=list)  # [{"kind", "id", "ranks", "probability"}]
+    culprits: Mapped[list[Any]] = mapped_column(default=list)  # [{"kind", "id", "ranks", "role", "probability"}]
     state: Mapped[dict[str, Any]] = mapped_column(default=dict)
     context: Mapped[bytes] = mapped_column(
         LargeBinary, default=b""
