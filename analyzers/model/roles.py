@@ -121,7 +121,7 @@ class Numbering:
         self.shares = False  # whether two roles have a rank of one number
 
     def number(self, role: str | None, rank: int) -> int:
-        """Return the number of a process; of one whose role nobody has stated, that of the first with this rank."""
+        """Return the number of a process; of one whose role is not stated, that of the first with this rank."""
         seat = (role or "", rank)
         found = self._numbers.get(seat)
         if found is not None:

@@ -39,7 +39,7 @@ _COMMUNICATES = WAITING - {"waiting_device"}  # a line where most ranks stand is
 
 
 def without_idle(decision: Decision, witness: Witness) -> None:
-    """Accuse nobody by stacks alone in a role of which no rank waits in communication: it may idle by design.
+    """Accuse no rank by stacks alone in a role of which none waits in communication; it may idle by design.
 
     Rollouts that wait for work stand alike, and one that generates on stands apart from them.
     """

@@ -21,7 +21,8 @@ MOST_PLACED = 256  # of one role on one node
 _PARTS = 1 << 21  # of the numbers: with them the largest is below LARGEST_RANK
 _COLUMNS = ("nodes", "pids", "local_ranks", "roles", "devices", "started_ats", "world_sizes")
 _WORD = re.compile(r"(?<!local )(?<!group )(?<!node )\b(rank|ranks) (?=[\d#])")
-_NUMBER = re.compile(r"\b\d{7,}\b")
+_LISTED = re.compile(r"\branks? [\d,\- ]*\d{7}[\d,\- ]*")
+_NUMBER = re.compile(r"\d{7,}")
 
 
 def placed_rank(node: str, index: int) -> int:
@@ -50,7 +51,7 @@ def with_role(text: str, role: str) -> str:
     'rollout rank 3 waits for rollout ranks 0-1 (local rank 2)'
     """
     named = _WORD.sub(rf"{role} \1 " if role else r"\1 ", text)
-    return _NUMBER.sub(_placed, named)
+    return _LISTED.sub(lambda found: _NUMBER.sub(_placed, found[0]), named)
 
 
 def _placed(found: re.Match[str]) -> str:

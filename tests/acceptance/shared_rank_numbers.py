@@ -42,13 +42,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Stop each process of a job whose roles share rank numbers.")
     parser.add_argument("--smallest", action="store_true", help="one stop a form, into out/")
     parser.add_argument("--stops", type=int, default=10, help="of each form")
+    parser.add_argument("--only", choices=get_args(Variant), help="this form; the other stays as it was measured")
     options = parser.parse_args()
+    variants = [options.only] if options.only else get_args(Variant)
     count = 1 if options.smallest else options.stops
     with tempfile.TemporaryDirectory(prefix="roles-") as name, ExitStack() as stack:
         nodes = stack.enter_context(live.cluster(Path(name) / "cluster", NODES))
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        running = [pool.submit(form, variant, count, Path(name), nodes) for variant in get_args(Variant)]
+        running = [pool.submit(form, variant, count, Path(name), nodes) for variant in variants]
         forms = [one.result() for one in running]
+    kept = REPOSITORY / ("out" if options.smallest else "docs/measured") / "shared_rank_numbers.json"
+    if options.only and kept.exists():
+        forms += [one for one in json.loads(kept.read_text())["forms"] if one["variant"] != options.only]
     every = [trial for one in forms for trial in one["stops"]]
     document = {
         **provenance("python -m tests.acceptance.shared_rank_numbers"),
@@ -59,9 +64,8 @@ def main() -> int:
         "innocents_named": sum(one != trial["stopped"] for trial in every for one in trial["named"]),
         "forms": forms,
     }
-    folder = REPOSITORY / ("out" if options.smallest else "docs/measured")
-    folder.mkdir(exist_ok=True)
-    (folder / "shared_rank_numbers.json").write_text(json.dumps(document, indent=2) + "\n")
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text(json.dumps(document, indent=2) + "\n")
     print(json.dumps({name: value for name, value in document.items() if name != "forms"}, indent=2))
     return 0 if document["right"] == len(every) and all(count == len(SEATS) for count in document["listed"]) else 1
 

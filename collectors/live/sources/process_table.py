@@ -152,6 +152,7 @@ class ProcessTable:
         self._unreadable.discard(pid)
         try:
             environment = self._reader.read(f"{proc}/{pid}/environ", MOST_ENVIRONMENT_BYTES)
+            command = self._command(proc, pid)
         except PermissionError:
             if process.stat.name.startswith(_PYTHON):
                 self._unreadable.add(pid)
@@ -161,7 +162,6 @@ class ProcessTable:
             return
         except OSError:
             return  # it ended meanwhile
-        command = self._read_or_empty(f"{proc}/{pid}/cmdline")
         title = titled(command)
         if not states_rank(environment) and not title:
             return
@@ -169,6 +169,15 @@ class ProcessTable:
         named = self._named(proc, process.stat, title, command)
         process.rank = read_rank(environment, control_groups, self._node, pid, status, named)
         process.launches = _LAUNCHER.search(_first_words(command)) is not None
+
+    def _command(self, proc: str, pid: int) -> bytes:
+        """Return its command line; TimeoutError where the read is given up, as it may have a title."""
+        try:
+            return self._reader.read(f"{proc}/{pid}/cmdline", MOST_COMMAND_BYTES)
+        except TimeoutError:
+            raise
+        except OSError:
+            return b""
 
     def _named(self, proc: str, stat: Stat, title: str | None, command: bytes) -> Named:
         """Return what names a process beside its variables; a Ray worker's output begins with its actor's name."""

@@ -279,7 +279,7 @@ def _attempt(variables: Mapping[str, str]) -> int:
 def _role(variables: Mapping[str, str], named: str | None = None) -> str | None:
     """Return the role: as its owner states it, else of a Ray actor its name.
 
-    A group of Ray workers (verl) numbers its ranks from 0, and only the random prefix tells two groups of one class apart.
+    A group of Ray workers (verl) numbers its ranks from 0; two groups of one class differ in their random prefix alone.
     """
     group = "_".join(filter(None, (named, variables.get("WG_PREFIX"))))
     stated = (variables.get("FAULTHOUND_ROLE", ""), variables.get("ROLE_NAME", ""), group)
