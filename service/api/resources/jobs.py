@@ -234,7 +234,7 @@ def _document(session: Session, row: Job) -> JobDocument:
     for attempt, ranks in session.execute(seen):
         ranks_seen[attempt] += ranks
     on = select(Placement.attempt, func.count(Placement.node.distinct())).where(Placement.job == row.name)
-    nodes_seen = dict(session.execute(on.group_by(Placement.attempt)).tuples().all())
+    nodes_seen = {attempt: nodes for attempt, nodes in session.execute(on.group_by(Placement.attempt))}  # noqa: C416 rows
 
     def shown(attempt: Attempt) -> AttemptDocument:
         run = msgspec.structs.asdict(paging.from_row(attempt, Run))

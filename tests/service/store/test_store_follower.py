@@ -99,7 +99,7 @@ def test_jobs_register_themselves(database: Database) -> None:
     assert (job.name, attempt.number, attempt.world_size) == ("llama", 2, 8)
     assert [(row.rank, row.pid, row.local_rank, row.role, row.device) for row in ranks] == [
         (0, 100, 0, "trainer", "GPU-1"),
-        (1, 101, 1, None, None),
+        (1, 101, 1, "", None),
     ]
 
 
