@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from analyzers.incidents import messages
 from analyzers.incidents.evidence import select_records
-from analyzers.incidents.hosting import seats_in_words
 from analyzers.incidents.recurrence import seen_before
+from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
 from analyzers.model.window import SILENT_SECONDS

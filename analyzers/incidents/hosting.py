@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from analyzers.model.processes import short
-from analyzers.model.ranges import numbers, ranges
 from collectors.records import (
     CollectiveTimings,
     FlightRecorderDump,
@@ -357,24 +356,6 @@ def _among(rank: int, role: str, foreign: Collection[Seat]) -> bool:
     if (rank, role) in foreign or (rank, "") in foreign:
         return True
     return not role and any(held == rank for held, _ in foreign)
-
-
-def seats_in_words(seats: Iterable[Seat]) -> str:
-    """Write ranks as a cut stores them: ``0-3,7``, and by role ``trainer=0-1;rollout=2``."""
-    of_role: dict[str, list[int]] = defaultdict(list)
-    for rank, role in seats:
-        of_role[role].append(rank)
-    return ";".join(f"{role}={ranges(found)}" if role else ranges(found) for role, found in sorted(of_role.items()))
-
-
-def seats_of(text: str) -> frozenset[Seat]:
-    """Return the ranks that ``seats_in_words`` wrote.
-
-    >>> sorted(seats_of("7;trainer=0-1"))
-    [(0, 'trainer'), (1, 'trainer'), (7, '')]
-    """
-    parts = (part.rpartition("=") for part in text.split(";"))
-    return frozenset((rank, role) for role, _, found in parts for rank in numbers(found))
 
 
 def _of_processes(placement: Placement) -> Placement:

@@ -72,7 +72,9 @@ def test_text_leads_with_the_culprit() -> None:
     """The first line says who, what, since when and how sure, in words and as a number."""
     first = text.render(hang(), width=110).splitlines()[0]
 
-    assert first == "Node gpu-0413 (rank 3304) hangs the job since 2026-11-21 03:14:07 UTC: almost certain (97 %)"
+    assert (
+        first == "Node gpu-0413 (trainer rank 3304) hangs the job since 2026-11-21 03:14:07 UTC: almost certain (97 %)"
+    )
 
 
 def test_text_keeps_its_order() -> None:
