@@ -246,7 +246,7 @@ def _is_announced(ending: messages.Ending | None, symptom: Symptom, now: float) 
 
 def _is_of_the_end(incident: Incident, stop: Stop) -> bool:
     """Whether an incident shows no more than that its job was ended from outside: that was not clear when it opened."""
-    return all(one.kind in OF_AN_END and one.at >= stop.at - BEFORE_SECONDS for one in incident.symptoms)
+    return all(one.kind in OF_AN_END and one.at >= stop.since for one in incident.symptoms)
 
 
 def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iterator[messages.EngineInstruction]:

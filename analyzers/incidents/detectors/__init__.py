@@ -13,7 +13,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from analyzers.incidents.job_views.ending import BEFORE_SECONDS, ended_from_outside
+from analyzers.incidents.job_views.ending import ended_from_outside
 from analyzers.incidents.job_views.job import JobView
 from analyzers.model.incident import Symptom
 
@@ -60,5 +60,5 @@ def find_symptoms(view: JobView, now: float) -> list[Symptom]:
         except Exception as error:  # noqa: BLE001 - what one detector cannot judge the others may
             view.broken[name] = f"{type(error).__name__}: {error}"
     if any(one.kind in OF_AN_END for one in found) and (stop := ended_from_outside(view, now)) is not None:
-        found = [one for one in found if one.kind not in OF_AN_END or one.at < stop.at - BEFORE_SECONDS]
+        found = [one for one in found if one.kind not in OF_AN_END or one.at < stop.since]
     return found

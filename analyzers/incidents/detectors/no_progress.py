@@ -1,7 +1,8 @@
 """No step for longer than the job's step rhythm allows, unless other witnesses say that all of the job goes on.
 
 A log may be read late, and an evaluation may print nothing: then every rank waits and works as often as usual, or every node's
-connections carry as much. A hang stops at least one of them, and those who wait for it.
+connections carry as much. A hang stops at least one of them, and those who wait for it; but threads that poll wake as often in
+a hang, so after ten minutes bytes alone count.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from analyzers.incidents.job_views.step_rhythm import EARLY_SECONDS, SHORTEST_SE
 from analyzers.model.incident import Symptom
 
 MOST_NAMED = 64
+POLLED_SECONDS = (
+    600.0  # for which ranks that wake as often as usual are taken to work: those that poll do that in a hang too
+)
 
 
 @detector("no_progress")
@@ -27,7 +31,8 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     silent = view.progress.silent_seconds
     if silent <= SHORTEST_SECONDS or silent <= (allowed := allowed_silence_seconds(view)):
         return
-    if view.traffic.paces.all_go_on(at) or view.witnesses.switches.all_go_on(at):
+    waking = silent <= POLLED_SECONDS and view.witnesses.switches.all_go_on(at)
+    if waking or view.traffic.paces.all_go_on(at):
         return
     yield Symptom(
         kind="hang",

@@ -7,7 +7,9 @@ counts as the beginning unless it is clearly later than the first end by a signa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from analyzers.incidents.job_views.job import JobView
@@ -19,6 +21,9 @@ STOPS = TYPED | {15}
 KILL = 9
 TOGETHER_SECONDS = 10.0
 READ_SECONDS = 1.5  # ends within one reading of an agent have no order
+FAILED_SECONDS = 5.0  # a failure that was logged so long before the end is none of it
+FAILURES = frozenset({"watchdog_timeout", "watchdog_abort", "cuda_error", "fatal_python", "oom_kill"})
+LAUNCHED = frozenset({"exit", "torchrun_failure"})  # how a launcher reports the end of a rank
 TYPED_SECONDS = 3.0  # a process that Ctrl-C breaks off may end after those that lost it
 SAID = {
     "terminated": "its launcher was asked to stop", "cancelled": "it was cancelled", "time_limit": "it reached its time limit",
@@ -29,28 +34,32 @@ STOPPING_SECONDS = 600.0  # for which its last ranks may save what they have
 
 
 class Stop(NamedTuple):
-    """An end from outside: since when, and how, as a sentence."""
+    """An end from outside: since when, and how, as a sentence; ``since``: what is seen later than that is of it."""
 
     at: float
     how: str
+    since: float
 
 
 def ended_from_outside(view: JobView, now: float) -> Stop | None:
     """Return how the job was or is being ended from outside; None: it is not, or a rank has died by itself before."""
     bad = bad_ends(view)
     own = [end for end in bad if end.seen and end.killed_by not in STOPS]
-    said = _said(view)
+    said = _said(view, bad)
     if said is not None:
         # A line without a stamp is dated by its reading, which is later.
         before = own and said.stamped and own[0].at < said.at - READ_SECONDS
-        found = None if before else Stop(min([said.at, *(end.at for end in bad)]), SAID[said.word])
+        how = None if before else SAID[said.word]
     else:
         how = _by_signals(view, bad, own) if bad else None
-        found = None if how is None else Stop(bad[0].at, how)
-    last_at = max((end.at for end in view.ended.values()), default=0.0)
-    if found is None or (view.processes.alive and now > max(found.at, last_at) + STOPPING_SECONDS):
+    if how is None:
         return None
-    return found
+    at = min([end.at for end in bad] if said is None else [said.at, *(end.at for end in bad)])
+    last_at = max((end.at for end in view.ended.values()), default=0.0)
+    if view.processes.alive and now > max(at, last_at) + STOPPING_SECONDS:
+        return None
+    failed = [math.nextafter(one, math.inf) for one, _ in _logged(view, FAILURES) if one < at - FAILED_SECONDS]
+    return Stop(at, how, since=max([at - BEFORE_SECONDS, *failed]))
 
 
 def how_it_ended(view: JobView, now: float) -> str:
@@ -70,13 +79,22 @@ class _Said(NamedTuple):
     word: str
 
 
-def _said(view: JobView) -> _Said | None:
-    """Return the first line since the job last moved in which a launcher or a scheduler states that it is ended."""
+def _said(view: JobView, bad: Sequence[End]) -> _Said | None:
+    """Return the first line since the job last moved in which a launcher or a scheduler states that it is ended.
+
+    A line after which no rank ended for long was about something else, and one of an earlier run is about that.
+    """
+    since = max(view.run_began_at, bad[0].at - STOPPING_SECONDS if bad else 0.0)
+    found = ((at, event) for at, event in _logged(view, SAID) if at >= since)
+    return next((_Said(at, event.at is not None, event.event) for at, event in found), None)
+
+
+def _logged(view: JobView, names: Container[str]) -> Iterator[tuple[float, LogEvent]]:
+    """Yield what the log reports of some kinds since the job last moved, and when."""
     since = view.settled_until
     for seen in view.logged.entries:
-        if seen.at >= since and isinstance(seen.event, LogEvent) and seen.event.event in SAID:
-            return _Said(seen.at, seen.event.at is not None, seen.event.event)
-    return None
+        if seen.at >= since and isinstance(seen.event, LogEvent) and seen.event.event in names:
+            yield seen.at, seen.event
 
 
 def bad_ends(view: JobView) -> list[End]:
@@ -85,15 +103,25 @@ def bad_ends(view: JobView) -> list[End]:
     A process without a number may come and go, as environment workers do: that one is gone is no failure.
     """
     since = view.settled_until
-    bad = (end for end in view.ended.values() if not end.well and end.at >= since)
-    found = [end for end in bad if end.seen or not view.is_placed(end.rank)]
+    reported = {event.rank: event for _, event in _logged(view, LAUNCHED) if event.rank is not None}
+    bad = (_as_reported(end, reported) for end in view.ended.values() if not end.well and end.at >= since)
+    found = [end for end in bad if not end.well and (end.seen or not view.is_placed(end.rank))]
     return sorted(found, key=lambda end: (end.at, end.rank))
+
+
+def _as_reported(end: End, reported: Mapping[int, LogEvent]) -> End:
+    """Return an end that no agent saw with what a launcher reports of it. ``reported``: its newest word on each rank."""
+    if end.seen or (event := reported.get(end.rank)) is None:
+        return end
+    return replace(end, code=event.exit_code, signal=event.signal)
 
 
 def _by_signals(view: JobView, bad: Sequence[End], own: Sequence[End]) -> str | None:
     stopped = [end for end in bad if end.killed_by in STOPS]
     typed = [end for end in stopped if end.killed_by in TYPED]
-    if typed:
+    if typed:  # those that lost their peers to the signal left with a code
+        if not _covers(view, [end for end in bad if end.at <= typed[0].at + TOGETHER_SECONDS]):
+            return None
         before = own and own[0].at < typed[0].at - TYPED_SECONDS
         return None if before else f"its processes were sent signal {typed[0].killed_by}"
     if stopped:
@@ -101,15 +129,23 @@ def _by_signals(view: JobView, bad: Sequence[End], own: Sequence[End]) -> str | 
         together = [end for end in stopped if end.at <= stopped[0].at + TOGETHER_SECONDS]
         return None if before or not _covers(view, together) else "its processes were sent SIGTERM"
     killed = [end for end in own if end.killed_by == KILL and end.at <= own[0].at + TOGETHER_SECONDS]
-    if 1 < len(killed) == len(view.ranks) and not any(map(view.processes.killed_for_memory, killed)):
+    if 1 < len(killed) == len(view.ranks) and not _died_first(view, killed):
         return "all its processes were killed at once"
     return None
+
+
+def _died_first(view: JobView, killed: Sequence[End]) -> bool:
+    """Whether of processes that were all killed one died by itself: for memory, or clearly before the others of its node."""
+    if any(map(view.processes.killed_for_memory, killed)) or any(_logged(view, ("oom_kill",))):
+        return True
+    others = [end.at for end in killed[1:] if end.node == killed[0].node]
+    return bool(others) and min(others) > killed[0].at + READ_SECONDS
 
 
 def _covers(view: JobView, ends: Sequence[End]) -> bool:
     """Whether these are most ranks of the job, or all of a node that has several: one rank alone may be one process's matter."""
     ranks = {end.rank for end in ends}
-    if ranks >= view.ranks.keys() or (2 * len(ranks) >= len(view.ranks) and len(view.ranks) > 1):
+    if 2 * len(ranks) > len(view.ranks):
         return True
     here = {rank for rank, node in view.ranks.items() if node == ends[0].node}
     return len(here) > 1 and here <= ranks

@@ -61,7 +61,7 @@ class JobView:
         self.waits = OpenOperations()
         self.traffic = Traffic()
         self.witnesses = Witnesses()
-        self._run_began_at = 0.0
+        self.run_began_at = 0.0  # when most ranks were started anew
         self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
         self.broken: dict[str, str] = {}  # detector → why it failed on this view, until that is reported
@@ -182,8 +182,8 @@ class JobView:
                 known.put(Standstill(key=key, since=held.since, until=until, why=why, nodes=(held.node,)))
         processes.continued.clear()
         began_at = node.here(processes.run_began_at, node.last_received_at) if processes.run_began_at else 0.0
-        if began_at > self._run_began_at:
-            self._run_began_at = began_at
+        if began_at > self.run_began_at:
+            self.run_began_at = began_at
             self.progress.forget(began_at)
 
     def _apply(self, record: Record, node: NodeView, at: float, before: float, looks: dict[int, float]) -> None:

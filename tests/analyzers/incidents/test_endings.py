@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Close, Ending, EngineInstruction, EngineTick, Open
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
@@ -47,6 +48,11 @@ CRASHES = {
     "one broke, its peers lost it": all_by((1, None), r3=(-0.5, None, 6)),
     "one left, and ten seconds later came Ctrl-C": all_by(CTRL_C, r3=(-10.0, 1, None)),
     "one alone was sent SIGTERM": ended(r3=(0.0, None, 15)),
+    "one alone left with code 143": ended(r3=(0.0, 143, None)),
+    "one alone was interrupted, and the others wait for it": ended(r3=(0.0, None, 2)),
+    "one alone left with code 130": ended(r3=(0.0, 130, None)),
+    "one alone was sent SIGQUIT": ended(r3=(0.0, None, 3)),
+    "one was killed, and its scheduler killed the rest": all_by((None, 9), r3=(-2.0, None, 9)),
 }
 
 
@@ -94,6 +100,68 @@ def test_a_container_that_is_killed_for_memory_is_a_crash() -> None:
     job.deaths_told = set(range(8))
 
     assert first_symptom(job, 130.0) is not None
+
+
+@pytest.mark.parametrize("how", [(None, 15), (143, None), (None, 2), (None, 1)])
+@pytest.mark.parametrize(("nodes", "ranks_a_node"), [(1, 2), (2, 1)])
+def test_one_of_two_ranks_is_not_the_whole_job(
+    nodes: int, ranks_a_node: int, how: tuple[int | None, int | None]
+) -> None:
+    """The other one waits for it."""
+    job = WatchedJob(nodes=nodes, ranks_a_node=ranks_a_node, ended={1: (100.0, *how)}, stopped_at=100.0)
+
+    assert first_symptom(job, 145.0) is not None
+
+
+def test_the_log_states_how_a_rank_ended_that_no_agent_saw() -> None:
+    """Its launcher reported that it was killed for memory; then it ended the others by SIGTERM, or a scheduler killed them."""
+    unseen, for_memory = all_by(TERM, r3=(-0.2, None, None)), all_by((None, 9))
+    unseen.extra = [(101.0, "n0", log_event(100.5, "exit", rank=3, signal=9))]
+    for_memory.extra = [(101.0, "n0", log_event(100.2, "oom_kill", signal=9))]
+
+    for job in (unseen, for_memory):
+        assert first_symptom(job, 145.0) is not None
+
+
+@pytest.mark.parametrize("seconds", [10.0, 20.0, 29.0])
+def test_a_failure_that_was_logged_before_ctrl_c_stays_a_crash(seconds: float) -> None:
+    """People stop a job that has failed: that it is stopped within half a minute hides nothing."""
+    job = ended(**{f"r{rank}": (0.01 * rank, *CTRL_C) for rank in range(8)})
+    job.extra = [(101.0, "n0", log_event(100.0 - seconds, "cuda_error", rank=3, message="uncorrectable ECC error"))]
+    job.stopped_at = 100.0 - seconds
+
+    view = watched(job, 125.0, JobView("run", 0))
+    assert [one.detector for one in find_symptoms(view, START + 125.0)] == ["failure_logged"]
+
+
+@pytest.mark.parametrize("reporters", [(0,), ()])
+def test_the_end_of_an_earlier_run_says_nothing_of_a_later_one(reporters: tuple[int, ...]) -> None:
+    """A job is stopped by Ctrl-C, started again under its name, and dies before its first step."""
+    job = WatchedJob(
+        nodes=1,
+        ranks_a_node=4,
+        ended=dict.fromkeys(range(4), (100.0, *CTRL_C)),
+        stopped_at=100.0,
+        reporters=reporters,
+    )
+    job.extra = [(101.0, "n0", log_event(100.0, "terminated", signal=2))]
+    for rank in range(4):
+        whose = {"job": "run", "attempt": 0, "rank": rank, "pid": 200 + rank, "started_at": START + 160.0}
+        by = {"exit_code": 1} if rank == 2 else {"signal": 15}
+        job.extra.append((175.0, "n0", ProcessState(**whose, state="R", at=START + 174.0)))  # type: ignore[arg-type]
+        job.extra.append(
+            (205.0, "n0", ProcessState(**whose, **by, state="X", at=START + 200.5 - by.get("exit_code", 0)))
+        )  # type: ignore[arg-type]
+
+    assert first_symptom(job, 300.0) is not None
+
+
+def test_a_word_after_which_the_job_ran_for_long_is_not_of_its_end() -> None:
+    """A notice of a preemption that did not come, in a job that reports no steps."""
+    job = WatchedJob(ended={3: (1_000.0, 1, None)} | dict.fromkeys((0, 1, 2), (1000.5, None, 15)), reporters=())
+    job.extra = [(100.0, "n0", log_event(100.0, "preempted"))]
+
+    assert first_symptom(job, 1_060.0) is not None
 
 
 def test_ranks_that_save_after_sigterm_leave_no_hang() -> None:

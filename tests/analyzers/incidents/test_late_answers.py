@@ -44,7 +44,7 @@ def test_what_never_changes_is_claimed_once(name: str, dumps: bool, monkeypatch:
     strength = ["none", "probe", "evict"]
     for before, after in pairwise(versions):
         assert strength.index(before.action.kind) <= strength.index(after.action.kind)
-        assert {one.id for one in before.culprits} <= {"gpu-2", "ranks 0", "ranks 1", "ranks 3"}
+        assert {one.id for one in before.culprits} <= {"gpu-2", "rank 0", "rank 1", "rank 3"}
         assert not after.abstained
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable
 
+import msgspec
 import pytest
 
 from analyzers.incidents.detectors import find_symptoms
@@ -206,6 +207,22 @@ class Printing(Mute):
 def test_a_log_that_stops_while_the_job_goes_on_is_no_hang() -> None:
     """An evaluation that prints nothing for five minutes: all ranks wait and work as before."""
     assert Engine().run(Printing((9_000.0, 9_999.0), 600.0), 0.0, 900.0).opened == []  # type: ignore[arg-type]
+
+
+def test_ranks_that_poll_hide_a_hang_for_ten_minutes_at_most() -> None:
+    """Main threads that wake at one pace whatever the job does, as those of Ray's actors, and no bytes that are counted."""
+    job = Printing(STILL, 9_999.0)
+    job.traffic, job.still = False, (600.0, 9_999.0)
+    own = job.records
+
+    def records(at: float) -> Iterable[Record]:
+        for one in own(at):
+            polls = isinstance(one, ProcessState)
+            yield msgspec.structs.replace(one, voluntary_switches=int(100 * at), cpu_seconds=at) if polls else one  # type: ignore[call-arg]
+
+    job.records = records  # type: ignore[method-assign]
+    (opened,) = Engine().run(job, 0.0, 1_500.0).opened  # type: ignore[arg-type]
+    assert 1_200.0 <= opened <= 1_230.0
 
 
 def test_a_hang_is_seen_as_fast_with_witnesses_as_without() -> None:
