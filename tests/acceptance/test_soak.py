@@ -140,6 +140,17 @@ def test_each_way_of_being_wrong_is_found(truth: list[Row], incidents: list[Row]
     assert not holds(result)
 
 
+def test_a_proposal_may_wait_a_quarter_of_an_hour_for_a_job_that_died() -> None:
+    """After a crash the job may be started again; after an end that was wanted, or later, nothing waits."""
+    crash = event("kill_rank", 495.0, 500.0, 1)
+    told = incident(497.0, 505.0, version(1, 498.0), kind="crash")
+    waits = proposal(told, 498.0, status="proposed")
+
+    assert judged([run(), crash], [told], waits)["open_proposals_of_ended_jobs"] == 0
+    long_ago = [run(), crash], {"at": 3000.0, "incidents": [told], "remediations": [waits], "shown": {}}
+    assert judge(*long_ago)["open_proposals_of_ended_jobs"] == 1
+
+
 def test_a_pause_may_open_an_incident_that_names_nobody() -> None:
     """It is harmless where it abstains, proposes nothing and closes."""
     result = judged([run(), event("save", 200.0, 250.0)], [incident(215.0, 255.0, version(1, 220.0, "none", ()))])

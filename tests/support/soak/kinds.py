@@ -39,7 +39,7 @@ KINDS: dict[str, Kind] = {
     # A wait for a process elsewhere: told, and no machine is named for it.
     "network": Kind("must", _STOPS, _OUTSIDE | {"code", "network", "storage"}, "nobody", RESTARTS, by_order=True),
     # People.
-    "stop_all": Kind("must", _STOPS, _OUTSIDE | {"code"}),
+    "stop_all": Kind("may", _STOPS, _OUTSIDE | {"code"}),
     "debugger": Kind("may", _STOPS, _OUTSIDE | {"code"}, by_order=True),
     # Ordinary pauses, which the program makes by itself.
     "save": Kind("may", _STOPS, NOBODY),

@@ -122,13 +122,19 @@ def pause(options: argparse.Namespace, model: nn.Module, step: int) -> None:
         if not every or step % every:
             continue
         begun_at = time.time()
+        note(options.state, kind=kind, at=begun_at, until=None)
         if kind == "save":
             save_checkpoint(model, options.state, step, options.save_seconds, options.save_by)
         else:
             evaluate(model, options.evaluate_seconds)
-        if dist.get_rank() == 0:
-            with (options.state / "pauses").open("a") as stream:
-                stream.write(json.dumps({"kind": kind, "at": begun_at, "until": time.time()}) + "\n")
+        note(options.state, kind=kind, at=begun_at, until=time.time())
+
+
+def note(folder: Path, **pause: Any) -> None:
+    """Note a pause when it begins and when it is over, which an end may come before."""
+    if dist.get_rank() == 0:
+        with (folder / "pauses").open("a") as stream:
+            stream.write(json.dumps(pause) + "\n")
 
 
 def arguments() -> argparse.Namespace:

@@ -137,7 +137,7 @@ class Player:
             self.note(row="event", job=plan.name, kind="time_limit", at=over_at, until=time.time(), ranks=[], nodes=[])
         self.jobs.remove(job)
         ended_at = time.time()
-        for pause in job.pauses():
+        for pause in job.pauses(ended_at):
             self.note(row="event", job=plan.name, ranks=[], nodes=[], **pause)
         self.note(
             row="job", job=plan.name, story=plan.story.name, output=plan.output, nodes=list(plan.nodes), ranks=plan.ranks,

@@ -163,10 +163,12 @@ class RunningJob:
                     process.stdin.close()
             process.wait(timeout=30)
 
-    def pauses(self) -> list[dict[str, Any]]:
-        """Return the pauses that the program made by itself."""
+    def pauses(self, ended_at: float) -> list[dict[str, Any]]:
+        """Return the pauses that the program made by itself; one that it did not finish lasted to its end."""
         path = self.state / "pauses"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        known = {row["at"]: row for row in rows}  # the second row of a pause has its end
+        return [row | {"until": row["until"] or ended_at} for row in known.values()]
 
 
 def settle(site: Site, jobs: Iterable[RunningJob]) -> None:

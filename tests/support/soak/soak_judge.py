@@ -21,6 +21,7 @@ EARLY_SECONDS = 10.0  # an onset is the end of the last step before it
 LATE_SECONDS = 60.0  # from the end of something until what is read of it has all come
 TELLING_SECONDS = 30.0  # what lasted shorter where it could be seen need not be told
 CLOSES_SECONDS = 120.0  # from the end of a job until its incidents and proposals have to be closed
+DIED_SECONDS = 900.0  # longer for proposals of one that died by itself: it may be started again (docs/remediation.md)
 OF_MACHINES = frozenset({"rank", "node", "device", "link", "switch", "group", "role", "stage"})
 
 
@@ -129,7 +130,7 @@ def _incident(one: Row, proposals: Sequence[Row], events: Sequence[Row], runs: S
     own = [row for row in proposals if row["incident"] == one["id"]]
     wrong = list(_wrong_of(one, event))
     wrong += [f"proposes {row['kind']}: {reason}" for row in own for reason in row["wrong"]]
-    left_open = _left_open(one["job"], one["opened_at"], one["closed_at"], runs, now)
+    left_open = _left_open(one["job"], one["opened_at"], one["closed_at"], runs, now, CLOSES_SECONDS)
     if left_open:
         wrong.append(f"still open {now - left_open:.0f} s after its job has ended")
     told = KINDS[event["kind"]].told if event else "never"
@@ -182,7 +183,9 @@ def _proposal(one: Row, incident: Row, events: Sequence[Row], runs: Sequence[Row
         if ended is not None:
             wrong.append(f"{one['proposed_at'] - ended['at']:.0f} s after the job was ended by {ended['kind']}")
     ends_at = None if one["status"] in WAITING else one["changed_at"]
-    left_open = _left_open(one["job"], one["proposed_at"], ends_at, runs, now)
+    died = event is not None and KINDS[event["kind"]].ends and KINDS[event["kind"]].told == "must"
+    allowed = CLOSES_SECONDS + DIED_SECONDS * died
+    left_open = _left_open(one["job"], one["proposed_at"], ends_at, runs, now, allowed)
     return {
         "id": one["id"], "incident": one["incident"], "job": one["job"], "kind": one["kind"], "nodes": one["nodes"],
         "is_about": event["kind"] if event else None, "at": one["proposed_at"], "probability": one["probability"],
@@ -195,11 +198,13 @@ def _planned(event: Row, at: float) -> bool:
     return kind.ends and kind.told == "never" and event["at"] + 5.0 < at < event["until"] + 3600.0
 
 
-def _left_open(job: str | None, begun_at: float, ended_at: float | None, runs: Sequence[Row], now: float) -> float:
+def _left_open(
+    job: str | None, begun_at: float, ended_at: float | None, runs: Sequence[Row], now: float, allowed: float
+) -> float:
     """Return when the job ended of what was open long after that, 0 where it was closed."""
     ends = [run["ended_at"] for run in runs if run["job"] == job and run["started_at"] - EARLY_SECONDS <= begun_at]
     last = max(ends, default=0.0)
-    return last if last and ended_at is None and now > last + CLOSES_SECONDS else 0.0
+    return last if last and ended_at is None and now > last + allowed else 0.0
 
 
 def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[Row]) -> Row:
