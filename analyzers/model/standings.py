@@ -45,9 +45,8 @@ class Standing:
     moved: bool | None = None
     frozen: bool = False
     helpers: tuple[str, ...] = ()  # duties of its child processes
-    sockets: tuple[
-        SocketWait, ...
-    ] = ()  # what its training thread waits on, or its data loader, its own children left out
+    # What its training thread waits on, or its data loader; its own children are left out.
+    sockets: tuple[SocketWait, ...] = ()
 
     @property
     def waiting(self) -> bool:

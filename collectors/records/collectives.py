@@ -60,9 +60,8 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
     columns: Columns = {}  # RING_COLUMNS
     overwritten: Count = 0  # entries that the ring had no room for any more
     swallowed: Count = 0  # failures inside the probe, which the job did not notice
-    unseen_groups: Annotated[
-        tuple[Name, ...], FEW
-    ] = ()  # in which collectives went by that Python does not see: DDP's buckets
+    # Process groups with collectives that Python does not see, such as those of DDP's buckets.
+    unseen_groups: Annotated[tuple[Name, ...], FEW] = ()
     ended: bool = False  # its process was gone when it was read
 
     def __post_init__(self) -> None:

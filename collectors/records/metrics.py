@@ -19,12 +19,10 @@ class Samples(Record, frozen=True, kw_only=True, tag="samples"):
 
     scope: Name  # gpu dcgm infiniband network socket cpu memory pressure disk mount process clock …
     type: Literal["<f4", "<i8"] = "<f4"
-    devices: Annotated[
-        tuple[Name, ...], MANY
-    ] = ()  # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "": the node
-    metrics: Annotated[
-        tuple[Name, ...], FEW
-    ] = ()  # "power_watts", "pcie_replays_total": the unit last, a counter ends in _total
+    # UUID, "mlx5_0/1", "eth0", "10.0.0.1:4242>10.0.0.2:5000"; "": the node.
+    devices: Annotated[tuple[Name, ...], MANY] = ()
+    # "power_watts", "pcie_replays_total": the unit last; a counter ends in _total.
+    metrics: Annotated[tuple[Name, ...], FEW] = ()
     ticks: bytes = b""  # <f8: UTC seconds
     monotonic_ticks: bytes = b""  # <f8: seconds since boot
     values: bytes = b""

@@ -141,17 +141,17 @@ class JobView:
 
     def testimonies(self, now: float) -> list[Testimony]:
         """Return what each witness of the job's progress says."""
-        waits, told, traffic, others = self.waits, self.progress, self.traffic, self.witnesses
+        waits, steps, traffic, others = self.waits, self.progress, self.traffic, self.witnesses
         looked_at = max(waits.looked_at, waits.counted_at, others.recorders.read_at or 0.0) or None
         moved_at = max(waits.moved_at, waits.changed_at, others.recorders.moved_at or 0.0) or None
-        steps_silent = told.at is not None and told.silent_seconds > told.allowed_seconds
-        steps = Testimony(
+        steps_silent = steps.at is not None and steps.silent_seconds > steps.allowed_seconds
+        of_steps = Testimony(
             witness="steps",
-            at=told.at,
-            state="unmeasured" if told.at is None else "silent" if steps_silent else "alive",
+            at=steps.at,
+            state="unmeasured" if steps.at is None else "silent" if steps_silent else "alive",
         )
         return [
-            steps,
+            of_steps,
             testimony("operations", looked_at, moved_at, now),
             testimony("traffic", traffic.until or None, traffic.moved_at, now),
             testimony("switches", others.switches.read_at, others.switches.moved_at, now),

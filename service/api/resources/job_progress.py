@@ -98,22 +98,22 @@ def newest_progress(session: Session, job: str) -> ProgressDocument | None:
 
 
 def _document(attempt: int | None, at: float, known: dict[str, Any]) -> ProgressDocument:
-    told: dict[str, Any] = known["progress"]
-    standstills = msgspec.convert(told["standstills"], tuple[StandstillDocument, ...])
+    steps: dict[str, Any] = known["progress"]
+    standstills = msgspec.convert(steps["standstills"], tuple[StandstillDocument, ...])
     covering = [one for one in standstills if one.why != "pause"]
 
     def learned(end: float, seconds: float) -> bool:
         return not any(one.since < end and (one.until is None or one.until > end - seconds) for one in covering)
 
-    rows = told["rows"]
+    rows = steps["rows"]
     return ProgressDocument(
-        attempt=attempt, as_of=at, step=told["step"], step_at=told["at"], silent_seconds=told["silent_seconds"],
-        allowed_seconds=told["allowed_seconds"], median_seconds=told["median_seconds"], p99_seconds=told["p99_seconds"],
-        intervals=told["intervals"], by_chance_seconds=told["by_chance_seconds"],
-        habits=msgspec.convert(told["habits"], tuple[HabitDocument, ...]),
+        attempt=attempt, as_of=at, step=steps["step"], step_at=steps["at"], silent_seconds=steps["silent_seconds"],
+        allowed_seconds=steps["allowed_seconds"], median_seconds=steps["median_seconds"], p99_seconds=steps["p99_seconds"],
+        intervals=steps["intervals"], by_chance_seconds=steps["by_chance_seconds"],
+        habits=msgspec.convert(steps["habits"], tuple[HabitDocument, ...]),
         pauses=tuple(
             PauseDocument(at=end, step=step, seconds=seconds, learned=learned(end, seconds))
-            for end, step, seconds, _early in told["pauses"]
+            for end, step, seconds, _early in steps["pauses"]
         ),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
         recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
