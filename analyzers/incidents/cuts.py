@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analyzers.incidents import messages
 from analyzers.incidents.evidence import select_records
+from analyzers.incidents.moving_again import moves_since
 from analyzers.incidents.recurrence import seen_before
 from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
@@ -17,8 +18,8 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
     return Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
         joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
-        seen=seen_before(state, incident), since=incident.opened_at, round_at=incident.round_at,
-        abstains=incident.abstains, held_back=incident.held_back,
+        seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
+        abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.incidents.recurrence import with_count
-from analyzers.incidents.standing_claim import TAKES, claim_of
+from analyzers.incidents.standing_claim import TAKES, claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
@@ -118,12 +118,18 @@ def _with_incomplete(judged: Judged, why: Mapping[str, str]) -> Judged:
 
 
 def _contested(judged: Judged) -> Judged:
-    """Let a verdict that has changed twice abstain, or evict no node; what a process or a device itself shows stands."""
+    """Let a verdict that has changed twice, or a first one of a job that moves, abstain. What a process shows stands."""
     verdict, cut = judged.verdict, judged.cut
     if verdict.symptom == "healthy" or claim_of(verdict, cut.at).proven:
         return judged
-    if cut.abstains:
-        missing = (*verdict.missing, Missing(what=cut.abstains))
+    why = cut.abstains
+    if cut.moved_at is not None and verdict.cause != "none":
+        why = (
+            why
+            or f"the job has moved again since about {clock(cut.moved_at)}: what it shows now says nothing of the stop"
+        )
+    if why:
+        missing = (*verdict.missing, Missing(what=why))
         verdict = replace(
             verdict, cause="unknown", abstained=True, culprits=(), missing=missing,
             action=Action(kind="none", why="nothing is named: nothing is done"),

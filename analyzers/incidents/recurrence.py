@@ -9,6 +9,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
+from analyzers.incidents.job_views.recovery import stopped_at
 from analyzers.incidents.job_views.standstills import MOST_NODES, Standstill, Why
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
@@ -30,6 +31,11 @@ def named_by(verdict: Verdict) -> tuple[str, ...]:
     return tuple(sorted(found)) if len(found) <= MOST_NODES else ()
 
 
+def _key_of(incident: Incident) -> str:
+    """Return the key of an incident's newest standstill: a job may stop several times in one."""
+    return f"{incident.id} {len(incident.stops) + 1}" if incident.stops else incident.id
+
+
 def note_standstill(state: EngineState, incident: Incident, until: float | None = None) -> None:
     """Keep the span of an incident from being learned as the rhythm of its job."""
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
@@ -38,15 +44,14 @@ def note_standstill(state: EngineState, incident: Incident, until: float | None 
     shown = {node for symptom in incident.symptoms for node in symptom.nodes}
     nodes = incident.named or (tuple(sorted(shown)) if len(shown) <= MOST_NODES else ())
     why: Why = "fault" if incident.shows == "fault" else "pause" if incident.shows == "pause" else "unknown"
-    view.progress.standstills.put(
-        Standstill(key=incident.id, since=incident.onset_at, until=until, why=why, nodes=nodes)
-    )
+    key = _key_of(incident)
+    view.progress.standstills.put(Standstill(key=key, since=stopped_at(incident), until=until, why=why, nodes=nodes))
 
 
 def seen_before(state: EngineState, incident: Incident) -> dict[str, int]:
-    """Return of the nodes of an incident's job in how many earlier incidents each showed up, in all attempts that are known."""
+    """Return in how many earlier standstills of an incident's job each node showed up, in all attempts that are known."""
     views = [view for (job, _attempt), view in state.jobs.items() if job == incident.job]
-    counts = sum((view.progress.standstills.counted(incident.id) for view in views), Counter[str]())
+    counts = sum((view.progress.standstills.counted(_key_of(incident)) for view in views), Counter[str]())
     return dict(sorted(counts.items()))
 
 

@@ -29,11 +29,13 @@ TAKES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 
 def claim_of(verdict: Verdict, at: float) -> Claim:
     """Return what a verdict claims, without its words and probabilities."""
+    named = sorted((f"{one.kind} {one.id}", one.role or "") for one in verdict.culprits)
     return Claim(
         at=at,
         symptom=verdict.symptom,
         cause=verdict.cause,
-        named=tuple(sorted(f"{one.kind} {one.id}" for one in verdict.culprits)),
+        named=tuple(label for label, _role in named),
+        roles=tuple(role for _label, role in named) if any(role for _label, role in named) else (),
         nodes=tuple(sorted({one.id for one in verdict.culprits if one.kind == "node"})),
         ranks=tuple(sorted({rank for one in verdict.culprits for rank in one.ranks})),
         takes=verdict.action.kind in TAKES,
@@ -55,6 +57,12 @@ def weigh_claim(incident: Incident, new: Claim, silent: Collection[str]) -> Weig
     return "contest" if incident.changes >= MOST_CHANGES and not contested else "publish"
 
 
+def names_other(incident: Incident, new: Claim) -> bool:
+    """Whether a new judgement names others than the standing one, or no one; to take back an eviction is no such change."""
+    before = _last_named(incident)
+    return before is not None and _contradicts(incident, before, new) and not _names_alike(before, new)
+
+
 def remember_claim(incident: Incident, new: Claim) -> Incident:
     """Return the incident with a claim that is published."""
     before = _last_named(incident)
@@ -65,10 +73,10 @@ def remember_claim(incident: Incident, new: Claim) -> Incident:
 def contest_claims(incident: Incident, new: Claim) -> Incident:
     """Return the incident whose next verdicts abstain, or evict no node, and say why."""
     history = [one for one in (*incident.claims, new) if one.named or one is not incident.claims[0]]
-    told = ", then ".join(f"{_in_words(one)} at {_clock(one.at)}" for one in history)
+    in_turn = ", then ".join(f"{_in_words(one)} at {clock(one.at)}" for one in history)
     if len({(one.named, one.cause) for one in history}) == 1:
-        return replace(incident, held_back=f"the evidence has changed twice for and against an eviction: {told}")
-    return replace(incident, abstains=f"the verdict has changed twice, so the evidence does not decide: {told}")
+        return replace(incident, held_back=f"the evidence has changed twice for and against an eviction: {in_turn}")
+    return replace(incident, abstains=f"the verdict has changed twice, so the evidence does not decide: {in_turn}")
 
 
 def _last_named(incident: Incident) -> Claim | None:
@@ -79,15 +87,22 @@ def _contradicts(incident: Incident, before: Claim, new: Claim) -> bool:
     """Whether it takes back what the last named claim states. ``proven``: a process or a device shows it itself."""
     if not new.named:
         return bool(incident.claims[-1].named)
-    if new.proven or new.symptom != before.symptom:
-        return False
+    if new.proven or new.symptom not in {one.symptom for one in incident.claims if one.named}:
+        return False  # a new fact; a symptom that was claimed before is one of two answers
     if _names_alike(before, new):
         return before.takes and not new.takes
-    return not (new.ranks and set(new.ranks) < set(before.ranks))
+    return not (new.ranks and set(new.ranks) < set(before.ranks) and not _is_of_other_roles(before, new))
 
 
 def _names_alike(before: Claim, new: Claim) -> bool:
-    return before.named == new.named and before.cause in (new.cause, "unknown")
+    return before.named == new.named and before.cause in (new.cause, "unknown") and not _is_of_other_roles(before, new)
+
+
+def _is_of_other_roles(before: Claim, new: Claim) -> bool:
+    """Whether the same rank numbers are of other ranks: each role counts its own. An unknown role may be any."""
+    if before.named == new.named:
+        return any(was and now and was != now for was, now in zip(before.roles, new.roles, strict=False))
+    return "" not in before.roles and bool(before.roles) and not {*new.roles} <= {*before.roles, ""}
 
 
 def _is_gap(incident: Incident, before: Claim, new: Claim, silent: Collection[str]) -> bool:
@@ -102,5 +117,6 @@ def _in_words(one: Claim) -> str:
     return f"{named or 'nothing'}{' (evict)' if one.takes else ''}"
 
 
-def _clock(at: float) -> str:
+def clock(at: float) -> str:
+    """Return the time of day, UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")

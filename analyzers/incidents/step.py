@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
-from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because
+from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS, Stop, ended_from_outside, how_it_ended
 from analyzers.incidents.memory import (
     context_records,
@@ -36,8 +36,9 @@ from analyzers.incidents.memory import (
     remember_incident,
     restore_incidents,
 )
-from analyzers.incidents.recurrence import named_by, shown_by
-from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim, weigh_claim
+from analyzers.incidents.moving_again import weigh_judgement
+from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
+from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
 from analyzers.model.incident import Incident, Symptom
@@ -204,6 +205,8 @@ def _look_at(
         incident = state.incident_of(key)
         if incident is None:
             yield from _open(state, key, symptom, now)
+        elif stops_again(view, incident, symptom):
+            yield from _stop_again(state, incident, symptom, now)
         elif not _is_known(incident, symptom):
             yield from _merge(state, incident, symptom, now)
 
@@ -275,6 +278,18 @@ def _merge(
     yield messages.Merge(incident=incident.id, symptom=symptom)
 
 
+def _stop_again(
+    state: EngineState, incident: Incident, symptom: Symptom, now: float
+) -> Iterator[messages.EngineInstruction]:
+    """Take up another stop of the job, which had moved again: it is reported, counted, and judged from a round of its own."""
+    note_standstill(state, incident, symptom.at)  # the one before has ended
+    changed = replace(
+        incident, stops=(*incident.stops, symptom.at), last_step=state.jobs[incident.job or "", incident.attempt].newest_step,
+        changes=0, abstains="", held_back="", doubted_at=None, next_look_at=now,
+    )  # fmt: skip
+    yield from _merge(state, changed, replace(symptom, text=f"stopped again: {symptom.text}"), now)
+
+
 def _go_on(state: EngineState, id: str, now: float) -> Iterator[messages.EngineInstruction]:
     """Do what is due for an open incident: ask again, stop waiting, judge."""
     incident = state.incidents[id]
@@ -334,9 +349,8 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
         return
     content = digest(event.verdict)
     early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
-    incident = replace(incident, cut=None)
     claim = claim_of(event.verdict, event.cut.at)
-    weighed = weigh_claim(incident, claim, state.silent.pop(incident.id, ()))
+    incident, weighed = weigh_judgement(state, replace(incident, cut=None), event, claim)
     if weighed == "contest":
         incident = replace(contest_claims(incident, claim), judge_at=now)
     elif weighed == "publish":

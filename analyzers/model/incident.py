@@ -49,6 +49,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     round_at: float | None = None  # when the newest evidence round was asked for: what came after is of one round
     abstains: str = ""  # why the verdict names nothing: it has changed twice
     held_back: str = ""  # why the verdict evicts no node: it has changed twice whether to
+    moved_at: float | None = None  # why a first verdict names nothing: the job moves again since then
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +59,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     symptom: str
     cause: str
     named: tuple[str, ...] = ()  # kind and id of each culprit
+    roles: tuple[str, ...] = ()  # of each of the named, "" where it is not known; empty: none is known
     nodes: tuple[str, ...] = ()  # of them
     ranks: tuple[int, ...] = ()
     takes: bool = False  # the action takes nodes out
@@ -92,7 +94,9 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     abstains: str = ""  # of every further Cut
     held_back: str = ""  # of every further Cut
     offsets: dict[str, float] = {}
-    last_step: int | None = None  # the job's newest when it opened
+    last_step: int | None = None  # the job's newest when it stopped
+    stops: tuple[float, ...] = ()  # when it moved in between and stopped again, after the first stop
+    doubted_at: float | None = None  # cut of the first judgement that names others and waits for the witnesses
     shows: str = ""  # what its newest judgement shows: fault, pause (of the job's own) or unknown
     named: tuple[str, ...] = ()  # nodes that it names
     merged_into: str | None = None  # an infrastructure incident that explains it

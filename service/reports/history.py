@@ -18,7 +18,7 @@ NONE_NAMED = "none"
 
 @dataclass(frozen=True, slots=True)
 class VersionLine:
-    """One version, as far as a line holds it. ``culprits``: (kind, id, ranks, probability)."""
+    """One version, as far as a line holds it. ``culprits``: (kind, id, ranks, probability, role)."""
 
     version: int
     at: float
@@ -26,33 +26,36 @@ class VersionLine:
     cause: str
     abstained: bool
     action: str
-    culprits: tuple[tuple[str, str, tuple[int, ...], float], ...] = ()
+    culprits: tuple[tuple[str, str, tuple[int, ...], float, str], ...] = ()
 
     @property
     def named(self) -> str:
         """The culprits, ``none`` where there are none."""
-        every = [_called(kind, id, ranks) for kind, id, ranks, _sure in self.culprits]
+        every = [_called(kind, id, ranks, role) for kind, id, ranks, _sure, role in self.culprits]
         more = [f"{len(every) - MOST_CULPRITS:,} more"] if len(every) > MOST_CULPRITS else []
         return ", ".join([*every[:MOST_CULPRITS], *more]) or NONE_NAMED
 
     @property
     def sure(self) -> str:
         """The probability of the least probable culprit, as a percentage; empty where none is named."""
-        return f"{min(sure for *_, sure in self.culprits) * 100:.0f} %" if self.culprits else ""
+        return f"{min(sure for *_, sure, _role in self.culprits) * 100:.0f} %" if self.culprits else ""
 
 
 def of_verdict(verdict: Verdict, version: int, at: float) -> VersionLine:
     """Return a verdict's line."""
-    culprits = tuple((one.kind, one.id, one.ranks, one.probability) for one in verdict.culprits)
+    culprits = tuple((one.kind, one.id, one.ranks, one.probability, one.role or "") for one in verdict.culprits)
     return VersionLine(version, at, verdict.symptom, verdict.cause, verdict.abstained, verdict.action.kind, culprits)
 
 
 def of_summary(row: Mapping[str, Any]) -> VersionLine:
     """Return the line of the service's summary of a version."""
     culprits = tuple(
-        (str(one["kind"]), str(one["id"]), tuple(one.get("ranks") or ()), float(one.get("probability") or 0.0))
+        (
+            str(one["kind"]), str(one["id"]), tuple(one.get("ranks") or ()), float(one.get("probability") or 0.0),
+            str(one.get("role") or ""),
+        )
         for one in row.get("culprits") or ()
-    )
+    )  # fmt: skip
     return VersionLine(
         int(row["version"]), float(row["at"]), row.get("symptom") or "", row.get("cause") or "",
         bool(row.get("abstained")), row.get("action") or "none", culprits,
@@ -70,7 +73,8 @@ def as_json(line: VersionLine) -> dict[str, Any]:
         "action": line.action,
         "culprits": [
             {"kind": kind, "id": id, "ranks": list(ranks), "probability": probability}
-            for kind, id, ranks, probability in line.culprits
+            | ({"role": role} if role else {})
+            for kind, id, ranks, probability, role in line.culprits
         ],
     }
 
@@ -105,10 +109,11 @@ def changed(before: VersionLine | None, after: VersionLine) -> str:
     return ", ".join(parts) or "the evidence behind it"
 
 
-def _called(kind: str, id: str, ranks: tuple[int, ...]) -> str:
+def _called(kind: str, id: str, ranks: tuple[int, ...], role: str) -> str:
     if kind in ("group", "stage") and is_named_after_ranks(id):
         return f"one of {id}" if len(ranks) != 1 else id
     if not ranks or kind == "rank":
         return called(kind, id)
-    held = f"rank{'s' if len(ranks) > 1 else ''} {ranks_for_people(ranks, 4)}"
+    whose = f"{role} " if role and kind != "role" else ""
+    held = f"{whose}rank{'s' if len(ranks) > 1 else ''} {ranks_for_people(ranks, 4)}"
     return f"{kind} of {held}" if id.startswith("rank ") else f"{called(kind, id)} ({held})"

@@ -7,7 +7,11 @@ from analyzers.incidents.job_views.recovery import (
     allowed_silence_seconds,
     ended_because,
     has_restarted,
+    moved_again_at,
     recovered_because,
+    stopped_at,
+    stops_again,
+    witnessed_until,
 )
 from analyzers.incidents.job_views.step_rhythm import StepRhythm
 
@@ -19,5 +23,9 @@ __all__ = [
     "allowed_silence_seconds",
     "ended_because",
     "has_restarted",
+    "moved_again_at",
     "recovered_because",
+    "stopped_at",
+    "stops_again",
+    "witnessed_until",
 ]

@@ -25,6 +25,7 @@ class _Counter:
     begin_at: float = 0.0  # of the newest reading
     usual: deque[float] = field(default_factory=lambda: deque(maxlen=NEWEST))
     back: int = 0  # readings in a row at the usual pace
+    back_at: float = 0.0  # when the first of them began
     second_at: float = 0.0  # when the reading before the newest began
     fell_at: float | None = None  # the newest reading that was much slower
 
@@ -69,6 +70,7 @@ class Paces:
             one.fell_at, one.back = at, 0
             return
         one.usual.append(pace)
+        one.back_at = one.back_at if one.back else one.begin_at
         one.back = one.back + 1 if usual is not None and pace >= BACK_SHARE * usual else 0
 
     def goes_on(self, since: float) -> bool:
@@ -80,6 +82,12 @@ class Paces:
         """Whether each counter has had its usual pace in the newest readings, which began after an instant."""
         known = self._read()
         return bool(known) and all(_is_back(one, since) for one in known)
+
+    def back_at(self, onset: float) -> float | None:
+        """Return since when at least half of the counters that fell after the onset are back; None: they are not."""
+        fell = [one for one in self._read() if one.fell_at is not None and one.fell_at > onset]
+        back = [one.back_at for one in fell if one.back]
+        return min(back) if back and 2 * len(back) >= len(fell) else None
 
     def came_back(self, onset: float, since: float) -> bool:
         """Whether at least half of the counters fell after the onset, and nearly all of those have their usual pace again.

@@ -6,17 +6,23 @@ nothing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Iterator
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN
-from analyzers.model.incident import Incident
+from analyzers.incidents.job_views.witnesses import UNREAD_SECONDS
+from analyzers.model.incident import Incident, Symptom
 
 SETTLED_SECONDS = {"crash": 30.0, "hardware": 60.0}
 """A job that goes on without a dead rank, or with a faulty device, gets its verdict before its incident ends."""
 UNSEEN_SECONDS = 60.0
 UNHEARD_SECONDS = 60.0  # without the reporters of steps, while other nodes report: then the other witnesses count
 RUNS_SECONDS = 20.0  # that a process which was stopped must have run since
+LOOK_SECONDS = 10.0  # between two readings of the processes and counters of a node
+STIRRING_SECONDS = 60.0  # in which a first sign must be followed by steps, or by what closes the incident
+STANDS_STILL = frozenset({"hang", "silence"})  # kinds of incidents that are over when the job moves
 
 
 def allowed_silence_seconds(view: JobView) -> float:
@@ -38,15 +44,16 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
         return None
     if detectors == {"rank_stopped"} and (ran := _runs_again(view, incident)):
         return ran
+    since = max(incident.opened_at, stopped_at(incident))
     if view.newest_step is None or view.traffic.until - view.progress.until > UNHEARD_SECONDS:
         settled = now >= incident.opened_at + SETTLED_SECONDS.get(incident.kind, 0.0)
         return _lives(view, incident) if settled and not view.processes.held else None
     step, at = view.newest_step, view.newest_step_at
-    if step is None or at is None or at <= incident.opened_at:
+    if step is None or at is None or at <= since:
         return None
     if now < incident.opened_at + SETTLED_SECONDS.get(incident.kind, 0.0):
         return None
-    steps = view.rhythm.count_after(incident.opened_at)
+    steps = view.rhythm.count_after(since)
     if incident.kind == "numeric":
         good = steps >= GOOD_AGAIN and view.progress.trouble() is None
         return f"loss and gradient norm are as before at step {step:,}" if good else None
@@ -57,7 +64,7 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
 
 def _lives(view: JobView, incident: Incident) -> str | None:
     """Say which witness beside the steps shows that the job goes on since the incident was opened."""
-    since = incident.opened_at
+    since = max(incident.opened_at, stopped_at(incident))
     waits = view.waits
     if waits.moved_at > since and waits.looked_at - waits.moved_at < waits.moved_at - since:
         return "the job moves again: its ranks enter and leave operations"
@@ -82,6 +89,64 @@ def _runs_again(view: JobView, incident: Incident) -> str | None:
         return None
     named = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
     return f"the process of {named} runs again"
+
+
+def stopped_at(incident: Incident) -> float:
+    """Return when the job stopped, the last time where it moved in between."""
+    return incident.stops[-1] if incident.stops else incident.onset_at
+
+
+def stops_again(view: JobView, incident: Incident, symptom: Symptom) -> bool:
+    """Whether a symptom is of another stop than the incident's newest: the job moved in between, which did not close it."""
+    last = stopped_at(incident)
+    kinds = {incident.kind, symptom.kind}
+    if not kinds <= STANDS_STILL or symptom.at <= max(last, incident.opened_at):
+        return False
+    if any(one.since <= last + LOOK_SECONDS for one in view.processes.held.values()):
+        return False
+    if view.newest_step_at is not None:
+        return view.newest_step_at > last
+    return symptom.at > last + LOOK_SECONDS
+
+
+def moved_again_at(view: JobView, incident: Incident, now: float) -> float | None:
+    """Return since when a job that stood still may be moving again, by its steps or else by the first sign; None: it stands.
+
+    A single reading of a single witness is enough, and it may be wrong: what no step follows within a minute is no sign.
+    """
+    kinds = {incident.kind, *(symptom.kind for symptom in incident.symptoms)}
+    if not kinds <= STANDS_STILL or view.processes.held:
+        return None
+    last, step_at = stopped_at(incident), view.newest_step_at
+    if step_at is not None and step_at > last:
+        if view.progress.silent_seconds > allowed_silence_seconds(view):
+            return None
+        first_at = next((row.at for row in view.rhythm.rows if row.at > last), step_at)
+        return max(last, first_at - (view.rhythm.median_seconds() or 0.0))
+    return min((at for at in _signs(view, last) if now - at <= STIRRING_SECONDS), default=None)
+
+
+def _signs(view: JobView, last: float) -> Iterator[float]:
+    """Yield since when each witness beside the steps may say that the job moves."""
+    for one in view.progress.standstills:
+        if one.of_process and one.until is not None and one.until > last:
+            yield max(last, one.until - LOOK_SECONDS)  # it was found running then, and continued before
+    for moved_at in (view.waits.moved_at, view.waits.changed_at) if view.newest_step is None else ():
+        if moved_at > last + LOOK_SECONDS:
+            yield moved_at - LOOK_SECONDS
+    others = view.witnesses
+    for paces in (view.traffic.paces, others.switches, others.cpu, others.gpu):
+        if (back_at := paces.back_at(last)) is not None:
+            yield back_at
+
+
+def witnessed_until(view: JobView, now: float) -> float:
+    """Return up to when every node's processes, and the steps, were read; infinity where no agent reads any."""
+    read = [node.states_at for node in view.nodes.values() if node.states_at is not None]
+    fresh = [at for at in read if now - at <= UNREAD_SECONDS]
+    if view.newest_step is not None and now - view.progress.until <= UNREAD_SECONDS:
+        fresh.append(view.progress.until)
+    return min(fresh, default=math.inf)
 
 
 def has_restarted(view: JobView, incident: Incident) -> bool:

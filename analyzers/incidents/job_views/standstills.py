@@ -25,7 +25,7 @@ NEVER = frozenset({"fault", "process", "agent"})
 class Standstill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A span by the service's clock. ``nodes``: those that a verdict, or the process's state, names."""
 
-    key: str  # the incident, or whose process and since when
+    key: str  # the incident, and which stop of it after the first, or whose process and since when
     since: float
     until: float | None = None  # None: it lasts
     why: Why = "unknown"
@@ -59,7 +59,7 @@ class Standstills:
         self.changes += 1
 
     def counted(self, but: str) -> Counter[str]:
-        """Return of each node how many incidents it showed up in, ``but`` one and the job's own pauses left out."""
+        """Return in how many standstills of incidents each node showed up, ``but`` one and the job's own pauses left out."""
         found = (one for one in self._known.values() if one.key.startswith("inc-") and one.key != but)
         return Counter(node for one in found if one.why in {"fault", "unknown"} for node in one.nodes)
 

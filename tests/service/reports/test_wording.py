@@ -199,3 +199,19 @@ def test_how_a_recorder_is_had_is_said_where_it_would_decide() -> None:
     assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in text.render(bare)
     assert not next_steps.unrecorded(asked)
     assert not next_steps.unrecorded(healthy())
+
+
+def test_the_history_of_a_verdict_has_roles() -> None:
+    """Two versions that name the same node for another role's rank 0 differ, in words and as the service gives them."""
+    names = [
+        Culprit(root="r1", kind="node", id="n1", ranks=(0,), role=role, probability=0.9)
+        for role in ("trainer", "rollout")
+    ]
+    versions = [
+        history.of_verdict(Verdict(symptom="hang", cause="machine", abstained=False, culprits=(one,)), number, 0.0)
+        for number, one in enumerate(names, 1)
+    ]
+
+    assert [one.named for one in versions] == ["node n1 (trainer rank 0)", "node n1 (rollout rank 0)"]
+    assert history.changed(*versions) == "culprit node n1 (trainer rank 0) → node n1 (rollout rank 0)"
+    assert [history.of_summary(history.as_json(one)) for one in versions] == versions
