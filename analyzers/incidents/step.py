@@ -193,7 +193,7 @@ def _look_at(
         return
     since = state.settled.get(key, 0.0)
     ending = state.endings.get(view.job)
-    shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(ending, one, now)]
+    shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(view, ending, one, now)]
     while view.broken:
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
@@ -240,9 +240,11 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
     return ended_because(view, incident, now)
 
 
-def _is_announced(ending: messages.Ending | None, symptom: Symptom, now: float) -> bool:
-    """Whether a person has said that the job is being stopped. A hang that outlasts that is one."""
+def _is_announced(view: JobView, ending: messages.Ending | None, symptom: Symptom, now: float) -> bool:
+    """Whether a person has said that the job is being stopped. A hang that outlasts that is one, and so is a later run's."""
     if ending is None or symptom.kind not in OF_AN_END or symptom.at < ending.at - BEFORE_SECONDS:
+        return False
+    if view.has_begun_since(ending.at):
         return False
     return symptom.at <= ending.until if symptom.kind == "crash" else now <= ending.until
 

@@ -110,6 +110,15 @@ class JobView:
         """Whether the job did two more steps after an instant."""
         return at < self.settled_until
 
+    def has_begun_since(self, at: float) -> bool:
+        """Whether its processes were started after an instant: it is a later run than one of then."""
+        started = [
+            node.here(one.started_at, node.last_received_at)
+            for one in self.processes.by_rank.values()
+            if one.started_at and (node := self.nodes.get(one.node)) is not None
+        ]
+        return bool(started) and min(started) > at
+
     def take(self, received: Received, records: Sequence[Record]) -> list[str]:
         """Apply one batch: its records of this job, and its node's kernel events, device states, samples and coverage.
 

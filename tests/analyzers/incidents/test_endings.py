@@ -185,6 +185,18 @@ def test_an_end_that_was_announced_opens_nothing(until: float, opens: bool) -> N
     assert any(isinstance(one, Open) for one in said) is opens
 
 
+def test_what_was_announced_is_the_end_of_that_run() -> None:
+    """The job is started again before the word expires: its crash is one."""
+    job, state, said = CRASHES["one broke"], EngineState(Knowledge()), list[EngineInstruction]()
+    job = WatchedJob(ended=dict(job.ended), stopped_at=100.0)
+    step(state, Ending(job="run", at=START - 120.0, until=START + 600.0, by="ann"), START - 120.0)
+    for batch in job.batches(0.0, 150.0):
+        said += step(state, batch, batch.received_at)[1]
+        said += step(state, EngineTick(), batch.received_at + 1.0)[1]
+
+    assert any(isinstance(one, Open) for one in said)
+
+
 def test_an_incident_of_the_end_alone_is_closed_at_once() -> None:
     """Ranks that lost a peer look like a crash until the line of their launcher comes: then the incident closes."""
     job, state, said = all_by((1, None)), EngineState(Knowledge()), list[EngineInstruction]()

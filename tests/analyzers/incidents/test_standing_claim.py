@@ -1,0 +1,48 @@
+"""What becomes of a new judgement beside the one that stands: two answers that take turns end in an abstention."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzers.incidents.standing_claim import contest_claims, remember_claim, weigh_claim
+from analyzers.model.incident import Claim, Incident
+
+
+def claim(rank: int, symptom: str = "hang", **more: object) -> Claim:
+    """A claim on one rank's machine."""
+    known = {"named": (f"node n{rank}",), "nodes": (f"n{rank}",), "ranks": (rank,), "cause": "machine"}
+    return Claim(symptom=symptom, **{"at": 0.0, **known, **more})  # type: ignore[arg-type]
+
+
+def weighed(*claims: Claim) -> list[str]:
+    """What becomes of each, all nodes having answered; after the first that is contested the incident abstains."""
+    incident, found = (
+        Incident(id="inc-1", kind="hang", job="llama", attempt=1, opened_at=0.0, onset_at=0.0, symptoms=(), after=0),
+        list[str](),
+    )
+    for one in claims:
+        found.append(weigh_claim(incident, one, ()))
+        if found[-1] == "contest":
+            incident = contest_claims(incident, one)
+        elif found[-1] == "publish":
+            incident = remember_claim(incident, one)
+    return found
+
+
+@pytest.mark.parametrize("other", ["hang", "slow"])
+def test_two_answers_that_take_turns_are_contested(other: str) -> None:
+    """Whether they are of one symptom or of two: each was a new fact once."""
+    turns = [claim(2), claim(1, other)] * 3
+
+    assert "contest" in weighed(*turns)[:4]
+
+
+def test_a_new_symptom_is_a_new_fact() -> None:
+    """A hang after which the same machine loses a device, and one after which another rank crashes."""
+    assert weighed(claim(2), claim(2, "crash"), claim(2, "crash", takes=True)) == ["publish"] * 3
+    assert weighed(claim(2), claim(1, "crash"), claim(1, "crash", takes=True)) == ["publish"] * 3
+
+
+def test_what_a_process_or_a_device_shows_itself_is_published() -> None:
+    """Also after the verdict has changed as often as it may."""
+    assert weighed(claim(2), claim(1), claim(2), claim(3, proven=True))[-1] == "publish"
