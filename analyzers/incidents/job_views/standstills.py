@@ -20,6 +20,7 @@ MOST_NODES = 8  # of one standstill: more are the whole job's, and no node's
 
 Why = Literal["fault", "process", "agent", "unknown", "pause"]
 NEVER = frozenset({"fault", "process", "agent"})
+SHOWN = frozenset({"fault", "process", "unknown"})  # it was an incident, and no pause of the job's own
 
 
 class Standstill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analyzers.incidents.job_views.standstills import NEVER, Standstills
+from analyzers.incidents.job_views.standstills import NEVER, SHOWN, Standstills
 
 MOST_ROWS = 512
 MOST_PAUSES = 96
@@ -241,18 +241,25 @@ class StepRhythm:
 
     def _computed_pausing(self, figures: _Figures) -> _Pausing:
         newest, stride = self.rows[-1].step, figures.stride
-        own, doubted = list[Pause](), list[Pause]()
+        own, doubted, shown = list[Pause](), list[Pause](), list[Pause]()
         for pause in self._known_pauses(figures):
             why = self._standstills.during(pause.since, pause.at)
             if not why & NEVER:
                 (doubted if "unknown" in why else own).append(pause)
+            if why & SHOWN and self._standstills.during(pause.since, pause.since + pause.seconds / 2) & SHOWN:
+                shown.append(pause)
         habits = (*_habits(own, newest, stride), *_round_habits(doubted, newest, stride))
         by_chance = sorted(
             pause.seconds
             for pause in own
             if not pause.early and not any(habit.meets(pause.step, stride) for habit in habits)
         )
-        return _Pausing(habits, by_chance[-2] if len(by_chance) > 1 else 0.0)
+        # What opened an incident once opens one again: shorter stalls of the same fault must not hide it.
+        least = min(
+            (one.seconds for one in shown if not any(habit.meets(one.step, stride) for habit in habits)),
+            default=math.inf,
+        )
+        return _Pausing(habits, min(by_chance[-2] if len(by_chance) > 1 else 0.0, least / PAUSE_FACTOR))
 
     def _known_pauses(self, figures: _Figures | None) -> list[Pause]:
         """Return the pauses of the day, covered or not, the oldest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -127,6 +128,18 @@ def test_the_bound_is_what_it_was_before_the_faults() -> None:
 
     view = engine.state.jobs["run", 0]
     assert view.progress.allowed_seconds <= 10.0
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_short_stalls_of_a_fault_do_not_hide_its_long_ones(seed: int) -> None:
+    """Sixty stalls of random lengths, most below the bound: they raised it to a minute, step by step."""
+    noise = random.Random(seed)
+    stops = apart(200.0, [min(300.0, 3.0 + noise.expovariate(1.0 / 18.0)) for _ in range(60)], between=97.0)
+    engine = Engine().run(WatchedJob(nodes=1, ranks_a_node=2, law=stopped(stops), seed=seed), 0.0, stops[-1][0] + 400.0)
+
+    long = [seen for (_, seconds), seen in zip(stops, engine.told(stops), strict=True) if seconds >= 30.0]
+    assert len(long) == 18
+    assert None not in long
 
 
 def test_a_node_is_counted_each_time_it_shows_up() -> None:
