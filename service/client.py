@@ -238,7 +238,8 @@ def connected(
 ) -> Iterator[Connection]:
     """Give the connection that these options and the environment describe."""
     if not re.match(r"https?://[^/]", url):
-        raise UserError(f"--service {url!a} is no address: write {DEFAULT_URL}")
+        likely = f"http://{url}" if re.match(r"[\w.-]+(:\d+)?$", url, re.ASCII) else DEFAULT_URL
+        raise UserError(f"--service {url!a} is no address: write {likely}")
     with http_client(ca_file, read_token(token_file), timeout_seconds, base_url=url.rstrip("/")) as client:
         yield Connection(url.rstrip("/"), client, ca_file)
 

@@ -13,7 +13,7 @@ from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import Frame, ProcessState, SocketWait, StackDump, Thread
+from collectors.records import Frame, ProcessState, SocketWait, StackDump, Steps, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
 SOFT = frozenset({"store", "idle_worker", NETWORK_CALL})
@@ -44,6 +44,7 @@ class Standing:
     active: bool | None = None
     moved: bool | None = None
     frozen: bool = False
+    round_at: float | None = None  # the first of the stacks that an agent took of it in the newest round
     helpers: tuple[str, ...] = ()  # duties of its child processes
     # What its training thread waits on, or its data loader; its own children are left out.
     sockets: tuple[SocketWait, ...] = ()
@@ -157,6 +158,8 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
     if name in _CALLS_UNSEEN and any(one.call for one in sockets):
         name = NETWORK_CALL
     before = trainers[-2].frames if len(trainers) > 1 else None
+    since = (newest.dump.at or 0.0) - ROUND_SECONDS
+    of_round = [one.dump.at for one in trainers if _live(one.dump) and one.dump.at is not None and one.dump.at >= since]
     return Standing(
         rank=rank,
         node=newest.dump.node or topology.nodes.get(rank),
@@ -171,6 +174,7 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
         active=newest.thread.active if newest.thread else None,
         moved=None if before is None else before != newest.frames,
         frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
+        round_at=of_round[0] if of_round else None,
         helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
         sockets=sockets,
     )
@@ -244,6 +248,20 @@ def moved_on(found: Mapping[int, Standing]) -> bool:
     judged = [one for one in pairs if one.waiting] or pairs
     moved = sum(1 for one in judged if one.moved)
     return len(pairs) * 2 >= len(found) and moved * 2 > len(judged)
+
+
+def stepped_on(found: Mapping[int, Standing], window: Window) -> bool:
+    """Whether all ranks whose logs report steps have reported one since the newest round of stacks began, to an agent.
+
+    A loop that is found twice in its longest line looks frozen. A rank whose log went quiet keeps the claim.
+    """
+    began = [one.round_at for one in found.values()]
+    newest: dict[tuple[str | None, int | None], float] = {}
+    for steps in window.records_of(Steps):
+        if steps.received_at is not None and steps.at is not None and steps.step is not None:
+            log = (steps.node, steps.rank)
+            newest[log] = max(steps.at, newest.get(log, steps.at))
+    return bool(newest) and all(at is not None for at in began) and min(filter(None, began)) < min(newest.values())
 
 
 @dataclass(frozen=True, slots=True)

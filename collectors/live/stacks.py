@@ -123,7 +123,9 @@ class Stacks:
     def _answer(self, request: Request, targets: Sequence[_Target]) -> Iterator[Record]:
         wanted = [one for one in targets if request.covers(one.owner.rank, one.owner.job)]
         if not wanted:
-            raise NothingToCollect(f"none of the ranks {request.arguments.get('ranks')} runs here")
+            ranks, job = request.arguments.get("ranks"), request.arguments.get("job")
+            whose = f"none of the ranks {ranks}" if isinstance(ranks, list) else "no rank"
+            raise NothingToCollect(f"{whose}{f' of job {job}' if job else ''} runs here")
         began_at = time.monotonic()
 
         def dump(target: _Target, *, native: bool) -> _Dump:

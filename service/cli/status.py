@@ -14,7 +14,7 @@ from service.client import Connection, Unreachable
 MOST_ROWS = 8  # of a section
 MOST_NAMED = 4  # jobs in a sentence
 BEHIND_SECONDS = 30.0  # of an engine that keeps up
-STILL_SECONDS = 180.0  # a job that was not seen for so long may have ended
+STILL_SECONDS = 180.0  # a job that was not seen for so long may have ended: it comes last, and misses no steps
 
 Row = Mapping[str, Any]
 
@@ -58,7 +58,8 @@ def screen(service: Row, found: Row, unmeasured: Sequence[str]) -> Iterator[str]
     if not sight["nodes"]:
         yield f"            start one on a machine of the job: faulthound-agent run --service {service['url']}"
     yield f"jobs        {len(found['jobs']):,} seen in the last minutes"
-    yield from _section([_job_line(one, found["at"]) for one in found["jobs"]], "faulthound jobs list")
+    ordered = sorted(found["jobs"], key=lambda one: (not one["incidents"], _still(one, found["at"])))
+    yield from _section([_job_line(one, found["at"]) for one in ordered], "faulthound jobs list")
     yield f"incidents   {found['open']:,} open"
     yield from _section([_incident_line(one) for one in found["incidents"]], "faulthound incidents list --status open")
     yield f"unmeasured  {'nothing that is known' if not unmeasured else f'{len(unmeasured):,}:'}"
@@ -86,11 +87,16 @@ def not_measured(found: Row) -> Iterator[str]:
         from service.reports.hostlists import fold_hosts
 
         yield f"silent nodes, whose agents do not report: {fold_hosts(silent)}"
-    if without := [str(job["name"]) for job in found["jobs"] if job.get("step") is None]:
+    running = [job for job in found["jobs"] if not _still(job, found["at"])]
+    if without := [str(job["name"]) for job in running if job.get("step") is None]:
         more = f" and {len(without) - MOST_NAMED:,} more" if len(without) > MOST_NAMED else ""
         yield f"steps, of {', '.join(without[:MOST_NAMED])}{more}: none was reported lately; a hang shows by other signs, later"
     for alarm in found["alarms"]:
         yield f"{alarm['kind']}: {alarm['text']}"
+
+
+def _still(job: Row, at: float) -> bool:
+    return bool(at - job["last_seen_at"] > STILL_SECONDS)
 
 
 def _job_line(job: Row, at: float) -> str:
@@ -102,7 +108,7 @@ def _job_line(job: Row, at: float) -> str:
     else:
         pace = "" if job["step_seconds"] is None else f", {job['step_seconds']:.3g} s a step"
         parts.append(f"step {job['step']:,} {span(at - job['step_at'])} ago{pace}")
-    if at - job["last_seen_at"] > STILL_SECONDS:
+    if _still(job, at):
         parts.append(f"not seen for {span(at - job['last_seen_at'])}")
     return f"{job['name']}: {'; '.join([*parts, *job['incidents']])}"
 

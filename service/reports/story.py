@@ -63,16 +63,16 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One line for one root: the culprit, the effect, since when, how sure."""
+    """One line for one root: the culprit, the effect, when, how sure."""
 
     who: str
     what: str
-    since: str
+    when: str  # "since 2026-11-21 03:14:07 UTC" of what lasts, "at …" of what happened once
     sure: str
 
     def __str__(self) -> str:
         what = f" {self.what}" if self.what else ""
-        return f"{self.who}{what}{f' since {self.since}' if self.since else ''}{f': {self.sure}' if self.sure else ''}"
+        return f"{self.who}{what}{f' {self.when}' if self.when else ''}{f': {self.sure}' if self.sure else ''}"
 
 
 def tone(verdict: Verdict) -> str:
@@ -126,9 +126,8 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
 def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
     deed = _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))[plural]
-    return Headline(
-        name_culprits(culprits), deed, moment(verdict.onset), confidence(min(c.probability for c in culprits))
-    )
+    when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(verdict.onset)}" if verdict.onset else ""
+    return Headline(name_culprits(culprits), deed, when, confidence(min(c.probability for c in culprits)))
 
 
 def called(kind: str, name: str) -> str:

@@ -16,7 +16,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import Rules
 from analyzers.model.ranges import ranges
-from analyzers.model.standings import SOFT, Standing, grouped, moved_on, standings
+from analyzers.model.standings import SOFT, Standing, grouped, moved_on, standings, stepped_on
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
 from collectors.records import StackDump
@@ -53,7 +53,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if not rules.rules:
         return
     found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
-    if len(found) < 2 or moved_on(found):
+    if len(found) < 2 or moved_on(found) or stepped_on(found, window):
         return
     waiting = [one for one in found.values() if one.waiting]
     outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]

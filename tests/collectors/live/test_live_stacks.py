@@ -147,6 +147,8 @@ def test_only_the_ranks_asked_for_are_looked_at(ranks: Ranks) -> None:
     assert {one.rank for one in dumps(list(collect(Request("stacks", {"ranks": [1, 7]}))))} == {1}
     with pytest.raises(NothingToCollect, match=r"none of the ranks \[7\]"):
         list(collect(Request("stacks", {"ranks": [7]})))
+    with pytest.raises(NothingToCollect, match="no rank of job other runs here"):
+        list(collect(Request("stacks", {"job": "other"})))
 
 
 @needs_pyspy

@@ -119,6 +119,7 @@ def test_nothing_is_said_to_be_unmeasured_that_is_measured() -> None:
 
     assert list(not_measured(now_document(jobs=[job]))) == []
     assert len(list(not_measured(now_document(jobs=[job | {"step": None}])))) == 1
+    assert list(not_measured(now_document(at=900.0, jobs=[job | {"step": None}]))) == []  # it has ended, it seems
     assert len(list(not_measured(now_document(engine=ENGINE | {"lag_seconds": 99.0})))) == 1
     assert len(list(not_measured(now_document(engine=ENGINE | {"standing": "down"})))) == 1
 
@@ -137,6 +138,22 @@ def test_many_of_a_kind_stay_one_screen() -> None:
     assert sum("more: faulthound " in line for line in lines) == 2
     assert any("faulthound-agent run --service" in line for line in lines)
     assert any("not seen for 15 min" in line for line in lines)
+
+
+def test_what_runs_and_what_has_incidents_comes_before_what_ended() -> None:
+    """Of more jobs than are shown, those not seen for minutes give way, in whatever order the service lists them."""
+
+    def job(name: str, seen: float, *incidents: str) -> dict[str, Any]:
+        return {"name": name, "world_size": None, "step": None, "last_seen_at": seen, "incidents": list(incidents)}
+
+    service = {"url": "http://127.0.0.1:4747", "ready": True, "why": ""}
+    ended = [job(f"a{n}", 0.0) for n in range(9)]
+    jobs = [*ended, job("running", 900.0), job("troubled", 0.0, "inc-1")]
+
+    lines = list(screen(service, now_document(at=900.0, jobs=jobs), []))
+
+    shown = [line.split(":")[0].strip() for line in lines if line.startswith("            ")]
+    assert shown[1:3] == ["troubled", "running"]  # the first says how to start an agent
 
 
 @pytest.mark.parametrize("standing", ["working", "standby", "silent", "none", "down", "of a later version"])

@@ -104,6 +104,19 @@ def test_independent_roots_have_a_line_each() -> None:
     ]
 
 
+def test_a_crash_happened_at_a_time_and_a_hang_lasts_since_one() -> None:
+    """What is over has an instant; what goes on has a beginning."""
+    onset = "2026-11-21T03:14:07Z"
+    lines = [
+        str(story.headlines(changed(two_ranks(), symptom=symptom, onset=onset))[0]) for symptom in ("crash", "hang")
+    ]
+
+    assert [word for line in lines for word in ("at", "since") if f" {word} 2026-11-21 03:14:07 UTC" in line] == [
+        "at",
+        "since",
+    ]
+
+
 def test_many_roots_are_counted_and_not_all_shouted() -> None:
     """Beyond the bound on headlines the rest is a number; at the bound each has its line."""
     many = tuple(Culprit(root=f"r{n}", kind="rank", id=str(n), ranks=(n,), probability=0.9) for n in range(9))
