@@ -5,6 +5,7 @@ PYTHON ?= python3
 BENCH ?= full
 ACCEPTANCE ?= full
 PYTEST_ARGUMENTS ?=
+FAULTHOUND_SERVICE ?= http://127.0.0.1:$(or $(FAULTHOUND_PORT),4747)
 # Half of what `make test` takes is waiting: three workers on two cores.
 WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 # The tests start hundreds of processes: with this set each would compile the product anew.
@@ -31,7 +32,7 @@ serve: .venv/installed-service ## run the service for this machine, on http://12
 	.venv/bin/faulthound serve
 
 agent: .venv/installed-service ## run an agent on this machine that reports to it; beside it `faulthound-agent check` checks both
-	.venv/bin/faulthound-agent run --service http://127.0.0.1:4747
+	.venv/bin/faulthound-agent run --service $(FAULTHOUND_SERVICE)
 
 check: .venv/installed-check ## the quick tests, on every core: no PyTorch, no servers, no jobs
 	$(call pytest,-n auto --dist loadfile -m 'not system and not slow and not alone and not acceptance')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,10 +56,28 @@ def test_the_engine_has_the_same_database(home: Path, monkeypatch: pytest.Monkey
     assert load().url() == settings.url()
 
 
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({}, "http://127.0.0.1:4747"),
+        ({"FAULTHOUND_PORT": "4848"}, "http://127.0.0.1:4848"),
+        ({"FAULTHOUND_PORT": "4848", "FAULTHOUND_SERVICE": "https://fh:1"}, "https://fh:1"),
+    ],
+)
+def test_make_agent_reports_where_make_serve_listens(settings: dict[str, str], address: str) -> None:
+    """A port or a service that the environment names holds for both."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("FAULTHOUND_", "MAKE"))}
+    made = subprocess.run(
+        ["make", "-n", "agent"], cwd=REPOSITORY, env=own | settings, capture_output=True, text=True, check=True
+    )
+
+    assert made.stdout.splitlines()[-1].split()[-2:] == ["--service", address]
+
+
 def test_make_uses_the_same_places() -> None:
     """`make serve` and `make agent` name no place of their own: the verbs beside them look in the same ones."""
     recipes = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
 
     assert "\t.venv/bin/faulthound serve\n" in recipes
-    assert "\t.venv/bin/faulthound-agent run --service http://127.0.0.1:4747\n" in recipes
+    assert "\t.venv/bin/faulthound-agent run --service $(FAULTHOUND_SERVICE)\n" in recipes
     assert "run: .venv/installed-service " in recipes  # and so `faulthound serve` has its packages
