@@ -70,7 +70,8 @@ def _lives(view: JobView, incident: Incident) -> str | None:
         return "the job moves again: its ranks enter and leave operations"
     if waits.changed_at > since and not any(one.behind for one in waits.communicators.values()):
         return "the job moves again: NCCL's counts go on"
-    if view.traffic.paces.goes_on(since):
+    paces = view.traffic.paces  # a port carries other jobs' bytes too: what never fell says nothing of a hang's end
+    if paces.came_back(incident.onset_at, since) if incident.kind == "hang" else paces.goes_on(since):
         return "the job moves again: its connections carry as much as before"
     found = view.witnesses.back(incident.onset_at, since)
     return None if found is None else f"the job moves again: {found}"

@@ -2,7 +2,7 @@
 
     steps        reported by a log or the probe                     by themselves
     operations   rings, NCCL's counts and recorders' sequences      by themselves
-    traffic      bytes over its connections and ports               by itself, at half the usual pace
+    traffic      bytes over its connections and ports               at half the usual pace; in a hang where it had fallen
     switches     context switches of the ranks' main threads        where they had fallen, and are back
     cpu          CPU time of the ranks                              where it had fallen, and is back
     gpu          energy that the nodes' GPUs take                   where it had fallen, and is back

@@ -12,10 +12,10 @@ from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.pace import Paces
 from analyzers.incidents.job_views.witnesses import NAMES
-from analyzers.incidents.messages import Received
+from analyzers.incidents.messages import EngineTick, Received
 from collectors.records import Frame, ProcessState, Record, Samples, StackDump, Thread
 from tests.analyzers.incidents.test_repeated_stops import Engine
-from tests.support.watched_jobs import START, step_record
+from tests.support.watched_jobs import START, ring_record, step_record
 
 Span = tuple[float, float]
 STILL: Span = (600.0, 1_200.0)
@@ -251,4 +251,28 @@ def test_another_job_on_the_node_does_not_speak_for_this_one() -> None:
 
     job.records = records  # type: ignore[method-assign]
     engine = Engine().run(job, 0.0, 1_500.0)  # type: ignore[arg-type]
+    assert (len(engine.opened), engine.closed) == (1, [])
+
+
+def test_the_bytes_of_a_shared_port_end_no_hang() -> None:
+    """A job that reports no steps is stuck in a collective for two hours; another job's bytes go over the node's port."""
+    engine = Engine()
+    for turn in range(720):
+        at = 10.0 * turn
+        rows = [("all_reduce", n, n * 10.0, n * 10.0 + 5.0) for n in range(max(1, turn - 5), min(turn, 200))]
+        rows += [("all_reduce", 200, 2_000.0, None)] if turn >= 200 else []
+        rings = [
+            ring_record(rank, START + at, [(o, n, START + b, e and START + e) for o, n, b, e in rows], 2)
+            for rank in (0, 1)
+        ]
+        port = Samples(
+            scope="infiniband", type="<i8", devices=("mlx5_0/1",), metrics=("port_xmit_data_words_total",), at=START + at,
+            ticks=array("d", [START + at]).tobytes(), values=array("q", [int(5e6 * at)]).tobytes(),
+        )  # fmt: skip
+        batch = Received(
+            sequence=turn + 1, received_at=START + at, sent_at=START + at, node="n0", records=(*rings, port)
+        )
+        engine.give(batch, START + at)
+        engine.give(EngineTick(), START + at + 1.0)
+
     assert (len(engine.opened), engine.closed) == (1, [])
