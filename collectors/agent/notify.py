@@ -1,8 +1,9 @@
 """The messages to systemd over its datagram socket: READY, WATCHDOG while the supervising loop turns, STOPPING [sd_notify(3)].
 
-A second watch is inside: where one thread keeps the interpreter for ``HELD_SECONDS``, so that neither the loop nor a signal
-handler can run, a thread of C prints every thread's stack and ends the process. It is started again by its init system, and its
-spool has everything. A slow disk does not count: only a thread that never lets another one run.
+A second watch is inside: where one thread keeps the interpreter for ``HELD_SECONDS`` of the process's own processor time, so
+that neither the loop nor a handler written in Python can run, a signal prints every thread's stack and ends the process. It is
+started again by its init system, and its spool has everything. Only processor time counts: a slow disk, an overloaded machine
+and a suspended one keep all threads from running, and no thread is to blame.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import MutableMapping
 
-HELD_SECONDS = 20.0
+HELD_SECONDS = 20.0  # of processor time
 PING_SHARE = 3.0  # pings in one WatchdogSec
 
 
 def watch_the_interpreter() -> None:
-    """Let this process end where no thread can run for ``HELD_SECONDS``."""
+    """Let this process end by SIGPROF where it works for ``HELD_SECONDS`` and this watch's thread cannot run."""
+    faulthandler.register(signal.SIGPROF, file=sys.__stderr__ or 2, chain=True)  # then what the signal does by itself
 
     def put_off() -> None:
         while True:
-            faulthandler.dump_traceback_later(HELD_SECONDS, exit=True, file=sys.__stderr__ or 2)
+            signal.setitimer(signal.ITIMER_PROF, HELD_SECONDS)
             time.sleep(HELD_SECONDS / 4)
 
     threading.Thread(target=put_off, name="watch", daemon=True).start()

@@ -41,7 +41,7 @@ def hung(host: Host, way: str, state: Path) -> Run:
 def main(state: str, url: str, way: str) -> None:
     """Run the agent."""
     logging.basicConfig(level=logging.WARNING)
-    notify.HELD_SECONDS = 4.0
+    notify.HELD_SECONDS = 1.5
     apart.child_command = lambda *_: [sys.executable, "-P", str(FAULTS)]  # type: ignore[assignment]
     collectors = {"hung": Collector("hung", "a test", 0.05, 1.0, lambda host: hung(host, way, Path(state)))}
     serve(Settings(service=url, node="gpu-0001", state=Path(state), ship_seconds=0.1), collectors)
