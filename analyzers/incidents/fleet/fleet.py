@@ -22,6 +22,7 @@ from analyzers.incidents.fleet.shared_incident import (
     SharedIncident,
     detector_name,
     explained_detectors,
+    lasting_nodes,
     stalled_jobs,
     symptom_key,
 )
@@ -96,7 +97,7 @@ class Fleet:
         clusters += cluster_silences(mute, nodes, jobs, self._rules, now)
         over = self._follow(clusters, mute, nodes, in_grace=in_grace)
         return FleetReport(
-            shared=tuple(self._describe(ongoing, jobs, nodes) for ongoing in self._ongoing if ongoing.clusters),
+            shared=tuple(self._describe(ongoing, jobs, nodes, mute) for ongoing in self._ongoing if ongoing.clusters),
             over=over,
             alarms=self._alarm(jobs, mute, nodes, now, in_grace=in_grace),
             silent=frozenset() if in_grace else frozenset(mute),
@@ -139,7 +140,11 @@ class Fleet:
         return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
 
     def _describe(
-        self, ongoing: OngoingIncident, jobs: Iterable[JobView], nodes: Mapping[str, NodeActivity]
+        self,
+        ongoing: OngoingIncident,
+        jobs: Iterable[JobView],
+        nodes: Mapping[str, NodeActivity],
+        mute: Collection[str],
     ) -> SharedIncident:
         domains = self._domains.among(nodes, self._reported_domains())
         cluster, found = self._best(ongoing, domains, nodes)
@@ -149,7 +154,7 @@ class Fleet:
             ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned,
             has_table=self._domains.has_table,
         )  # fmt: skip
-        symptom = build_symptom(ongoing, self._rules)
+        symptom, lasting = build_symptom(ongoing, self._rules), lasting_nodes(ongoing, mute)
         return SharedIncident(
             key=symptom_key(symptom),
             symptom=symptom,
@@ -157,7 +162,8 @@ class Fleet:
             nodes=ongoing.nodes,
             jobs=concerned,
             explained=explained_detectors(cluster, best_explanation(found)),
-            explained_jobs=stalled_jobs(ongoing, jobs_nodes),
+            explained_jobs=stalled_jobs(ongoing, jobs_nodes, lasting),
+            lasting=lasting,
         )
 
     def _best(

@@ -91,6 +91,7 @@ class SharedIncident:
     jobs: frozenset[str]  # that run on them
     explained: frozenset[str] = frozenset()  # detectors whose symptoms have no other ground here
     explained_jobs: frozenset[str] = frozenset()  # and the jobs of which that holds for a stall
+    lasting: frozenset[str] = frozenset()  # nodes that it still holds; what the others report is their own
 
     def explains(self, incident: Incident) -> bool:
         """Whether this is the only ground of a job's incident, which is then merged into it."""
@@ -100,7 +101,7 @@ class SharedIncident:
 
     def _explains(self, symptom: Symptom, job: str) -> bool:
         if symptom.detector in _UNSEEN:
-            return set(symptom.nodes) <= self.nodes
+            return set(symptom.nodes) <= self.lasting
         if symptom.detector not in self.explained:
             return False
         if symptom.detector == "hardware_event":
@@ -129,14 +130,23 @@ def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozense
     return _EXPLAINED[cluster.sign_class.family]
 
 
-def stalled_jobs(ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the jobs that it can have stalled.
+def lasting_nodes(ongoing: OngoingIncident, mute: Collection[str]) -> frozenset[str]:
+    """Return the nodes that it still holds: of silence alone the silent ones, as a node that reports shows its own state."""
+    if any(of.family != "silence" for of in ongoing.clusters):
+        return ongoing.nodes
+    return ongoing.nodes & frozenset(mute)
+
+
+def stalled_jobs(
+    ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]], lasting: Collection[str]
+) -> frozenset[str]:
+    """Return the jobs that it can have stalled. ``lasting``: the nodes that it still holds.
 
     A lost link or machine stops a whole job. A file server stops the ranks that use it: half of a job's nodes, or a node on
     which a rank was seen to wait.
     """
     if any(of.family != "storage" for of in ongoing.clusters):
-        return frozenset(job for job, nodes in jobs_nodes.items() if set(nodes) & ongoing.nodes)
+        return frozenset(job for job, nodes in jobs_nodes.items() if set(nodes) & set(lasting))
     waiting = {
         name
         for cluster in ongoing.clusters.values()

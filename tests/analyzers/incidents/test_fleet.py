@@ -102,6 +102,28 @@ def test_a_switch_is_named_where_its_nodes_fell_silent_and_others_did_not() -> N
     assert not shared.explains(incident("a", "no_progress", shared.symptom.at - 600, ("n16",)))
 
 
+def test_a_node_that_reports_again_hides_no_fault_of_its_jobs() -> None:
+    """One of sixteen silent nodes is back: what its own job shows is judged, and a job with a silent node waits."""
+    world = World(site=FOUR_SWITCHES, jobs=[("a", range(16, 24)), ("b", [17])])
+    world.run(120)
+    world.cut = {f"n{number}" for number in range(16, 32)}
+    world.run(200)
+    on_its_own = incident("b", "no_progress", world.now, ("n17",))
+    unseen = incident("b", "rank_silent", world.now, ("n17",))
+    assert [only(world).explains(one) for one in (on_its_own, unseen)] == [True, True]
+
+    world.cut.remove("n17")
+    world.run(30)
+    shared = only(world)
+    assert [shared.explains(one) for one in (on_its_own, unseen)] == [False, False]
+    assert shared.explains(incident("a", "no_progress", world.now, ("n17",)))
+    assert "n17" in shared.nodes
+
+    world.cut.clear()
+    world.run(30)
+    assert shared.key in world.over
+
+
 @pytest.mark.parametrize(
     "silent",
     [range(16, 24), [*range(16, 32), *range(40, 48)]],
