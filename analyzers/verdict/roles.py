@@ -92,7 +92,7 @@ def _weight(root: Root) -> int:
 
 def of_roles(verdicts: Mapping[str, Verdict], window: Window) -> Verdict:
     """Write the one verdict: the leading role's, with what the others add."""
-    order = sorted(verdicts, key=lambda role: (_place(verdicts[role]), role))
+    order = sorted(verdicts, key=lambda role: (_place(verdicts[role]), -_likeliest(verdicts[role]), role))
     lead, joined = verdicts[order[0]], _Joined()
     for role in order:
         joined.add(role, verdicts[role])
@@ -120,6 +120,10 @@ def _place(verdict: Verdict) -> int:
     if verdict.symptom in ("healthy", "unknown"):
         return 3 if verdict.symptom == "healthy" else 4
     return 1 if verdict.abstained else 2
+
+
+def _likeliest(verdict: Verdict) -> float:
+    return max((one.probability for one in verdict.culprits), default=0.0)
 
 
 @dataclass

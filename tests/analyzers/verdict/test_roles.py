@@ -59,6 +59,18 @@ def test_the_stopped_process_alone_is_named(stopped: tuple[str, int], nodes: int
     assert f"{stopped[0]} rank {stopped[1]}" in " ".join(item.text for item in verdict.evidence)
 
 
+def test_the_surest_culprit_of_two_roles_leads(knowledge: Knowledge) -> None:
+    """A trainer is stopped, and ten seconds later a rollout fails: the action is the trainer's, whatever the roles are called."""
+    failed = LogEvent(
+        **JOB, role="rollout", rank=2, node=node_of("rollout", 2, 6), at=START + 70.0, received_at=START + 71.0,
+        source="log", event="traceback", exception="RuntimeError", message="weight sync failed",
+    )  # fmt: skip
+    verdict = judged([*placements(6), *looks(("trainer", 0), 6), failed], knowledge)
+
+    assert (verdict.symptom, verdict.culprits[0].role, verdict.culprits[0].ranks) == ("hang", "trainer", (0,))
+    assert verdict.action.nodes == (node_of("trainer", 0, 6),)
+
+
 def test_a_running_job_names_nobody(knowledge: Knowledge) -> None:
     """Rollouts that wait in a queue while trainers train are no fault."""
     verdict = judged([*placements(), *looks()], knowledge)
