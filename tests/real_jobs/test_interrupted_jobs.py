@@ -15,7 +15,7 @@ from tests.support.soak import report, schedule, soak_judge, soak_matrix
 needs_torch("real jobs cannot be started")
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.timeout(600)
 def test_an_agent_restarted_in_the_middle_changes_no_answer(tmp_path: Path) -> None:
     """A stop is told and named, the two ends open nothing that stays, and no machine is proposed for any of it."""

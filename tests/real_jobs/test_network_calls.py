@@ -16,7 +16,7 @@ needs_torch("real jobs cannot be started")
 
 
 @pytest.mark.system
-@pytest.mark.slow
+@pytest.mark.acceptance
 @pytest.mark.timeout(420)
 @pytest.mark.skipif(os.geteuid() != 0, reason="agents read other users' processes as root")
 def test_the_server_is_named_and_no_machine() -> None:
