@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from collectors.agent.run_output import EntrySink, RunOutput, Stamp
+from collectors.files.patience import BUSY_TIMES
 from collectors.live import Collector, NothingToCollect, Request, Run
 from collectors.live.sources.host import Host
 from collectors.records import CollectorReport, Unread
@@ -173,7 +174,8 @@ class Runner:
     def _collect(self, active: _ActiveRun, request: Request | None) -> None:
         if self._run is None:
             self._run = self.make(self.host)
-        limit_seconds = self.collector.limit_seconds
+        # A process of its own is bounded where it is waited for, and may be late on a busy node.
+        limit_seconds = self.collector.limit_seconds * (BUSY_TIMES if self.collector.own_process else 1.0)
         for yielded in self._run(request) or ():
             active.output.take(yielded)
             if active.seconds() > limit_seconds:

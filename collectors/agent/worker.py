@@ -6,9 +6,10 @@ The agent writes to the child's stdin and reads its stdout, each message Message
     child → agent   ["record", a block] ["readings", …] ["cursor", value]          then one of
                     ["end"] ["nothing", why] ["failed", error]
 
-A run past its bound kills the child. A new one is started for a later run, after a wait that doubles, and never while the
-killed one still exists: a process in an uninterruptible call cannot die. The child dies with the agent. It is no sandbox run
-(``collectors.files.sandbox``): it answers many requests, because loading a driver's library takes long.
+A run past its bound kills the child, and one that would run and gets no processor has longer (``collectors.files.patience``).
+A new one is started for a later run, after a wait that doubles, and never while the killed one still exists: a process in an
+uninterruptible call cannot die. The child dies with the agent. It is no sandbox run (``collectors.files.sandbox``): it answers
+many requests, because loading a driver's library takes long.
 
     faulthound.child_command("collectors.agent.worker_child", MODULE, NAME, HOST)      (HOST: JSON)
 """
@@ -29,6 +30,7 @@ from collectors.agent.backoff import Backoff
 from collectors.agent.runner import LimitExceeded
 from collectors.agent.worker_child import HostForm
 from collectors.files.framing import LENGTH, framed
+from collectors.files.patience import BUSY_TIMES, RUNS, Busy, Hung, Patience
 from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Yielded
 from collectors.live.sources.host import Host, Roots
 from collectors.records import block
@@ -59,12 +61,13 @@ class Worker:
 
     def __call__(self, request: Request | None) -> Iterator[Yielded]:
         """Yield what one run in the child yields; raise what it raised, or ``LimitExceeded`` after it was killed."""
-        deadline = time.monotonic() + self._collector.limit_seconds
+        limit_seconds = self._collector.limit_seconds
         process = self._started()
+        patience = Patience(process.pid, time.monotonic() + limit_seconds, limit_seconds, RUNS)
         ended = False
         try:
             self._send(process, request)
-            while (message := self._message(process, deadline))[0] in {"record", "readings", "cursor"}:
+            while (message := self._message(process, patience))[0] in {"record", "readings", "cursor"}:
                 self._has_yielded = True
                 yield from _yielded(message)
             ended = True
@@ -131,14 +134,17 @@ class Worker:
             process.stdin.write(framed([verb, arguments, self._host.cursor(self._collector.name)]))
             process.stdin.flush()
 
-    def _message(self, process: subprocess.Popen[bytes], deadline: float) -> list[Any]:
+    def _message(self, process: subprocess.Popen[bytes], patience: Patience) -> list[Any]:
         assert process.stdout is not None
+        seconds = self._collector.limit_seconds
         pipe = process.stdout.fileno()
         while (message := _whole(self._buffer)) is None:
-            waiting = select.poll()  # select() takes no descriptor above 1,023
-            waiting.register(pipe, select.POLLIN)
-            if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise LimitExceeded(f"killed at its bound of {self._collector.limit_seconds:g} s")
+            try:
+                patience.wait(pipe, select.POLLIN)
+            except Hung as hung:
+                raise LimitExceeded(f"killed at its bound of {seconds:g} s") from hung
+            except Busy as busy:
+                raise LimitExceeded(f"killed after {BUSY_TIMES * seconds:g} s: {busy}") from busy
             data = os.read(pipe, READ_BYTES)
             if not data:
                 raise WorkerFailed(f"its process ended by itself: {_ending(process)}")

@@ -1,11 +1,10 @@
 """The agent's own process parses nothing that a job or another user wrote: it sends the bytes to a process apart.
 
 A parser that hangs is killed at its bound, one that fills the memory fails there, and both cost the one call. On a busy machine
-the bound is one of processor time: a process that would run and does not get its turn may take six times as long, for another
-one would have to start first. After that comes ``ParsingLate``: the same bytes may be tried again. Calls follow each
-other in one process, started by the first and ended when there is none for a minute; while it is busy for longer than
-``WAITING_SECONDS`` another is started beside it, and ended afterwards. A source whose parser was killed twice in a row is not
-parsed for 30 s, then for twice as long, up to ten minutes: the calls meanwhile fail at once, with that reason.
+the bound is one of processor time (``collectors.files.patience``), and then comes ``ParsingLate``: the same bytes may be tried
+again. Calls follow each other in one process, started by the first and ended when there is none for a minute; while it is busy
+for longer than ``WAITING_SECONDS`` another is started beside it, and ended afterwards. A source whose parser was killed twice in
+a row is not parsed for 30 s, then for twice as long, up to ten minutes: the calls meanwhile fail at once, with that reason.
 
     agent → child   [seconds, parser, arguments]           the parser is a module of ``collectors.files.parsers``
     child → agent   ["done", result] or ["failed", why]    each MessagePack behind its length
@@ -23,18 +22,16 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from collectors.files.framing import ANSWER_BYTES, LENGTH, framed
+from collectors.files.patience import BUSY_TIMES, RUNS_OR_READS, Busy, Hung, Patience
 from faulthound import child_command, child_environment
 
 PARSING_SECONDS = 10.0  # of one call, the wait for a process included
 WAITING_SECONDS = 2.0  # a process takes 20 MB, and on a busy node a second to start
-BUSY_TIMES = 6.0  # so many times its bound a process may wait for the processor
-GLANCE_SECONDS = 0.25  # between two looks at a process that is late
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 30.0, 600.0
 MOST_SOURCES = 1_024
 MOST_PROCESSES = 4
@@ -190,17 +187,25 @@ class _Child:
 
     def ask(self, question: bytes, deadline: float, seconds: float) -> tuple[str, Any]:
         """Send one question and return its answer."""
-        bound = _Bound(self._process.pid, deadline, seconds)
+        try:
+            return self._ask(question, Patience(self._process.pid, deadline, seconds, RUNS_OR_READS))
+        except Hung as hung:
+            why = f"it was not parsed within {seconds:g} s: the process that parsed it was killed"
+            raise ParsingFailed(why) from hung
+        except Busy as busy:
+            raise ParsingLate(f"it was not parsed within {BUSY_TIMES * seconds:g} s: {busy}") from busy
+
+    def _ask(self, question: bytes, patience: Patience) -> tuple[str, Any]:
         left = memoryview(question)
         while left:
-            bound.wait(self._in, select.POLLOUT)
+            patience.wait(self._in, select.POLLOUT)
             try:
                 left = left[os.write(self._in, left) :]
             except BrokenPipeError:
                 break  # its end shows below
         answer = bytearray()
         while (length := _announced(answer)) is None or len(answer) < LENGTH.size + length:
-            bound.wait(self._out, select.POLLIN)
+            patience.wait(self._out, select.POLLIN)
             data = os.read(self._out, READ_BYTES)
             if not data:
                 self._note_end()
@@ -230,45 +235,6 @@ class _Child:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-
-
-class _Bound:
-    """Until when a process may take for one question."""
-
-    def __init__(self, pid: int, deadline: float, seconds: float) -> None:
-        self._pid, self._deadline, self._seconds = pid, deadline, seconds
-        self._latest = deadline + (BUSY_TIMES - 1) * seconds
-        self._used_before = self._used = _turn(pid)[1]
-        self._slept = False  # when it was last looked at
-
-    def wait(self, descriptor: int, event: int) -> None:
-        """Wait until a pipe is ready; raise past the bound."""
-        while not _ready(descriptor, event, self._deadline):
-            runnable, used = _turn(self._pid)
-            still, self._slept, self._used = self._slept and used == self._used, not runnable, used
-            if (still and not runnable) or used - self._used_before >= self._seconds:
-                raise ParsingFailed(
-                    f"it was not parsed within {self._seconds:g} s: the process that parsed it was killed"
-                )
-            if time.monotonic() >= self._latest:
-                got = f"its process got {used - self._used_before:.1f} s of the processor"
-                raise ParsingLate(f"it was not parsed within {BUSY_TIMES * self._seconds:g} s: the node is busy, {got}")
-            self._deadline = min(time.monotonic() + GLANCE_SECONDS, self._latest)
-
-
-def _turn(pid: int) -> tuple[bool, float]:
-    """Return whether a process would run or waits for a disk, and the processor seconds that it has used (proc(5))."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return fields[0] in {b"R", b"D"}, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
-        return False, 0.0
-
-
-def _ready(descriptor: int, event: int, deadline: float) -> bool:
-    poll = select.poll()  # select() takes no descriptor above 1,023
-    poll.register(descriptor, event)
-    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
 
 def _announced(answer: bytearray) -> int | None:

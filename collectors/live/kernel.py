@@ -7,6 +7,7 @@ a bounded number of records, and events beyond a bound are folded by their conte
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.files.apart import ParsingFailed
+from collectors.files.apart import ParsingFailed, ParsingLate
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.kernel_sources import Journal, Kmsg, Line, Source
@@ -71,6 +72,8 @@ class Kernel:
         self._kept = dict(self._cursor)
         self._flood = _Flood()
         self._source: Source | None = None
+        self._late: list[Line] = []  # read, and not parsed because the node was busy
+        self._found = deque[KernelEvent | Unread]()  # parsed, and not yielded: a run that was cut left them
         self._state = b""  # of the parser: what it must remember from line to line
         self._waits = False  # for the stack of a hung task
         self._newest: int | str = 0  # position of the newest line read
@@ -89,11 +92,14 @@ class Kernel:
         yield from self._flood.rest()  # of a run that failed, or was cut at its bound
         flood = self._flood = _Flood()
         try:
-            for event in self._events(source):
-                yield from flood.take(event) if isinstance(event, KernelEvent) else [event]
+            if not self._found:
+                self._found.extend(self._events(source))
         except OSError:
             self._close(source)
             raise
+        while self._found:
+            event = self._found.popleft()
+            yield from flood.take(event) if isinstance(event, KernelEvent) else [event]
         yield from flood.rest()
         self._totals["events_total"] += flood.kept
         self._totals["events_left_out_total"] += flood.left_out
@@ -116,7 +122,7 @@ class Kernel:
         position, name = self._cursor.get("position"), self._cursor.get("source")
         kmsg = self._host.roots.dev / "kmsg"
         source: Source
-        self._expected, self._seen_below = None, 0
+        self._expected, self._seen_below, self._late = None, 0, []
         try:
             source = Kmsg(kmsg)
             if name == source.name and isinstance(position, int):
@@ -146,12 +152,12 @@ class Kernel:
 
     def _events(self, source: Source) -> Iterator[KernelEvent | Unread]:
         """Read on. The position never passes an event that still waits for its stack: a restart must not lose it."""
-        lines = list(islice(self._unseen(source), RECORDS_PER_RUN))
+        lines, self._late = [*self._late, *islice(self._unseen(source), RECORDS_PER_RUN - len(self._late))], []
         whole = len(lines) < RECORDS_PER_RUN
         end = whole and self._waits and self._waited
         if lines or end:
             yield from self._parsed(source, lines, end=end)
-        if whole:
+        if whole and not self._late:
             self._waited = self._waits
             self._emptied_at = [*self._emptied_at[-1:], self._host.clock.monotonic()]
 
@@ -161,6 +167,9 @@ class Kernel:
         texts = [(number, line) for number, _, line in lines]
         try:
             answer = self._host.apart.parse("kernel", texts, self._state, source.name, self._host.node, end)
+        except ParsingLate:
+            self._late = lines  # nothing is wrong with these lines: the next run parses them
+            return
         except ParsingFailed as error:
             answer = [], len(lines), b"", False
             yield Unread(source=source.name, reason=f"{len(lines):,} lines were not parsed: {error}", outcome="limit")

@@ -35,6 +35,8 @@ def obedient(host: Host) -> Run:
                 raise RuntimeError("the driver says no")
             elif word == "die":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            elif word == "slow":
+                time.sleep(2.0)
             elif word == "hang":
                 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
                 time.sleep(3600)

@@ -16,6 +16,7 @@ import pytest
 from collectors.agent import worker
 from collectors.agent.runner import LimitExceeded
 from collectors.agent.worker import Worker, WorkerFailed
+from collectors.files import patience
 from collectors.live import Collector, Cursor, NothingToCollect, Readings, Request, Run
 from collectors.live.sources.host import Host
 from collectors.records import LogEvent
@@ -120,6 +121,33 @@ def test_a_hang_is_killed_at_the_bound(obedient: Worker, script: Path) -> None:
     assert len(came) == 1
     assert not psutil.pid_exists(before)
     assert pid(obedient) != before
+
+
+def test_a_process_that_gets_no_processor_has_not_hung(
+    obedient: Worker, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy node it may be later than its bound, and is killed only where it gets no turn for several times as long."""
+    first = pid(obedient)
+    monkeypatch.setattr(patience, "turn", lambda _pid: (b"R", 0.1))
+
+    script.write_text("slow record")
+    assert pid(obedient) == first
+    monkeypatch.setattr(patience, "BUSY_TIMES", 2.0)
+    script.write_text("hang")
+    with pytest.raises(LimitExceeded, match=r"the node is busy, its process got 0\.0 s"):
+        list(obedient(None))
+
+
+def test_a_process_that_uses_its_bound_of_the_processor_has_hung(
+    obedient: Worker, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that spins is no busy node."""
+    pid(obedient)
+    used = iter(range(100))
+    monkeypatch.setattr(patience, "turn", lambda _pid: (b"R", float(next(used))))
+    script.write_text("hang")
+    with pytest.raises(LimitExceeded, match=r"killed at its bound of 1\.5 s"):
+        list(obedient(None))
 
 
 def test_a_crash_is_reported_with_its_signal(obedient: Worker, script: Path) -> None:

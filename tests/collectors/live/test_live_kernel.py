@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from collectors.files.apart import ParsingLate
 from collectors.live import Cursor, NothingToCollect, Readings, Yielded, kernel
 from collectors.live.kernel import METRICS, Kernel
 from collectors.live.sources.host import Host, Roots
@@ -214,6 +215,44 @@ def test_a_run_that_is_cut_costs_no_event(tmp_path: Path, log: Log) -> None:
     reported += run(collector)
 
     assert sum(event.repeats for event in events(reported)) == kernel.EVENTS_PER_RUN + 60
+    assert events(run(Kernel(node(tmp_path, cursor=cursor(reported))))) == []
+
+
+def test_a_late_parser_costs_no_line(tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy node lines wait for the next run, and then for the one after it; an agent that is restarted reads them again."""
+    collector = Kernel(host := node(tmp_path))
+    parse = host.apart.parse
+
+    def late(*_arguments: object, **_more: object) -> object:
+        raise ParsingLate("the node is busy")
+
+    monkeypatch.setattr(host.apart, "parse", late)
+    log.say(XID)
+    first = run(collector)
+    log.say(XID.replace("05:00", "06:00"))
+    second = run(collector)
+    again = run(Kernel(node(tmp_path, cursor=cursor(first) or cursor(second))))
+    monkeypatch.setattr(host.apart, "parse", parse)
+
+    assert [one for one in (*first, *second) if isinstance(one, KernelEvent | Unread)] == []
+    assert (
+        [event.pci for event in events(run(collector))]
+        == ["0000:05:00", "0000:06:00"]
+        == [e.pci for e in events(again)]
+    )
+    assert events(run(collector)) == []
+
+
+def test_a_run_that_is_cut_before_the_first_event_is_folded_costs_none(tmp_path: Path, log: Log) -> None:
+    """The runner ends a run that is past its bound at its first event: the next one has the others."""
+    log.say(XID, XID.replace("05:00", "06:00"), XID.replace("05:00", "07:00"))
+    collector = Kernel(node(tmp_path))
+    cut = iter(collector(None))
+    reported = [next(cut)]
+    cut.close()  # type: ignore[attr-defined]
+    reported += run(collector)
+
+    assert [event.pci for event in events(reported)] == ["0000:05:00", "0000:06:00", "0000:07:00"]
     assert events(run(Kernel(node(tmp_path, cursor=cursor(reported))))) == []
 
 
