@@ -188,7 +188,7 @@ class Outage(Fleet):
         jobs = frozenset({JOB})
         verdict = Verdict(symptom="unknown", cause="network", abstained=False)
         self.now = SharedIncident(
-            key=symptom_key(symptom), symptom=symptom, verdict=verdict, nodes=frozenset(nodes), jobs=jobs,
+            key=symptom_key(symptom), symptom=symptom, verdict=verdict, nodes=frozenset(nodes), jobs=jobs, held=jobs,
             explained=frozenset({"no_progress"}), explained_jobs=jobs,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from analyzers.incidents.fleet.shared_incident import (
     SharedIncident,
     detector_name,
     explained_detectors,
-    lasting_nodes,
+    held_jobs,
     stalled_jobs,
     symptom_key,
 )
@@ -154,16 +154,16 @@ class Fleet:
             ongoing, cluster, found, knowledge_hash=self._knowledge.hash, known=nodes, jobs=concerned,
             has_table=self._domains.has_table,
         )  # fmt: skip
-        symptom, lasting = build_symptom(ongoing, self._rules), lasting_nodes(ongoing, mute)
+        symptom = build_symptom(ongoing, self._rules)
         return SharedIncident(
             key=symptom_key(symptom),
             symptom=symptom,
             verdict=verdict,
             nodes=ongoing.nodes,
             jobs=concerned,
+            held=held_jobs(ongoing, jobs_nodes, mute),
             explained=explained_detectors(cluster, best_explanation(found)),
-            explained_jobs=stalled_jobs(ongoing, jobs_nodes, lasting),
-            lasting=lasting,
+            explained_jobs=stalled_jobs(ongoing, jobs_nodes),
         )
 
     def _best(

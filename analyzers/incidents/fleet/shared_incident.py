@@ -89,19 +89,19 @@ class SharedIncident:
     verdict: Verdict
     nodes: frozenset[str]
     jobs: frozenset[str]  # that run on them
+    held: frozenset[str]  # the jobs that it still holds: what the others show is their own
     explained: frozenset[str] = frozenset()  # detectors whose symptoms have no other ground here
     explained_jobs: frozenset[str] = frozenset()  # and the jobs of which that holds for a stall
-    lasting: frozenset[str] = frozenset()  # nodes that it still holds; what the others report is their own
 
     def explains(self, incident: Incident) -> bool:
         """Whether this is the only ground of a job's incident, which is then merged into it."""
-        if incident.job not in self.jobs or incident.onset_at < self.symptom.at - EARLIER_SECONDS:
+        if incident.job not in self.held or incident.onset_at < self.symptom.at - EARLIER_SECONDS:
             return False
         return all(self._explains(symptom, incident.job) for symptom in incident.symptoms)
 
     def _explains(self, symptom: Symptom, job: str) -> bool:
         if symptom.detector in _UNSEEN:
-            return set(symptom.nodes) <= self.lasting
+            return set(symptom.nodes) <= self.nodes
         if symptom.detector not in self.explained:
             return False
         if symptom.detector == "hardware_event":
@@ -130,23 +130,23 @@ def explained_detectors(cluster: Cluster, found: Explanation | None) -> frozense
     return _EXPLAINED[cluster.sign_class.family]
 
 
-def lasting_nodes(ongoing: OngoingIncident, mute: Collection[str]) -> frozenset[str]:
-    """Return the nodes that it still holds: of silence alone the silent ones, as a node that reports shows its own state."""
-    if any(of.family != "silence" for of in ongoing.clusters):
-        return ongoing.nodes
-    return ongoing.nodes & frozenset(mute)
-
-
-def stalled_jobs(
-    ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]], lasting: Collection[str]
+def held_jobs(
+    ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]], silent: Collection[str]
 ) -> frozenset[str]:
-    """Return the jobs that it can have stalled. ``lasting``: the nodes that it still holds.
+    """Return the jobs that it still holds: of silence alone those with a silent node, as nodes that report show their state."""
+    only_silent = all(of.family == "silence" for of in ongoing.clusters)
+    nodes = ongoing.nodes & frozenset(silent) if only_silent else ongoing.nodes
+    return frozenset(job for job, on in jobs_nodes.items() if nodes & set(on))
+
+
+def stalled_jobs(ongoing: OngoingIncident, jobs_nodes: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the jobs that it can have stalled.
 
     A lost link or machine stops a whole job. A file server stops the ranks that use it: half of a job's nodes, or a node on
     which a rank was seen to wait.
     """
     if any(of.family != "storage" for of in ongoing.clusters):
-        return frozenset(job for job, nodes in jobs_nodes.items() if set(nodes) & set(lasting))
+        return frozenset(job for job, nodes in jobs_nodes.items() if set(nodes) & ongoing.nodes)
     waiting = {
         name
         for cluster in ongoing.clusters.values()

@@ -117,6 +117,8 @@ def test_a_node_that_reports_again_hides_no_fault_of_its_jobs() -> None:
     shared = only(world)
     assert [shared.explains(one) for one in (on_its_own, unseen)] == [False, False]
     assert shared.explains(incident("a", "no_progress", world.now, ("n17",)))
+    assert shared.explains(incident("a", "rank_silent", world.now, ("n17",)))
+    assert not shared.explains(incident("a", "rank_stopped", world.now, ("n17",)))
     assert "n17" in shared.nodes
 
     world.cut.clear()
