@@ -119,7 +119,7 @@ def _nameable(root: Root, topology: Topology) -> bool:
 
     A process without rank, node and device is none that can be found: what it printed is shown, nothing is named.
     """
-    nameless = (s.kind == "rank" and not (s.ranks or s.node or s.device) for s in root.suspects)
+    nameless = (s.kind == "rank" and not (s.ranks or s.node or s.device or s.name) for s in root.suspects)
     if root.suspects and all(nameless):
         return False
     if root.certain:
@@ -155,6 +155,8 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: NumberedEvid
         and root.finding.cause == "machine"
     ):
         kind, name = "node", node
+    if len(root.suspects) == 1 and not ranks and root.suspects[0].kind in ("rank", "node"):
+        kind, name = _place(root.suspects[0], root, topology)
     items = [(root.finding.analyzer, item) for suspect in root.suspects[:4] for item in suspect.evidence[:2]]
     ids = tuple(number for analyzer, item in [*items, *root.support] for number in evidence.ids(analyzer, (item,)))
     probability = round(min(sum(suspect.strength for suspect in root.suspects), MOST_SURE_OF_A_SET), 4)

@@ -11,6 +11,7 @@ from analyzers.model.verdict import Action, Culprit, Verdict
 from service.reports.hostlists import fold_hosts, parse_ranks, ranks_for_people
 from service.reports.instants import moment
 
+LOCAL = "local rank "  # how a process is called of which only the number on its node is known
 NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
 
 _CONFIDENCE = (
@@ -164,6 +165,8 @@ def _one(culprit: Culprit) -> str:
     if culprit.kind == "rank" and culprit.ranks and whose:
         named = f"{whose}{plural_ranks(culprit.ranks)}"
         return f"{named[:1].upper()}{named[1:]}"
+    if culprit.kind in ("rank", "group") and culprit.id.startswith(LOCAL):
+        return f"{culprit.id[:1].upper()}{culprit.id[1:]}"
     if culprit.kind in ("group", "stage"):
         # A set without a name of its own is called after its ranks.
         group = "" if is_named_after_ranks(culprit.id) else f" ({called(culprit.kind, culprit.id)})"
@@ -179,8 +182,8 @@ def _one(culprit: Culprit) -> str:
         )
         at = " " if culprit.kind == "storage" else " on "  # a storage has a name, the others are at a place
         detail = f"{at}{culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
-        if culprit.ranks and culprit.id.startswith("rank "):  # whose code
-            detail = f" of {plural_ranks(culprit.ranks)}"
+        if culprit.id.startswith(("rank ", LOCAL)):  # whose code
+            detail = f" of {plural_ranks(culprit.ranks) if culprit.ranks else culprit.id}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
     if culprit.id in ("", culprit.kind):
         name = _NAMELESS.get(culprit.kind, f"A {culprit.kind} of unknown name")
@@ -267,7 +270,7 @@ def _object(action: Action, suspects: str) -> str:
         return f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}"
     if action.ranks:
         return f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
-    return suspects
+    return f"the node of {suspects}" if suspects.lower().startswith(LOCAL) else suspects
 
 
 def _test(verdict: Verdict, suspects: str) -> str:

@@ -289,14 +289,22 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
         one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
         ranks = () if kind == "link" else ranks  # the one that reports a link is at one of its ends, and no culprit
         said = why.format(what=group[0].what())
-        return (Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown),)
+        local = group[0].local if len(group) == 1 and kind in ("group", "code") else ""
+        kind = "node" if local and one_node and kind == "group" else kind
+        return (
+            Suspect(
+                kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown,
+                name="" if kind == "node" else local,
+            ),
+        )  # fmt: skip
     return tuple(
         Suspect(
             kind="rank" if failure.rank is not None or failure.node is None else "node",
             strength=strength,
-            why=why.format(what=failure.what()),
+            why=why.format(what=failure.what()) + (f" ({failure.local})" if failure.node and failure.local else ""),
             ranks=() if failure.rank is None else (failure.rank,),
             node=failure.node,
+            name="" if failure.node else failure.local,
             evidence=failure.evidence(),
         )
         for failure in group

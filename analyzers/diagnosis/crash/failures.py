@@ -57,6 +57,12 @@ class Failure:
         inner = own_frame(event)
         return (self.kind, last_name(event.exception), *((inner.file, inner.function) if inner else ()))
 
+    @property
+    def local(self) -> str:
+        """How a process without a rank is called by its number on its node; "" where that is unknown."""
+        known = (local_name(event) for _, event in self.classified) if self.rank is None else ()
+        return next(filter(None, known), "")
+
     def what(self) -> str:
         """The failure in a few words, as the log puts it."""
         event = self.event
@@ -102,8 +108,16 @@ def clip(text: str) -> str:
 
 def evidence_of(event: LogEvent) -> Evidence:
     """One event as a sentence with its place."""
-    whose = f"rank {event.rank}: " if event.rank is not None else ""
+    who = f"rank {event.rank}" if event.rank is not None else local_name(event)
+    whose = f"{who}: " if who else ""
     return Evidence(text=whose + clip(event.text or event.message or event.event), source=event.source, at=event.at)
+
+
+def local_name(event: LogEvent) -> str:
+    """``local rank 5 of gpu-7`` for a process whose number on its node is all that is known; "" for others."""
+    if event.rank is not None or event.local_rank is None:
+        return ""
+    return f"local rank {event.local_rank}" + (f" of {event.node}" if event.node else "")
 
 
 def place(source: str) -> tuple[str, int]:

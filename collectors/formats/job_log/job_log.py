@@ -174,6 +174,8 @@ class JobLog:
         )
         self.many_nodes = False  # lines with local ranks are of several nodes
         self.local_differs = False  # a line's rank is not its local rank: the job has other nodes
+        self.local_is_rank = False  # a line's rank is its local rank: this is the job's first node
+        self.locals: set[int] = set()  # that print lines of their own
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
         """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
@@ -287,9 +289,15 @@ class JobLog:
         return self.input.rank if self.input.rank is not None else self._rank_of_local(place.local_rank)
 
     def _rank_of_local(self, local_rank: int | None) -> int | None:
-        """Return the rank that a local rank is, unless the job may have a second node."""
+        """Return the rank that a local rank is: where a line shows that they are one, or every local rank prints here.
+
+        None where the job may have a second node. One local rank alone may be of any node.
+        """
         several = self.input.node is not None or self.many_nodes or self.local_differs
-        return None if several else local_rank if local_rank is not None else self.input.local_rank
+        if several or local_rank is None:
+            return None if several else self.input.local_rank
+        every = len(self.locals) > 1 and self.locals == set(range(len(self.locals)))
+        return local_rank if self.local_is_rank or (every and local_rank in self.locals) else None
 
     def _note_local(self, line: Line, rank: int | None) -> None:
         """Learn from a line with a local rank whether the job has several nodes; srun starts one torchrun a node."""
@@ -297,8 +305,14 @@ class JobLog:
             place = (line.node, line.task)
             self.first_place = self.first_place or place
             self.many_nodes = self.many_nodes or place != self.first_place
+            self.locals.add(line.local_rank)
         local_rank = self.input.local_rank if line.local_rank is None else line.local_rank
-        self.local_differs = self.local_differs or (None not in {local_rank, rank} and local_rank != rank)
+        self._compare(rank, local_rank)
+
+    def _compare(self, rank: int | None, local_rank: int | None) -> None:
+        if rank is not None and local_rank is not None:
+            self.local_differs = self.local_differs or local_rank != rank
+            self.local_is_rank = self.local_is_rank or local_rank == rank
 
     def _stream(self, name: str) -> _Stream:
         stream = self.streams.get(name)
@@ -339,8 +353,8 @@ class JobLog:
                 return
             self.seen[key] = int(each.source)
             self.found.append((name, each))
-            if each.event == "torchrun_failure" and None not in {each.rank, each.local_rank}:
-                self.local_differs = self.local_differs or each.rank != each.local_rank
+            if each.event == "torchrun_failure":
+                self._compare(each.rank, each.local_rank)
 
     def _is_torchrun(self) -> bool:
         return any(stream.launcher.is_torchrun for stream in self.streams.values())

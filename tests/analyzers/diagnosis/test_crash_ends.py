@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
+from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
+from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
+from collectors.formats import Input
+from collectors.formats.job_log import job_log
 from service.packaged_knowledge import load
+from service.reports import story
 from tests.analyzers.diagnosis.reported.excerpts import verdict_on
 
 DEEPSPEED = "[2026-04-14 13:11:27,87{}] [INFO] [launch.py:428:sigkill_handler] Killing subprocess {}\n"
@@ -90,3 +98,21 @@ def test_one_rank_out_of_memory_is_not_called_uneven_work() -> None:
 
     assert verdict.cause == "imbalance"
     assert "uneven:" not in verdict.action.why
+
+
+LOCAL = "E1122 10:03:11.120000 4242 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) local_rank: 5 (pid: 98121)\n"
+
+
+@pytest.mark.parametrize(("node", "kind", "name"), [(None, "rank", "local rank 5"), ("gpu-7", "node", "gpu-7")])
+def test_a_process_known_by_its_local_rank_is_no_rank_of_the_job(node: str | None, kind: str, name: str) -> None:
+    """One line of torchrun's agent names the process on its node, and nothing names the rank in the job."""
+    data = LOCAL.encode()
+    window = Window.build(list(job_log.read(Input("job.log", io.BytesIO(data), data, node=node))))
+    verdict = judge(window, infer(window), load())
+
+    assert [(one.kind, one.id, one.ranks) for one in verdict.culprits] == [(kind, name, ())]
+    assert "local rank 5" in repr(verdict)
+    assert verdict.action.kind != "evict"
+    assert verdict.coverage.ranks_seen == 0
+    named = story.headlines(verdict)[0].who
+    assert named == ("Node gpu-7" if node else "Local rank 5")

@@ -56,12 +56,12 @@ def interleave(*parts: list[str]) -> str:
 
 @pytest.mark.parametrize(
     "template",
-    ["[rank{}]: ", "[default{}]:", "[trainer9|{}]: ", "{}: ", "[1,{}]<stderr>:", "(W pid=1{}, ip=10.0.0.7) [rank{}]: "],
+    ["[rank{}]: ", "[default{0}]:[rank{0}]: ", "[trainer9|{}]: ", "{}: ", "[1,{}]<stderr>:", "(W pid=1{}, ip=10.0.0.7) [rank{}]: "],
 )
 def test_interleaved_tracebacks_are_reassembled_by_prefix(template: str) -> None:
     """Two ranks' tracebacks that alternate line by line come out whole, each with its own rank."""
     parts = [
-        prefixed(template.replace("{}", str(rank)), traceback(f"ValueError: of {rank}", line=rank)) for rank in (2, 5)
+        prefixed(template.replace("{}", str(rank)).replace("{0}", str(rank)), traceback(f"ValueError: of {rank}", line=rank)) for rank in (2, 5)
     ]
 
     found = events(interleave(*parts))
@@ -184,7 +184,7 @@ def test_progress_lines_give_the_group_that_is_unique_in_the_job(line: str, rank
         ("mpirun noticed that process rank 3 with PID 21 on node n2 exited on signal 9 (Killed).", "exit",
          {"rank": 3, "node": "n2", "signal": 9, "first": True}),
         (("E1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: -9) local_rank: 1 "
-         "(pid: 88) of binary: python"), "exit", {"rank": 1, "signal": 9, "pid": 88, "first": True}),
+         "(pid: 88) of binary: python"), "exit", {"rank": None, "local_rank": 1, "signal": 9, "pid": 88, "first": True}),
         ("W1117 12:00:00.5 9 torch/distributed/elastic/x.py:1] Sending process 8642 closing signal SIGTERM", "closing_signal",
          {"pid": 8642}),
         ("run.sh: line 3:  8156 Killed                  python3 main.py", "exit", {"signal": 9}),

@@ -101,3 +101,26 @@ def test_a_fault_that_a_program_prints_is_an_event(line: str) -> None:
 def test_a_further_version_of_a_line_is_the_same_event(line: str, event: str) -> None:
     """NCCL without a peer, older Ray, Slurm with the node behind, vLLM's engine core."""
     assert [each.event for each in events(line + "\n")] == [event]
+
+
+FAILED = (
+    "E1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: -9) local_rank: {} (pid: 88)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "rank"),
+    [
+        ("", None),  # the agent of any node may print it
+        ("[default2]: starts\n[default2]: CUDA error: unknown error\n", None),  # as may its one process
+        ("[default2]:[rank2]: CUDA error: unknown error\n", 2),  # this node's first rank is 0
+        ("[default2]:[rank10]: CUDA error: unknown error\n", None),  # this is the second node
+        ("".join(f"[default{place}]: CUDA error: unknown error\n" for place in range(3)), 2),
+        ("".join(f"[default{place}]: CUDA error: unknown error\n" for place in (0, 1)), None),
+    ],
+)
+def test_a_local_rank_is_a_rank_only_where_the_log_shows_it(before: str, rank: int | None) -> None:
+    """torchrun's agent knows the number on its node."""
+    *_, found = events(before + FAILED.format(2))
+
+    assert (found.event, found.rank, found.local_rank) == ("exit", rank, 2)
