@@ -54,10 +54,15 @@ class Request:
     verb: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def covers(self, rank: int | None, job: str | None) -> bool:
-        """Return whether it asks for this rank: ``ranks`` and ``job`` narrow it, as two jobs on a node share rank numbers."""
-        ranks, of = self.arguments.get("ranks"), self.arguments.get("job")
-        return (not isinstance(ranks, list) or rank in ranks) and (of is None or job == of)
+    def covers(self, rank: int | None, job: str | None, role: str | None) -> bool:
+        """Return whether it asks for this rank: by number (``ranks``), by role and number (``roles``), else any of ``job``."""
+        ranks, roles, of = (self.arguments.get(name) for name in ("ranks", "roles", "job"))
+        if of is not None and job != of:
+            return False
+        named = roles.get(role or "") if isinstance(roles, dict) else None
+        if isinstance(named, list) and rank in named:
+            return True
+        return rank in ranks if isinstance(ranks, list) else not isinstance(roles, dict)
 
 
 Yielded = Record | Readings | Cursor

@@ -48,7 +48,7 @@ class Recorders:
         processes = self._processes()
         if request is None:
             raise NothingToCollect(self._endpoint_counts(processes))
-        chosen = [process for process in processes if request.covers(process.rank, process.job)]
+        chosen = [process for process in processes if request.covers(process.rank, process.job, process.role)]
         if not chosen:
             raise NothingToCollect("none of the requested ranks trains on this node")
         yield from self._ask(chosen[:MOST_RANKS])

@@ -90,7 +90,11 @@ class RingCollector:
         for known in [self.known[name] for name in sorted(self.known)]:
             if known.died_at is not None and now - known.died_at > KEPT_SECONDS:
                 self._forget(known)
-            elif request.covers(known.process.rank, known.process.job) if request else not known.reported:
+            elif (
+                request.covers(known.process.rank, known.process.job, known.process.role)
+                if request
+                else not known.reported
+            ):
                 yield from self._read(known, whole=request is not None or known.died_at is not None)
         yield Cursor([self.known[name].kept() for name in sorted(self.known)])
 

@@ -121,10 +121,11 @@ class Stacks:
         return targets[:MOST_PROCESSES]
 
     def _answer(self, request: Request, targets: Sequence[_Target]) -> Iterator[Record]:
-        wanted = [one for one in targets if request.covers(one.owner.rank, one.owner.job)]
+        wanted = [one for one in targets if request.covers(one.owner.rank, one.owner.job, one.owner.role)]
         if not wanted:
-            ranks, job = request.arguments.get("ranks"), request.arguments.get("job")
-            whose = f"none of the ranks {ranks}" if isinstance(ranks, list) else "no rank"
+            ranks, roles, job = (request.arguments.get(name) for name in ("ranks", "roles", "job"))
+            asked = [str(one) for one in (ranks, roles) if one is not None]
+            whose = f"none of the ranks {', '.join(asked)}" if asked else "no rank"
             raise NothingToCollect(f"{whose}{f' of job {job}' if job else ''} runs here")
         began_at = time.monotonic()
 

@@ -85,7 +85,9 @@ def collect(
         list[What] | None, typer.Argument(metavar="WHAT", help="stacks, recorders; both if left out.")
     ] = None,
     native: Annotated[bool, typer.Option("--native", help="C frames too: pauses the processes for longer.")] = False,
-    ranks: Annotated[str | None, typer.Option(metavar="RANKS", help="Of these ranks only: 3,5 or 0-7.")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="RANKS", help="Of these ranks only: 3,5 or 0-7; rollout=3 of one role.")
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, max=3600, metavar="SECONDS", help="Wait so long for the answers.")] = 90,
 ) -> Answer:
     """Ask the agents of a job for stacks and flight-recorder dumps now, and wait until they have sent them.
@@ -96,6 +98,7 @@ def collect(
     Examples:
       faulthound jobs collect llama-405b
       faulthound jobs collect llama-405b stacks --native --ranks 3,5
+      faulthound jobs collect grpo-7b --ranks rollout=3,trainer=0-1
     """
     speech, path = Speech(), resource("jobs", job, "commands")
     asked = [
@@ -137,14 +140,18 @@ def ending(
 
 
 def _request(verb: What, native: bool, ranks: str | None) -> dict[str, Any]:
-    from service.reports.hostlists import parse_ranks
+    from service.reports.hostlists import parse_seats
 
     arguments: dict[str, Any] = {"native": True} if native and verb is What.STACKS else {}
     if ranks is not None:
         try:
-            arguments["ranks"] = list(parse_ranks(ranks))
+            seats = {role: list(found) for role, found in parse_seats(ranks).items()}
         except ValueError as error:
             raise UserError(f"--ranks: {error}") from None
+        if "" in seats or not seats:
+            arguments["ranks"] = seats.pop("", [])
+        if seats:
+            arguments["roles"] = seats
     return {"verb": verb.value, "arguments": arguments}
 
 

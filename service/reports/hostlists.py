@@ -41,6 +41,22 @@ def parse_ranks(text: str) -> tuple[int, ...]:
     return tuple(ranks)
 
 
+def parse_seats(text: str) -> dict[str, tuple[int, ...]]:
+    """Unfold ``7;trainer=0-1;rollout=3`` by role, "" for none; a comma may stand for the semicolon before a role.
+
+    >>> parse_seats("7,rollout=3,5-6")
+    {'': (7,), 'rollout': (3, 5, 6)}
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for part in re.split(r";|,(?=[^,;]*=)", text):
+        role, stated, ranks = part.rpartition("=")
+        if stated and not role.strip():
+            raise ValueError(f"{part.strip()!r} names no role: write rollout=3")
+        if part.strip():
+            found[role.strip()] = found.get(role.strip(), ()) + parse_ranks(ranks)
+    return found
+
+
 def fold_hosts(hosts: Iterable[str]) -> str:
     """Fold host names into hostlist notation, in sorted order; names without a number stay as they are."""
     series: dict[tuple[str, int, str], list[int]] = {}

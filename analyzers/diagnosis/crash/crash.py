@@ -289,14 +289,10 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
         one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
         ranks = () if kind == "link" else ranks  # the one that reports a link is at one of its ends, and no culprit
         said = why.format(what=group[0].what())
-        local = group[0].local if len(group) == 1 and kind in ("group", "code") else ""
-        kind = "node" if local and one_node and kind == "group" else kind
+        local = group[0].local if len(group) == 1 and kind == "code" else ""
         return (
-            Suspect(
-                kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown,
-                name="" if kind == "node" else local,
-            ),
-        )  # fmt: skip
+            Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown, name=local),
+        )
     return tuple(
         Suspect(
             kind="rank" if failure.rank is not None or failure.node is None else "node",

@@ -40,9 +40,17 @@ def titled(command: bytes) -> str | None:
 
 
 def actor_of(output: bytes) -> str | None:
-    """Return the actor's name that Ray writes at the beginning of a worker's output: its class, or what it calls itself."""
-    found = _ACTOR.search(output)
-    return found[1].decode("utf-8", "replace").strip() if found else None
+    """Return the actor's name that Ray writes to a worker's output: its class, then what its `__repr__` calls it.
+
+    The second is written when `__init__` has ended. [ray 2.60, measured]
+    """
+    found = _ACTOR.findall(output)[:2]
+    return found[-1].decode("utf-8", "replace").strip() if found else None
+
+
+def begins(command: bytes) -> bool:
+    """Return whether a Ray actor is in its `__init__`: what it calls itself is not known yet."""
+    return command.startswith(b"ray::") and b".__init__" in command.split(b"\0", 1)[0]
 
 
 def ray_job_of(output: bytes) -> str | None:

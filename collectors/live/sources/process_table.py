@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, ReadRefused
-from collectors.live.sources.names import Named, titled
+from collectors.live.sources.names import Named, begins, titled
 from collectors.live.sources.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, stat_of
 from collectors.live.sources.ranks import PlaceNumbers, TrainingProcess, read_rank, stated_role, states_rank, told_apart
 from collectors.live.sources.system_files import process_ids
@@ -167,6 +167,7 @@ class ProcessTable:
             return
         control_groups, status = (self._read_or_empty(f"{proc}/{pid}/{name}") for name in ("cgroup", "status"))
         named = self._named(proc, process.stat, title, command)
+        process.again_below = 1 if begins(command) else process.again_below
         process.rank = read_rank(environment, control_groups, self._node, pid, status, named)
         process.launches = _LAUNCHER.search(_first_words(command)) is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -29,6 +29,7 @@ MOST_IDS = 256
 
 router = Router("commands")
 Ranks = Annotated[list[Annotated[int, Field(ge=0, le=1 << 24)]], Field(max_length=65_536)]
+Roles = Annotated[dict[Annotated[str, Field(min_length=1, max_length=64)], Ranks], Field(max_length=64)]
 Wait = Annotated[
     float, Query(ge=0, le=LONGEST_POLL_SECONDS, allow_inf_nan=False, description="Wait so long for one to come.")
 ]
@@ -39,13 +40,15 @@ class StacksArguments(fields.Body):
     """Which processes, and how deep."""
 
     native: Annotated[bool, Field(description="C frames too: it pauses the process for longer.")] = False
-    ranks: Annotated[Ranks | None, Field(description="Of these ranks only.")] = None
+    ranks: Annotated[Ranks | None, Field(description="Of these ranks only, of every role.")] = None
+    roles: Annotated[Roles | None, Field(description="Of these ranks only: role → its ranks; beside `ranks`.")] = None
 
 
 class RecordersArguments(fields.Body):
     """Which processes."""
 
-    ranks: Annotated[Ranks | None, Field(description="Of these ranks only.")] = None
+    ranks: Annotated[Ranks | None, Field(description="Of these ranks only, of every role.")] = None
+    roles: Annotated[Roles | None, Field(description="Of these ranks only: role → its ranks; beside `ranks`.")] = None
 
 
 class ReadArguments(fields.Body):
@@ -188,7 +191,7 @@ def command_job(
     caller: Annotated[Caller, auth.REMEDIATE],
     key: answers.Key = None,
 ) -> CommandList:
-    """Ask the agents of a job's newest attempt, those of the nodes with `arguments.ranks` where ranks are given."""
+    """Ask the agents of a job's newest attempt, of the nodes with `arguments.ranks` or `arguments.roles` where given."""
     service = service_of(request)
 
     def ask() -> CommandList:
@@ -227,23 +230,35 @@ def _arguments(asked: Command) -> dict[str, Any]:
     return asked.arguments.model_dump(exclude_none=True)
 
 
-def _by_node(placed: Sequence[tuple[int, str]], asked: Command, job: str) -> dict[str, dict[str, Any]]:
+def _by_node(placed: Sequence[tuple[int, str, str]], asked: Command, job: str) -> dict[str, dict[str, Any]]:
     """Return for each node the arguments of its command: of the ranks that were asked for, its own."""
-    ranks = getattr(asked.arguments, "ranks", None)
-    wanted = None if ranks is None else frozenset(ranks)
-    where: dict[str, list[int]] = {}
-    for rank, node in placed:
-        if wanted is None or rank in wanted:
-            where.setdefault(node, []).append(rank)
+    own = _arguments(asked)
+    ranks, roles = own.pop("ranks", None), own.pop("roles", None)
+    if hasattr(asked.arguments, "ranks"):
+        own["job"] = job  # another job's ranks on the same node are left alone
+    every = ranks is None and roles is None
+    wanted, of_role = frozenset(ranks or ()), {role: frozenset(found) for role, found in (roles or {}).items()}
+    where: dict[str, dict[str, Any]] = {}
+    for rank, role, node in placed:
+        by_role = rank in of_role.get(role, ())
+        if every or rank in wanted or by_role:
+            arguments = where.setdefault(node, dict(own))
+        if rank in wanted:
+            arguments.setdefault("ranks", []).append(rank)
+        if by_role:
+            arguments.setdefault("roles", {}).setdefault(role, []).append(rank)
     if not where:
-        which = "no rank" if wanted is None else f"none of the ranks {', '.join(map(str, sorted(wanted)[:10]))}"
+        which = "no rank" if every else f"none of the ranks {_in_words(wanted, of_role)}"
         raise Problem(
             "not-found", f"{which} of job {job} is placed on a node: /v1/jobs/{job}/ranks lists those that are"
         )
-    own = _arguments(asked)
-    if hasattr(asked.arguments, "ranks"):
-        own["job"] = job  # another job's ranks on the same node are left alone
-    return {node: own if wanted is None else {**own, "ranks": ranks} for node, ranks in where.items()}
+    return where
+
+
+def _in_words(ranks: Collection[int], of_role: Mapping[str, Collection[int]]) -> str:
+    seats = [str(rank) for rank in sorted(ranks)]
+    seats += [f"{role}={rank}" for role, found in sorted(of_role.items()) for rank in sorted(found)]
+    return ", ".join(seats[:10])
 
 
 def _check_room(service: Service, nodes: Sequence[str]) -> None:

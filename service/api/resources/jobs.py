@@ -208,13 +208,13 @@ def newest_attempt(session: Session, job: str) -> int | None:
     return session.scalar(select(func.max(Attempt.number)).where(Attempt.job == job))
 
 
-def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str]]:
-    """Return (rank, node) of a job's newest attempt."""
+def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str, str]]:
+    """Return (rank, role, node) of a job's newest attempt."""
     with service.database.session() as session:
         found(session, job)
-        placed = select(Placement.rank, Placement.node).where(Placement.job == job)
+        placed = select(Placement.rank, Placement.role, Placement.node).where(Placement.job == job)
         query = placed.where(Placement.attempt == newest_attempt(session, job), is_newest()).order_by(Placement.rank)
-        return [(rank, node) for rank, node in session.execute(query)]
+        return [(rank, role or "", node) for rank, role, node in session.execute(query)]
 
 
 def _check_match(row: Job, if_match: str | None) -> None:

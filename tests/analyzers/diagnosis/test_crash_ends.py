@@ -100,7 +100,10 @@ def test_one_rank_out_of_memory_is_not_called_uneven_work() -> None:
     assert "uneven:" not in verdict.action.why
 
 
-LOCAL = "E1122 10:03:11.120000 4242 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) local_rank: 5 (pid: 98121)\n"
+LOCAL = (
+    "E1122 10:03:11.120000 4242 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) local_rank: 5 "
+    "(pid: 98121)\n"
+)
 
 
 @pytest.mark.parametrize(("node", "kind", "name"), [(None, "rank", "local rank 5"), ("gpu-7", "node", "gpu-7")])

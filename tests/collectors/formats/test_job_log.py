@@ -56,12 +56,22 @@ def interleave(*parts: list[str]) -> str:
 
 @pytest.mark.parametrize(
     "template",
-    ["[rank{}]: ", "[default{0}]:[rank{0}]: ", "[trainer9|{}]: ", "{}: ", "[1,{}]<stderr>:", "(W pid=1{}, ip=10.0.0.7) [rank{}]: "],
+    [
+        "[rank{}]: ",
+        "[default{0}]:[rank{0}]: ",
+        "[trainer9|{}]: ",
+        "{}: ",
+        "[1,{}]<stderr>:",
+        "(W pid=1{}, ip=10.0.0.7) [rank{}]: ",
+    ],
 )
 def test_interleaved_tracebacks_are_reassembled_by_prefix(template: str) -> None:
     """Two ranks' tracebacks that alternate line by line come out whole, each with its own rank."""
     parts = [
-        prefixed(template.replace("{}", str(rank)).replace("{0}", str(rank)), traceback(f"ValueError: of {rank}", line=rank)) for rank in (2, 5)
+        prefixed(
+            template.replace("{}", str(rank)).replace("{0}", str(rank)), traceback(f"ValueError: of {rank}", line=rank)
+        )
+        for rank in (2, 5)
     ]
 
     found = events(interleave(*parts))

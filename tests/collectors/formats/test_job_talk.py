@@ -103,9 +103,7 @@ def test_a_further_version_of_a_line_is_the_same_event(line: str, event: str) ->
     assert [each.event for each in events(line + "\n")] == [event]
 
 
-FAILED = (
-    "E1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: -9) local_rank: {} (pid: 88)\n"
-)
+FAILED = "E1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: -9) local_rank: {} (pid: 88)\n"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collectors.live.placement import _placement
-from collectors.live.sources.names import Named, role_and_number, titled
+from collectors.live.sources.names import Named, actor_of, role_and_number, titled
 from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import PlaceNumbers, TrainingProcess, read_rank
 from collectors.records.identity import PLACED, placed_rank, shown_rank, with_role
@@ -93,6 +93,23 @@ def test_a_title_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monkey
         assert seats(table, job) == [("rollout", 0)]
 
 
+def test_an_actor_that_begins_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it calls itself is known when `__init__` has ended; the kernel's short name of a long title stays the same."""
+    job, table = f"roles-{uuid.uuid4().hex[:8]}", ProcessTable(Path("/proc"), "n0")
+    read, titles = table._reader.read, [b"ray::Rollout.__init__\0", b"ray::Rollout-3.work\0"]
+
+    def entitled(path: str, most: int) -> bytes:
+        return titles[0] if path == f"/proc/{one.pid}/cmdline" else read(path, most)
+
+    with running(job, ("python", {})) as (one,):
+        monkeypatch.setattr(table._reader, "read", entitled)
+        assert seats(table, job) == [("rollout", placed_rank("n0", 0))]
+        titles.pop(0)
+        assert seats(table, job) == [("rollout", 3)]
+        titles[0] = b"ray::Rollout-4.work\0"
+        assert seats(table, job) == [("rollout", 3)]  # the same program: it is not read at every scan
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -131,6 +148,20 @@ def test_a_ray_actor_s_output_names_it_and_its_job() -> None:
 
     assert found is not None
     assert (found.role, found.rank, found.job, found.launcher) == ("rollout", 7, "ray-01000000", "ray")
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        (b":job_id:01000000\n:actor_name:Rollout\n", "Rollout"),
+        (b":job_id:01000000\n:actor_name:Rollout\nloading\n:actor_name:rollout-3\n", "rollout-3"),
+        (b":actor_name:Rollout\n:actor_name:rollout-3\n:actor_name:printed by its program\n", "rollout-3"),
+        (b"loading\n", None),
+    ],
+)
+def test_an_actor_is_called_as_it_calls_itself(output: bytes, name: str | None) -> None:
+    """Ray writes its class when it starts, and what its `__repr__` returns after `__init__`."""
+    assert actor_of(output) == name
 
 
 def test_an_engine_that_serves_alone_is_no_job() -> None:

@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from collectors.live import Request as Asked
 from collectors.records import CommandResult, Coverage, Device, Members, Placement, bundle
 from tests.support.bounds import in_time
 from tests.support.served import Client, an_event, served
@@ -253,7 +255,7 @@ def test_ranks_of_a_large_job_are_asked_in_no_time(client: Client, monkeypatch: 
     """Half of 32,768 ranks are looked for once and not once for each: a second of it would stop every other request."""
     ranks = range(32_768)
     monkeypatch.setattr(
-        "service.api.resources.commands.newest_ranks", lambda *_: [(rank, f"n{rank // 8}") for rank in ranks]
+        "service.api.resources.commands.newest_ranks", lambda *_: [(rank, "", f"n{rank // 8}") for rank in ranks]
     )
     began = time.process_time()
 
@@ -286,3 +288,44 @@ def test_readiness_tells_what_is_wrong(client: Client) -> None:
     assert answer.status_code == 503
     assert answer.json()["errors"][0]["pointer"] == "appender"
     assert client.ship("gpu-0001", [an_event()]).status_code == 503
+
+
+def test_a_command_asks_for_ranks_of_one_role(client: Client) -> None:
+    """Where roles share numbers, rank 1 of a role is one process, and each node gets its own."""
+    roles = {"gpu-0001": ("trainer", "rollout"), "gpu-0002": ("rollout", "trainer")}
+    for node, own in roles.items():
+        records = [
+            msgspec.structs.replace(placed(node, 1 + place, job="rl"), role=role) for place, role in enumerate(own)
+        ]
+        client.ship(node, records)
+    client.eventually("/v1/jobs/rl/ranks", lambda page: len(page["items"]) == 4)
+
+    def asked(**arguments: object) -> dict[str, object]:
+        answer = client.post("/v1/jobs/rl/commands", json={"verb": "stacks", "arguments": arguments})
+        return {one["node"]: one["arguments"] for one in answer.json()["items"]} if answer.status_code == 202 else {}
+
+    own = {"native": False, "job": "rl"}
+    assert asked(roles={"rollout": [1]}) == {"gpu-0002": {**own, "roles": {"rollout": [1]}}}
+    assert asked(ranks=[2], roles={"trainer": [1]}) == {
+        "gpu-0001": {**own, "ranks": [2], "roles": {"trainer": [1]}},
+        "gpu-0002": {**own, "ranks": [2]},
+    }
+    assert asked(ranks=[1]) == {node: {**own, "ranks": [1]} for node in roles}
+    assert asked(roles={"reward": [1]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "covered"),
+    [
+        ({}, {("trainer", 1), ("rollout", 1), ("rollout", 2), (None, 1)}),
+        ({"ranks": [1]}, {("trainer", 1), ("rollout", 1), (None, 1)}),
+        ({"roles": {"rollout": [1]}}, {("rollout", 1)}),
+        ({"ranks": [2], "roles": {"trainer": [1]}}, {("trainer", 1), ("rollout", 2)}),
+        ({"job": "another"}, set()),
+    ],
+)
+def test_an_agent_takes_the_ranks_of_a_role(arguments: dict[str, object], covered: set[tuple[str | None, int]]) -> None:
+    """By number of every role, by role and number, or all of the job."""
+    seats = {("trainer", 1), ("rollout", 1), ("rollout", 2), (None, 1)}
+
+    assert {(role, rank) for role, rank in seats if Asked("stacks", arguments).covers(rank, "rl", role)} == covered
