@@ -135,7 +135,9 @@ class Fleet:
                 self._ongoing.append(ongoing)
             ongoing.take(cluster)
             going.add(id(ongoing))
-        ended = [one for one in self._ongoing if id(one) not in going and not (in_grace and _may_return(one))]
+        ended = [
+            one for one in self._ongoing if id(one) not in going and not (in_grace and _may_return(one, mute, nodes))
+        ]
         self._ongoing = [one for one in self._ongoing if one not in ended]
         return {_key(one): _because(one, mute, nodes, self._rules) for one in ended}
 
@@ -213,9 +215,11 @@ def _jobs_on(jobs: Iterable[JobView]) -> dict[str, set[str]]:
     return found
 
 
-def _may_return(ongoing: OngoingIncident) -> bool:
-    """Whether it may still last though it is not seen during our own grace time: silence, and restored incidents."""
-    return ongoing.detector in (ALL_SILENT, DETECTORS["silence"]) or not ongoing.clusters
+def _may_return(ongoing: OngoingIncident, mute: Collection[str], nodes: Collection[str]) -> bool:
+    """Whether it may still last though it is not seen during our own grace time: silence of some, and restored incidents."""
+    if ongoing.detector in (ALL_SILENT, DETECTORS["silence"]):
+        return any(name in mute or name not in nodes for name in ongoing.nodes)
+    return not ongoing.clusters
 
 
 def _key(ongoing: OngoingIncident) -> str:

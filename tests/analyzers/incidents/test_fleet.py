@@ -202,6 +202,21 @@ def test_after_an_outage_nobody_is_silent_until_all_have_had_time_to_come_back()
     assert outage.key in world.over
 
 
+def test_our_outage_is_over_as_soon_as_every_agent_is_back() -> None:
+    """The minute that agents have to come back is not waited for once nobody is silent; a later look opens nothing more."""
+    world = World(jobs=[("a", range(64))])
+    world.run(120)
+    world.cut = set(world.names)
+    world.run(180)
+    outage = only(world)
+    world.cut = set()
+    world.run(20)
+
+    assert world.over == {outage.key: "all of 64 agents report again"}
+    world.run(120)
+    assert list(world.opened) == [outage.key]
+
+
 def test_agents_that_never_come_back_from_our_outage_are_an_incident_of_their_own() -> None:
     """Our outage is over with the first minute of batches; the nineteen that stay away fell silent together."""
     world = World(jobs=[("a", range(64))])
