@@ -125,4 +125,4 @@ def test_the_table_of_placements_follows_it(desk: Desk) -> None:
     for node in ("stranger", "n0"):
         hosting.take(node, [Placement(job="run", attempt=0, ranks=Members.of((0, 1)), pids=(7, 8))], desk.now)
 
-    assert hosting.refused("stranger", 0) == {0, 1}
+    assert hosting.refused("stranger", 0) == {(0, ""), (1, "")}
