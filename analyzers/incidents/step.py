@@ -25,8 +25,9 @@ from msgspec.structs import replace
 from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
+from analyzers.incidents.job_end import how_its_job_ended, stop_of, why_no_crash
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
-from analyzers.incidents.job_views.ending import BEFORE_SECONDS, Stop, ended_from_outside, how_it_ended
+from analyzers.incidents.job_views.ending import BEFORE_SECONDS
 from analyzers.incidents.memory import (
     context_records,
     drop_incident,
@@ -226,8 +227,8 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
     """
     if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
         return None
-    if (stop := ended_from_outside(view, now)) is not None and _is_of_the_end(incident, stop):
-        return f"the job was ended from outside: {stop.how}"
+    if (unfounded := why_no_crash(view, incident, now)) is not None:
+        return unfounded
     died_at = max((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
     if died_at is not None and (now < died_at + CRASH_HELD_SECONDS or incident.cut is not None):
         return None
@@ -247,11 +248,6 @@ def _is_announced(view: JobView, ending: messages.Ending | None, symptom: Sympto
     if view.has_begun_since(ending.at):
         return False
     return symptom.at <= ending.until if symptom.kind == "crash" else now <= ending.until
-
-
-def _is_of_the_end(incident: Incident, stop: Stop) -> bool:
-    """Whether an incident shows no more than that its job was ended from outside: that was not clear when it opened."""
-    return all(one.kind in OF_AN_END and one.at >= stop.since for one in incident.symptoms)
 
 
 def _open(state: EngineState, key: JobKey, symptom: Symptom, now: float) -> Iterator[messages.EngineInstruction]:
@@ -357,8 +353,11 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
         incident = replace(contest_claims(incident, claim), judge_at=now)
     elif weighed == "publish":
         incident = replace(incident, shows=shown_by(event.verdict), named=named_by(event.verdict))
+    # The word may have come during the judgement: then the incident closes with it.
+    view = state.jobs.get((incident.job or "", incident.attempt))
+    held = early or (not claim.outside and stop_of(view, incident, now) is not None)
     # An incident that an outage explains names no culprit.
-    if weighed == "publish" and content != incident.digest and not early and incident.merged_into is None:
+    if weighed == "publish" and content != incident.digest and not held and incident.merged_into is None:
         incident = remember_claim(incident, claim)
         incident = replace(incident, digest=content, published=incident.published + 1)
         yield messages.Publish(
@@ -382,11 +381,8 @@ def _close(
     # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
     drop_incident(state, incident.id, moved_until if moved_until > incident.opened_at else None)
-    ended = "" if view is None or recovered else how_it_ended(view, now)
-    if (said := state.endings.get(incident.job or "")) is not None and said.at <= now <= said.until and not recovered:
-        ended = f"{said.by} has stopped it"
-    if incident.claims and incident.claims[-1].outside and not recovered:
-        ended = ended or "its log states that it was ended from outside"
+    said = state.endings.get(incident.job or "")
+    ended = "" if recovered else how_its_job_ended(view, incident, said, now)
     yield messages.Close(incident=incident.id, at=now, because=because, ended=ended, recovered=recovered)
 
 

@@ -1,7 +1,8 @@
 """Why a proposal is withdrawn after its incident has closed, or a person has called the verdict wrong.
 
 A remedy of a job ends with the job. A remedy of a machine outlives it only where the machine's own state or a hardware event
-proves it: the next job on that machine fails too. A job that died by itself may be started again for a while.
+proves it: the next job on that machine fails too. What else a job asks for that died by itself waits for a while: until then it
+may be started again, without a machine or with all.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def explain_withdrawal(session: Session, one: Remediation, incident: Incident, n
         return ""
     if ended := job_history.how_it_ended(session, incident):
         return f"job {one.job} has ended: {ended}"
-    if one.kind not in TAKES_NODES and now > incident.closed_at + RESTART_SECONDS:
+    if now > incident.closed_at + RESTART_SECONDS:
         return f"the incident was closed {RESTART_SECONDS / 60:g} minutes ago: {incident.closed_because}"
     return ""
 

@@ -225,6 +225,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         strength *= DISPUTED
     suspects = _suspects(group, row, spread, strength)
     by_peer = _peers(scene, group)
+    if not suspects:
+        by_peer = (*(one for failure in group for one in failure.evidence()[:1]), *by_peer)[:MAX_EVIDENCE]
     missing = tuple(str(text) for text in row.get("missing", ()))
     return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
 
@@ -278,6 +280,8 @@ def _spread(scene: Scene, group: Sequence[Failure]) -> str:
 def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
     why = str(row["why"])
     kind = row["suspect"]
+    if kind == "none":
+        return ()
     if kind == "node" and all(failure.node for failure in group):
         return _nodes(group, why, strength)
     if kind == "node":

@@ -54,7 +54,7 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
     if not exits or _ended_together(exits, topology):
         return []
-    first = exits[0] if _first(exits) else None
+    first = exits[0] if _first(exits) and not _left_alike(exits, topology) else None
     swept = _swept(exits)
     return [
         _event(
@@ -158,6 +158,13 @@ def _first(exits: Sequence[_Exit]) -> bool:
         other.at - first.at >= (FIRST_SECONDS if other.row.node == first.row.node else FIRST_ABROAD_SECONDS)
         for other in exits[1:]
     )
+
+
+def _left_alike(exits: Sequence[_Exit], topology: Topology) -> bool:
+    """Whether all ranks left with one exit code at once: after Ctrl-C too, and then who was first shows nothing."""
+    codes = {one.row.exit_code for one in exits if one.signal is None}
+    every = len(exits) >= len(topology.ranks) and all(one.signal is None for one in exits)
+    return every and len(codes) == 1 and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
 
 
 def _cleanup(one: _Exit, first: _Exit) -> bool:

@@ -19,7 +19,7 @@ from analyzers.model.ranges import ranges
 from analyzers.model.standings import SOFT, Standing, grouped, moved_on, standings, stepped_on
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
-from collectors.records import StackDump
+from collectors.records import ProcessState, StackDump
 
 ALONE = 0.85
 UNSEEN = 0.6  # a missing stack among ranks that hold the others up
@@ -58,13 +58,22 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     waiting = [one for one in found.values() if one.waiting]
     outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]
     yield from network_waits(found, window, topology, rules)
-    if not waiting:
+    if not waiting and not _have_all_ended(found, window):
         yield from _same_everywhere(found)
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
         yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
+
+
+def _have_all_ended(found: Mapping[int, Standing], window: Window) -> bool:
+    """Whether an incident opened after all these processes had ended: what they did alike before that is no hang."""
+    ends = {
+        row.rank: row.at or 0.0 for row in window.records_of(ProcessState) if row.state in "XZ" and not row.parent_pid
+    }
+    since = window.since or 0.0
+    return all((one.at or 0.0) < ends.get(rank, 0.0) <= since for rank, one in found.items())
 
 
 def _apart_from(one: Standing, waiting: Sequence[Standing]) -> Standing:

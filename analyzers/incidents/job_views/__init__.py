@@ -6,6 +6,7 @@ from analyzers.incidents.job_views.processes import End
 from analyzers.incidents.job_views.recovery import (
     allowed_silence_seconds,
     ended_because,
+    found_again,
     has_restarted,
     moved_again_at,
     recovered_because,
@@ -22,6 +23,7 @@ __all__ = [
     "StepRhythm",
     "allowed_silence_seconds",
     "ended_because",
+    "found_again",
     "has_restarted",
     "moved_again_at",
     "recovered_because",

@@ -29,6 +29,8 @@ SAID = {
     "terminated": "its launcher was asked to stop", "cancelled": "it was cancelled", "time_limit": "it reached its time limit",
     "preempted": "it was preempted",
 }  # fmt: skip
+LEFT_SECONDS = 2.0  # within which ranks that leave with one exit code leave together
+SCANNED_SECONDS = 12.0  # after which an agent has looked again for a process that it did not find
 BEFORE_SECONDS = 30.0  # what is seen in the last seconds of a job that is ended is of its end
 STOPPING_SECONDS = 600.0  # for which its last ranks may save what they have
 
@@ -73,6 +75,28 @@ def how_it_ended(view: JobView, now: float) -> str:
     return "" if any(end.seen for end in view.ended.values()) else "how its processes ended was not seen"
 
 
+def how_it_left(view: JobView) -> str:
+    """Say that all ranks left with one exit code at once, and no log or device shows why; empty: they did not.
+
+    A Ctrl-C that Python handles and an error that all ranks meet look like that. To start the job again could undo what a
+    person did.
+    """
+    ends = list(view.ended.values())
+    if len(ends) < max(2, view.world_size or 0) or view.processes.alive:
+        return ""
+    first_at, last_at = min(end.at for end in ends), max(end.at for end in ends)
+    one_code = len({end.code for end in ends}) == 1 and ends[0].seen and not any(end.killed_by for end in ends)
+    shown = (seen.at for log in (view.logged, view.hardware) for seen in log.entries)
+    if (
+        ends[0].well
+        or not one_code
+        or last_at > first_at + LEFT_SECONDS
+        or any(at >= first_at - BEFORE_SECONDS for at in shown)
+    ):
+        return ""
+    return f"its processes left together {ends[0].how()}, and no log shows why"
+
+
 class _Said(NamedTuple):
     at: float
     stamped: bool
@@ -100,13 +124,19 @@ def _logged(view: JobView, names: Container[str]) -> Iterator[tuple[float, LogEv
 def bad_ends(view: JobView) -> list[End]:
     """Return the ends since the job last moved that were not good, the earliest first.
 
-    A process without a number may come and go, as environment workers do: that one is gone is no failure.
+    A process without a number may come and go, as environment workers do: that one is gone is no failure. One scan may miss
+    a process: an end that no agent saw counts once its agent has looked again.
     """
     since = view.settled_until
     reported = {event.rank: event for _, event in _logged(view, LAUNCHED) if event.rank is not None}
     bad = (_as_reported(end, reported) for end in view.ended.values() if not end.well and end.at >= since)
-    found = [end for end in bad if not end.well and (end.seen or not view.is_placed(end.rank))]
+    found = [end for end in bad if not end.well and (end.seen or _is_confirmed(view, end))]
     return sorted(found, key=lambda end: (end.at, end.rank))
+
+
+def _is_confirmed(view: JobView, end: End) -> bool:
+    node = view.nodes.get(end.node)
+    return not view.is_placed(end.rank) and node is not None and node.reported_until >= end.at + SCANNED_SECONDS
 
 
 def _as_reported(end: End, reported: Mapping[int, LogEvent]) -> End:

@@ -147,6 +147,8 @@ class Processes:
             process.oom_kills = min(row.oom_kills_total, process.oom_kills or row.oom_kills_total)
         if process.seen_at is None or at >= process.seen_at:
             process.seen_at, process.state = at, row.state
+            if (end := self.ended.get(row.rank)) is not None and not end.seen and end.at < at:
+                del self.ended[row.rank]  # one scan had missed it
             self._hold(row.rank, node.node, row, at)
 
     def _hold(self, rank: int, node: str, row: ProcessState, at: float) -> None:
@@ -194,7 +196,13 @@ class Processes:
             self._younger.clear()
 
     def _end(self, end: End) -> None:
-        """Keep how a process ended: the first end with a code or signal, as a zombie may be reported before its code."""
+        """Keep how a process ended: the first end with a code or signal, as a zombie may be reported before its code.
+
+        An end that no agent saw is none where the process was read later.
+        """
+        process = self.by_rank.get(end.rank)
+        if not end.seen and process is not None and process.pid == end.pid and (process.seen_at or 0.0) > end.at:
+            return
         self.held.pop(end.rank, None)
         known = self.ended.get(end.rank)
         if known is None or (end.seen, -end.at) > (known.seen, -known.at):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN
@@ -39,6 +40,8 @@ def ended_because(view: JobView, incident: Incident, now: float) -> str | None:
 
 def recovered_because(view: JobView, incident: Incident, now: float) -> str | None:
     """Say how the same attempt goes on by itself; None: it does not."""
+    if found := found_again(view, incident):
+        return found
     detectors = {symptom.detector for symptom in incident.symptoms}
     if "rank_stopped" in detectors and view.processes.held:
         return None
@@ -60,6 +63,22 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
     if (incident.last_step is None or step < incident.last_step + 2) and steps < 2:  # a counter may begin anew
         return None
     return f"the job moves again: it has done step {step:,}"
+
+
+def found_again(view: JobView, incident: Incident) -> str | None:
+    """Say that the processes whose ends no agent saw were read again: they never ended; None: one ended, or was replaced."""
+    if {symptom.detector for symptom in incident.symptoms} != {"rank_dead"} or has_restarted(view, incident):
+        return None
+    numbers = {
+        view.numbering.number(role or None, rank)
+        for symptom in incident.symptoms
+        for rank, role in zip_longest(symptom.ranks, symptom.roles)
+    }
+    found = [view.processes.by_rank.get(number) for number in sorted(numbers - set(view.ended))]
+    read_again = [one is not None and (one.seen_at or 0.0) > incident.onset_at for one in found]
+    if not numbers or len(found) < len(numbers) or not all(read_again):
+        return None
+    return f"the process of {'a rank' if len(found) == 1 else f'{len(found)} ranks'} was found again: it had not ended"
 
 
 def _lives(view: JobView, incident: Incident) -> str | None:

@@ -454,11 +454,26 @@ def test_a_killed_rank_that_was_slow_to_go_is_still_the_killed_one() -> None:
 
 def test_the_first_of_bare_exit_codes_is_a_suspect_and_no_machine() -> None:
     """With no log the first to leave is the one to look at; ranks of several nodes within their clocks' difference are not."""
-    finding = only([ended(2, 100.0, exit_code=1), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
+    finding = only([ended(2, 100.0, exit_code=3), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
     assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (2,))
     assert "before all others" in finding.suspects[0].evidence[0].text
-    together = only([ended(rank, 100.0 + rank / 10, exit_code=1) for rank in range(4)])
-    assert together.suspects[0].kind == "code"
+    together = only([ended(rank, 100.0 + rank / 10, exit_code=3 + rank) for rank in range(4)])
+    assert together.suspects == ()
+
+
+@pytest.mark.parametrize("gap", [0.09, 0.9])
+def test_ranks_that_leave_together_with_one_code_have_no_first(gap: float) -> None:
+    """Ctrl-C and an error that all meet look alike: the order in which Python ends them is nobody's fault."""
+    story = [ended(0, 100.0, exit_code=1), ended(1, 100.0 + gap, exit_code=1)]
+    finding = only(list(story), nodes={0: "node-0", 1: "node-0"})
+    assert (finding.fault_class, finding.suspects) == ("exit_unexplained", ())
+    assert "exit code 1" in finding.evidence[0].text
+
+
+def test_a_rank_that_leaves_long_before_the_others_is_the_first() -> None:
+    """Nobody presses Ctrl-C for one of them."""
+    finding = only([ended(2, 100.0, exit_code=1), *(ended(rank, 103.0, exit_code=1) for rank in (0, 1, 3))])
+    assert named(finding) == (2,)
 
 
 def test_a_rank_that_tells_why_outranks_the_exits_of_the_others() -> None:

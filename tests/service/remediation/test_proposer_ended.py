@@ -110,6 +110,22 @@ def test_what_died_may_be_started_again_for_a_quarter_of_an_hour(care: Care) -> 
     assert care.all() == []
 
 
+def test_an_eviction_of_a_job_that_died_waits_no_longer(care: Care) -> None:
+    """One of its processes was killed, whoever did that: after a quarter of an hour its job runs elsewhere, or not at all."""
+    care.publish(
+        replace(verdict(), symptom="crash", roots=(Root(root="r1", cause="machine", fault_class="process_killed"),))
+    )
+    care.turn()
+    care.close("all 6 processes that were seen of the job have ended: 1 by signal 9", recovered=False)
+    care.turn()
+    soon = [(one.kind, one.status) for one in care.all()]
+    care.turn(900.0)
+    care.turn()
+
+    assert soon == [("evict", "proposed")]
+    assert care.all() == []
+
+
 def test_wrong_withdraws_whatever_was_proposed(care: Care) -> None:
     """A restart names no node; a version that claims the same does not bring it back, one that claims something else does."""
     care.publish(restart())

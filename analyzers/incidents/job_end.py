@@ -1,0 +1,39 @@
+"""What the end of a job is to its incident: all that the incident shows, or how the job ended once it is closed."""
+
+from __future__ import annotations
+
+from analyzers.incidents.detectors import OF_AN_END
+from analyzers.incidents.job_views import JobView, found_again
+from analyzers.incidents.job_views.ending import Stop, ended_from_outside, how_it_ended, how_it_left
+from analyzers.incidents.messages import Ending
+from analyzers.model.incident import Incident
+
+
+def stop_of(view: JobView | None, incident: Incident, now: float) -> Stop | None:
+    """Return the end from outside that is all that an incident shows: that was not clear when it opened; None: there is more."""
+    stop = None if view is None else ended_from_outside(view, now)
+    if stop is None or not all(one.kind in OF_AN_END and one.at >= stop.since for one in incident.symptoms):
+        return None
+    return stop
+
+
+def why_no_crash(view: JobView, incident: Incident, now: float) -> str | None:
+    """Say why an incident is over unjudged: its job was ended from outside, or its dead rank lives; None: it is not."""
+    if (stop := stop_of(view, incident, now)) is not None:
+        return f"the job was ended from outside: {stop.how}"
+    return found_again(view, incident)
+
+
+def how_its_job_ended(view: JobView | None, incident: Incident, said: Ending | None, now: float) -> str:
+    """Say how the job of an incident that closes without a recovery ended; empty where it died by itself, or goes on.
+
+    ``said``: a person's word that the job is being stopped.
+    """
+    if said is not None and said.at <= now <= said.until:
+        return f"{said.by} has stopped it"
+    ended = "" if view is None else how_it_ended(view, now)
+    if not ended and view is not None and all(one.kind == "crash" for one in incident.symptoms):
+        ended = how_it_left(view)
+    if not ended and incident.claims and incident.claims[-1].outside:
+        ended = "its log states that it was ended from outside"
+    return ended
