@@ -259,7 +259,7 @@ def test_many_events_are_read_for_once(
 
 def test_what_is_refused_leaves_the_others(remedies: RemediationRepository, database: Database) -> None:
     """A cancel of what there is not, between two proposals: both are there."""
-    other = plan(id=OTHER, incident="inc-000000000002")
+    other = plan(id=OTHER, incident="inc-000000000002", job="llama-70b")  # a job has one proposal at a time
     events: list[RemediationEvent] = [
         Proposed(incident=INCIDENT, plan=plan()), Cancel(id="rem-none", by="engine", reason=""),
         Proposed(incident=other.incident, plan=other),

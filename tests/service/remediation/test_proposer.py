@@ -173,17 +173,19 @@ def test_an_approval_that_nobody_carried_out_is_asked_for_again(care: Care) -> N
     assert (care.only().status, care.only().approved_by) == ("proposed", "")
 
 
-def test_what_expires_after_the_end_of_its_job_is_not_proposed_again(care: Care) -> None:
-    """All its processes have ended and nobody starts it again: who did not answer in four hours is not asked for ever."""
+def test_what_is_withdrawn_after_the_end_of_its_job_is_not_proposed_again(care: Care) -> None:
+    """All its processes have ended and nobody starts it again: after a quarter of an hour nobody is asked any more."""
     care.turn()
     id = care.only().id
     care.close("all 6 processes have ended", recovered=False)
     care.turn()
     assert care.only().status == "proposed"
+    care.turn(901.0)
     care.turn(4 * 3_600.0)
     care.turn()
 
-    assert care.ended(id).status == "expired"
+    assert care.ended(id).status == "cancelled"
+    assert care.all() == []
 
 
 def test_steps_of_a_later_attempt_are_the_cure(care: Care) -> None:
