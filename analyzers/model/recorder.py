@@ -113,9 +113,10 @@ class Pairs:
 _WIDEST = 1 << 40
 
 
-def whole_values(data: bytes) -> Ints:
-    """Read a column of 64-bit values; what a cut left of the last one is dropped."""
-    return np.frombuffer(data[: len(data) // 8 * 8], "<i8").astype(np.int64)
+def whole_values(data: bytes, kind: str = "<i8") -> Ints:
+    """Read a column of whole numbers; what a cut left of the last one is dropped."""
+    size = np.dtype(kind).itemsize
+    return np.frombuffer(data[: len(data) // size * size], kind).astype(np.int64)
 
 
 def keyed(*columns: Ints) -> Ints:

@@ -258,7 +258,7 @@ def outdated_ranks(newest: Sequence[FlightRecorderDump]) -> frozenset[int]:
 def _last_end(dump: FlightRecorderDump) -> float:
     """Return when the last operation that ended was launched; what is launched may still run ahead of the others."""
     created, state, retired = (
-        np.frombuffer(dump.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])
+        whole_values(dump.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])
         for name in ("created_ns", "state", "retired")
     )
     if not len(created) == len(state) == len(retired):

@@ -77,7 +77,11 @@ class Commands:
         """Write a command's outcome as its node reports it; the first one counts."""
         session.execute(
             update(Command)
-            .where(Command.id == id, Command.node == node, or_(Command.outcome.is_(None), Command.outcome == "expired"))
+            .where(
+                Command.id == clean(id, 32),
+                Command.node == node,
+                or_(Command.outcome.is_(None), Command.outcome == "expired"),
+            )
             .values(outcome=clean(outcome, 32), text=clean(text, 2_000), ended_at=at)
         )
 

@@ -321,9 +321,9 @@ def _round(step: int, stride: int) -> int:
 
     Counters begin at 0 or 1, a step may be reported after the pause, and a report holds ``stride`` steps.
     """
-    near = [number for number in range(step, step + 2 + stride) if number > 0]
+    first, last = max(step, 1), step + 1 + stride
     periods = (period for period in ROUND_NUMBERS if stride == 1 or period >= 4 * stride)
-    return next((period for period in periods if any(number % period == 0 for number in near)), 0)
+    return next((period for period in periods if last - last % period >= first), 0)
 
 
 def _round_habits(pauses: Sequence[Pause], newest_step: int, stride: int) -> Iterator[Habit]:
