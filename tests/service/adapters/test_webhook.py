@@ -116,7 +116,7 @@ def test_a_scheduler_is_told_what_it_can_claim(client: Client, secret: Path, tmp
     start = json.dumps({"after": client.get("/v1/now").json()["stream_after"]})
     (tmp_path / "webhook.json").write_text(start)
     gone = "rem-ffffffffffff"
-    propose(remedies, replace(plan(gone), incident="inc-ffffffffffff"))
+    propose(remedies, replace(plan(gone), incident="inc-ffffffffffff", job="llama-8b"))
     remedies.handle(Approve(id=gone, by="ann"), now())
     remedies.handle(Cancel(id=gone, by="ann", reason="a mistake"), now())
     remedies.handle(Approve(id=PLAN_ID, by="ann"), now())

@@ -111,9 +111,12 @@ def test_an_incidents_page_is_its_verdict(client: Client) -> None:
     """The culprit stands first, then why, what to do, the versions with what changed, the timeline and people's words."""
     found = page(client, f"/incidents/{ID}")
 
-    words = ["Node gpu-0413 (rank 3304) hangs the job", "never entered all_reduce 881", "Evict node gpu-0413.",
-             "culprit none → node gpu-0413 (rank 3304), action none → evict", "judge failed", "<b>its HBM</b>"]  # fmt: skip
-    places = [" ".join(found.text.split()).index(one) for one in words]
+    words = ["Node gpu-0413 (trainer rank 3304) hangs the job", "never entered all_reduce 881", "Evict node gpu-0413.",
+             "culprit none → node gpu-0413 (trainer rank 3304), action none → evict",
+             "judge failed", "<b>its HBM</b>"]  # fmt: skip
+    shown = " ".join(found.text.split())
+    assert [one for one in words if one not in shown] == []
+    places = [shown.index(one) for one in words]
     assert places == sorted(places)
     assert f"faulthound incidents feedback {ID} right" in found.text
 
