@@ -26,7 +26,7 @@ from tests.support.remediation_world import POLICIES, Step, World
 
 INTERLEAVINGS = 1_000
 STORED = 6  # of them on a real store, which takes a thousand times as long
-MUTANTS_LEAST = 3_000  # within so many interleavings each broken step is caught
+MUTANTS_LEAST = 12_000  # within so many interleavings each broken step is caught
 actions = st.lists(st.tuples(st.sampled_from(sorted(ACTIONS)), st.integers(0, 11), st.integers(0, 59)), max_size=40)
 
 
