@@ -223,13 +223,13 @@ def select_records(
     return PackedRecords(context, concerning, {node: seats_of(text) for node, text in cut.refused.items()})
 
 
-NOBODY: frozenset[Seat] = frozenset()
+NO_SEATS: frozenset[Seat] = frozenset()
 
 
 def _without_hearsay(records: Iterable[Record], refused: Mapping[str, frozenset[Seat]]) -> Iterator[Record]:
     """Leave out what a node says of ranks that it claimed while others hosted them. ``refused``: by node."""
     for record in records:
-        foreign = refused.get(record.node or "", NOBODY)
+        foreign = refused.get(record.node or "", NO_SEATS)
         if not foreign or not is_refused(record, foreign):
             yield own_ranks(record, foreign) if foreign and isinstance(record, Placement) else record
 

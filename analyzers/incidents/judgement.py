@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.incidents.recurrence import with_count
-from analyzers.incidents.standing_claim import TAKES, claim_of, clock
+from analyzers.incidents.standing_claim import claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
 from analyzers.model.topology import infer
-from analyzers.model.verdict import Action, Missing, Verdict
+from analyzers.model.verdict import TAKES_NODES, Action, Missing, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import VERSION
 from analyzers.verdict.explain import claim_to_json
@@ -123,18 +123,15 @@ def _contested(judged: Judged) -> Judged:
     if verdict.symptom == "healthy" or claim_of(verdict, cut.at).proven:
         return judged
     why = cut.abstains
-    if cut.moved_at is not None and verdict.cause != "none":
-        why = (
-            why
-            or f"the job has moved again since about {clock(cut.moved_at)}: what it shows now says nothing of the stop"
-        )
+    if not why and cut.moved_at is not None and verdict.cause != "none":
+        why = f"the job has moved again since about {clock(cut.moved_at)}: what it shows now says nothing of the stop"
     if why:
         missing = (*verdict.missing, Missing(what=why))
         verdict = replace(
             verdict, cause="unknown", abstained=True, culprits=(), missing=missing,
             action=Action(kind="none", why="nothing is named: nothing is done"),
         )  # fmt: skip
-    elif cut.held_back and verdict.action.kind in TAKES:
+    elif cut.held_back and verdict.action.kind in TAKES_NODES:
         ranks = tuple(sorted({rank for one in verdict.culprits for rank in one.ranks}))
         verdict = replace(verdict, action=replace(verdict.action, kind="probe", ranks=ranks, why=cut.held_back))
     return replace(judged, verdict=verdict)

@@ -17,14 +17,16 @@ from msgspec.structs import replace
 
 from analyzers.model.fault_classes import has
 from analyzers.model.incident import Claim, Incident
-from analyzers.model.verdict import Verdict
+from analyzers.model.verdict import (
+    TAKES_NODES,
+    Verdict,
+)
 
 Weighed = Literal["publish", "keep", "contest"]
 
 MOST_CLAIMS = 8  # that are remembered of an incident
 MOST_CHANGES = 1  # a claim may be corrected once
 MOST_NAMED = 4  # in a sentence
-TAKES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 
 
 def claim_of(verdict: Verdict, at: float) -> Claim:
@@ -38,7 +40,7 @@ def claim_of(verdict: Verdict, at: float) -> Claim:
         roles=tuple(role for _label, role in named) if any(role for _label, role in named) else (),
         nodes=tuple(sorted({one.id for one in verdict.culprits if one.kind == "node"})),
         ranks=tuple(sorted({rank for one in verdict.culprits for rank in one.ranks})),
-        takes=verdict.action.kind in TAKES,
+        takes=verdict.action.kind in TAKES_NODES,
         outside=bool(verdict.roots) and all(has(root.fault_class, "from_outside") for root in verdict.roots),
         proven=verdict.symptom == "hardware" or any(has(root.fault_class, "own_state") for root in verdict.roots),
     )

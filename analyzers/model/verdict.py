@@ -84,6 +84,12 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     matters: Annotated[bool, doc("Whether it would have changed or sharpened the answer.")] = True
 
 
+TAKES_NODES: frozenset[str] = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
+"""Actions that take nodes out of a job: they count in the budget and in the breaker."""
+KEEPS_OUT: frozenset[str] = frozenset({"evict", "drain_after_job"})
+"""Of these, the ones that blame the nodes, which stay out until they are returned; the others repair what they take out."""
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True):
     """What to do about it."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.guards import find_blockers
 from analyzers.remediation.messages import Proposed
 from analyzers.remediation.policy import POLICY, PROPOSE, approver, explain_lock, explain_revoked, rule_for
 from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
-    TAKES_NODES,
     UNBEGUN,
     UNDOABLE,
     Mode,

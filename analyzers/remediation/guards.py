@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation import attempts, breaker
 from analyzers.remediation.policy import explain_revoked
 from analyzers.remediation.types import (
     CLAIMED,
     STOPS_NOTHING,
-    TAKES_NODES,
     Blocker,
     Hold,
     JobFacts,

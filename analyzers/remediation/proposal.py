@@ -11,13 +11,16 @@ import msgspec
 from msgspec.structs import replace
 
 from analyzers.knowledge.convictions import Weights
-from analyzers.model.verdict import Verdict
+from analyzers.model.verdict import (
+    TAKES_NODES,
+    Verdict,
+)
 from analyzers.remediation.ladder import JobHistory, Rung, choose_side, explain_refusal, next_rung, price_rung
 from analyzers.remediation.ladder.standstill import IncidentTimes, explain_wait
 from analyzers.remediation.ladder.trouble import Trouble
 from analyzers.remediation.messages import Proposed
 from analyzers.remediation.plan import Costs, Plan, Situation, Weighed, choose_plan
-from analyzers.remediation.types import TAKES_NODES, Alternative, Remediation, RemediationKind
+from analyzers.remediation.types import Alternative, Remediation, RemediationKind
 
 KINDS = frozenset(get_args(RemediationKind))
 

@@ -22,12 +22,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation import approval, breaker, checks, messages
 from analyzers.remediation.guards import explain_expiry, find_blockers
 from analyzers.remediation.transition import Transition
 from analyzers.remediation.types import (
     CHECKS,
-    TAKES_NODES,
     UNDOABLE,
     WAITING,
     BreakerTrip,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from analyzers.model.doc import doc
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.dual_phase import ReplayPlan
 
 Status = Literal[
@@ -25,10 +26,6 @@ Mode = Literal["propose", "shadow", "automatic"]
 Task = Literal["do", "undo"]
 Outcome = Literal["cured", "not_cured", "unknown"]
 
-TAKES_NODES: frozenset[str] = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
-"""Kinds that take nodes out of a job: they count in the budget and in the breaker."""
-KEEPS_OUT: frozenset[str] = frozenset({"evict", "drain_after_job"})
-"""Of these, the kinds that blame the nodes, which stay out until they are returned; the others repair what they take out."""
 STOPS_NOTHING: frozenset[str] = frozenset({"drain_after_job"})
 """Kinds under which the attempt goes on: its later incidents are new."""
 CHECKS: frozenset[str] = frozenset({"probe", "replay"})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
 from collectors.records.flight_recorder import Columns, Group, check_columns
 from collectors.records.record import FEW, MANY, Count, Integer, Name, Record, Text, WorldSize
 
@@ -92,7 +90,7 @@ class CollectiveTimings(Record, frozen=True, kw_only=True, tag="collective_timin
     count: Count = 0
     columns: Columns = {}  # TIMING_COLUMNS
     every: Count = 1  # only sequences that this divides are in it: the agent kept these alone of
-    written: Count = msgspec.field(default=0, name="told")  # so many that the plugin wrote; 0: count
+    written: Count = 0  # so many that the plugin wrote; 0: count
 
     def __post_init__(self) -> None:
         """Refuse a count that no column has."""

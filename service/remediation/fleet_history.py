@@ -9,8 +9,8 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.node_history import DAY_SECONDS
-from analyzers.remediation.types import TAKES_NODES
 from service.remediation.rows import outcome_column
 from service.store import incidents
 from service.store.models import Execution, Incident, Node

@@ -11,9 +11,10 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Weights
+from analyzers.model.verdict import KEEPS_OUT
 from analyzers.remediation import burn_in
 from analyzers.remediation.node_history import DAY_SECONDS, NodeRecord, fault_probability, is_offender
-from analyzers.remediation.types import KEEPS_OUT, Remediation
+from analyzers.remediation.types import Remediation
 from service.remediation import node_records, rows
 from service.store.models import Incident, UnfitNode
 

@@ -8,9 +8,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Weights
+from analyzers.model.verdict import KEEPS_OUT
 from analyzers.remediation import checks
 from analyzers.remediation.node_history import NodeEvent, Trial, record_trial, update_record
-from analyzers.remediation.types import KEEPS_OUT, Remediation
+from analyzers.remediation.types import Remediation
 from service.remediation import node_records, rows
 from service.store.models import Feedback, ShadowCase
 from service.store.schema import clean

@@ -17,10 +17,11 @@ from sqlalchemy.orm import Session
 
 from analyzers.incidents.state import EngineState
 from analyzers.knowledge import Knowledge
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.checkpoint_saves import LONGEST_SECONDS, SaveDetector
 from analyzers.remediation.messages import Proposed, RemediationEvent, RemediationTick, Verified
 from analyzers.remediation.plan import Costs
-from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, TAKES_NODES, WAITING, Policy, Remediation
+from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, WAITING, Policy, Remediation
 from collectors.records import Record
 from service import packaged_knowledge
 from service.remediation import burn_in_watch, fleet_facts, outcomes, rows

@@ -14,10 +14,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.model.fault_classes import fault_class, has
-from analyzers.model.verdict import Verdict
+from analyzers.model.verdict import (
+    TAKES_NODES,
+    Verdict,
+)
 from analyzers.remediation.ladder.job_history import ENGINE
 from analyzers.remediation.messages import Cancel
-from analyzers.remediation.types import TAKES_NODES, WAITING, Remediation
+from analyzers.remediation.types import WAITING, Remediation
 from service.remediation import fleet_facts, job_history
 from service.store import endings
 from service.store.models import Feedback, Incident

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from analyzers.model.verdict import KEEPS_OUT
 from service.reports.hostlists import fold_hosts
 from service.reports.instants import moment, rfc3339
 
@@ -45,7 +46,7 @@ def deed(plan: Plan, job_nodes: int | None = None) -> str:
 def undoing(plan: Plan) -> str:
     """Say what its undoing does, without a stop at the end."""
     out, kept = nodes(plan), _kept(plan)
-    if plan["kind"] in ("evict", "drain_after_job"):
+    if plan["kind"] in KEEPS_OUT:
         if kept and len(kept) == len(plan["nodes"]):
             return f"Take {plan['id']} back, and leave {out} out: another remediation has taken that out too"
         back = fold_hosts([node for node in plan["nodes"] if node not in kept])

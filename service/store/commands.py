@@ -22,9 +22,8 @@ from service.store.models import Command
 from service.store.schema import clean
 
 VERBS = ("stacks", "recorders", "read", "rate")
-RESULT_SECONDS = (
-    120.0  # past its expiry that a taken command's result is waited for: py-spy on 8 processes takes a while
-)
+# Past its expiry a taken command's result is waited for so long: py-spy on 8 processes takes a while.
+RESULT_SECONDS = 120.0
 
 
 class Commands:

@@ -13,8 +13,11 @@ from sqlalchemy.orm import Session
 
 from analyzers.incidents.messages import Open, Publish
 from analyzers.model.incident import Incident
-from analyzers.model.verdict import Verdict, to_json
-from analyzers.remediation.types import TAKES_NODES
+from analyzers.model.verdict import (
+    TAKES_NODES,
+    Verdict,
+    to_json,
+)
 from collectors.records import Record, block
 from collectors.records.record import Damaged
 from service.store.models import Batch, Cursor, Downtime, Feedback, Pin, UnfitNode

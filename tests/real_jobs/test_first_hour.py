@@ -41,7 +41,11 @@ for step in range(10_000):
 def recipe(target: str) -> list[str]:
     """Return the command of a target of the Makefile, with this interpreter instead of the environment that make makes."""
     printed = subprocess.run(
-        ["make", "--dry-run", "--always-make", target], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ["make", "--dry-run", "--always-make", "--no-print-directory", target],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     program, *arguments = printed[-1].split()
     start = {

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation import messages
 from analyzers.remediation.messages import AuditEntry, RemediationEvent, RemediationInstruction, Store
-from analyzers.remediation.types import TAKES_NODES, Remediation, RemediationState
+from analyzers.remediation.types import Remediation, RemediationState
 
 HOUR = 3_600.0
 TOLD_BY_STATUS = {

@@ -16,9 +16,8 @@ from analyzers.incidents.job_views.step_rhythm import EARLY_SECONDS, SHORTEST_SE
 from analyzers.model.incident import Symptom
 
 MOST_NAMED = 64
-POLLED_SECONDS = (
-    600.0  # for which ranks that wake as often as usual are taken to work: those that poll do that in a hang too
-)
+# For so long ranks that wake as often as usual are taken to work; those that poll do that in a hang too.
+POLLED_SECONDS = 600.0
 
 
 @detector("no_progress")
@@ -52,6 +51,6 @@ def _bound_in_words(view: JobView, allowed: float) -> str:
 
 def _behind(view: JobView, newest: int) -> tuple[int, ...]:
     """Return the ranks that reported fewer steps than most, where they are few."""
-    steps = {rank: teller.step for (rank, _), teller in view.progress.reporters.items() if rank >= 0}
+    steps = {rank: reporter.step for (rank, _), reporter in view.progress.reporters.items() if rank >= 0}
     behind = sorted(rank for rank, step in steps.items() if step < newest)
     return tuple(behind) if 2 * len(behind) < len(steps) and len(behind) <= MOST_NAMED else ()

@@ -1,6 +1,6 @@
 """Whether a job was ended from outside: by a signal to its launcher, Ctrl-C, a scheduler, a deleted pod.
 
-No record has who sent a signal. There is how each process ended and when, and what launchers and schedulers say. A launcher
+No record says who sent a signal. There is how each process ended and when, and what launchers and schedulers say. A launcher
 that is asked to stop ends its ranks at once; one that stops because a rank has died ends the others after that. So an own death
 counts as the beginning unless it is clearly later than the first end by a signal that people and schedulers send.
 """

@@ -182,9 +182,8 @@ def has_restarted(view: JobView, incident: Incident) -> bool:
 def _has_ended(view: JobView, now: float) -> str | None:
     if not view.ended or view.processes.alive:
         return None
-    unseen = (view.world_size or 0) > len(
-        view.ranks
-    )  # nodes without an agent: their ranks end with the others, or soon
+    # Of nodes without an agent: their ranks end with the others, or soon.
+    unseen = (view.world_size or 0) > len(view.ranks)
     if unseen and now < max(end.at for end in view.ended.values()) + UNSEEN_SECONDS:
         return None
     ways = Counter(end.how() for end in view.ended.values()).most_common(3)

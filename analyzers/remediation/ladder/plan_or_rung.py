@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from analyzers.model.verdict import (
+    TAKES_NODES,
+)
 from analyzers.remediation.ladder.job_history import Rung
 from analyzers.remediation.ladder.price import CHECKS
 from analyzers.remediation.ladder.trouble import EVERYWHERE, Trouble
 from analyzers.remediation.plan import Plan
-from analyzers.remediation.plan.options import ON_NODES
 
 Side = Literal["plan", "rung", "neither"]
 STARTS_AGAIN = frozenset({"reattempt", "restart_job", "restart_role", "rollback"})
@@ -26,7 +28,7 @@ def choose_side(plan: Plan, rung: Rung, trouble: Trouble | None) -> Side:
         return "rung"
     if plan.kind == "evict":
         return "plan" if _evicts_first(plan, rung, trouble) else "rung"
-    if plan.kind in ON_NODES:
+    if plan.kind in TAKES_NODES:
         return "plan" if _touches_first(plan, rung, trouble) else "rung"
     if plan.kind in STARTS_AGAIN:
         return "plan" if _starts_first(plan, rung, trouble) else "rung"

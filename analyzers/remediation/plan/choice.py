@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from analyzers.model.verdict import Verdict
+from analyzers.model.verdict import (
+    TAKES_NODES,
+    Verdict,
+)
 from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.costs import Costs
 from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh_option
-from analyzers.remediation.plan.options import MILDER, ON_NODES, Option, harshest_kind, list_options
+from analyzers.remediation.plan.options import MILDER, Option, harshest_kind, list_options
 from analyzers.remediation.plan.posterior import clamp_probability
 from analyzers.remediation.plan.situation import Situation
 from analyzers.remediation.types import list_some
@@ -52,7 +55,7 @@ def choose_plan(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
     if verdict.abstained or kind not in MILDER:
         asked = "the verdict abstains" if verdict.abstained else f"the verdict's action is {kind}"
         return Plan(why=f"{asked}: {verdict.action.why}" if verdict.action.why else asked)
-    if kind in ON_NODES and not verdict.action.nodes:
+    if kind in TAKES_NODES and not verdict.action.nodes:
         ranks = list_some([str(rank) for rank in verdict.action.ranks])
         return Plan(why=f"the node of rank {ranks or '?'} is unknown: let an agent report it")
     case = PlanCase.build(verdict, situation, costs, kind)

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from analyzers.model.verdict import KEEPS_OUT
 from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.costs import MOST_SECONDS
 from analyzers.remediation.plan.options import STARTS_WITHOUT, Option, explain_bar
@@ -14,7 +15,6 @@ from analyzers.remediation.plan.posterior import RootPosterior
 _CURED_BY = {"rollback": "code", "restart_job": "platform", "reattempt": "platform", "evict": "platform"}
 """Option → the cause that it ends for certain, machines apart: older code, or a restart after a kill from outside."""
 
-_TAKES_OUT = frozenset({"evict", "drain_after_job"})
 _STOPS_NOTHING = frozenset({"none", "drain_after_job"})
 PLACES = 4
 
@@ -94,7 +94,7 @@ def _again(option: Option, case: PlanCase) -> float:
 
 def _innocent(option: Option, case: PlanCase) -> float:
     """Return the loss of healthy nodes that are drained, tested and returned."""
-    if option.kind not in _TAKES_OUT:
+    if option.kind not in KEEPS_OUT:
         return 0.0
     innocent = math.fsum(1 - case.guilt.get(node, 0.0) for node in option.nodes)
     return innocent * case.situation.gpus_per_node * case.costs.innocent_hours

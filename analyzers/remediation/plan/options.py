@@ -7,7 +7,10 @@ from itertools import combinations
 
 import msgspec
 
-from analyzers.model.verdict import Verdict
+from analyzers.model.verdict import (
+    TAKES_NODES,
+    Verdict,
+)
 from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.posterior import clamp_probability
 from analyzers.remediation.plan.situation import find_lost_shards
@@ -26,7 +29,6 @@ MILDER = {
 }
 """Action → milder actions that may replace it; doing nothing always may. For an action that is no key nothing is done."""
 
-ON_NODES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 STARTS_WITHOUT = frozenset({"evict", "reset_gpu", "reboot_node"})
 """The job restarts without these nodes, and without their memory. A node that is reset or rebooted returns only after a person
 has done and checked that: until then it is missing like an evicted one."""
@@ -66,10 +68,10 @@ def harshest_kind(verdict: Verdict) -> str:
 
 def list_options(case: PlanCase) -> list[Option]:
     """Return the options, each once; barred sets are among them, so that a person sees their cost."""
-    sets = dict.fromkeys(_sets(case)) if case.kind in ON_NODES else {}
+    sets = dict.fromkeys(_sets(case)) if case.kind in TAKES_NODES else {}
     found = [Option(), *(Option(kind=case.kind, nodes=nodes) for nodes in sets)]
     found += [one for one in _groups(case) if one.nodes not in sets]
-    whole = [case.kind] if case.kind not in ON_NODES else []
+    whole = [case.kind] if case.kind not in TAKES_NODES else []
     role = case.role if case.kind == "restart_role" else None
     return found + [Option(kind=kind, role=role) for kind in (*whole, *MILDER[case.kind])]
 

@@ -13,6 +13,8 @@ from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from collectors.records import CommandResult
 from service.packaged_knowledge import load
 from tests.analyzers.incidents.test_repeated_stops import FAULT, Engine, WithStates, state_of, stopped
+from tests.support import live_hangs
+from tests.support.live_hangs import Hang
 from tests.support.watched_jobs import START, WatchedJob
 
 DATA = Verdict(
@@ -27,6 +29,9 @@ OTHER = Verdict(
     symptom="hang", cause="machine", abstained=False, roots=FAULT.roots,
     culprits=(Culprit(root="r1", kind="node", id="n0", probability=0.9),), action=Action(kind="evict", nodes=("n0",)),
 )  # fmt: skip
+
+
+HANG_AT = live_hangs.START + 70.0
 
 
 class JudgedByTime(Engine):
@@ -105,11 +110,18 @@ def test_a_first_verdict_after_the_job_moved_names_nothing() -> None:
 
 
 def test_the_verdict_of_a_cut_that_says_so_abstains() -> None:
-    """The reason is in the cut, so that a replay gives the same bytes."""
-    cut = Cut(after=0, through=0, at=START, moved_at=START - 5.0)
-    judged = judge_cut(Judge(incident="inc-1", cut=cut, records=(), attempt=0), load())
+    """The reason is in the cut, so that a replay gives the same bytes. Without it the same records name a rank."""
+    records = tuple(Hang().records())
 
-    assert judged.verdict.symptom == "healthy" or judged.verdict.abstained
+    def judged(moved_at: float | None) -> Verdict:
+        cut = Cut(after=0, through=0, at=HANG_AT, moved_at=moved_at)
+        return judge_cut(Judge(incident="inc-1", cut=cut, records=records, attempt=1), load()).verdict
+
+    standing, moving = judged(None), judged(HANG_AT - 5.0)
+
+    assert (standing.abstained, [one.ranks for one in standing.culprits]) == (False, [(2,)])
+    assert (moving.abstained, moving.culprits, moving.action.kind) == (True, (), "none")
+    assert any("has moved again" in one.what for one in moving.missing)
 
 
 def test_a_job_of_which_a_part_moves_is_judged_again_in_the_end() -> None:

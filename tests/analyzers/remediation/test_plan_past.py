@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analyzers.remediation import types as words
 from analyzers.remediation.ladder import Rung
 from analyzers.remediation.ladder import price as pricing
-from analyzers.remediation.plan import Situation, choose_plan, options
+from analyzers.remediation.plan import Situation, choose_plan
 from analyzers.remediation.plan.posterior import guilt_by_node, root_posteriors
 from tests.analyzers.remediation.test_plan import COSTS, judged, on
 from tests.analyzers.remediation.test_plan_or_rung import NODES, found, price
@@ -96,5 +96,5 @@ def test_what_checks_have_found_is_weighed_once() -> None:
 
 
 def test_plan_and_remediation_mean_the_same_kinds() -> None:
-    """Which kinds take nodes, and which only look, stands on both sides: the command line must not load the plan's arithmetic."""
-    assert (words.TAKES_NODES, words.CHECKS) == (options.ON_NODES, pricing.CHECKS)
+    """Which kinds only look stands on both sides: the command line must not load the plan's arithmetic."""
+    assert words.CHECKS == pricing.CHECKS

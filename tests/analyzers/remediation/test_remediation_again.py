@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.messages import (
     AddHold,
     Approve,
@@ -20,7 +21,7 @@ from analyzers.remediation.messages import (
     RemediationTick,
     Take,
 )
-from analyzers.remediation.types import TAKES_NODES, Hold, JobFacts, Remediation, Tally
+from analyzers.remediation.types import Hold, JobFacts, Remediation, Tally
 from tests.analyzers.remediation.test_remediation_step import AUTOMATIC, JOB, NODES, SHOWN, Desk, facts, plan
 
 

@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analyzers.model.verdict import TAKES_NODES
 from tests.support.jobs.scenarios import Scenario
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ANSWERED = (0, 3)  # 3: it abstains
 LIMIT_SECONDS = 120
-EVICTIONS = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
+EVICTIONS = TAKES_NODES
 SUSPECTED = 0.01  # a suspect below this probability is not part of the set that the verdict leaves
 
 
