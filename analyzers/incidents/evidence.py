@@ -32,6 +32,7 @@ from collectors.records import (
     RasPeerDead,
     Record,
     Ring,
+    RoleState,
     StackDump,
     Steps,
     Unread,
@@ -46,11 +47,14 @@ ENDED = ("X", "Z")
 _MOST: dict[type[Record], int] = {
     Placement: 1, Device: 1, ProcessState: 3, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
-    Unread: 50,
+    Unread: 50, RoleState: 1,
 }  # fmt: skip
 MOST_STEPS_OF_LEAD = 30
 """Of one rank a node and job, the lowest that reports: two minutes, so that a late judgement still sees a spike that passed."""
 MOST_LEADS = 64  # jobs of one node
+ROLE_SPAN_SECONDS = 20.0
+ROLE_SPANS = 20
+"""Of one source on one instance of a role, the newest reading of each of so many spans: progress is judged over five minutes."""
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
@@ -265,6 +269,9 @@ def _whose(record: Record) -> object:
             return (record.hash, record.secondary_hash)
         case KernelEvent():
             return record.event
+        case RoleState():
+            span = int((record.at or 0.0) // ROLE_SPAN_SECONDS) % ROLE_SPANS
+            return (record.job, record.attempt, record.role, record.instance, record.source, span)
     return None
 
 

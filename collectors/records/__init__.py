@@ -21,6 +21,7 @@ from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, p
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Hop, Placement, ProcessState, SocketWait, StackDump, Thread
 from collectors.records.record import ARRAY_CODES, Damaged, Members, Outcome, Record, Unread, column_bytes, of_sender
+from collectors.records.role_states import RoleStanding, RoleState
 
 AnyRecord = (
     FlightRecorderDump
@@ -31,6 +32,7 @@ AnyRecord = (
     | RasCommunicator
     | RasPeerDead
     | Placement
+    | RoleState
     | Samples
     | Device
     | DeviceState
@@ -75,6 +77,8 @@ __all__ = [
     "RasRank",
     "Record",
     "Ring",
+    "RoleStanding",
+    "RoleState",
     "Samples",
     "SocketWait",
     "StackDump",

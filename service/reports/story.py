@@ -56,6 +56,7 @@ _SOURCES = {
     "collective_timings": ("series of timings", "series of timings"),
     "device": ("device", "devices"),
     "device_state": ("device's state", "devices' states"),
+    "role_state": ("reading of a role", "readings of roles"),
     "coverage": ("coverage report of an agent", "coverage reports of agents"),
     "command_result": ("answer of an agent", "answers of agents"),
     "unread": ("file not read", "files not read"),

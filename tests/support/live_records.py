@@ -19,6 +19,7 @@ from collectors.records import (
     ProcessState,
     Record,
     Ring,
+    RoleState,
     Samples,
     Steps,
 )
@@ -62,7 +63,11 @@ def minute(node: str, ranks: list[int], at: float) -> tuple[Record, ...]:
         placed,
         Coverage(node=node, at=at, agent_version="0.1.0", started_at=at - 60, collectors=(report,)),
         CommandResult(node=node, at=at, command="c1", verb="stacks", records=len(ranks)),
-    ]
+        RoleState(
+            **whose, source="roles", at=at, role="trainer", instance=str(ranks[0]), phase="train", phase_since=at - 9,
+            epoch=1, weights=41, steps_total=41, renewed_at=at - 2, answers=True, state="serving",
+        ),
+    ]  # fmt: skip
     for rank in ranks:
         mine = {**whose, "rank": rank, "at": at}
         own += [

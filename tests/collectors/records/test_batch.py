@@ -23,13 +23,15 @@ from collectors.records import (
     ProcessState,
     Record,
     Ring,
+    RoleState,
     Samples,
     Steps,
     block,
 )
 from tests.collectors.records.test_block import one_of_each
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "batch_v1.fhb"
+GOLDEN = Path(__file__).parents[2] / "golden"
+BATCH, ROLE_STATES = GOLDEN / "batch_v1.fhb", GOLDEN / "role_states_v1.fhb"  # a later kind has a batch of its own
 CODES = {"<i8": "q", "<i4": "i", "<i1": "b", "<f8": "d"}
 
 
@@ -78,14 +80,46 @@ def live_records() -> list[Record]:
 
 def test_every_kind_is_in_the_batch() -> None:
     """The batch has a record of each kind there is, so that none can be retyped unnoticed."""
-    kinds = {type(record) for record in block.decode(GOLDEN.read_bytes())}
+    kinds = {type(record) for path in (BATCH, ROLE_STATES) for record in block.decode(path.read_bytes())}
 
     assert kinds == set(get_args(AnyRecord))
 
 
 def test_the_first_day_s_batch_is_read_forever() -> None:
     """The packed batch of the first day decodes to the same records in every later version."""
-    decoded = block.decode_counting(GOLDEN.read_bytes())
+    decoded = block.decode_counting(BATCH.read_bytes())
 
     assert decoded.records == one_of_each() + live_records()
     assert decoded.skipped == {}
+
+
+def role_states() -> list[Record]:
+    """What four sources say of the roles of a job, with what the first day's fields hold."""
+    rollout = {
+        "node": "gpu-0413",
+        "job": "rl-math",
+        "attempt": 2,
+        "role": "rollout",
+        "instance": "3",
+        "at": 1758581240.25,
+    }
+    return [
+        RoleState(
+            **rollout, source="directory", pid=4242, epoch=12, phase="generate", phase_since=1758581200.5, weights=41,
+            renewed_at=1758581238.0, state="serving",
+        ),
+        RoleState(
+            **rollout, source="http://10.0.0.7:8000/metrics", requests_running=8, requests_waiting=2, tokens_total=90210,
+            last_token_at=1758581239.5, answers=True,
+        ),
+        RoleState(
+            source="probe", role="trainer", instance="0", rank=0, phase="wait", waiting_for="queue:experience",
+            waiting_since=1758581210.0, steps_total=41,
+        ),
+        RoleState(source="train.log:812", role="queue", instance="experience", queue_depth=0),
+    ]  # fmt: skip
+
+
+def test_the_first_day_s_role_states_are_read_forever() -> None:
+    """A reading of a role decodes to the same record in every later version."""
+    assert block.decode_counting(ROLE_STATES.read_bytes()).records == role_states()

@@ -1,0 +1,34 @@
+"""Roles of a reinforcement-learning job: what one instance of a role does, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from collectors.records.record import Count, Instant, Integer, Name, Record
+
+RoleStanding = Literal["serving", "left", "fenced"]
+
+
+class RoleState(Record, frozen=True, kw_only=True, tag="role_state"):
+    """One reading of one instance of a role, ``rollout 3``; ``role`` and ``phase`` are those of every record.
+
+    A source states what it has: the directory of roles, an engine's metrics, a log. None: it does not say. A source that
+    states ``phase`` speaks of waits too: without ``waiting_for`` the instance waits for nothing.
+    """
+
+    instance: Name = ""  # which one of its role; not always a number
+    pid: Integer | None = None
+    epoch: Count | None = None  # that it registered under; a replacement has a higher one
+    phase_since: Instant | None = None  # UTC seconds, as all instants here
+    weights: Integer | None = None  # the version that it has
+    waiting_for: Name | None = None  # a role, "reward 0" (an instance), "queue:NAME", or "host:port"
+    waiting_since: Instant | None = None
+    requests_running: Count | None = None
+    requests_waiting: Count | None = None
+    tokens_total: Count | None = None  # generated since it started
+    last_token_at: Instant | None = None
+    queue_depth: Count | None = None  # of the queue that it holds
+    steps_total: Count | None = None  # finished since it started: steps of a trainer, calls of an environment, samples
+    renewed_at: Instant | None = None  # its last heartbeat that was heard
+    answers: bool | None = None  # whether its health endpoint does
+    state: RoleStanding | None = None  # the directory's word
