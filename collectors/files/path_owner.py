@@ -48,7 +48,8 @@ class Whose(NamedTuple):
     local_rank: int | None = None
 
 
-def _stem(name: str) -> str:
+def stem_of(name: str) -> str:
+    """Return a file's name without the suffixes that say how it is written."""
     return _SUFFIXES.sub("", name)
 
 
@@ -81,8 +82,8 @@ def whose(source: str) -> Whose:
     parts = [part for part in re.split(r"[/:\\]", source) if part]
     if not parts:
         return Whose()
-    folders = [_stem(part) for part in parts[:-1]]
-    stem = _stem(parts[-1])
+    folders = [stem_of(part) for part in parts[:-1]]
+    stem = stem_of(parts[-1])
     ranks = _ranks_of_file(stem) | {int(found["rank"]) for part in folders if (found := _RANK_FOLDER.match(part))}
     attempts = {int(found["attempt"]) for part in folders if (found := _ATTEMPT.match(part))}
     attempts = attempts or {int(found["attempt"]) for found in _ATTEMPT_WORD.finditer(stem)}
@@ -103,5 +104,5 @@ _TRAILING = re.compile(r"[A-Za-z_.-](\d{1,6})$")
 
 def trailing_number(source: str) -> int | None:
     """Return the number that the file's name ends in, as every Flight Recorder dump's does, whatever its prefix."""
-    found = _TRAILING.search(_stem(re.split(r"[/:\\]", source)[-1]))
+    found = _TRAILING.search(stem_of(re.split(r"[/:\\]", source)[-1]))
     return int(found[1]) if found else None

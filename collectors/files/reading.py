@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -17,11 +18,12 @@ from collectors.files.documents import DOCUMENT, is_document
 from collectors.files.framing import limit_memory
 from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
+from collectors.files.path_roles import Seat, seats
 from collectors.files.sandbox import Pool, Skip, Watch
 from collectors.files.streams import Limits, Opened
 from collectors.formats import Damaged, Format, Input, recognise
 from collectors.formats.text_lines import is_text
-from collectors.records import LogEvent, Record, Unread, block
+from collectors.records import LogEvent, Record, StackDump, Steps, Unread, block
 
 UNKNOWN = "no reader knows this content: `faulthound formats` lists what is read"
 Progress = Callable[[int, int], None]
@@ -50,8 +52,7 @@ def read_paths(
     workers = workers or _workers(found)
     chunks = _chunks(found, workers)
     total, done = _bytes(found), 0
-    runs = {torchrun_run(item.source) for item in found if isinstance(item, Found)} - {None}
-    only_run = runs.pop() if len(runs) == 1 else None
+    owned = _Owned.of(item.source for item in found if isinstance(item, Found))
 
     def finished(chunk: int) -> None:
         nonlocal done
@@ -63,7 +64,7 @@ def read_paths(
             progress(-(-min(done + more, total) // MEGABYTE), -(-total // MEGABYTE))
 
     def work(chunk: int, skip: Skip, watch: Watch) -> Iterator[bytes]:
-        return _blocks(_records(chunks[chunk], skip, watch, limits, only_run))
+        return _blocks(_records(chunks[chunk], skip, watch, limits, owned))
 
     def lost(chunk: int, source: str, reason: str) -> bytes:
         named = [item for item in chunks[chunk] if isinstance(item, Found)]
@@ -123,10 +124,8 @@ def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unre
     return chunks
 
 
-def _records(
-    items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, only_run: str | None
-) -> Iterator[Record]:
-    """Read the files of a chunk. ``only_run``: the only folder of a torchrun; with several, a local rank is of any node."""
+def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, owned: _Owned) -> Iterator[Record]:
+    """Read the files of a chunk."""
     habit, read_bytes = Habit(), 0
 
     def moved(offset: int) -> None:  # of a packed file more comes out than it has
@@ -152,11 +151,34 @@ def _records(
                 watch.begin(opened.source, seconds)
                 if isinstance(opened.stream, Opened):
                     opened.stream.bounded.moved = moved
-                alone = only_run is not None and torchrun_run(opened.source) == only_run
+                seat = owned.seats.get(opened.source)
+                alone = torchrun_run(opened.source) in owned.only_runs
                 local_rank = whose(opened.source).local_rank if alone else None
-                yield from read_input(replace(opened, local_rank=local_rank), habit)
+                number = seat.number if seat is not None else None
+                yield from read_input(replace(opened, local_rank=local_rank, number=number), habit, seat)
         read_bytes += size_bytes
         watch.moved(read_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """What the paths that are read together say of each file.
+
+    ``only_runs``: folders of a torchrun that have no other beside them; with several, a local rank is of any node.
+    """
+
+    seats: Mapping[str, Seat]
+    only_runs: frozenset[str]
+
+    @classmethod
+    def of(cls, sources: Iterable[str]) -> _Owned:
+        """Compare the paths."""
+        sources = list(sources)
+        found, runs = seats(sources), defaultdict(set)
+        for source in sources:
+            if (run := torchrun_run(source)) is not None:
+                runs[found[source].role if source in found else ""].add(run)
+        return cls(found, frozenset(run for of_role in runs.values() if len(of_role) == 1 for run in of_role))
 
 
 @dataclass(slots=True)
@@ -166,7 +188,7 @@ class Habit:
     likely: Format | None = None
 
 
-def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
+def read_input(input: Input, habit: Habit | None = None, seat: Seat | None = None) -> Iterator[Record]:
     """Yield the records of one opened input; a reader that fails is named, and what it gave before stands."""
     habit = habit or Habit()
     owner = whose(input.source)
@@ -184,7 +206,7 @@ def read_input(input: Input, habit: Habit | None = None) -> Iterator[Record]:
         nothing = True
         for record in _read(format, input):
             nothing = False
-            yield _owned(record, owner)
+            yield _owned(record, owner, seat)
         if format is None and nothing:
             yield unread(input.source, UNKNOWN)
     except Damaged as error:
@@ -211,8 +233,12 @@ def _read(format: Format | None, input: Input) -> Iterator[Record]:
     return text_evidence.read(input, of_machine=format is not None and format.name == "kernel_log")
 
 
-def _owned(record: Record, owner: Whose) -> Record:
-    """Add what only the path knows: the attempt, and torchrun's local rank."""
+def _owned(record: Record, owner: Whose, seat: Seat | None = None) -> Record:
+    """Add what only the path knows: the attempt, torchrun's local rank, and the role."""
+    if seat is not None and isinstance(record, StackDump) and record.rank is None:
+        record = msgspec.structs.replace(record, rank=seat.number)
+    if seat is not None and record.role is None and (record.rank is not None or isinstance(record, LogEvent | Steps)):
+        record = msgspec.structs.replace(record, role=seat.role)
     if owner.attempt is not None and record.attempt is None:
         record = msgspec.structs.replace(record, attempt=owner.attempt)
     if owner.local_rank is not None and isinstance(record, LogEvent) and record.local_rank is None:

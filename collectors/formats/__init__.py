@@ -29,6 +29,7 @@ class Input:
     itself still starts at 0). ``at`` is the file's modification time, UTC seconds, None where it cannot be trusted.
     ``local_rank`` is that of torchrun's folder, where no other folder shows a second node.
     ``trailing_number`` is what the file's name ends in, as every Flight Recorder dump's does.
+    ``number`` is that beside the role in its path: its rank, unless its lines name others.
     """
 
     source: str
@@ -39,6 +40,7 @@ class Input:
     at: float | None = None
     trailing_number: int | None = None
     local_rank: int | None = None
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

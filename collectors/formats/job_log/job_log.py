@@ -176,6 +176,7 @@ class JobLog:
         self.local_differs = False  # a line's rank is not its local rank: the job has other nodes
         self.local_is_rank = False  # a line's rank is its local rank: this is the job's first node
         self.locals: set[int] = set()  # that print lines of their own
+        self.named: set[int] = set()  # ranks that lines name
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
         """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
@@ -276,7 +277,7 @@ class JobLog:
 
     def _has_ended(self, found: LogEvent, since: int) -> bool:
         """Whether a launcher reports after it that its process failed; one that names no rank may be about it."""
-        rank = self.input.rank if found.rank is None else found.rank
+        rank = self._own_rank if found.rank is None else found.rank
         return any(
             each.event in {"exit", "torchrun_failure"} and int(each.source) > since and each.rank in {rank, None}
             for _, each in self.found
@@ -286,7 +287,13 @@ class JobLog:
         """Return the rank of lines that name none: srun's task, unless srun started torchrun, or the file's or local rank."""
         if place.task is not None and place.local_rank is None and not self._is_torchrun():
             return place.task
-        return self.input.rank if self.input.rank is not None else self._rank_of_local(place.local_rank)
+        return own if (own := self._own_rank) is not None else self._rank_of_local(place.local_rank)
+
+    @property
+    def _own_rank(self) -> int | None:
+        """Return the rank that the file is of; the number beside a role may be a node's, whose ranks then name themselves."""
+        one = self.named <= {self.input.number} and len(self.locals) < 2
+        return self.input.number if self.input.rank is None and one else self.input.rank
 
     def _rank_of_local(self, local_rank: int | None) -> int | None:
         """Return the rank that a local rank is: where a line shows that they are one, or every local rank prints here.
@@ -310,6 +317,8 @@ class JobLog:
         self._compare(rank, local_rank)
 
     def _compare(self, rank: int | None, local_rank: int | None) -> None:
+        if rank is not None:
+            self.named.add(rank)
         if rank is not None and local_rank is not None:
             self.local_differs = self.local_differs or local_rank != rank
             self.local_is_rank = self.local_is_rank or local_rank == rank
@@ -364,7 +373,7 @@ class JobLog:
         launchers = {"torchrun_failure", "closing_signal", "terminated", "preempted", "cancelled", "step_cancelled",
                      "time_limit", "node_failure"}  # fmt: skip
         if rank is None and found.event not in launchers and found.pid is None:
-            rank = self.input.rank if self.input.rank is not None else self._rank_of_local(found.local_rank)
+            rank = own if (own := self._own_rank) is not None else self._rank_of_local(found.local_rank)
         elif rank is None and found.local_rank is not None:
             rank = self._rank_of_local(found.local_rank)
         return msgspec.structs.replace(
