@@ -7,6 +7,7 @@ a node only with a word in it that means a machine, or a domain: a guess here wo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -76,10 +77,22 @@ def _node_of(stem: str, folders: list[str]) -> str | None:
     return None
 
 
+def parts_of(source: str) -> tuple[str, ...]:
+    """Return the folders and the name of a path; an archive is a folder of its members."""
+    return tuple(part for part in re.split(r"[/:\\]", source) if part)
+
+
+def common_depth(folders: Iterable[tuple[str, ...]]) -> int:
+    """Return how many leading folders all of them have."""
+    ends = sorted(set(folders)) or [()]
+    pairs = zip(ends[0], ends[-1], strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(ends[0]), len(ends[-1])))
+
+
 @lru_cache(maxsize=4096)
 def whose(source: str) -> Whose:
     """Read rank, node, attempt and local rank off a path; an archive's member is a path of its own."""
-    parts = [part for part in re.split(r"[/:\\]", source) if part]
+    parts = parts_of(source)
     if not parts:
         return Whose()
     folders = [stem_of(part) for part in parts[:-1]]

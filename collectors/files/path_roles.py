@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from collectors.files.path_owner import stem_of, torchrun_run, trailing_number, whose
+from collectors.files.path_owner import common_depth, parts_of, stem_of, torchrun_run, trailing_number, whose
 
 _WORD = r"(?:trainer|learner|rollout|generator|actor|critic|reward|reference|ref|policy|environment|env|controller|explorer)s?"
 _ROLE = (
@@ -48,8 +48,8 @@ def seats(sources: Iterable[str]) -> Mapping[str, Seat]:
     That is where they give one role only, where a file has a rank and no role, and where one seat is in two folders.
     """
     found: dict[str, _Named] = {}
-    split = {source: [part for part in re.split(r"[/:\\]", source) if part] for source in sources}
-    shared = _shared([parts[:-1] for parts in split.values()])
+    split = {source: parts_of(source) for source in sources}
+    shared = common_depth(parts[:-1] for parts in split.values())  # a word in the way to a job's folder is no role
     for source, parts in split.items():
         if parts and (named := _named(source, parts[shared:])) is not None:
             found[source] = named
@@ -65,17 +65,6 @@ def seats(sources: Iterable[str]) -> Mapping[str, Seat]:
         if named.seat.number is not None and places.setdefault(key, named.place) != named.place:
             return {}
     return {source: named.seat for source, named in kept.items()}
-
-
-def _shared(folders: Sequence[Sequence[str]]) -> int:
-    """Return how many leading folders all have: a word in the way to a job's folder is no role."""
-    if not folders:
-        return 0
-    first, last = min(folders), max(folders)
-    return next(
-        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other),
-        min(len(first), len(last)),
-    )
 
 
 def _named(source: str, parts: Sequence[str]) -> _Named | None:

@@ -32,6 +32,7 @@ def diagnose(
     paths: options.Paths,
     hosts: options.HostList = None,
     ranks_per_node: options.RanksPerNode = None,
+    job: options.Job = None,
     attempt: options.Attempt = None,
     json: options.Json = False,
     html: options.Html = None,
@@ -63,7 +64,7 @@ def diagnose(
     with ending():
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
         with pasted.saved(paths, speech) as files:
-            verdict, window, topology = _judged(asked, files, attempt, workers, speech)
+            verdict, window, topology = _judged(asked, files, job, attempt, workers, speech)
         _print(verdict, as_json=json, no_color=no_color)
         if html is not None:
             _write_page(html, speech, verdict, window, topology, asked.knowledge)
@@ -101,7 +102,7 @@ def _options(
 
 
 def _judged(
-    asked: _Options, paths: Sequence[Path], attempt: int | None, workers: int | None, speech: Speech
+    asked: _Options, paths: Sequence[Path], job: str | None, attempt: int | None, workers: int | None, speech: Speech
 ) -> tuple[Verdict, Window, Topology]:
     records = _read(paths, workers, speech)
     from analyzers.model import topology
@@ -109,9 +110,9 @@ def _judged(
     from analyzers.verdict import judge
     from collectors.records import Steps, Unread
     from service.cli.hosts import without_short_files
+    from service.cli.jobs_apart import of_one_job
 
-    records = list(without_short_files(records))
-
+    records = list(without_short_files(of_one_job(records, job)))
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
     if attempt is not None and attempt not in attempts:
         known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record states its attempt"

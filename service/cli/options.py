@@ -27,6 +27,7 @@ RanksPerNode = Annotated[
     int | None, Option(min=1, max=1024, metavar="N", help="Ranks 0 to N-1 share a node, and so on.")
 ]
 Attempt = Annotated[int | None, Option(min=0, metavar="N", help="Judge this attempt of the job instead of the newest.")]
+Job = Annotated[str | None, Option("--job", metavar="NAME", help="Judge this job, where the files are of several.")]
 Json = Annotated[bool, Option("--json", help="Print the verdict document (docs/verdict.md).")]
 Html = Annotated[Path | None, Option(metavar="FILE", help="Write the report as one self-contained page.")]
 Expect = Annotated[

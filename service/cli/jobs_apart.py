@@ -1,0 +1,153 @@
+"""Which job each record is of, where files of several were read together.
+
+A job is known by what records state, by the run's name in torchrun's folders, by Slurm's number in the name of its output, or
+because one process cannot have written both: an entry of a rank's recorder, or a step, has other instants in another folder.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+from collectors.files.path_owner import common_depth, parts_of
+from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, STEP_COLUMNS, FlightRecorderDump, Record, Steps
+from service.client import UserError
+
+APART_SECONDS = 300.0  # no process reports one step twice at instants so far apart, unless it was restarted
+MOST_NAMED, MOST_FOLDERS = 8, 64
+_TORCHRUN = re.compile(r"(?:^|/)([^/]+)_[a-z0-9_]{8}/attempt_\d+/\d+/[^/]+$")
+_NO_NAME = "none"  # torchrun's, where it was given none
+_SLURM = re.compile(r"(?:^|/)slurm-(\d+(?:_\d+)?)(?:\.\w+)*$")
+_LINE = re.compile(r":\d+$")
+
+Folder = tuple[str, ...]
+Labels = list[str | None]
+
+
+def of_one_job(records: Sequence[Record], job: str | None) -> Sequence[Record]:
+    """Return the records of the chosen job, or all where they are of one.
+
+    What names no job is of the one whose files lie beside it, else of each. UserError: there are several and none is chosen, or
+    another one is.
+    """
+    labels = _labels(records)
+    names = sorted({label for label in labels if label is not None})
+    if job is not None and job not in names:
+        known = f"only {_listed(names)}" if names else "nothing read names its job"
+        raise UserError(f"job {job} is not among what was read ({known}): choose another or leave --job out")
+    if len(names) < 2:
+        return records
+    if job is None:
+        raise UserError(
+            f"the files are of {len(names)} jobs, {_listed(names)}: choose one, with --job {names[-1]} for example"
+        )
+    beside = _beside(records, labels)
+    return [one for one, label in zip(records, labels, strict=True) if (label or _nearest(one, beside)) in {None, job}]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def _labels(records: Sequence[Record]) -> Labels:
+    """Return the job of each record that shows one, in the first way that shows several; else as records state it."""
+    stated: Labels = [record.job for record in records]
+    if len(set(stated) - {None}) > 0:
+        return stated
+    for way in (_runs, _slurm_numbers, _contradictions):
+        labels = way(records)
+        if len(set(labels) - {None}) > 1:
+            return labels
+    return stated
+
+
+def _runs(records: Sequence[Record]) -> Labels:
+    """Return torchrun's names of the runs, unless each is of another role: a job may have one torchrun a role."""
+    labels = [_named(_TORCHRUN, record.source) for record in records]
+    labels = [None if label == _NO_NAME else label for label in labels]
+    runs: dict[str | None, set[str]] = defaultdict(set)
+    for record, label in zip(records, labels, strict=True):
+        if label is not None:
+            runs[record.role].add(label)
+    return labels if any(len(of_role) > 1 for of_role in runs.values()) else [None] * len(labels)
+
+
+def _slurm_numbers(records: Sequence[Record]) -> Labels:
+    return [_named(_SLURM, record.source) for record in records]
+
+
+@lru_cache(maxsize=65_536)
+def _named(pattern: re.Pattern[str], source: str) -> str | None:
+    found = pattern.search(_LINE.sub("", source))
+    return found[1] if found is not None else None
+
+
+@lru_cache(maxsize=65_536)
+def _folders(source: str) -> Folder:
+    return parts_of(_LINE.sub("", source))[:-1]
+
+
+def _beside(records: Sequence[Record], labels: Labels) -> dict[Folder, set[str]]:
+    """Map each folder to the jobs of the records in it and below."""
+    found: dict[Folder, set[str]] = defaultdict(set)
+    for folder, label in {(_folders(one.source), label) for one, label in zip(records, labels, strict=True) if label}:
+        for depth in range(len(folder) + 1):
+            found[folder[:depth]].add(label)
+    return found
+
+
+def _nearest(record: Record, beside: dict[Folder, set[str]]) -> str | None:
+    """Return the only job of the nearest folder with any; None: it has several, or the record came from no file."""
+    folder = _folders(record.source)
+    jobs = next((beside[folder[:depth]] for depth in range(len(folder), -1, -1) if folder[:depth] in beside), set())
+    return next(iter(jobs)) if len(jobs) == 1 and record.source else None
+
+
+def _contradictions(records: Sequence[Record]) -> Labels:
+    """Return the name of the folder for the records in folders of which two cannot be of one run."""
+    of_folder: dict[Folder, dict[tuple[object, ...], list[Record]]] = defaultdict(lambda: defaultdict(list))
+    placed = [_folders(record.source) for record in records]
+    shared = common_depth(placed)
+    for record, folder in zip(records, placed, strict=True):
+        if isinstance(record, FlightRecorderDump | Steps) and len(folder) > shared:
+            name = "" if record.rank is not None else parts_of(_LINE.sub("", record.source))[-1]
+            key = (type(record), record.attempt, record.role, record.rank, name)
+            of_folder[folder[shared : shared + 1]][key].append(record)
+    apart: set[Folder] = set()
+    for one, other in combinations(sorted(of_folder)[:MOST_FOLDERS], 2):
+        shown = of_folder[one].keys() & of_folder[other].keys()
+        if any(_differ(a, b) for key in shown for a in of_folder[one][key] for b in of_folder[other][key]):
+            apart |= {one, other}
+    return [folder[shared] if folder[shared : shared + 1] in apart else None for folder in placed]
+
+
+def _differ(one: Record, other: Record) -> bool:
+    """Whether no process can have written both: what has one number in it has two instants."""
+    if isinstance(one, FlightRecorderDump) and isinstance(other, FlightRecorderDump):
+        return _gap(*(_instants(dump, FLIGHT_RECORDER_COLUMNS, "record_id", "created_ns") for dump in (one, other))) > 0
+    if isinstance(one, Steps) and isinstance(other, Steps):
+        return _gap(*(_instants(steps, STEP_COLUMNS, "step", "at") for steps in (one, other))) > APART_SECONDS
+    return False
+
+
+def _instants(record: FlightRecorderDump | Steps, types: dict[str, str], number: str, at: str) -> dict[int, float]:
+    """Map the numbers of a record's rows to their instants, where they have one."""
+    numbers, instants = (_column(record, name, types[name]) for name in (number, at))
+    return {row: when for row, when in zip(numbers, instants, strict=False) if when > 0}
+
+
+def _column(record: FlightRecorderDump | Steps, name: str, kind: str) -> array[Any]:
+    column: array[Any] = array(ARRAY_CODES[kind])
+    data = record.columns.get(name, b"")
+    column.frombytes(data[: len(data) - len(data) % column.itemsize])
+    return column[: record.count]
+
+
+def _gap(one: dict[int, float], other: dict[int, float]) -> float:
+    """Return the least difference between the instants of one number in both, 0 where none is in both."""
+    return min((abs(one[number] - other[number]) for number in one.keys() & other.keys()), default=0.0)
