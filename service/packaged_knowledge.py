@@ -77,10 +77,15 @@ def _checked(file: Path, packaged: dict[str, str]) -> str:
 def _check(file: Path, document: dict[str, Any]) -> None:
     """Refuse a table whose rows would be read past: who wrote it counts on it."""
     from analyzers.incidents.fleet import rules
-    from analyzers.knowledge import convictions
+    from analyzers.knowledge import convictions, role_rules
     from analyzers.remediation.plan import costs
 
-    checks = {"conviction": convictions.problems, "fleet": rules.problems, "plan": costs.problems}
+    checks = {
+        "conviction": convictions.problems,
+        "fleet": rules.problems,
+        "plan": costs.problems,
+        "role_rules": role_rules.problems,
+    }
     if file.stem in checks and (wrong := list(islice(checks[file.stem](document), MOST_PROBLEMS))):
         raise KnowledgeError(f"knowledge {file} cannot be used: {'; '.join(wrong)}")
 

@@ -1,0 +1,185 @@
+"""What is known now of each instance of a role: its readings, from whatever source, folded in the order of their instants.
+
+A counter that was never seen to change proves nothing about the time before its first reading, and nothing after its last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from collectors.records import RoleState
+from collectors.records.role_states import RoleStanding
+
+Seat = tuple[str, str]  # role and instance
+MOST_MARKS, MARK_SECONDS = 24, 15.0
+MOST_INSTANCES = 8_192  # of one job: twice what its directory keeps
+
+
+@dataclass(slots=True)
+class Count:
+    """A counter. ``since``: when it was first read at this value; ``longest``: it was seen to rest so long, and to go on."""
+
+    value: int
+    since: float
+    seen_at: float
+    moved: bool = False
+    longest: float = 0.0
+
+    def take(self, value: int, at: float) -> None:
+        """Read it again; a lower value is that of a new process."""
+        if value != self.value:
+            self.longest = max(self.longest, at - self.since)
+            self.value, self.since, self.moved = value, at, True
+        self.seen_at = at
+
+    @property
+    def still_seconds(self) -> float:
+        """For how long it is known to have rested."""
+        return self.seen_at - self.since
+
+
+@dataclass(slots=True)
+class Mark:
+    """How much was done, and how many requests ran, at one instant."""
+
+    at: float
+    done: int
+    running: int
+
+
+@dataclass(slots=True)
+class Instance:
+    """One instance of a role. What is None or empty no source has stated. Instants are UTC seconds."""
+
+    role: str
+    instance: str
+    node: str | None = None
+    rank: int | None = None
+    pid: int | None = None
+    epoch: int | None = None
+    state: RoleStanding | None = None
+    phase: str | None = None
+    phase_since: float | None = None
+    weights: int | None = None
+    waiting_for: str | None = None
+    waiting_since: float | None = None
+    requests_running: int | None = None
+    requests_waiting: int | None = None
+    most_running: int = 0
+    queue_depth: int | None = None
+    tokens: Count | None = None
+    steps: Count | None = None
+    last_token_at: float | None = None
+    renewed_at: float | None = None
+    renewed_read_at: float = 0.0  # when that was read: a heartbeat is missing only by a reading that lacks it
+    unanswered_since: float | None = None  # its health endpoint has not answered since then
+    answers: bool | None = None
+    seen_at: float = 0.0
+    spoke_at: float = 0.0  # the newest reading that states a phase or a wait
+    source: str = ""  # of the newest reading
+    marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def seat(self) -> Seat:
+        """Return role and instance."""
+        return self.role, self.instance
+
+    @property
+    def name(self) -> str:
+        """Name it for people: ``rollout 3``."""
+        return f"{self.role} {self.instance}".strip()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it says that it waits for another."""
+        return bool(self.waiting_for)
+
+    @property
+    def idle(self) -> bool:
+        """Whether a source states that it has no request."""
+        return self.requests_running == 0 and not self.requests_waiting
+
+    def take(self, record: RoleState) -> None:
+        """Add a reading that is not older than the ones before. One of an earlier epoch is of a process that was replaced."""
+        if record.epoch is not None and self.epoch is not None and record.epoch < self.epoch:
+            return
+        if record.epoch is not None and self.epoch is not None and record.epoch > self.epoch:
+            self.__init__(self.role, self.instance)  # type: ignore[misc]
+        at = _at(record)
+        self.seen_at, self.source = at, record.source
+        for name in ("rank", "pid", "epoch", "state", "weights", "requests_waiting", "queue_depth", "last_token_at"):
+            if (value := getattr(record, name)) is not None:
+                setattr(self, name, value)
+        if record.node is not None and (self.node is None or record.pid is not None or record.state is not None):
+            self.node = record.node
+        self._beats(record, at)
+        self._speaks(record, at)
+        self._works(record, at)
+
+    def _beats(self, record: RoleState, at: float) -> None:
+        if record.renewed_at is not None:
+            self.renewed_at, self.renewed_read_at = max(record.renewed_at, self.renewed_at or 0.0), at
+        if record.answers is not None:
+            self.answers = record.answers
+            self.unanswered_since = None if record.answers else (self.unanswered_since or at)
+
+    def _speaks(self, record: RoleState, at: float) -> None:
+        if record.phase is not None:
+            same = record.phase == self.phase
+            told = record.phase_since if record.phase_since is not None else self.phase_since if same else at
+            self.phase, self.phase_since = record.phase, told
+        if record.phase is not None or record.waiting_for is not None:
+            same = record.waiting_for == self.waiting_for
+            told = record.waiting_since if record.waiting_since is not None else self.waiting_since if same else at
+            self.waiting_for, self.waiting_since = record.waiting_for, told if record.waiting_for else None
+            self.spoke_at = at
+
+    def _works(self, record: RoleState, at: float) -> None:
+        if record.requests_running is not None:
+            self.requests_running = record.requests_running
+            self.most_running = max(self.most_running, record.requests_running)
+        if record.tokens_total is not None:
+            self.tokens = _counted(self.tokens, record.tokens_total, at)
+        if record.steps_total is not None:
+            self.steps = _counted(self.steps, record.steps_total, at)
+        done = self.tokens or self.steps
+        if done is None or record.requests_running is None:
+            return
+        if not self.marks or at - self.marks[-1].at >= MARK_SECONDS:
+            self.marks.append(Mark(at, done.value, record.requests_running))
+            del self.marks[:-MOST_MARKS]
+
+
+def _counted(count: Count | None, value: int, at: float) -> Count:
+    if count is None:
+        return Count(value, at, at)
+    count.take(value, at)
+    return count
+
+
+def _at(record: RoleState) -> float:
+    return record.at if record.at is not None else record.received_at or 0.0
+
+
+def fold(records: Iterable[RoleState], known: dict[Seat, Instance] | None = None) -> dict[Seat, Instance]:
+    """Return the instances after these readings, by role and instance; ``known``: what was folded before, and is changed."""
+    found = {} if known is None else known
+    for record in sorted(records, key=_at):
+        seat = (record.role or "", record.instance)
+        if seat not in found:
+            if not record.role or len(found) >= MOST_INSTANCES:
+                continue
+            found[seat] = Instance(*seat)
+        found[seat].take(record)
+    return found
+
+
+def newest_at(instances: Mapping[Seat, Instance]) -> float:
+    """Return the instant of the newest reading; 0 without any."""
+    return max((one.seen_at for one in instances.values()), default=0.0)
+
+
+def serving(instances: Mapping[Seat, Instance]) -> Iterator[Instance]:
+    """Yield those that neither left nor were fenced, in order of role and instance."""
+    yield from (one for _, one in sorted(instances.items()) if one.state in (None, "serving") and one.role != "queue")

@@ -1,0 +1,387 @@
+"""Which instance of a role holds the others up, by the rules of roles and phases: pure, live and in files alike.
+
+An instance is compared with those of its own role and with its own past, never with another role. One that waits for
+another, or has nothing to do, is no suspect: the end of its chain of waits may be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+
+from analyzers.knowledge.role_rules import Bounds, RoleRules
+from analyzers.model.role_instances import Count, Instance, Seat, serving
+from analyzers.model.role_waits import Waits, newer
+
+PAST = 5.0  # times its own longest rest
+MOST_NAMED = 8
+ENDED = frozenset({"X", "Z"})
+STOPPED = frozenset({"T", "t"})
+_WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an agent saw of an instance's process. ``still_seconds``: it used no processor and no tensor core for so long."""
+
+    state: str = ""  # ps's letter of the newest row; "gone": its node's newest table has no such process
+    at: float | None = None
+    still_seconds: float | None = None
+    source: str = ""
+    leaked_by: Seat | None = None  # it was killed for memory, and this one had grown most
+    killed_for_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """One instance, or with ``instance`` empty a role, that makes no progress though it should. ``since``: UTC seconds."""
+
+    fault_class: str
+    role: str
+    instance: str
+    since: float
+    strength: float
+    why: str
+    phase: str = ""
+    source: str = ""
+    at: float | None = None  # of the newest reading that shows it
+    blocked: int = 0  # how many instances wait for it, directly or not
+    seats: tuple[Seat, ...] = ()  # of a role: the instances it is about
+
+
+_NOT_SEEN = Seen()
+
+
+def stalled(
+    instances: Mapping[Seat, Instance], now: float, rules: RoleRules, seen: Mapping[Seat, Seen] | None = None
+) -> list[Stall]:
+    """Return what holds a job up at an instant, the surest first; nothing of a healthy one, however long its tail.
+
+    ``instances``: of ``role_instances.fold``; ``seen``: what agents saw of their processes.
+    """
+    look = _Look(instances, now, rules, seen or {})
+    found = list(look.ended())
+    taken = {one for stall in found for one in (stall.seats or ((stall.role, stall.instance),))}
+    found += [stall for stall in look.still() if (stall.role, stall.instance) not in taken]
+    found = found or [*look.transfers(), *look.slow()] or [*look.circles(), *look.overdue()]
+    behind = look.waits.behind
+    counted = [replace(one, blocked=len(behind.get((one.role, one.instance), ()))) for one in found]
+    return sorted(counted, key=lambda one: (-one.strength, -one.blocked, one.since, one.role, one.instance))
+
+
+@dataclass
+class _Look:
+    """One look at the instances of a job."""
+
+    instances: Mapping[Seat, Instance]
+    now: float
+    rules: RoleRules
+    seen: Mapping[Seat, Seen]
+    waits: Waits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waits = Waits(self.instances, self.rules, self.now)
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.rules.bounds
+
+    # -- ends: the process is gone, stopped, or neither heard nor answering -----------------------------------------
+
+    def ended(self) -> Iterator[Stall]:
+        """Yield those that are gone; a heartbeat alone that is missing in many at once is of those who listen."""
+        every = list(serving(self.instances))
+        silent = {one.seat: seconds for one in every if (seconds := self._silent(one)) is not None}
+        known = sum(one.renewed_at is not None for one in every)
+        deaf = len(silent) > 1 and len(silent) > self.bounds.lost_share * known
+        for one in every:
+            seen = self.seen.get(one.seat, _NOT_SEEN)
+            if one.state is None and seen.state in ENDED and not self._needed(one):
+                continue
+            found = self._end(one, seen, None if deaf else silent.get(one.seat))
+            if found is not None:
+                yield found
+
+    def _end(self, one: Instance, seen: Seen, silent: float | None) -> Stall | None:
+        since = one.renewed_at or seen.at or one.seen_at
+        if seen.killed_for_memory:
+            guilty = self.instances.get(seen.leaked_by) if seen.leaked_by is not None else None
+            if guilty is not None and guilty.seat != one.seat:
+                why = f"{one.name} on its node was killed for memory, and {guilty.name} had grown by most of it"
+                return self._stall("role_memory", guilty, since, 0.8, why, seen)
+            return self._stall("role_memory", one, since, 0.75, "its process was killed for memory", seen)
+        if seen.state in ENDED or (seen.state == "gone" and silent is not None):
+            heard = f", and was not heard for {silent:.0f} s" if silent is not None else ""
+            why = f"its process has ended while the role's others need it{heard}"
+            return self._stall("role_lost", one, since, 0.95, why, seen)
+        if seen.state in STOPPED and (silent is not None or self._rests(one) > self.bounds.heartbeat_seconds):
+            return self._stall("role_lost", one, since, 0.95, f"its process is stopped (state {seen.state})", seen)
+        return self._unheard(one, seen, silent, since)
+
+    def _unheard(self, one: Instance, seen: Seen, silent: float | None, since: float) -> Stall | None:
+        """Judge one by its heartbeat and its endpoint: either may fail by itself, and a busy process may miss both."""
+        deaf = one.unanswered_since is not None and one.seen_at - one.unanswered_since >= self.bounds.unanswered_seconds
+        if (silent is None and not deaf) or self._goes_on(one, seen):
+            return None
+        if silent is not None and deaf:
+            why = f"it was not heard for {silent:.0f} s, and its endpoint does not answer"
+            return self._stall("role_lost", one, since, 0.9, why, seen)
+        if self.rules.phase_kind(one.phase) in _WITHOUT_HEARTBEAT and not self._overdue(one):
+            return None
+        if deaf:
+            still = self._rests(one)
+            strength, what = (0.75, "and it makes no progress") if still >= self._bound(one) > 0 else (0.4, "")
+            return self._stall(
+                "role_lost",
+                one,
+                one.unanswered_since or since,
+                strength,
+                f"its endpoint does not answer {what}".strip(),
+                seen,
+            )
+        strength = 0.75 if self._rests(one) >= self._bound(one) > 0 else 0.5
+        return self._stall("role_lost", one, since, strength, f"it was not heard for {silent:.0f} s", seen)
+
+    def _silent(self, one: Instance) -> float | None:
+        if one.renewed_at is None:
+            return None
+        silent = one.renewed_read_at - one.renewed_at
+        return silent if silent >= self.bounds.heartbeat_seconds else None
+
+    def _goes_on(self, one: Instance, seen: Seen) -> bool:
+        """Whether anything shows that it works: a counter that moved lately, or a process that uses its processors."""
+        counts = [count for count in (one.tokens, one.steps) if count is not None and self._fresh(count.seen_at)]
+        if any(count.moved and self.now - count.since < self.bounds.heartbeat_seconds for count in counts):
+            return True
+        known = seen.still_seconds is not None and seen.state not in ENDED | STOPPED | {"gone"}
+        return known and not counts and (seen.still_seconds or 0.0) < self.bounds.heartbeat_seconds
+
+    def _needed(self, one: Instance) -> bool:
+        """Whether anyone waits for it, or others of its role go on: one that had nothing more to do may end."""
+        return bool(self.waits.behind.get(one.seat)) or any(
+            other is not one and self.seen.get(other.seat, _NOT_SEEN).state not in ENDED
+            for other in self.waits.of_role(one.role)
+        )
+
+    # -- still: it has work, and nothing comes of it ----------------------------------------------------------------
+
+    def still(self) -> Iterator[Stall]:
+        """Yield those that have work, and make no progress; where all of a role do, the role."""
+        for role in sorted({one.role for one in serving(self.instances)}):
+            of_role = self.waits.of_role(role)
+            found = [stall for one in of_role if (stall := self._still(one)) is not None]
+            if len(found) > 1 and 2 * len(found) > len(of_role):
+                yield self._of_role(found)
+            else:
+                yield from found
+
+    def _still(self, one: Instance) -> Stall | None:
+        bound, rests = self._bound(one), self._rests(one)
+        if not bound or rests < bound or self.waits.active(one) or not self._fresh(one.seen_at):
+            return None
+        kind = self.rules.kind(one.role)
+        training = self.rules.phase_kind(one.phase) == "train"
+        if not training and not self._loaded(one, kind):
+            return None
+        rule, count = self.rules.of_role(one.role), one.tokens or one.steps
+        past = count is not None and count.moved and rests >= max(rule.decided_seconds, PAST * count.longest)
+        peers = [other for other in self.waits.of_role(one.role) if other is not one and self._moves(other)]
+        if training:
+            active = self.seen.get(one.seat, _NOT_SEEN).still_seconds
+            strength = 0.8 if active is not None else 0.75 if past else 0.4
+            why = f"in phase {one.phase} it made no progress for {rests:.0f} s"
+            return self._stall("trainer_still", one, self.now - rests, strength, why)
+        if rests < rule.decided_seconds or not (peers or past):
+            return None
+        work = f"it has {one.requests_running} requests and finished nothing for {rests:.0f} s"
+        than = f", while {peers[0].name} goes on" if peers else ", and never rested so long before"
+        heard = ", though it is heard and answers" if one.answers or self._silent(one) is None else ""
+        fault = {"environment": "tool_still", "rollout": "engine_still", "hybrid": "engine_still"}.get(
+            kind, "worker_still"
+        )
+        return self._stall(fault, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+
+    def _loaded(self, one: Instance, kind: str) -> bool:
+        """Whether it has work of which something has to come. Few long calls are the tail of a step, and no fault."""
+        running = one.requests_running or 0
+        if kind in ("rollout", "hybrid"):
+            return running > 0
+        pile = running + (one.requests_waiting or 0)
+        return running > 0 and (
+            pile >= max(self.bounds.pile_least, self.bounds.pile_share * one.most_running)
+            or self._rests(one) >= self.bounds.tail_seconds
+        )
+
+    def _of_role(self, found: list[Stall]) -> Stall:
+        """Several of a role rest alike: which of them holds up the others is not for their role to say."""
+        first = min(found, key=lambda stall: stall.since)
+        seats = tuple((stall.role, stall.instance) for stall in found)
+        why = f"{len(found)} of its instances rest alike: {first.instance} {first.why}"
+        strength = max(stall.strength for stall in found)
+        strength = strength if first.fault_class == "trainer_still" else min(0.6, strength)
+        return replace(first, instance="", strength=strength, why=why, seats=seats)
+
+    def _rests(self, one: Instance) -> float:
+        """Return for how long it is known to have made no progress; 0 where nothing shows it."""
+        known = [
+            _still_seconds(count, one.last_token_at if count is one.tokens else None)
+            for count in (one.tokens, one.steps)
+            if count is not None and self._fresh(count.seen_at)
+        ]
+        active = self.seen.get(one.seat, _NOT_SEEN).still_seconds
+        if self.rules.phase_kind(one.phase) == "train" and active is not None:
+            known.append(active)
+        rests = min(known, default=0.0)
+        if one.phase_since is not None and one.phase and self.rules.phase_kind(one.phase):
+            rests = min(rests, max(0.0, self.now - one.phase_since))
+        return rests
+
+    def _moves(self, one: Instance) -> bool:
+        count = one.tokens or one.steps
+        return count is not None and count.moved and self._fresh(count.seen_at) and self.now - count.since < 60.0
+
+    def _bound(self, one: Instance) -> float:
+        """Return how long it may rest in its phase before it is a suspect; 0: for ever."""
+        phase = self.rules.phase_kind(one.phase)
+        if self.rules.of_phase(one.phase).awaits:
+            return 0.0
+        return self.rules.of_role(one.role).still.get(phase, 0.0)
+
+    # -- weights, speed, circles, phases ----------------------------------------------------------------------------
+
+    def transfers(self) -> Iterator[Stall]:
+        """Yield who holds up weights that exist: the few of a role that did not get them, else who sends them.
+
+        An instance that is in the phase of a sync before there are newer weights waits for the tail of a step.
+        """
+        trainers = self.waits.of_kind("trainer") or self.waits.of_kind("hybrid")
+        newest = max((one.weights for one in serving(self.instances) if one.weights is not None), default=None)
+        moves = any(map(self._moves, serving(self.instances)))
+        for role in sorted({one.role for one in serving(self.instances)} - {one.role for one in trainers}):
+            members = self.waits.of_role(role)
+            late = [one for one in members if self._in_sync(one) >= self.bounds.sync_seconds]
+            sure = [one for one in late if newer(newest, one.weights)]
+            stuck = sure or [one for one in late if one.weights is None and not moves]
+            served = sum(one.weights == newest for one in members)
+            if sure and served and 2 * len(sure) <= len(members):
+                for one in sure[:MOST_NAMED]:
+                    why = f"it waits for weights for {self._in_sync(one):.0f} s, and {served} others of its role have them"
+                    yield self._stall("weight_sync_still", one, self.now - self._in_sync(one), 0.75, why)
+            elif stuck and trainers:
+                seconds = max(map(self._in_sync, stuck))
+                why = f"{len(stuck)} of {len(members)} instances of {role} wait for its weights for {seconds:.0f} s"
+                made = self._stall("weight_sync_still", trainers[0], self.now - seconds, 0.7 if sure else 0.4, why)
+                seats = tuple(one.seat for one in trainers)
+                yield made if len(trainers) == 1 else replace(made, instance="", seats=seats)
+
+    def _in_sync(self, one: Instance) -> float:
+        """Return for how long it has been in a weight sync."""
+        if (
+            self.rules.phase_kind(one.phase) != "weight_sync"
+            or one.phase_since is None
+            or not self._fresh(one.spoke_at)
+        ):
+            return 0.0
+        return self.now - one.phase_since
+
+    def slow(self) -> Iterator[Stall]:
+        """Yield those that do far less a request than their peers with as many, or than they did before."""
+        for role in sorted({one.role for one in serving(self.instances)}):
+            rule = self.rules.of_role(role)
+            busy = [one for one in self.waits.of_role(role) if rule.slow_seconds and not self.waits.active(one)]
+            speeds = {one.seat: speed for one in busy if (speed := self._speed(one, rule.slow_seconds)) is not None}
+            found = [stall for one in busy if one.seat in speeds and (stall := self._slower(one, speeds)) is not None]
+            if len(found) == 1 or 2 * len(found) < len(speeds):
+                yield from found
+            elif found:
+                yield self._of_role(found)
+
+    def _slower(self, one: Instance, speeds: Mapping[Seat, float]) -> Stall | None:
+        own, factor = speeds[one.seat], self.bounds.slow_factor
+        near = [
+            speeds[other.seat] for other in self.waits.of_role(one.role)
+            if other is not one and other.seat in speeds and _alike(other, one)
+        ]  # fmt: skip
+        before = self._speed(one, self.rules.of_role(one.role).slow_seconds, before=True)
+        waited = 0.1 if self.waits.behind.get(one.seat) else 0.0
+        since = self.now - self.rules.of_role(one.role).slow_seconds
+        if len(near) > 1 and own * factor < min(median(near), *sorted(near)[1:]):
+            why = f"it does {median(near) / max(own, 1e-9):.1f} times less a request than its peers with as many"
+            return self._stall("role_slow", one, since, 0.65 + waited, why)
+        if before is not None and own * factor < before and waited and len(near) < 2:
+            why = f"it does {before / max(own, 1e-9):.1f} times less a request than before, and others wait for it"
+            return self._stall("role_slow", one, since, 0.6, why)
+        return None
+
+    def _speed(self, one: Instance, seconds: float, *, before: bool = False) -> float | None:
+        """Return what it did a request and second lately, or before that; None where it was not busy throughout."""
+        kind = self.rules.kind(one.role)
+        marks = [mark for mark in one.marks if (mark.at < self.now - seconds) is before]
+        if len(marks) < 4 or (not before and marks[-1].at - marks[0].at < 0.5 * seconds):
+            return None
+        least = 1 if kind in ("rollout", "hybrid", "trainer") else self.bounds.pile_share * one.most_running
+        if any(mark.running < max(1, least) for mark in marks) or marks[-1].done < marks[0].done:
+            return None
+        work = sum((b.at - a.at) * a.running for a, b in pairwise(marks))
+        return (marks[-1].done - marks[0].done) / work if work > 0 else None
+
+    def circles(self) -> Iterator[Stall]:
+        """Yield where every chain of waits leads back: what they wait for was lost. The work's owner is its controller."""
+        if any(self._moves(one) or one.requests_running for one in serving(self.instances)):
+            return
+        long = [one for one in self.waits.waiting if self._waited(one) >= self.bounds.lost_request_seconds]
+        for one in sorted(
+            long, key=lambda one: (self.rules.of_role(one.role).restart != "job", one.role, one.instance)
+        ):
+            ends, unseen = self.waits.ends(one)
+            if unseen or any(not self._nothing_to_do(end) for end in ends):
+                continue
+            what = "none of those has anything to do" if ends else "what it waits for waits for it"
+            why = f"it waits for {one.waiting_for} for {self._waited(one):.0f} s, and {what}"
+            yield self._stall("lost_request", one, self.now - self._waited(one), 0.7, why)
+            return
+
+    def _nothing_to_do(self, one: Instance) -> bool:
+        """Whether it says so itself; that it finishes nothing may be the tail of a step."""
+        return self._fresh(one.spoke_at) and one.idle and not self.rules.of_phase(one.phase).works and bool(one.phase)
+
+    def _waited(self, one: Instance) -> float:
+        return self.now - one.waiting_since if one.waiting_since is not None else 0.0
+
+    def overdue(self) -> Iterator[Stall]:
+        """Yield those that have been in a phase for longer than it may take."""
+        for one in serving(self.instances):
+            syncs = self.rules.phase_kind(one.phase) == "weight_sync"
+            if self._overdue(one) and not syncs and not self.waits.active(one) and not self._moves(one):
+                why = f"it has been in phase {one.phase} for {self.now - (one.phase_since or 0.0):.0f} s"
+                yield self._stall("phase_overdue", one, one.phase_since or self.now, 0.4, why)
+
+    def _overdue(self, one: Instance) -> bool:
+        longest = self.rules.of_phase(one.phase).longest_seconds
+        fresh = self._fresh(one.spoke_at) and one.phase_since is not None
+        return fresh and 0 < longest < self.now - (one.phase_since or 0.0)
+
+    def _fresh(self, at: float) -> bool:
+        return self.now - at <= self.bounds.stale_seconds
+
+    def _stall(
+        self, fault_class: str, one: Instance, since: float, strength: float, why: str, seen: Seen = _NOT_SEEN
+    ) -> Stall:
+        return Stall(
+            fault_class, one.role, one.instance, since, strength, why, one.phase or "", seen.source or one.source,
+            seen.at or one.seen_at,
+        )  # fmt: skip
+
+
+def _still_seconds(count: Count, last_token_at: float | None) -> float:
+    if last_token_at is None:
+        return count.still_seconds
+    return max(0.0, count.seen_at - max(count.since, last_token_at)) if count.moved else count.seen_at - last_token_at
+
+
+def _alike(one: Instance, other: Instance) -> bool:
+    """Whether two had about as many requests: each takes longer the more there are."""
+    mine, theirs = (sum(mark.running for mark in who.marks[-8:]) / max(1, len(who.marks[-8:])) for who in (one, other))
+    return min(mine, theirs) * 2 >= max(mine, theirs) > 0

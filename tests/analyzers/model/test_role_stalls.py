@@ -1,0 +1,184 @@
+"""Which role holds a job up: faults are named, and waits, tails, tools and weight syncs of a healthy job are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from analyzers.model.role_stalls import Seen
+from collectors.records import RoleState
+from tests.support.role_readings import END, GENERATES, named, scene, stalls
+
+Changes = Mapping[tuple[str, str], Any]
+ROLLOUTS = [("rollout", str(number)) for number in range(4)]
+IDLE = {"phase": "wait", "running": 0, "waiting_for": "controller", "weights": 7}
+SYNCS = {"phase": "weight_sync", "running": 0, "weights": 7}
+
+
+def rollouts(how: Mapping[str, Any], *, but: Mapping[str, Any] | None = None) -> dict[tuple[str, str], Any]:
+    """All rollouts alike, except for rollout 3."""
+    return {seat: how if seat[1] != "3" or but is None else but for seat in ROLLOUTS}
+
+
+HEALTHY_JOBS: dict[str, Changes] = {
+    "all work": {},
+    "a tail of 600 s in one rollout": rollouts(IDLE, but={**GENERATES, "running": 1, "tokens": 30}),
+    "a tool wait of 590 s, its engine empty": rollouts(
+        IDLE, but={**GENERATES, "running": 0, "still_from": 10.0, "phase": "tool", "waiting_for": "environment"}
+    )
+    | {("environment", "0"): {"phase": "tool", "running": 1, "steps": 1, "still_from": 10.0}},
+    "the last calls of a step take 500 s": {
+        ("environment", "0"): {"phase": "tool", "running": 3, "steps": 1, "still_from": 100.0}
+    },
+    "a sync of 100 s": rollouts({**SYNCS, "phase_since": 500.0, "tokens": 200, "still_from": 500.0})
+    | {("trainer", "0"): {"phase": "weight_sync", "weights": 8, "phase_since": 500.0}},
+    "rollouts in the sync before the last one has ended": rollouts(SYNCS, but={**GENERATES, "running": 1})
+    | {("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 7}},
+    "warm-up of 500 s": rollouts(GENERATES, but={"phase": "warm_up", "running": 0, "phase_since": 100.0}),
+    "a training phase of 250 s without a step": {
+        ("trainer", "0"): {"phase": "update", "phase_since": 340.0, "steps": 0.1, "still_from": 340.0},
+        **rollouts({**IDLE, "waiting_for": "trainer"}),
+    },
+    "a context switch of 200 s": {("trainer", "0"): {"phase": "context_switch", "phase_since": 400.0}},
+    "a rollout that left": rollouts(
+        GENERATES, but={**GENERATES, "state": "left", "still_from": 100.0, "silent_from": 100.0}
+    ),
+    "one that nobody hears, and whose tokens count on": rollouts(GENERATES, but={**GENERATES, "silent_from": 100.0}),
+    "nobody hears anyone": {
+        **rollouts({"phase": "generate", "silent_from": 400.0}),
+        ("reward", "0"): {"phase": "score", "silent_from": 400.0},
+    },
+    "metrics that ended": rollouts(GENERATES, but={"phase": "generate", "running": 8}),
+    "all prefill at once for 100 s": rollouts({**GENERATES, "still_from": 500.0}),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY_JOBS)
+def test_a_healthy_job_has_no_culprit(name: str) -> None:
+    """Phases, tails, tool waits and syncs, however long, are no faults within their bounds."""
+    assert named(scene(HEALTHY_JOBS[name])) == []
+
+
+FAULTS: dict[str, tuple[Changes, tuple[str, str, str]]] = {
+    "a dead engine whose endpoint answers": (
+        rollouts(GENERATES, but={**GENERATES, "still_from": 400.0, "answers": True}), ("engine_still", "rollout", "3"),
+    ),
+    "the only engine, dead": (
+        {**rollouts(GENERATES), **dict.fromkeys(ROLLOUTS[1:]), ("rollout", "0"): {**GENERATES, "still_from": 400.0}},
+        ("engine_still", "rollout", "0"),
+    ),
+    "an engine that neither answers nor is heard": (
+        rollouts(GENERATES, but={**GENERATES, "answers": False, "silent_from": 500.0, "still_from": 500.0}),
+        ("role_lost", "rollout", "3"),
+    ),
+    "a tool that hangs for all": (
+        {("environment", "0"): {"phase": "tool", "running": 32, "steps": 1, "still_from": 380.0}},
+        ("tool_still", "environment", "0"),
+    ),
+    "a reward model that finishes nothing": (
+        {("reward", "0"): {"phase": "score", "running": 8, "steps": 2, "still_from": 380.0}}, ("worker_still", "reward", "0"),
+    ),
+    "a trainer that stands in its training phase": (
+        {("trainer", "0"): {"phase": "update_actor", "steps": 0.1, "still_from": 200.0, "weights": 7},
+         **rollouts({**IDLE, "waiting_for": "trainer"})},
+        ("trainer_still", "trainer", "0"),
+    ),
+    "weights that reach all but one": (
+        rollouts({**GENERATES, "weights": 8}, but={**SYNCS, "phase_since": 300.0}) | {
+            ("trainer", "0"): {"phase": "wait", "weights": 8}
+        },
+        ("weight_sync_still", "rollout", "3"),
+    ),
+    "weights that reach nobody": (
+        rollouts({**SYNCS, "phase_since": 300.0})
+        | {("trainer", "0"): {"phase": "weight_sync", "weights": 8, "phase_since": 300.0}},
+        ("weight_sync_still", "trainer", "0"),
+    ),
+    "a controller that waits for what nobody has": (
+        {**rollouts(IDLE), ("controller", "0"): {"phase": "wait", "waiting_for": "rollout 2", "phase_since": 100.0},
+         ("reward", "0"): {"phase": "idle", "running": 0}, ("environment", "0"): {"phase": "idle", "running": 0}},
+        ("lost_request", "controller", "0"),
+    ),
+    "a sync that never ends": (
+        {("trainer", "0"): {"phase": "checkpoint", "phase_since": -2000.0}}, ("phase_overdue", "trainer", "0"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_names_the_role_and_its_instance(name: str) -> None:
+    """Each fault names the instance that holds the others up, and nobody beside it."""
+    changes, expected = FAULTS[name]
+    assert named(scene(changes)) == [expected]
+
+
+def test_a_killed_rollout_is_lost() -> None:
+    """Its process has ended, its lease runs still, and nothing else of it is known."""
+    records = scene(rollouts(GENERATES, but={**GENERATES, "silent_from": 500.0, "still_from": 500.0}))
+    (found,) = stalls(records, {("rollout", "3"): Seen(state="X", at=END - 90)})
+    assert (found.fault_class, found.instance) == ("role_lost", "3")
+    assert found.strength > 0.9
+
+
+def test_a_slow_engine_is_compared_with_peers_that_do_as_much() -> None:
+    """A third of the tokens a request is slow; half a batch that is nearly done is not."""
+    slow = rollouts(GENERATES, but={**GENERATES, "tokens": 60})
+    assert named(scene(slow)) == [("role_slow", "rollout", "3")]
+    assert named(scene(rollouts(GENERATES, but={**GENERATES, "tokens": 60, "running": 2}))) == []
+
+
+def test_a_wait_that_ends_in_a_dead_role_names_the_end_of_the_chain() -> None:
+    """The trainer waits for the queue, the rollouts for the reward: the reward is named, and all wait for it."""
+    waits = {**IDLE, "waiting_for": "reward", "phase_since": 300.0}
+    changes = rollouts(waits) | {("reward", "0"): {"phase": "score", "running": 8, "steps": 2, "still_from": 300.0}}
+    (found,) = stalls(scene(changes))
+    assert (found.role, found.blocked) == ("reward", 6)
+
+
+def test_the_steady_cycle_is_no_deadlock() -> None:
+    """Trainer, queue, rollout and weights wait for one another in turn, each for another version."""
+    changes = rollouts({**SYNCS, "waiting_for": "trainer", "phase_since": 590.0}) | {
+        ("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 8, "phase_since": 595.0},
+        ("controller", "0"): {"phase": "wait", "waiting_for": "trainer", "phase_since": 100.0},
+    }
+    assert named(scene(changes)) == []
+
+
+def test_one_out_of_memory_beside_a_role_that_grew() -> None:
+    """The kernel killed the rollout, and the reward on its node had grown: the reward leaks."""
+    seen = {("rollout", "3"): Seen(state="X", killed_for_memory=True, leaked_by=("reward", "0"))}
+    records = scene(rollouts(GENERATES, but={**GENERATES, "silent_from": 500.0, "still_from": 500.0}))
+    assert named(records, seen) == [("role_memory", "reward", "0")]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "lost", ["tokens_total", "steps_total", "renewed_at", "answers", "requests_running", "weights", "phase"]
+)
+def test_less_evidence_is_never_bolder(name: str, lost: str) -> None:
+    """Without one field in every reading a claim is no stronger, and of no instance that was not named before."""
+    changes, expected = FAULTS[name]
+    whole = stalls(scene(changes))
+    poorer = [
+        RoleState(**{**{f: getattr(one, f) for f in one.__struct_fields__}, lost: None}) for one in scene(changes)
+    ]
+    for stall in stalls(poorer):
+        same = [one for one in whole if (one.role, one.instance) == (stall.role, stall.instance)]
+        assert same, (stall, whole)
+        assert stall.strength <= max(one.strength for one in same), stall
+    assert expected
+
+
+@pytest.mark.parametrize("name", HEALTHY_JOBS)
+@pytest.mark.parametrize(
+    "lost", ["tokens_total", "steps_total", "renewed_at", "requests_running", "weights", "phase", "waiting_for"]
+)
+def test_a_healthy_job_of_which_less_is_seen_has_no_culprit(name: str, lost: str) -> None:
+    """A field that no source has accuses nobody of a healthy job strongly enough to act."""
+    poorer = [
+        RoleState(**{**{f: getattr(one, f) for f in one.__struct_fields__}, lost: None})
+        for one in scene(HEALTHY_JOBS[name])
+    ]
+    assert [one for one in stalls(poorer) if one.strength > 0.5] == []
