@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analyzers.incidents import messages
 from analyzers.incidents.evidence import select_records
+from analyzers.incidents.job_views.recovery import STANDS_STILL
 from analyzers.incidents.moving_again import moves_since
 from analyzers.incidents.recurrence import seen_before
 from analyzers.incidents.seats import seats_in_words
@@ -20,6 +21,7 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
+        stands_still=any(symptom.kind in STANDS_STILL for symptom in incident.symptoms),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from analyzers.verdict.judge import decide, findings
 from collectors.records import Record
 
 MOST_NAMED = 8  # nodes in a sentence
+LOOKS_FOR_A_HANG = 2  # without a symptom of a standstill: ranks of a running job are in different places, too
 WINDOW, WEIGHING = "the window", "the weighing"  # parts of a judgement that can fail beside the analyzers
 _Running = Callable[[str], None]
 
@@ -118,13 +119,15 @@ def _with_incomplete(judged: Judged, why: Mapping[str, str]) -> Judged:
 
 
 def _contested(judged: Judged) -> Judged:
-    """Let a verdict that has changed twice, or a first one of a job that moves, abstain. What a process shows stands."""
+    """Let a verdict abstain that has changed twice, or calls a job hung that may run on. What a process shows stands."""
     verdict, cut = judged.verdict, judged.cut
     if verdict.symptom == "healthy" or claim_of(verdict, cut.at).proven:
         return judged
     why = cut.abstains
     if not why and cut.moved_at is not None and verdict.cause != "none":
         why = f"the job has moved again since about {clock(cut.moved_at)}: what it shows now says nothing of the stop"
+    if not why and not cut.stands_still and cut.looks < LOOKS_FOR_A_HANG and _hangs_by_stacks_alone(judged):
+        why = "no sign shows that the job stands still: a second look at its stacks decides whether its ranks move"
     if why:
         missing = (*verdict.missing, Missing(what=why))
         verdict = replace(
@@ -135,6 +138,11 @@ def _contested(judged: Judged) -> Judged:
         ranks = tuple(sorted({rank for one in verdict.culprits for rank in one.ranks}))
         verdict = replace(verdict, action=replace(verdict.action, kind="probe", ranks=ranks, why=cut.held_back))
     return replace(judged, verdict=verdict)
+
+
+def _hangs_by_stacks_alone(judged: Judged) -> bool:
+    claimed = {claim.get("analyzer") for claim in judged.claims if claim.get("symptom") == "hang"}
+    return judged.verdict.symptom == "hang" and claimed == {"stacks"}
 
 
 def left_out(already: Iterable[str], running: str, *, everything: bool) -> tuple[str, ...]:

@@ -175,7 +175,11 @@ def _print_incident(
     if document is None:
         print_lines(["", "No verdict yet."])
     else:
-        print_lines([""])
+        print_lines(
+            ["", "The verdict as it stood before the incident was closed:", ""]
+            if found["closed_at"] is not None
+            else [""]
+        )
         print_verdict(msgspec.convert(document, Verdict))
 
 

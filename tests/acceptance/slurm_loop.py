@@ -1,7 +1,8 @@
 """Faults in real gloo jobs on a real Slurm, from the fault to the restarted job, under an automatic policy and under none.
 
 Four trials of each of three faults under a policy that acts by itself; one whose Slurm controller is restarted between the
-drain and the restart; one that is only proposed until a person approves it, and undone afterwards.
+drain and the restart; one that is only proposed until a person approves it, and undone afterwards. And sound jobs that are
+cancelled, requeued or run into their time limit: nothing may be proposed for them.
 
 Each outcome is kept in out/slurm_loop, so that a second call goes on; one that was wrong stays wrong until its file is removed.
 Where there can be no Slurm that is said, and nothing is claimed.
@@ -24,7 +25,7 @@ from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.slurm import cluster
-from tests.support.slurm.loop import FAULTS, RANKS, Loop, Outcome, controller_restarts, loop, person, trial
+from tests.support.slurm.loop import ENDS, FAULTS, RANKS, Loop, Outcome, controller_restarts, ended, loop, person, trial
 
 KEPT = REPOSITORY / "out" / "slurm_loop"
 RUNS = 4  # of each of three faults
@@ -37,7 +38,7 @@ def planned(options: argparse.Namespace) -> list[tuple[str, int]]:
     if options.smallest:
         return [("sigstop", 0)]
     trials = [(fault, number) for number in range(options.runs) for fault in options.only or FAULTS]
-    return trials + ([] if options.only else [(RESTARTED, 0), (PERSON, 0)])
+    return trials + ([] if options.only else [(RESTARTED, 0), (PERSON, 0), *((how, 0) for how in ENDS)])
 
 
 def file_of(fault: str, number: int) -> Path:
@@ -64,6 +65,8 @@ def run(trials: list[tuple[str, int]]) -> Iterator[tuple[str, int, Outcome]]:
 def _one(running: Loop, fault: str, number: int) -> Outcome:
     if fault == PERSON:
         return person(running, rank=1)
+    if fault in ENDS:
+        return ended(running, fault)
     if fault == RESTARTED:
         return trial(running, "sigstop", 2, controller_restarts)
     return trial(running, fault, rank=(number + FAULTS.index(fault)) % RANKS)
@@ -89,7 +92,7 @@ def main() -> int:
     )
     parser.add_argument("--smallest", action="store_true", help="one trial, written to out/")
     parser.add_argument("--runs", type=int, default=RUNS, help="trials of each fault")
-    parser.add_argument("--only", nargs="*", default=[], choices=(*FAULTS, RESTARTED, PERSON), help="only these")
+    parser.add_argument("--only", nargs="*", default=[], choices=(*FAULTS, *ENDS, RESTARTED, PERSON), help="only these")
     options = parser.parse_args()
     if (why := cluster.missing()) is not None:
         print(f"skipped: {why}")

@@ -152,8 +152,8 @@ def outcome_of(seen: Seen, scene: Scene) -> Outcome:
 
 
 def _nodes_of(culprit: Any, scene: Scene) -> set[str]:
-    """Return the nodes that a culprit is, or whose ranks it is; code and platform are no node's."""
-    if culprit.kind in ("code", "platform"):
+    """Return the nodes that a culprit is, or whose ranks it is; code, platform and ranks of invented roles are none's."""
+    if culprit.kind in ("code", "platform") or culprit.role:  # the job has one role, without a name
         return set()
     own = {node for node in scene.job.nodes if culprit.id == node or culprit.id.startswith(f"{node}/")}
     return own or {scene.job.node_of(rank) for rank in culprit.ranks if rank < scene.job.world}

@@ -47,6 +47,8 @@ INSIDE = [
     ("its_place", "insider", "spin"),
     ("preempted", "insider", "data_loader"),
     ("everything_at_once", "insider", "healthy"),
+    ("one_rank_more", "insider", "healthy"),
+    ("of_another_role", "insider", "sigstop"),
     ("ras_dead_host", "insider", "killed"),
 ]
 

@@ -10,7 +10,7 @@ from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.messages import Ask, EngineInstruction, Judge, Judged, Merge, Publish, Received
 from analyzers.model.incident import Cut
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from collectors.records import CommandResult
+from collectors.records import CommandResult, FlightRecorderDump
 from service.packaged_knowledge import load
 from tests.analyzers.incidents.test_repeated_stops import FAULT, Engine, WithStates, state_of, stopped
 from tests.support import live_hangs
@@ -122,6 +122,17 @@ def test_the_verdict_of_a_cut_that_says_so_abstains() -> None:
     assert (standing.abstained, [one.ranks for one in standing.culprits]) == (False, [(2,)])
     assert (moving.abstained, moving.culprits, moving.action.kind) == (True, (), "none")
     assert any("has moved again" in one.what for one in moving.missing)
+
+
+@pytest.mark.parametrize(("looks", "stands_still", "named"), [(1, False, False), (2, False, True), (1, True, True)])
+def test_one_look_at_a_job_that_may_run_on_names_nobody(looks: int, stands_still: bool, named: bool) -> None:
+    """In a running job, too, one rank computes at some moment while its peers wait in a collective."""
+    records = tuple(record for record in Hang().records() if not isinstance(record, FlightRecorderDump))
+    cut = Cut(after=0, through=0, at=HANG_AT, looks=looks, stands_still=stands_still)
+    verdict = judge_cut(Judge(incident="inc-1", cut=cut, records=records, attempt=1), load()).verdict
+
+    assert bool(verdict.culprits) is named
+    assert verdict.abstained is not named
 
 
 def test_a_job_of_which_a_part_moves_is_judged_again_in_the_end() -> None:

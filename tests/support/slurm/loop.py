@@ -39,8 +39,10 @@ TENANT_SECONDS = 125.0  # for so long a job that has ended counts as one that ot
 LOOP_SECONDS = 240.0  # from the fault to the restarted job's first steps
 AWAY_SECONDS = 5.0  # of a controller
 UNATTENDED_SECONDS = 10.0  # in which nothing may happen
+QUIET_SECONDS = 45.0  # after an end: an agent looks twice, and the engine waits for both
 GOOD_STEPS = 3
 FAULTS = ("sigstop", "spin", "sigkill")
+ENDS = ("scancel", "time-limit", "requeue")  # what a person or a limit does to a sound job
 POLICY = """\
 [limits]
 evictions_an_hour = 1000
@@ -188,7 +190,7 @@ def training(on: Loop, fault: str, rank: int) -> Iterator[Training]:
     script = private / "job.sh"
     script.write_text(SCRIPT.format(job=JOB, private=private, python=sys.executable))
     kind = "signal" if fault in ("sigstop", "sigkill") else fault
-    planned = [{"kind": kind, "rank": rank, "step": 0, "variant": 0}]
+    planned = [] if fault == "none" else [{"kind": kind, "rank": rank, "step": 0, "variant": 0}]
     with _environment(
         OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_FR_BUFFER_SIZE="100", PYTHONDONTWRITEBYTECODE="1",
         TRAIN_FAULTS=msgspec.json.encode(planned).decode(), TRAIN_SHARD_SECONDS="0.15", TRAIN_LIMIT_SECONDS="900",
@@ -246,6 +248,50 @@ def person(on: Loop, rank: int) -> Outcome:
         except SlurmFailed as failure:
             outcome.wrong.append(str(failure))
     return outcome
+
+
+def ended(on: Loop, how: str) -> Outcome:
+    """End a sound job as Slurm's users do, or let it run into its limit: no incident stays open, nothing is proposed or done."""
+    with training(on, "none", rank=0) as job:
+        _train(job)
+        outcome = Outcome(how, culprit="")
+        struck_at = _end(job, how)
+        try:
+            if how == "requeue":
+                outcome.training_seconds = round(
+                    on.wait("steps", LOOP_SECONDS, lambda: job.trains(restarts=1)) - struck_at, 1
+                )
+            else:
+                on.wait("end", LOOP_SECONDS, lambda: on.slurm.job(job.number)[0] in ("", "CANCELLED", "TIMEOUT"))
+        except SlurmFailed as failure:
+            outcome.wrong.append(str(failure))
+        time.sleep(QUIET_SECONDS)
+        _look_at_an_end(job, outcome)
+    return outcome
+
+
+def _end(job: Training, how: str) -> float:
+    """End a job; return when."""
+    slurm = job.loop.slurm
+    if how == "time-limit":
+        slurm.run("scontrol", "update", f"JobId={job.number}", "TimeLimit=1")
+    elif how == "requeue":
+        slurm.run("scontrol", "requeue", job.number)
+    else:
+        slurm.run("scancel", job.number)
+    return time.time()
+
+
+def _look_at_an_end(job: Training, outcome: Outcome) -> None:
+    on = job.loop
+    still = [one["id"] for one in on.nodes.get(f"/v1/incidents?job={job.name}&status=open")["items"]]
+    proposed = [f"{one['kind']} {one['status']}" for one in on.remediations(job.name)]
+    outcome.drained = {node: on.slurm.node(node)[1] for node in on.slurm.nodes if on.slurm.node(node)[1]}
+    outcome.restarts = on.slurm.restarts(job.number)
+    outcome.wrong += [f"incident {id} is open" for id in still] + [f"proposed: {one}" for one in proposed]
+    outcome.wrong += [f"{node} is out for {reason!a}" for node, reason in outcome.drained.items()]
+    if outcome.restarts != (outcome.fault == "requeue"):
+        outcome.wrong.append(f"the job was restarted {outcome.restarts} times")
 
 
 def strike(job: Training, fault: str, rank: int) -> float:
