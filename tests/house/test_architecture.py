@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sources import REPOSITORY, nodes, sources
+from tests.support.sources import REPOSITORY, functions, sources
 from tests.support.used_names import importing, impure, unpickling
 
 PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
@@ -39,8 +39,6 @@ IMPORT_BY_NAME = {
     "service/cli/application.py",
     "service/pages/__init__.py",
 }
-
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def loaded_by(program: str, *arguments: str) -> set[str]:
@@ -88,8 +86,8 @@ def test_files_and_functions_stay_readable(package: str) -> None:
             too_long.append(f"{name}: {lines} lines")
         too_long += [
             f"{name}:{node.lineno} {node.name}: {length} lines"
-            for node in nodes(path)
-            if isinstance(node, FUNCTIONS) and (length := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
+            for node in functions(path)
+            if (length := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LINES_MAX
         ]
 
     assert too_long == []
@@ -107,9 +105,8 @@ def test_every_test_states_its_claim() -> None:
     silent = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"
         for path in sources("tests")
-        for node in nodes(path)
-        if isinstance(node, FUNCTIONS) and node.name.startswith("test_")
-        if not (ast.get_docstring(node) or "").partition("\n")[0].endswith(".")
+        for node in functions(path)
+        if node.name.startswith("test_") and not (ast.get_docstring(node) or "").partition("\n")[0].endswith(".")
     ]
 
     assert silent == []

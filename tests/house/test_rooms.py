@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.sources import REPOSITORY, nodes, sources
+from tests.support.sources import REPOSITORY, sources, statements
 
 PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
 LOOSE_FILES_MAX = 6
@@ -66,7 +66,7 @@ def room(path: Path) -> str:
 def libraries(path: Path) -> set[str]:
     """Return what a file imports that is neither ours nor the standard library's, late imports included."""
     found = set()
-    for node in nodes(REPOSITORY / path):
+    for node in statements(REPOSITORY / path):
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -83,6 +83,7 @@ def test_a_seed_says_the_same_again() -> None:
     assert first != other
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mix", sorted(MIXES))
 def test_the_product_takes_out_no_groups(mix: str) -> None:
     """On the same faults as a control that evicts groups it takes out a tenth of the healthy machines, and trains no less."""

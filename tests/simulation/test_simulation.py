@@ -186,6 +186,7 @@ def test_a_coalesced_batch_is_watched_as_a_whole() -> None:
     assert not states["nccl:send", 2]
 
 
+@pytest.mark.system
 def test_the_oracle_knows_what_cannot_be_known() -> None:
     """A stuck device is decided with timing and open without; two members that disagree are both meant."""
     decided = {True: 0, False: 0}

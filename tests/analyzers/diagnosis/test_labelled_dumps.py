@@ -10,6 +10,8 @@ from tests.support.labelled_dumps import Outcome, cases, folders, outcomes
 
 MOST = 12
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def answered(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
@@ -24,7 +26,6 @@ def _of(answered: list[Outcome], *names: str) -> list[Outcome]:
     return found
 
 
-@pytest.mark.system
 def test_whole_sets_are_named_exactly(answered: list[Outcome]) -> None:
     """As they are, with 4 or 8 ranks a node, permuted or in any order: the injected ranks and nobody else."""
     wrong = [

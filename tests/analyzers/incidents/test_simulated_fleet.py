@@ -91,6 +91,7 @@ def test_cut_agents_tell_of_what_they_missed() -> None:
     assert not seen.replacing
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["restart", "cut"])
 def test_a_blinded_fleet_proposes_nobody(kind: str) -> None:
     """Of 16 agents 30 % are cut, or the service is away: no machine is proposed."""

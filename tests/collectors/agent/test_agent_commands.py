@@ -185,6 +185,7 @@ def test_an_answer_reports_what_was_not_read(node: Node) -> None:
     assert (none.outcome, none.records, none.text) == ("nothing", 0, "stacks: not read: rank 1,3: no answer in time")
 
 
+@pytest.mark.system
 def test_a_collector_that_does_not_come_back_is_answered_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command whose collector hangs gets its result at the deadline, and what comes later adds no second one."""
     monkeypatch.setattr("collectors.agent.commands.ANSWER_SECONDS", 0.0)

@@ -128,6 +128,7 @@ def nothing(_asked: Request | None) -> list[LogEvent]:
 BAD = (hang, raising, leaving, greedy, endless, busy, garbage, unencodable, misshapen, strangers)
 
 
+@pytest.mark.system
 def test_a_healthy_collector_loses_no_tick(host: Host) -> None:
     """Beside collectors that hang, raise, leave, flood, spin and yield garbage, a healthy one runs at each of its ticks."""
     good, bad = Kept(), Kept()
@@ -282,6 +283,7 @@ def test_a_question_runs_at_once(host: Host) -> None:
     assert (outcomes[0].kind, outcomes[0].records) == ("done", 1)
 
 
+@pytest.mark.system
 def test_a_faster_rate_ends_by_itself(host: Host) -> None:
     """A collector that is asked to run faster does so for the time that was asked for, then returns to its interval."""
     runs = []

@@ -122,6 +122,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_pickle_that_asks_for_memory_gets_a_message(tmp_path: Path, name: str) -> None:
     """A few bytes that unfold to gigabytes cost a message and bounded memory, and the dump beside them is read."""
@@ -133,6 +134,7 @@ def test_a_pickle_that_asks_for_memory_gets_a_message(tmp_path: Path, name: str)
     assert name in {"cyclic", "doubling"} or sum(found["unread"].values()) == 1
 
 
+@pytest.mark.system
 def test_a_pickle_that_takes_forever_is_ended(tmp_path: Path) -> None:
     """Hashing a tuple nested 2**60 times is ended after its time; its process dies alone and says which file it was."""
     (tmp_path / "_dump_0").write_bytes(b"\x80\x02}K\x01" + b"2\x86" * 60 + b"K\x01s.")
@@ -142,6 +144,7 @@ def test_a_pickle_that_takes_forever_is_ended(tmp_path: Path) -> None:
     assert unread(records) == [("limit", "reading it took more than 1 s")]
 
 
+@pytest.mark.system
 def test_a_line_of_five_gigabytes_is_not_held(tmp_path: Path) -> None:
     """A log with a 5 GB line gives a message or its other lines in bounded memory."""
     for name, head in (("zeros.log", b""), ("job.log", b"[rank3]: Traceback (most recent call last):\n")):
@@ -373,6 +376,7 @@ def test_a_member_that_kills_its_reader_costs_itself(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.system
 def test_a_pause_of_whoever_takes_the_records_is_no_fault_of_a_file(tmp_path: Path) -> None:
     """Records that are fetched slowly arrive all the same: the time is not counted against the file being read."""
     large = {"version": "2.9", "pg_status": {}, "entries": [{"profiling_name": f"{i} " * 1000} for i in range(400)]}

@@ -292,6 +292,7 @@ def test_a_hostile_line_costs_no_more_than_its_bound(piece: str) -> None:
     assert in_time(time.perf_counter() - began, 2.0)
 
 
+@pytest.mark.system
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(

@@ -37,6 +37,7 @@ def test_time_is_linear(name: str) -> None:
     assert [one for one in found if is_quadratic(one)] == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("pattern", [r'\{[\s{,]*"hash"', r"x\s*\s*y"])
 def test_a_pattern_that_is_not_linear_is_found(pattern: str) -> None:
     """A measure that passes everything would prove nothing: it finds quadratic and exponential patterns."""

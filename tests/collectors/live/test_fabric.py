@@ -333,6 +333,7 @@ def test_edges_beyond_the_bound_are_reported(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.system
 def test_a_rank_in_a_network_of_its_own_is_asked_there_and_its_losses_are_seen(tmp_path: Path) -> None:
     """In a pod's network, behind a link that drops, the edge has the retransmits; the agent stays in its own network."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "ip", "tc"))):

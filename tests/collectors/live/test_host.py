@@ -365,6 +365,7 @@ def test_a_mount_that_hangs_is_seen_and_holds_nothing_up(hanging: tuple[Host, su
     assert collector._remote.waiting == 0
 
 
+@pytest.mark.system
 def test_a_slow_mount_does_not_delay_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two mounts are asked at the same time: the one that answers has its own time, the other none."""
     program = tmp_path / "bin/stat"

@@ -367,6 +367,7 @@ def test_a_leftover_of_an_earlier_start_does_not_take_its_ranks_place(tree: Proc
     assert placement.pids == (20,)
 
 
+@pytest.mark.system
 def test_a_process_that_is_stuck_is_given_up_and_hides_no_process(tree: ProcessTree) -> None:
     """Its environment never comes: the others are found, it is not asked again, and so many of them end the reading."""
     for number in range(MOST_STUCK + 2):

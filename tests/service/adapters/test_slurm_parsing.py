@@ -170,6 +170,7 @@ def write(tool: Path, script: str) -> None:
         path.chmod(path.stat().st_mode | stat.S_IEXEC)
 
 
+@pytest.mark.system
 def test_a_command_that_hangs_is_ended(tool: Path) -> None:
     """A controller that does not answer costs a bounded time, and nothing is taken as an answer."""
     write(tool, "exec sleep 300")
@@ -179,6 +180,7 @@ def test_a_command_that_hangs_is_ended(tool: Path) -> None:
     assert in_time(time.monotonic() - began, 10)
 
 
+@pytest.mark.system
 def test_what_a_command_has_started_is_ended_with_it(tool: Path, tmp_path: Path) -> None:
     """Where scontrol is a script, what it calls does not act after we have given it up."""
     acted = tmp_path / "acted"

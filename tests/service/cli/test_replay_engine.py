@@ -97,6 +97,7 @@ def batches(drive: Kept, after: int = 0) -> Iterator[Batch]:
             yield Batch(one.sequence, one.received_at, data, one.node, one.sent_at)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("ahead_seconds", [0.0, 10.0])
 @pytest.mark.parametrize("kind", FAULTS)
 def test_every_published_version_is_judged_to_the_same_bytes(kind: str, ahead_seconds: float, tmp_path: Path) -> None:

@@ -527,6 +527,7 @@ def test_an_alarm_is_raised_once_and_over_once(bench: Bench, monkeypatch: pytest
     assert bench.told() == ["alarm", "alarm_over"]
 
 
+@pytest.mark.system
 def test_a_log_that_is_behind_is_judged_by_its_own_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was received an hour ago is ticked through as it came, and only then does the present begin."""
     ticked: list[float] = []

@@ -97,6 +97,7 @@ def test_a_child_judges_as_this_process_does(judges: JudgeProcesses) -> None:
     assert judged.cut == asked().cut
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("does", "why"),
     [
@@ -165,6 +166,7 @@ def test_what_cannot_be_judged_at_all_says_so(monkeypatch: pytest.MonkeyPatch) -
     assert [one.analyzer for one in failed] == ["", ""]
 
 
+@pytest.mark.system
 def test_two_run_at_a_time_and_the_newest_of_an_incident_counts(judges: JudgeProcesses, with_analyzer: Any) -> None:
     """Of five incidents all are judged, never more than two at once; a newer cut takes the place of one that waits."""
     with_analyzer("a_slow_one", lambda: time.sleep(0.2))

@@ -185,6 +185,7 @@ class World(RuleBasedStateMachine):
             assert len(processes) == len(set(epochs)), "a process wrote under two epochs"
 
 
+@pytest.mark.system
 def test_no_peer_takes_from_two_holders_at_once() -> None:
     """Whatever comes in whatever order: an epoch has one process, a process one epoch, and no peer goes back."""
     run_state_machine_as_test(World, settings=settings(max_examples=300, stateful_step_count=40, deadline=None))  # type: ignore[no-untyped-call]

@@ -408,6 +408,7 @@ def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> 
     assert cursor == log.read_from(399, 10)[-1].sequence
 
 
+@pytest.mark.system
 def test_the_thread_outlives_its_database(url: str) -> None:
     """A follower whose tables are not there yet waits, says how far behind it is, and goes on once they are."""
     database = Database(url)

@@ -36,6 +36,7 @@ def test_models_and_migrations_agree(database: Database) -> None:
         assert compare_metadata(context, Base.metadata) == []
 
 
+@pytest.mark.system
 def test_the_first_migration_can_be_taken_back(url: str, repository: Path) -> None:
     """`alembic downgrade base`, configured by pyproject.toml alone, leaves no table of the store behind."""
     database = Database(url)
@@ -261,6 +262,7 @@ def test_a_batch_counts_once(database: Database) -> None:
     assert [one.block for one in log.read_from(0, 10)] == [b"block"] * 3
 
 
+@pytest.mark.system
 def test_large_commits_keep_their_order(database: Database) -> None:
     """Three thousand batches in one transaction, half of them known, are numbered in the order they were given in."""
     log = Log(database)

@@ -40,6 +40,7 @@ def counted(attempts: list[Span], downtimes: list[Span], since: int) -> tuple[in
     return len(life), len(trained)
 
 
+@pytest.mark.system
 @given(spans(), spans(), instants)
 def test_the_arithmetic_is_that_of_seconds(attempts: list[Span], downtimes: list[Span], since: int) -> None:
     """For any attempts and downtimes, overlapping, nested, open or empty, it is what counting the seconds gives."""
@@ -48,6 +49,7 @@ def test_the_arithmetic_is_that_of_seconds(attempts: list[Span], downtimes: list
     assert (ledger.wall_seconds, ledger.training_seconds) == counted(attempts, downtimes, since)
 
 
+@pytest.mark.system
 @given(spans(), spans(), instants)
 def test_a_ratio_is_a_ratio(attempts: list[Span], downtimes: list[Span], since: int) -> None:
     """ETTR lies in 0 to 1, and there is none exactly where the job has no time in the window."""
