@@ -3,6 +3,7 @@
     import faulthound_roles
     me = faulthound_roles.join("rollout", "3", {"http": "10.0.0.7:9000"})     # an epoch of its own, renewed in the background
     me.phase("generate"); me.weights(7)
+    me.waiting("reward"); me.working(); me.progress(tokens=9_000, running=3)   # optional: what it waits for, how far it is
     peers = faulthound_roles.watch()                                           # the directory, kept up to date
     peers.get("trainer", "0").endpoints["weights"]
     peers.accepts("rollout", "3", epoch)                                       # whether to take what an instance sends
@@ -33,11 +34,16 @@ from random import Random
 from typing import Any
 
 LEASE_SECONDS = 30.0
+STATE_SECONDS = 5.0  # between two reports of what a process does: a phase may last a millisecond
 POLL_SECONDS = 20.0
 ANSWER_SECONDS = 10.0  # beyond what the service was asked to wait
 RETRY_SECONDS = (0.5, 10.0)  # the first and the longest pause
 MOST_BYTES = 32 << 20
 LOST_CODE = 3
+COUNTS = {
+    "tokens": "tokens_total", "steps": "steps_total", "running": "requests_running", "waiting": "requests_waiting",
+    "queue": "queue_depth",
+}  # fmt: skip
 
 _JITTER = Random()  # noqa: S311 (no secret)
 
@@ -115,13 +121,35 @@ class Membership:
         self._service, self._asked, self._lost = service, asked, lost
         self._changed, self._ended = threading.Event(), threading.Event()
         self._why = ""
+        self._doing = _Doing()
+        self._urgent = False
         self.epoch: int = lease["role"]["epoch"]
         self._thread = threading.Thread(target=self._renew, name="faulthound-roles", daemon=True)
         self._thread.start()
 
     def phase(self, name: str) -> None:
-        """Say what this process does from now on; sent in the background."""
-        self._set("phase", name)
+        """Say what this process does from now on; sent in the background, within some seconds."""
+        if self._asked.get("phase") != name:
+            self._doing.phase_at = time.monotonic()
+            self._set("phase", name, urgent=False)
+
+    def waiting(self, whom: str) -> None:
+        """Say that this process waits: for a role ("reward"), an instance ("trainer 0"), "queue:NAME" or "host:port"."""
+        if self._doing.waiting_for != whom:
+            self._doing.waiting_at, self._doing.waiting_for = time.monotonic(), whom
+            self._changed.set()
+
+    def working(self) -> None:
+        """Say that this process waits no longer."""
+        self.waiting("")
+
+    def progress(self, **counts: int) -> None:
+        """Say how far it is: ``tokens``, ``steps`` since it started; ``running``, ``waiting`` requests; the ``queue``'s depth."""
+        doing = self._doing
+        for name, at in (("tokens", "token_at"), ("steps", "step_at")):
+            if counts.get(name, doing.counts.get(name)) != doing.counts.get(name):
+                setattr(doing, at, time.monotonic())
+        doing.counts = doing.counts | {name: counts[name] for name in counts.keys() & COUNTS.keys()}
 
     def weights(self, version: int) -> None:
         """Say which version of the weights this process has."""
@@ -144,21 +172,33 @@ class Membership:
         with contextlib.suppress(Refused, OSError):
             self._service.call("POST", "/leave", body)
 
-    def _set(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: Any, *, urgent: bool = True) -> None:
         if self._asked.get(name) != value:
             self._asked[name] = value
+            self._urgent = self._urgent or urgent
             self._changed.set()
 
-    def _renew(self) -> None:
-        pause = _Pause()
+    def _wait(self, sent_at: float) -> None:
+        """Wait until there is something to send: peers need endpoints and weights at once, and all else every few seconds."""
         every = self._asked["lease_seconds"] / 3
+        self._changed.wait(0.0 if self._urgent else every)
         while not self._ended.is_set():
-            self._changed.wait(every)
             self._changed.clear()
+            left = sent_at + min(STATE_SECONDS, every) - time.monotonic()
+            if self._urgent or left <= 0:
+                return
+            self._changed.wait(left)
+
+    def _renew(self) -> None:
+        pause, sent_at = _Pause(), 0.0
+        while not self._ended.is_set():
+            self._wait(sent_at)
             if self._ended.is_set():
                 return
+            self._changed.clear()
+            self._urgent, sent_at = False, time.monotonic()
             try:
-                self._service.call("PUT", "", {**self._asked, "epoch": self.epoch})
+                self._service.call("PUT", "", {**self._asked, "activity": self._doing.said(), "epoch": self.epoch})
             except Refused as refused:
                 if refused.kind in ("fenced", "not-found"):
                     self._why = str(refused)
@@ -171,7 +211,26 @@ class Membership:
             else:
                 pause = _Pause()
                 continue
-            self._changed.set()
+            self._urgent = True
+
+
+@dataclass
+class _Doing:
+    """What a process says of itself; instants of its monotonic clock are sent as ages, so that no clocks are compared."""
+
+    phase_at: float = field(default_factory=time.monotonic)
+    waiting_for: str = ""
+    waiting_at: float = 0.0
+    token_at: float | None = None
+    step_at: float | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def said(self) -> dict[str, Any]:
+        now, whom = time.monotonic(), self.waiting_for
+        ages = {"phase_seconds": self.phase_at, "token_seconds": self.token_at, "step_seconds": self.step_at}
+        ages["waiting_seconds"] = self.waiting_at if whom else None
+        since = {name: round(now - at, 3) for name, at in ages.items() if at is not None}
+        return {"waiting_for": whom, **since, **{COUNTS[name]: count for name, count in self.counts.items()}}
 
 
 class Directory:
@@ -273,7 +332,7 @@ def join(
     """
     service = service or Service()
     asked = {
-        "role": role, "instance": instance, "process": _process(), "attempt": service.attempt,
+        "role": role, "instance": instance, "process": _process(), "pid": os.getpid(), "attempt": service.attempt,
         "endpoints": dict(endpoints or {}), "node": socket.gethostname(), "lease_seconds": LEASE_SECONDS, **said,
     }  # fmt: skip
     deadline = None if seconds is None else time.monotonic() + seconds

@@ -11,6 +11,7 @@ from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
 from analyzers.model.window import SILENT_SECONDS
+from collectors.records import directory_sender
 
 
 def make_cut(state: EngineState, incident: Incident) -> Cut:
@@ -43,7 +44,8 @@ def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
 
 def _shed(state: EngineState, incident: Incident) -> dict[str, int]:
     """Return the nodes of which records that the cut should hold were given up, and through which number."""
-    through = {node: state.evidence[node].shed for node in incident.nodes if node in state.evidence}
+    nodes = (*incident.nodes, directory_sender(incident.job or ""))
+    through = {node: state.evidence[node].shed for node in nodes if node in state.evidence}
     return {node: shed for node, shed in through.items() if shed > max(incident.after, incident.joined.get(node, 0))}
 
 

@@ -36,6 +36,7 @@ from collectors.records import (
     StackDump,
     Steps,
     Unread,
+    directory_sender,
 )
 
 MOST_KEPT = 20_000  # records of one node; the oldest go first
@@ -215,10 +216,14 @@ def select_records(
     kept: Mapping[str, Evidence], nodes: Iterable[str], context: Sequence[Record], cut: Cut, job: str | None,
     attempt: int | None,
 ) -> PackedRecords:  # fmt: skip
-    """Return the records that a judgement sees: the context, and the nodes' records of this attempt or of no job, in order."""
+    """Return the records that a judgement sees: the context, and the nodes' records of this attempt or of no job, in order.
+
+    What the directory of the job's roles reports is among them.
+    """
+    nodes = {*nodes, directory_sender(job)} if job is not None else set(nodes)
     of_nodes = [
         (kept[node], max(cut.joined.get(node, cut.after), cut.shed.get(node, 0)))
-        for node in sorted(set(nodes))
+        for node in sorted(nodes)
         if node in kept
     ]
     found = [one for evidence, after in of_nodes for one in evidence.packed_since(after)]

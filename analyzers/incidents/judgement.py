@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.incidents.recurrence import with_count
+from analyzers.incidents.role_places import on_their_nodes
 from analyzers.incidents.standing_claim import claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
@@ -36,7 +37,7 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: _Running = lambda _na
 
     Analyzers that ``cut.unfinished`` names are left out, and the verdict states that. Raise nothing but ``MemoryError``.
     """
-    records = tuple(asked.records)
+    records = tuple(on_their_nodes(tuple(asked.records)))
     judged, failed = _tried(asked, records, knowledge, running)
     odd = _odd_nodes(asked, records, knowledge, running, failed) if failed else frozenset[str]()
     if odd:

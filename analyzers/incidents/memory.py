@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from analyzers.incidents.evidence import Evidence, concerns_job
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting, own_ranks
-from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views import JobView, RoleReadings
 from analyzers.incidents.messages import Declared, Received, attributed
 from analyzers.incidents.recurrence import note_standstill
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
-from collectors.records import Placement, Record
+from collectors.records import Placement, Record, RoleState, directory_sender, is_directory
 
 MARK_SECONDS = 10.0
 MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
@@ -30,6 +30,10 @@ def observe_batch(state: EngineState, event: Received) -> None:
         return  # seen before: the log is read again from an earlier place
     event = attributed(event)
     _mark(state, event)
+    if is_directory(event.node):
+        _apart(state, event, partial(_keep, state))
+        _apart(state, event, partial(_take_roles, state))
+        return
     seen = state.nodes.get(event.node)
     if seen is None:
         seen = state.nodes[event.node] = NodeActivity(event.received_at)
@@ -55,7 +59,8 @@ def _apart(state: EngineState, event: Received, take: Callable[[Received], None]
 
 def _note(state: EngineState, event: Received, job: str, error: Exception | str) -> None:
     state.note_failure("apply", f"{event.node}, job {job}" if job else event.node, error)
-    state.fleet.note_unreadable(event.node, event.received_at)
+    if not is_directory(event.node):
+        state.fleet.note_unreadable(event.node, event.received_at)
 
 
 def _keep(state: EngineState, event: Received) -> None:
@@ -73,6 +78,16 @@ def _concern(state: EngineState, key: JobKey, event: Received) -> None:
     for why in state.jobs[key].take(event, list(_concerning(state.hosting[key[0]], event, key))):
         _note(state, event, key[0], why)
     state.changed.add(key)
+
+
+def _take_roles(state: EngineState, event: Received) -> None:
+    """Apply what a job's directory reports of its roles."""
+    found = [record for record in event.records if isinstance(record, RoleState)]
+    for job in {record.job for record in found if record.job is not None}:
+        readings = state.roles.setdefault(job, RoleReadings())
+        for record in found:
+            readings.take(record, event.received_at)
+        state.changed |= {key for key in state.jobs if key[0] == job}
 
 
 def _take_part(state: EngineState, job: str, records: Sequence[Record], event: Received) -> None:
@@ -143,7 +158,7 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
         here.discard(oldest)
     here.add(key)
     if key not in state.jobs:
-        state.jobs[key] = JobView(*key, state.knowledge)
+        state.jobs[key] = JobView(*key, state.knowledge, state.roles.setdefault(key[0], RoleReadings()))
         take_learned(state, key)
     return True
 
@@ -213,7 +228,7 @@ def forget_old(state: EngineState, now: float) -> None:
     """Drop evidence that no incident needs, and jobs and nodes that are reported no more."""
     needed: dict[str, int] = {}
     for incident in state.incidents.values():
-        for node in incident.nodes:
+        for node in (*incident.nodes, directory_sender(incident.job or "")):
             needed[node] = min(needed.get(node, incident.after), incident.after)
     through = state.mark_before(now - LOOKBACK_SECONDS)
     for node, evidence in state.evidence.items():
@@ -221,7 +236,14 @@ def forget_old(state: EngineState, now: float) -> None:
     for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
         for of_node in (state.nodes, state.jobs_on):
             of_node.pop(node, None)
-    for node in [name for name in state.evidence if name not in state.nodes and name not in needed]:
+    running_jobs = {job for job, _attempt in state.jobs}
+    state.roles = {
+        job: readings
+        for job, readings in state.roles.items()
+        if job in running_jobs or now - readings.heard_at <= FORGOTTEN_SECONDS
+    }
+    known = {*state.nodes, *needed, *map(directory_sender, state.roles)}
+    for node in [name for name in state.evidence if name not in known]:
         del state.evidence[node]
     count_evidence(state)
     shed_evidence_of_jobs(state)

@@ -11,7 +11,7 @@ from analyzers.incidents.evidence import Evidence
 from analyzers.incidents.fleet import Fleet, FleetReport
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting
-from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views import JobView, RoleReadings
 from analyzers.incidents.messages import Declared, Ending
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
@@ -60,6 +60,7 @@ class EngineState:
         default_factory=dict
     )  # by an earlier engine, of attempts not seen yet
     reported_at: dict[JobKey, float] = field(default_factory=dict)  # newest record of the job itself
+    roles: dict[str, RoleReadings] = field(default_factory=dict)  # job → what its directory of roles reports
     hosting: dict[str, Hosting] = field(default_factory=dict)  # job → which node hosts which rank
     declared: dict[str, Declared] = field(
         default_factory=dict

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from collectors.records import (
+    DIRECTORY,
     CollectiveTimings,
     Coverage,
     FlightRecorderDump,
@@ -22,17 +23,20 @@ from collectors.records import (
     ProcessState,
     Record,
     Ring,
+    RoleState,
     Samples,
     Steps,
 )
 
 MOST_SECONDS = 10 * 366 * 86_400.0  # a clock further off was never set: its instants stay as they are
+R = TypeVar("R", bound=Record)
 LATEST_NS = 1 << 62  # a later instant is noise, and what is taken from it would not fit
 
 _INSTANTS: dict[type[Record], tuple[str, ...]] = {
     ProcessState: ("started_at",),
     Coverage: ("started_at", "dropped_from", "dropped_until"),
     KernelEvent: ("yearless_at",),
+    RoleState: ("phase_since", "waiting_since", "last_token_at", "last_step_at", "renewed_at"),
 }
 _COLUMNS: dict[type[Record], tuple[str, ...]] = {
     FlightRecorderDump: ("created_ns", "started_ns", "completed_ns"),
@@ -46,11 +50,14 @@ def aligned(records: Iterable[Record], offsets: Mapping[str, float]) -> Iterator
     """Yield the records by the service's clock. ``offsets``: node → seconds by which its own clock is ahead."""
     usable = {node: ahead for node, ahead in offsets.items() if math.isfinite(ahead) and abs(ahead) <= MOST_SECONDS}
     for record in records:
+        if isinstance(record, RoleState) and record.source == DIRECTORY:
+            yield record  # its instants are the service's, whatever node it is of
+            continue
         ahead = usable.get(record.node, 0.0) if record.node is not None else 0.0
-        yield _moved(record, ahead) if ahead else record
+        yield moved(record, ahead) if ahead else record
 
 
-def _moved(record: Record, ahead: float) -> Record:
+def moved(record: R, ahead: float) -> R:
     """Return a record with all its instants earlier by so much."""
     kind = type(record)
     changes: dict[str, Any] = {}

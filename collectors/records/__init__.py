@@ -20,7 +20,19 @@ from collectors.records.flight_recorder import (
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
 from collectors.records.processes import Frame, Hop, Placement, ProcessState, SocketWait, StackDump, Thread
-from collectors.records.record import ARRAY_CODES, Damaged, Members, Outcome, Record, Unread, column_bytes, of_sender
+from collectors.records.record import (
+    ARRAY_CODES,
+    DIRECTORY,
+    Damaged,
+    Members,
+    Outcome,
+    Record,
+    Unread,
+    column_bytes,
+    directory_sender,
+    is_directory,
+    of_sender,
+)
 from collectors.records.role_states import RoleStanding, RoleState
 
 AnyRecord = (
@@ -47,6 +59,7 @@ AnyRecord = (
 
 __all__ = [
     "ARRAY_CODES",
+    "DIRECTORY",
     "FLIGHT_RECORDER_COLUMNS",
     "NOT_READ",
     "PG_STATUS_COLUMNS",
@@ -86,6 +99,8 @@ __all__ = [
     "Thread",
     "Unread",
     "column_bytes",
+    "directory_sender",
+    "is_directory",
     "of_sender",
     "pci_address",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterable, Iterator
 from sys import byteorder
@@ -111,9 +112,33 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_d
     step: Integer | None = None
 
 
+DIRECTORY = "directory"  # the source of what the directory of a job's roles reports
+_DIRECTORY_SENDER = "roles:"  # no node's name holds a colon
+
+
+def directory_sender(job: str) -> str:
+    """Return the name under which the directory of a job's roles is in the log."""
+    return _DIRECTORY_SENDER + hashlib.sha256(job.encode(errors="replace")).hexdigest()[:32]
+
+
+def is_directory(sender: str) -> bool:
+    """Whether a batch of the log is of a directory of roles, and of no node."""
+    return sender.startswith(_DIRECTORY_SENDER)
+
+
 def of_sender(records: Iterable[Record], node: str, received_at: float) -> Iterator[Record]:
-    """Yield the records of a batch as its sender's. A record with ``received_at`` is one whose ``node`` has sent it."""
+    """Yield the records of a batch as its sender's. A record with ``received_at`` is one whose ``node`` has sent it.
+
+    Only a directory's are different: it has readings of its own job's roles, and a process has said on which node it is.
+    """
     for record in records:
+        reads_role = record.__struct_config__.tag == "role_state"
+        if is_directory(node):
+            if reads_role and record.job is not None and directory_sender(record.job) == node:
+                yield msgspec.structs.replace(record, source=DIRECTORY, received_at=received_at)
+            continue
+        if reads_role and record.source == DIRECTORY:
+            continue
         changes: dict[str, Any] = {"node": node, "received_at": received_at}
         if placed := getattr(record, "nodes", ()):  # a placement: each process is where the agent runs that saw it
             changes["nodes"] = (node,) * len(placed)

@@ -29,6 +29,7 @@ class RoleState(Record, frozen=True, kw_only=True, tag="role_state"):
     last_token_at: Instant | None = None
     queue_depth: Count | None = None  # of the queue that it holds
     steps_total: Count | None = None  # finished since it started: steps of a trainer, calls of an environment, samples
+    last_step_at: Instant | None = None
     renewed_at: Instant | None = None  # its last heartbeat that was heard
     answers: bool | None = None  # whether its health endpoint does
     state: RoleStanding | None = None  # the directory's word

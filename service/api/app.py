@@ -31,6 +31,7 @@ from service.clock import PROCESS
 from service.engine.supervision import EngineProcess
 from service.remediation.policy_file import PolicyFile
 from service.remediation.repository import RemediationRepository
+from service.roles.readings import RoleReadingLog
 from service.roles.repository import RoleDirectories
 from service.roles.watching import RoleWatch
 from service.settings import Settings
@@ -104,7 +105,8 @@ async def _opened(
         "roles": roles.forget, "incidents": IncidentRetention(database, settings.incident_days).sweep,
     }  # fmt: skip
     clocks = Upkeep({"clock": watch.look}, LOOK_SECONDS)
-    for thread in (clocks, follower, appender, Upkeep(chores)):
+    role_readings = RoleReadingLog(appender, roles)
+    for thread in (clocks, follower, appender, role_readings, Upkeep(chores)):
         thread.start()
         closing.callback(thread.close)
     if engine is not None:
@@ -121,7 +123,7 @@ async def _opened(
         tokens=keys, commands=board, clock=watch,
         audit=Audit(database), intake=Intake(settings, appender), waiting=waiting, answers=Answers(database),
         streams=streams, fitness=Fitness(database), metrics=Metrics(), open_access=OpenAccess(lambda: bool(keys.all())),
-        policy=policy, roles=roles, role_watch=role_watch,
+        policy=policy, roles=roles, role_watch=role_watch, role_readings=role_readings,
         remedies=RemediationRepository(database, policy), engine=engine, connections=connections,
         weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import msgspec
 from analyzers.model.doc import doc
 from service.api.problems import Problem
 from service.api.state import Service
-from service.roles.directory import Directory, Slot
+from service.roles.directory import Activity, Directory, Slot
 from service.roles.watching import TooManyWatchers
 
 RETRY_SECONDS = 5.0
@@ -31,6 +31,8 @@ class RoleDocument(msgspec.Struct, frozen=True, kw_only=True):
     weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")]
     phase: Annotated[str, doc("What it does now; empty: it did not say.")]
     node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")]
+    pid: Annotated[int | None, doc("Its process id, by its own word; null: it did not say.")]
+    activity: Annotated[Activity, doc("What it says that it does.")]
     lease_seconds: Annotated[float, doc("After so long without a renewal another may replace it.")]
     registered_at: Annotated[float, doc("When it registered under this epoch.")]
     renewed_at: Annotated[float, doc("When it was last heard of.")]

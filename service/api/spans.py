@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
-from collectors.records import bundle
+from collectors.records import bundle, is_directory
 from service.reports.hostlists import fold_hosts
 from service.reports.instants import rfc3339
 from service.store.database import Database
@@ -93,9 +93,9 @@ def missing(session: Session, span: Span, sizes: Mapping[str, int]) -> Iterator[
             )
     if given := given_up(session, span):
         yield given
-    if not span.nodes:
+    if all(map(is_directory, span.nodes)):
         yield "no agent saw a rank of the job in this span"
-    if silent := span.nodes - set(sizes):
+    if silent := {node for node in span.nodes - set(sizes) if not is_directory(node)}:
         yield f"nothing came in this span from {len(silent):,} of the job's nodes: {fold_hosts(sorted(silent)[:1_000])}"
 
 

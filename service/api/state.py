@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from service.engine.supervision import EngineProcess
     from service.remediation.policy_file import PolicyFile
     from service.remediation.repository import RemediationRepository
+    from service.roles.readings import RoleReadingLog
     from service.roles.repository import RoleDirectories
     from service.roles.watching import RoleWatch
     from service.settings import Settings
@@ -62,6 +63,7 @@ class Service:
     policy: PolicyFile
     roles: RoleDirectories
     role_watch: RoleWatch
+    role_readings: RoleReadingLog
     remedies: RemediationRepository
     weights: Callable[[], Weights]  # of evidence about nodes; read at the first call
     engine: EngineProcess | None = None  # None: this service runs none

@@ -23,7 +23,7 @@ from analyzers.incidents.messages import UNDECODABLE, Alarm, Received
 from analyzers.incidents.state import LIMITS, EngineState, EvidenceLimits
 from analyzers.incidents.step import observe_batch, remember_declared, restore_incidents
 from analyzers.knowledge import Knowledge
-from collectors.records import block
+from collectors.records import block, directory_sender
 from collectors.records.record import Damaged
 from service.engine import downtimes, learned
 from service.store import declarations, incidents
@@ -68,7 +68,7 @@ def resume_engine(
         remember_declared(state, one)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]
     since = min((incident.after for incident in still_open), default=start)
-    nodes = sorted({node for incident in still_open for node in incident.nodes})
+    nodes = sorted({node for one in still_open for node in (*one.nodes, directory_sender(one.job or ""))})
     old = (Batch.sequence > since, Batch.sequence <= start, Batch.node.in_(nodes))
     observed = 0
     for stored_batch in _read(database, old, MOST_BATCHES) if since < start else ():

@@ -24,6 +24,23 @@ MOST_ENDED = 64  # processes that a slot remembers
 State = Literal["serving", "left", "fenced"]
 
 
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """What the holder of a slot says that it does. Instants are UTC seconds; null: it did not say."""
+
+    phase_since: Annotated[float | None, doc("When its phase began.")] = None
+    waiting_for: Annotated[
+        str, doc("A role, an instance (`reward 0`), `queue:NAME` or `host:port`; empty: nothing.")
+    ] = ""
+    waiting_since: Annotated[float | None, doc("Since when it waits for that.")] = None
+    tokens_total: Annotated[int | None, doc("Tokens that it has generated.")] = None
+    last_token_at: Annotated[float | None, doc("When it generated the newest.")] = None
+    steps_total: Annotated[int | None, doc("Steps, calls or samples that it has finished.")] = None
+    last_step_at: Annotated[float | None, doc("When it finished the newest.")] = None
+    requests_running: Annotated[int | None, doc("Requests that it works on.")] = None
+    requests_waiting: Annotated[int | None, doc("Requests that wait for it.")] = None
+    queue_depth: Annotated[int | None, doc("What is in the queue that it holds.")] = None
+
+
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """One instance of a role. Instants are UTC seconds."""
 
@@ -37,6 +54,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")] = None
     phase: Annotated[str, doc("What it does now; empty: it did not say.")] = ""
     node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")] = None
+    pid: Annotated[int | None, doc("Its process id, by its own word; null: it did not say.")] = None
+    activity: Annotated[Activity, doc("What it says that it does.")] = Activity()
     lease_seconds: Annotated[float, doc("How long it may go without a renewal before another may replace it.")]
     registered_at: Annotated[float, doc("When it registered under this epoch.")]
     renewed_at: Annotated[float, doc("When it was last heard of.")]
@@ -63,6 +82,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     weights: int | None = None
     phase: str = ""
     node: str | None = None
+    pid: int | None = None
     lease_seconds: float = 30.0
 
 
@@ -75,6 +95,7 @@ class Renew(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: dict[str, str] | None = None
     weights: int | None = None
     phase: str | None = None
+    activity: Activity | None = None
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +157,7 @@ def step(directory: Directory, event: Event, at: float, listening_since: float) 
         endpoints=slot.endpoints if event.endpoints is None else event.endpoints,
         weights=slot.weights if event.weights is None else event.weights,
         phase=slot.phase if event.phase is None else event.phase,
+        activity=_activity(slot, event, at),
     )  # fmt: skip
     return _put(directory, renewed, seen=_shown(renewed) != _shown(slot))
 
@@ -170,8 +192,8 @@ def _register(directory: Directory, slot: Slot | None, event: Register, at: floa
     epoch = directory.epoch + 1
     new = Slot(
         role=event.role, instance=event.instance, epoch=epoch, process=event.process, attempt=event.attempt,
-        endpoints=event.endpoints, weights=event.weights, phase=event.phase, node=event.node,
-        lease_seconds=event.lease_seconds, registered_at=at, renewed_at=at, ended=ended,
+        endpoints=event.endpoints, weights=event.weights, phase=event.phase, node=event.node, pid=event.pid,
+        activity=Activity(phase_since=at), lease_seconds=event.lease_seconds, registered_at=at, renewed_at=at, ended=ended,
     )  # fmt: skip
     return _put(replace(directory, epoch=epoch), new, seen=True)
 
@@ -181,6 +203,14 @@ def _as_renewal(slot: Slot, event: Register) -> Renew:
         role=event.role, instance=event.instance, epoch=slot.epoch, endpoints=event.endpoints, weights=event.weights,
         phase=event.phase,
     )  # fmt: skip
+
+
+def _activity(slot: Slot, event: Renew, at: float) -> Activity:
+    """Return what a holder does now; where it does not say since when, its phase has begun with this word."""
+    activity = event.activity or slot.activity
+    if activity.phase_since is None or (event.activity is None and event.phase not in (None, slot.phase)):
+        return replace(activity, phase_since=at)
+    return activity
 
 
 def _fence(directory: Directory, slot: Slot, event: Fence) -> Directory:

@@ -30,7 +30,7 @@ class RoleDirectories:
 
     def __init__(self, database: Database, clock: Callable[[], float] = now) -> None:
         self._database, self._clock = database, clock
-        self._listening_since = clock()
+        self.listening_since = clock()
 
     def take(self, job: str, event: Event, by: str) -> tuple[Slot, float]:
         """Apply an event; return its slot and how long the lease lasts, in seconds. Raise ``Refused`` or ``Full``."""
@@ -41,13 +41,13 @@ class RoleDirectories:
             if stored is None and isinstance(event, Register):
                 _check_room(session, job)
             before = Directory(epoch=row.epoch, version=row.version, slots=_slots(stored))
-            after = step(before, event, at, self._listening_since)
+            after = step(before, event, at, self.listening_since)
             slot = after.slots[key(event.role, event.instance)]
             self._write(session, row, after, slot, at)
             if after.version != before.version and (kind := AUDITED.get(type(event).__name__)) is not None:
                 details = {"role": slot.role, "instance": slot.instance, "epoch": slot.epoch, "process": slot.process}
                 audit_log.record(session, at, kind, by, job, details)
-        return slot, lease_left(slot, at, self._listening_since)
+        return slot, lease_left(slot, at, self.listening_since)
 
     def read(self, job: str, after: int = 0) -> Directory | None:
         """Return a directory with the slots that changed after a version; None where the job has none."""

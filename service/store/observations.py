@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.hosting import LONGEST_ROLE, Hosting, own_ranks
-from collectors.records import Coverage, Device, Placement, Record, of_sender
+from collectors.records import Coverage, Device, Placement, Record, is_directory, of_sender
 from collectors.records.identity import places
 from service.store import placements
 from service.store.buckets import Buckets
@@ -158,6 +158,8 @@ class Observations:
 
     def note(self, session: Session, batch: Stored, records: Sequence[Record]) -> None:
         """Take up one batch's records. Who hosts a job's ranks is read from the table where it is not in memory."""
+        if is_directory(batch.node):
+            return
         self._see_node(batch)
         jobs: set[str] = set()
         ranks = 0

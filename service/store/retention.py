@@ -18,6 +18,7 @@ from sqlalchemy import Row, delete, exists, func, select, true, tuple_
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.shedding import level
+from collectors.records import directory_sender
 from service.clock import PROCESS, now
 from service.settings import Settings
 from service.store import placements
@@ -270,7 +271,8 @@ def _kept(session: Session) -> list[_Kept]:
     for pin in session.scalars(select(Pin)):
         nodes: frozenset[str] | None = None
         if pin.job is not None:
-            nodes = frozenset(placements.job_nodes(session, pin.job, pin.since, pin.until))
+            hosts = placements.job_nodes(session, pin.job, pin.since, pin.until)
+            nodes = frozenset({*hosts, directory_sender(pin.job)})
         kept.append(_Kept(pin.since, pin.until, nodes))
     return kept
 

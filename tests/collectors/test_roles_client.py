@@ -111,3 +111,26 @@ def test_a_job_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FAULTHOUND_JOB", raising=False)
     with pytest.raises(ValueError, match="FAULTHOUND_JOB"):
         roles.watch()
+
+
+def test_what_it_does_is_reported(client: Client) -> None:
+    """Phase, wait and progress reach the directory, with when each began; many changes are few requests."""
+    me = roles.join("rollout", "3", service=of(client), lease_seconds=3.0)
+    for number in range(1, 2_000):
+        me.phase("generate" if number % 2 else "tool")
+        me.progress(tokens=number, running=2)
+    me.waiting("tool")
+    shown = client.eventually(
+        "/v1/jobs/rl/math/roles", lambda page: page["items"][0]["activity"]["waiting_for"] == "tool"
+    )
+    (one,) = shown["items"]
+    assert (one["phase"], one["activity"]["tokens_total"], one["activity"]["requests_running"]) == (
+        "generate",
+        1_999,
+        2,
+    )
+    assert one["activity"]["last_token_at"] <= one["activity"]["waiting_since"] <= one["renewed_at"]
+    assert shown["version"] < 20
+    me.working()
+    client.eventually("/v1/jobs/rl/math/roles", lambda page: page["items"][0]["activity"]["waiting_for"] == "")
+    me.leave()

@@ -14,12 +14,14 @@ from analyzers.incidents.job_views.recovery import (
     stops_again,
     witnessed_until,
 )
+from analyzers.incidents.job_views.role_readings import RoleReadings
 from analyzers.incidents.job_views.step_rhythm import StepRhythm
 
 __all__ = [
     "End",
     "JobView",
     "NodeView",
+    "RoleReadings",
     "StepRhythm",
     "allowed_silence_seconds",
     "ended_because",

@@ -11,6 +11,7 @@ from analyzers.incidents.job_views.event_log import EventLog
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import Processes
 from analyzers.incidents.job_views.progress import Progress
+from analyzers.incidents.job_views.role_readings import RoleReadings
 from analyzers.incidents.job_views.standstills import Standstill, Why
 from analyzers.incidents.job_views.step_rhythm import StepRhythm
 from analyzers.incidents.job_views.traffic import SCOPES, Traffic
@@ -18,6 +19,7 @@ from analyzers.incidents.job_views.waits import OpenOperation, OpenOperations
 from analyzers.incidents.job_views.witnesses import Testimony, Witnesses, testimony
 from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
+from analyzers.model.clocks import moved
 from analyzers.model.roles import Numbering
 from collectors.records import (
     DeviceState,
@@ -29,6 +31,7 @@ from collectors.records import (
     RasCommunicator,
     Record,
     Ring,
+    RoleState,
     Samples,
     StackDump,
     Steps,
@@ -48,9 +51,16 @@ SERIOUS = frozenset({
 class JobView:
     """The input of the detectors. All instants are by the service's clock."""
 
-    def __init__(self, job: str, attempt: int | None = None, knowledge: Knowledge | None = None) -> None:
-        """``knowledge`` holds the Xid tables: without them no kernel event is a symptom."""
+    def __init__(
+        self,
+        job: str,
+        attempt: int | None = None,
+        knowledge: Knowledge | None = None,
+        roles: RoleReadings | None = None,
+    ) -> None:
+        """``knowledge`` holds the Xid tables: without them no kernel event is a symptom. ``roles``: shared by the attempts."""
         self.job, self.attempt = job, attempt
+        self.roles = roles if roles is not None else RoleReadings()
         self.knowledge = knowledge or Knowledge()
         self.nodes: dict[str, NodeView] = {}
         self.first_at = float("inf")  # its first batch
@@ -230,5 +240,7 @@ class JobView:
             self.witnesses.record(record, node.here(record.at, at))
         elif isinstance(record, StackDump):
             self.witnesses.stack(record, node.here(record.at, at))
+        elif isinstance(record, RoleState):  # by a collector: the directory's come by themselves
+            self.roles.take(moved(record, node.offset), at)
         elif isinstance(record, RasCommunicator):
             self.waits.count(record, node, at)

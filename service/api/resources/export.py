@@ -7,7 +7,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from collectors.records import Members, block, bundle
+from collectors.records import Members, block, bundle, directory_sender
 from collectors.records import Placement as PlacementRecord
 from service.api import auth, fields, spans
 from service.api.declaration import Declaration
@@ -43,10 +43,11 @@ def export_job(
         attempt = _newest_attempt(session, job, start, end)
         placed = frozenset(job_nodes(session, job, start, end))
         declared = Declaration(**row.declared) if row.declared_at is not None else None
-        span = spans.received(session, start, end, placed or (frozenset(declared.nodes) if declared else frozenset()))
+        nodes = placed or (frozenset(declared.nodes) if declared else frozenset())
+        span = spans.received(session, start, end, nodes | {directory_sender(job)})
         sizes = spans.sizes(session, span)
         manifest = bundle.Manifest(
-            job=job, attempt=attempt, since=start, until=end, nodes=tuple(sorted(span.nodes)), version=spans.program(),
+            job=job, attempt=attempt, since=start, until=end, nodes=tuple(sorted(nodes)), version=spans.program(),
             missing=tuple(spans.missing(session, span, sizes)),
         )  # fmt: skip
         leading = _declared(row, declared, attempt)

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, defer
 
-from collectors.records import bundle
+from collectors.records import bundle, directory_sender
 from service.api import auth, fields, spans
 from service.api.incident_documents import found
 from service.api.problems import documented
@@ -37,7 +37,8 @@ def export_incident(request: Request, id: fields.IdPath) -> StreamingResponse:
             select(Verdict).options(defer(Verdict.claims)).where(Verdict.incident == id).order_by(Verdict.version)
         ).all()
         nodes = tuple(row.state.get("nodes", row.nodes))
-        span = spans.between(session, _after(row), _through(session, row, published), frozenset(nodes))
+        senders = frozenset({*nodes, directory_sender(row.job or "")})
+        span = spans.between(session, _after(row), _through(session, row, published), senders)
         sizes = spans.sizes(session, span)
         manifest = bundle.Manifest(
             job=row.job or "", attempt=row.attempt, since=span.since, until=span.until, nodes=tuple(sorted(nodes)),

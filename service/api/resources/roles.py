@@ -14,7 +14,8 @@ from service.api.problems import Problem, documented, not_found
 from service.api.role_documents import DirectoryDocument, RoleLease, directory_document, role_document, wait
 from service.api.routing import Router
 from service.api.state import service_of
-from service.roles.directory import Event, Fence, Leave, Refused, Register, Renew
+from service.clock import now
+from service.roles.directory import Activity, Event, Fence, Leave, Refused, Register, Renew
 from service.roles.repository import Full
 
 LONGEST_POLL_SECONDS = 30.0
@@ -30,6 +31,41 @@ Endpoints = Annotated[
 class _Instance(fields.Body):
     role: Key = Field(description="The role: trainer, rollout, reward …")
     instance: Key = Field(description="Which one of its role.")
+
+
+Age = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Total = Annotated[int, Field(ge=0, lt=1 << 62)]
+
+
+class ActivityRequest(fields.Body):
+    """What a process does. It says how long ago something was, so that its clock is not needed."""
+
+    phase_seconds: Age | None = Field(None, description="How long ago its phase began.")
+    waiting_for: Annotated[str, Field(max_length=128, pattern=fields.TEXT_PATTERN)] = Field(
+        "", description="A role, an instance (`reward 0`), `queue:NAME` or `host:port`; empty: it waits for nothing."
+    )
+    waiting_seconds: Age | None = Field(None, description="For how long it has waited.")
+    tokens_total: Total | None = Field(None, description="Tokens that it has generated.")
+    token_seconds: Age | None = Field(None, description="How long ago it generated the newest.")
+    steps_total: Total | None = Field(None, description="Steps, calls or samples that it has finished.")
+    step_seconds: Age | None = Field(None, description="How long ago it finished the newest.")
+    requests_running: Total | None = Field(None, description="Requests that it works on.")
+    requests_waiting: Total | None = Field(None, description="Requests that wait for it.")
+    queue_depth: Total | None = Field(None, description="What is in the queue that it holds.")
+
+    def at(self, now: float) -> Activity:
+        """Return it with instants."""
+
+        def instant(age: float | None) -> float | None:
+            return None if age is None else max(0.0, now - age)
+
+        return Activity(
+            phase_since=instant(self.phase_seconds), waiting_for=self.waiting_for,
+            waiting_since=instant(self.waiting_seconds or 0.0) if self.waiting_for else None,
+            tokens_total=self.tokens_total, last_token_at=instant(self.token_seconds), steps_total=self.steps_total,
+            last_step_at=instant(self.step_seconds), requests_running=self.requests_running,
+            requests_waiting=self.requests_waiting, queue_depth=self.queue_depth,
+        )  # fmt: skip
 
 
 class RoleRequest(_Instance):
@@ -50,6 +86,8 @@ class RoleRequest(_Instance):
         None, description="What it does now; null: as before."
     )
     node: fields.NodeName | None = Field(None, description="The node that it runs on.")
+    pid: int | None = Field(None, ge=1, lt=1 << 31, description="Its process id.")
+    activity: ActivityRequest | None = Field(None, description="What it does; null: as before.")
     lease_seconds: float = Field(
         LEASE_SECONDS, ge=1, le=600, description="After so long without a renewal another may replace it."
     )
@@ -100,12 +138,12 @@ def register_role(
     if asked.epoch is not None:
         event: Event = Renew(
             role=asked.role, instance=asked.instance, epoch=asked.epoch, endpoints=asked.endpoints, weights=asked.weights,
-            phase=asked.phase,
+            phase=asked.phase, activity=asked.activity.at(now()) if asked.activity is not None else None,
         )  # fmt: skip
     else:
         event = Register(
             role=asked.role, instance=asked.instance, process=asked.process, attempt=asked.attempt, node=asked.node,
-            endpoints=asked.endpoints or {}, weights=asked.weights, phase=asked.phase or "",
+            pid=asked.pid, endpoints=asked.endpoints or {}, weights=asked.weights, phase=asked.phase or "",
             lease_seconds=asked.lease_seconds,
         )  # fmt: skip
     return _taken(request, caller, job, event)
@@ -139,4 +177,5 @@ def _taken(request: Request, caller: Caller, job: str, event: Event) -> RoleLeas
             raise Problem("conflict", str(refused), retry_after_seconds=refused.seconds) from None
         raise Problem(refused.kind, str(refused)) from None
     service.role_watch.wake(job, slot.version)
+    service.role_readings.note(job, slot)
     return RoleLease(role=role_document(slot), seconds=max(0.0, seconds))

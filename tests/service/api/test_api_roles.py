@@ -63,6 +63,7 @@ def test_a_watcher_gets_what_changed(client: Client) -> None:
     answer = client.get(f"{URL}?after=2&wait_seconds=30").json()
     assert [(one["instance"], one["weights"], one["phase"]) for one in answer["items"]] == [("2", 7, "sync")]
     assert answer["version"] == 3
+    changed.join()
 
 
 def test_the_stream_has_each_change(client: Client) -> None:

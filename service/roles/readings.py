@@ -1,0 +1,110 @@
+"""What the directories of roles hear goes into the log, so that the engine judges it and a replay has it.
+
+A heartbeat is one reading of its instance, and so is a heartbeat that is missing. Those of a second are one batch of its job,
+under a sender's name that no node can have. The log is asked for no promise: a reading that is lost is followed by the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import defaultdict
+
+from msgspec.structs import replace
+from sqlalchemy.exc import SQLAlchemyError
+
+from collectors.records import DIRECTORY, RoleState, block, directory_sender
+from service.clock import now
+from service.roles.directory import Slot, key
+from service.roles.repository import RoleDirectories
+from service.store.appender import Appender, Busy
+from service.store.log import Incoming
+
+TOGETHER_SECONDS = 1.0
+MISSED_SECONDS = 15.0  # renewals come every ten: a later one is missing, which is reported every ten seconds
+LISTENED_SECONDS = 60.0  # a job of which nothing is heard for so long has ended, or cannot reach this service
+MOST_WAITING = 65_536  # readings that the log has not taken
+
+_log = logging.getLogger(__name__)
+
+
+class RoleReadingLog:
+    """The readings that wait, the newest of each instance, and the thread that sends them."""
+
+    def __init__(self, appender: Appender, directories: RoleDirectories) -> None:
+        self._appender, self._directories = appender, directories
+        self._heard: dict[str, float] = {}  # job → when any of its instances was
+        self._looked_at = now()
+        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._waiting: dict[str, dict[str, RoleState]] = defaultdict(dict)  # job → slot → reading
+        self._thread = threading.Thread(target=self._run, name="role readings", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what waits, and end the thread."""
+        self._closing.set()
+        self._thread.join()
+        self.flush()
+
+    def note(self, job: str, slot: Slot) -> None:
+        """Take what was heard of an instance; called from any thread."""
+        with self._lock:
+            self._heard[job] = now()
+            of_job = self._waiting[job]
+            if len(of_job) < MOST_WAITING:
+                of_job[key(slot.role, slot.instance)] = reading(job, slot, now())
+
+    def note_missing(self) -> None:
+        """Take the instances that have not renewed, of jobs of which others have. Another service may have heard them."""
+        at = self._looked_at = now()
+        with self._lock:
+            self._heard = {job: heard for job, heard in self._heard.items() if heard > at - LISTENED_SECONDS}
+            jobs = list(self._heard)
+        for job in jobs:
+            directory = self._directories.read(job)
+            for name, slot in directory.slots.items() if directory is not None else ():
+                # While no service listened none could renew.
+                renewed_at = max(slot.renewed_at, self._directories.listening_since)
+                if slot.state == "serving" and at - renewed_at >= MISSED_SECONDS:
+                    with self._lock:
+                        self._waiting[job].setdefault(name, reading(job, replace(slot, renewed_at=renewed_at), at))
+
+    def flush(self) -> None:
+        """Send what waits, a batch a job; what the log has no room for waits on."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, defaultdict(dict)
+        for job, readings in waiting.items():
+            data = block.encode(list(readings.values()), pack=True)
+            batch = Incoming(directory_sender(job), secrets.token_hex(16), None, now(), len(readings), data)
+            try:
+                self._appender.submit(batch)
+            except Busy as busy:
+                _log.warning("role_readings_wait job=%s reason=%s", job, busy)
+                with self._lock:
+                    self._waiting[job] = {**readings, **self._waiting[job]}
+
+    def _run(self) -> None:
+        while not self._closing.wait(TOGETHER_SECONDS):
+            if now() - self._looked_at >= MISSED_SECONDS - 5.0:
+                try:
+                    self.note_missing()
+                except SQLAlchemyError as error:
+                    _log.warning("missing_roles_not_read reason=%s", type(error).__name__)
+            self.flush()
+
+
+def reading(job: str, slot: Slot, at: float) -> RoleState:
+    """Return a slot as a record. Attempt 0 is what a process has that names none: its agent may know better."""
+    does = slot.activity
+    return RoleState(
+        source=DIRECTORY, at=at, node=slot.node, job=job, attempt=slot.attempt or None, role=slot.role,
+        phase=slot.phase or None, instance=slot.instance, pid=slot.pid, epoch=slot.epoch, phase_since=does.phase_since,
+        weights=slot.weights, waiting_for=does.waiting_for or None, waiting_since=does.waiting_since,
+        requests_running=does.requests_running, requests_waiting=does.requests_waiting, tokens_total=does.tokens_total,
+        last_token_at=does.last_token_at, queue_depth=does.queue_depth, steps_total=does.steps_total,
+        last_step_at=does.last_step_at, renewed_at=slot.renewed_at, state=slot.state,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""What a directory of roles hears is in the log, as readings of its job alone, and under no node's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, update
+
+from collectors.records import RoleState, block, directory_sender, is_directory
+from service.roles import readings as readings_module
+from service.store.log import Stored
+from service.store.models import RoleSlot
+from tests.support.served import Client, served
+
+JOB = "rl/math"
+URL = f"/v1/jobs/{JOB}/roles"
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a new service without an engine."""
+    with served(tmp_path, engine=False) as client:
+        yield client
+
+
+def batches(client: Client, at_least: int) -> list[Stored]:
+    """Return the log's batches, once there are so many."""
+    log = client.app.state.service.log
+    for _ in range(600):
+        client.app.state.service.role_readings.flush()
+        found: list[Stored] = log.read_from(0, 100)
+        if len(found) >= at_least:
+            return found
+        client.get("/healthz")
+    raise AssertionError(f"{len(found)} batches of {at_least}")
+
+
+def readings(stored: Stored) -> list[RoleState]:
+    """Return the readings in a batch."""
+    return [one for one in block.decode(stored.block) if isinstance(one, RoleState)]
+
+
+def register(client: Client, **more: Any) -> dict[str, Any]:
+    """Register rollout 3, or renew it."""
+    asked = {"role": "rollout", "instance": "3", "process": "a", "node": "gpu-7", "pid": 4_711, **more}
+    answer = client.put(URL, json=asked)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json()["role"])
+
+
+def test_a_heartbeat_is_a_reading(client: Client) -> None:
+    """It says what the instance does since when, by the service's clock, and comes in the job's own batches."""
+    epoch = register(client)["epoch"]
+    does = {
+        "phase_seconds": 40.0, "waiting_for": "reward", "waiting_seconds": 30.0, "tokens_total": 900,
+        "token_seconds": 31.0, "requests_running": 2,
+    }  # fmt: skip
+    shown = register(client, epoch=epoch, phase="reward", weights=7, activity=does)
+    assert shown["activity"]["waiting_for"] == "reward"
+    assert shown["pid"] == 4_711
+
+    last = batches(client, 1)[-1]
+    assert last.node == directory_sender(JOB)
+    assert is_directory(last.node)
+    (found,) = readings(last)
+    assert (found.job, found.role, found.instance, found.epoch, found.attempt) == (JOB, "rollout", "3", epoch, None)
+    assert (found.phase, found.weights, found.waiting_for, found.tokens_total) == ("reward", 7, "reward", 900)
+    assert found.at is not None
+    assert found.phase_since == pytest.approx(found.at - 40.0, abs=2.0)
+    assert found.waiting_since == pytest.approx(found.at - 30.0, abs=2.0)
+    assert found.last_token_at == pytest.approx(found.at - 31.0, abs=2.0)
+
+
+def test_a_directory_is_no_node(client: Client) -> None:
+    """Its batches make no node of that name, and an agent cannot send in its name."""
+    register(client)
+    batches(client, 1)
+    client.eventually("/healthz", lambda _: client.app.state.service.follower.sequence >= 1)
+    assert client.get("/v1/nodes").json()["items"] == []
+    forged = client.post("/v1/records", headers={"Faulthound-Node": directory_sender(JOB)}, json=[])
+    assert forged.status_code == 422
+
+
+def test_a_missing_heartbeat_is_a_reading(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance that renews no more is reported as it was heard last, as long as others of its job are heard."""
+    register(client, instance="4", process="b")
+    epoch = register(client)["epoch"]
+    batches(client, 1)
+    later = readings_module.now() + 40.0
+    monkeypatch.setattr(readings_module, "now", lambda: later)
+    with client.app.state.service.database.transaction() as session:
+        session.execute(
+            update(RoleSlot)
+            .where(RoleSlot.instance == "3")
+            .values(document=func.json_set(RoleSlot.document, "$.renewed_at", later))
+        )
+    assert epoch
+    client.app.state.service.role_readings._heard[JOB] = later
+    client.app.state.service.role_readings.note_missing()
+    found = [one for stored in batches(client, 2) for one in readings(stored) if one.at == later]
+    assert [one.instance for one in found] == ["4"]
+    assert found[0].renewed_at is not None
+    assert found[0].renewed_at < later - 30.0
