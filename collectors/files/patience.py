@@ -6,14 +6,15 @@ does not get its turn may take six times as long: another one would have to star
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from pathlib import Path
 
+from collectors.files.process_stat import TICKS_A_SECOND, parse
+
 BUSY_TIMES = 6.0  # so many times its bound a process may wait for the processor
 GLANCE_SECONDS = 0.25  # between two looks at a process that is late
-RUNS, RUNS_OR_READS = frozenset({b"R"}), frozenset({b"R", b"D"})  # states of a process that goes on by itself (proc(5))
+RUNS, RUNS_OR_READS = frozenset({"R"}), frozenset({"R", "D"})  # states of a process that goes on by itself (proc(5))
 
 
 class Hung(Exception):
@@ -27,7 +28,7 @@ class Busy(Exception):
 class Patience:
     """Until when a process may take for one question."""
 
-    def __init__(self, pid: int, deadline: float, seconds: float, going_on: frozenset[bytes]) -> None:
+    def __init__(self, pid: int, deadline: float, seconds: float, going_on: frozenset[str]) -> None:
         """``deadline``: by ``time.monotonic()``; ``going_on``: the states in which it would go on."""
         self._pid, self._deadline, self._seconds, self._going_on = pid, deadline, seconds, going_on
         self._latest = deadline + (BUSY_TIMES - 1) * seconds
@@ -47,13 +48,13 @@ class Patience:
             self._deadline = min(time.monotonic() + GLANCE_SECONDS, self._latest)
 
 
-def turn(pid: int) -> tuple[bytes, float]:
-    """Return a process's state, and the processor seconds that it has used (proc(5))."""
+def turn(pid: int) -> tuple[str, float]:
+    """Return a process's state, and the processor seconds that it has used."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        stat = parse(Path(f"/proc/{pid}/stat").read_bytes())
     except (OSError, IndexError, ValueError):
-        return b"", 0.0
+        return "", 0.0
+    return stat.state, stat.cpu_ticks / TICKS_A_SECOND
 
 
 def _ready(descriptor: int, event: int, deadline: float) -> bool:

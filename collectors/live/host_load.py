@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
+from collectors.files.process_stat import TICKS_A_SECOND
 from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources import cgroups, clock_offset, host_counters
 from collectors.live.sources.host import Host
 from collectors.live.sources.mounts import ANSWER_SECONDS, MOUNTS_LIMIT, MountAnswer, RemoteMounts, fill, mounts
-from collectors.live.sources.proc_stat import TICKS_A_SECOND, stat_of, wait_channel
+from collectors.live.sources.proc_stat import stat_of, wait_channel
 from collectors.live.sources.reporting import ChangedDevices, LimitReports, tick
 from collectors.live.sources.system_files import process_ids
 from collectors.records import Device, DeviceState, ProcessState

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from collectors.files.process_stat import TICKS_A_SECOND, Stat
 from collectors.live import Cursor, NothingToCollect, Readings, Request, Yielded, collector
 from collectors.live.sources.exits import ExitWatcher, ProcessExit
 from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import (
     PAGE_BYTES,
-    TICKS_A_SECOND,
-    Stat,
     booted_at,
     callable_by_number,
     stat_of,

@@ -23,9 +23,10 @@ import msgspec
 
 from collectors.files import sandbox
 from collectors.files.apart import Apart, ParsingFailed
+from collectors.files.process_stat import Stat
 from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
-from collectors.live.sources.proc_stat import Stat, callable_by_number, stat_of
+from collectors.live.sources.proc_stat import callable_by_number, stat_of
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.socket_waits import SocketLook
 from collectors.records import Frame, Record, StackDump, Unread, block

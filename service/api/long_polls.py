@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import structlog
-from sqlalchemy.exc import SQLAlchemyError
-
 from service.api.problems import Problem
 from service.store.commands import Commands
+from service.store.shared_poll import SharedPoll
 
 QUERY_SECONDS = 1.0
 MOST_WAITING = 20_000  # in all: an agent each of a fleet, and those that came back before their old poll had ended
@@ -21,20 +19,18 @@ MOST_OF_A_NODE = 4
 RETRY_SECONDS = 5.0
 
 
-class LongPolls:
+class LongPolls(SharedPoll):
     """The polls that wait, by node. All methods but ``wake`` are called in the event loop."""
 
     def __init__(self, commands: Commands) -> None:
+        super().__init__(QUERY_SECONDS, "commands")
         self._commands = commands
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-        self._task = asyncio.create_task(self._query())
         self.count = 0
 
     async def wait(self, node: str, seconds: float) -> bool:
         """Wait for a command of the node, or until the service stops; return whether a query is worth while."""
-        if self._closed or seconds <= 0:
+        if self.closed or seconds <= 0:
             return True
         mine = self._waiting.get(node, set())
         if self.count >= MOST_WAITING or len(mine) >= MOST_OF_A_NODE:
@@ -60,17 +56,6 @@ class LongPolls:
         """Wake the polls of these nodes; called from any thread."""
         self._loop.call_soon_threadsafe(self._wake, frozenset(nodes))
 
-    def end_waits(self) -> None:
-        """End all polls: the service is stopping."""
-        self._closed = True
-        self._wake(frozenset(self._waiting))
-
-    async def close(self) -> None:
-        """End all polls and the query."""
-        self.end_waits()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
     def _leave(self, node: str, event: asyncio.Event) -> None:
         self.count -= 1
         self._waiting[node].discard(event)
@@ -82,12 +67,11 @@ class LongPolls:
             for event in self._waiting.get(node, ()):
                 event.set()
 
-    async def _query(self) -> None:
-        while not self._closed:
-            await asyncio.sleep(QUERY_SECONDS)
-            if not self._waiting:
-                continue
-            try:
-                self._wake(frozenset(await asyncio.to_thread(self._commands.waiting)))
-            except SQLAlchemyError as error:  # the polls end without a command, and the agents poll again
-                structlog.get_logger().warning("commands_not_read", error=type(error).__name__)
+    def _wake_all(self) -> None:
+        self._wake(frozenset(self._waiting))
+
+    def _is_waited(self) -> bool:
+        return bool(self._waiting)
+
+    async def _look(self) -> None:
+        self._wake(frozenset(await asyncio.to_thread(self._commands.waiting)))

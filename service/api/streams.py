@@ -25,6 +25,7 @@ from service.api.problems import Problem
 from service.api.routing import Handler, Route
 from service.store.database import Database
 from service.store.models import TimelineEntry
+from service.store.shared_poll import SharedPoll
 
 QUERY_SECONDS = 0.5
 CHECK_SECONDS = 10.0  # between two checks whether a client's token is still valid
@@ -35,15 +36,13 @@ ROWS_AT_ONCE = 200
 RETRY_SECONDS = 5.0
 
 
-class Streams:
+class Streams(SharedPoll):
     """The open streams of a process. All methods are called in the event loop, ``newest`` and ``read`` in threads."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__(QUERY_SECONDS, "timelines")
         self._database = database
         self._newest = 0
-        self._changed = asyncio.Event()
-        self._task = asyncio.create_task(self._query())
-        self.closed = False
         self.count = 0
 
     @asynccontextmanager
@@ -62,42 +61,16 @@ class Streams:
 
     async def wait(self, place: int, seconds: float) -> None:
         """Wait until there is an entry after this place, or the service stops, or the time is over."""
-        deadline = monotonic() + seconds
-        while self._newest <= place and not self.closed and (left := deadline - monotonic()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    await self._changed.wait()
-            except TimeoutError:
-                return
+        await self._until(lambda: self._newest > place, seconds)
 
-    def end_waits(self) -> None:
-        """End all streams: the service is stopping."""
-        self.closed = True
-        self._wake()
+    def _is_waited(self) -> bool:
+        return self.count > 0
 
-    async def close(self) -> None:
-        """End all streams and the query."""
-        self.end_waits()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _query(self) -> None:
-        while not self.closed:
-            await asyncio.sleep(QUERY_SECONDS)
-            if not self.count:
-                continue
-            try:
-                newest = await asyncio.to_thread(self.newest)
-            except SQLAlchemyError as error:  # the streams stay open, and go on when the database is back
-                structlog.get_logger().warning("timeline_not_read", error=type(error).__name__)
-                continue
-            if newest != self._newest:
-                self._newest = newest
-                self._wake()
+    async def _look(self) -> None:
+        newest = await asyncio.to_thread(self.newest)
+        if newest != self._newest:
+            self._newest = newest
+            self._wake_all()
 
     def newest(self) -> int:
         """Return the place of the newest entry."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import ColumnElement, delete, exists, select
-
 from analyzers.remediation.types import ENDED
 from service.clock import PROCESS, now
 from service.store.clock_watch import oldest_kept_at
@@ -17,7 +15,6 @@ from service.store.database import Database
 from service.store.incidents import ENGINE
 from service.store.models import (
     Alarm,
-    Base,
     Execution,
     Incident,
     Pin,
@@ -26,7 +23,7 @@ from service.store.models import (
     TimelineEntry,
     UnfitNode,
 )
-from service.store.retention import AUDIT_DAYS, DAY_SECONDS
+from service.store.retention import AUDIT_DAYS, DAY_SECONDS, Rule, delete_rows
 
 
 class IncidentRetention:
@@ -47,7 +44,7 @@ class IncidentRetention:
         with self._database.session() as session:
             pinned_from_at = oldest_kept_at(session, at, self._days * DAY_SECONDS)
             kept_from_at = oldest_kept_at(session, at, AUDIT_DAYS * DAY_SECONDS)
-        rules: tuple[tuple[type[Base], tuple[ColumnElement[bool], ...]], ...] = (
+        rules: tuple[Rule, ...] = (
             (Pin, (Pin.by == ENGINE, Pin.until < pinned_from_at)),
             (Incident, (Incident.closed_at < kept_from_at,)),  # with its verdicts, timeline, feedback and downtime
             (TimelineEntry, (TimelineEntry.incident.is_(None), TimelineEntry.at < kept_from_at)),
@@ -57,9 +54,4 @@ class IncidentRetention:
             (Execution, (Execution.at < kept_from_at,)),
             (ShadowCase, (ShadowCase.at < kept_from_at,)),
         )
-        for model, where in rules:
-            with self._database.session() as session:  # nearly always nothing: then no writer has to wait
-                if session.scalar(select(exists().where(*where))) is not True:
-                    continue
-            with self._database.transaction() as session:
-                session.execute(delete(model).where(*where))
+        delete_rows(self._database, rules)

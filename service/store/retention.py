@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import Row, delete, exists, func, select, true, tuple_
+from sqlalchemy import ColumnElement, Row, delete, exists, func, select, true, tuple_
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.shedding import level
@@ -26,6 +26,7 @@ from service.store.clock_watch import oldest_kept_at
 from service.store.database import Database
 from service.store.models import (
     Attempt,
+    Base,
     Batch,
     Block,
     Command,
@@ -51,6 +52,19 @@ SPARE = 0.01  # of the bound is freed beyond it: else each sweep would take a li
 REMOVED = "retention"  # row of the cursors: the highest sequence that was deleted: an export reports what is missing
 
 _log = logging.getLogger(__name__)
+
+
+Rule = tuple[type[Base], tuple[ColumnElement[bool], ...]]
+
+
+def delete_rows(database: Database, rules: Iterable[Rule]) -> None:
+    """Delete the rows of each table for which all its conditions hold."""
+    for model, where in rules:
+        with database.session() as session:  # nearly always nothing: then no writer has to wait
+            if session.scalar(select(exists().where(*where))) is not True:
+                continue
+        with database.transaction() as session:
+            session.execute(delete(model).where(*where))
 
 
 class Bounds(Protocol):
@@ -224,7 +238,7 @@ class Retention:
     def _sweep_rows(self, before_at: float, audit_before_at: float) -> None:
         """Delete rows without records: nodes, jobs and their runs, ended commands; events after a year."""
         has_attempts = exists().where(Attempt.job == Job.name)
-        rules = (
+        rules: tuple[Rule, ...] = (
             (Placement, (Placement.last_seen_at < before_at,)),
             (Attempt, (Attempt.last_seen_at < before_at,)),
             (Progress, (Progress.at < before_at,)),
@@ -234,12 +248,7 @@ class Retention:
             (Event, (Event.at < audit_before_at,)),
             (RemovedBatches, (RemovedBatches.received_at < before_at,)),
         )
-        for model, where in rules:
-            with self._database.session() as session:  # nearly always nothing: then no writer has to wait
-                if session.scalar(select(exists().where(*where))) is not True:
-                    continue
-            with self._database.transaction() as session:
-                session.execute(delete(model).where(*where))
+        delete_rows(self._database, rules)
 
     def _shrink(self) -> None:
         """Give free pages back to the file system; the file is cut at the next checkpoint."""

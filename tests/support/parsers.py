@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import Any
 
 from collectors.files import parsers as parsers_apart
+from collectors.files import process_stat
 from collectors.formats import Format, Input, registry
 from collectors.live import ras
 from collectors.live.sources import (
     job_files,
     kernel_sources,
-    proc_stat,
     process_table,
     ranks,
     recorder_endpoints,
@@ -106,7 +106,7 @@ def _live() -> dict[str, Parser]:
         ),
         "launcher": (job_files._LAUNCHER.search, f"{sources}.job_files"),
         "status": (lambda data: job_files._NAMESPACED.search(data.decode(errors="replace")), f"{sources}.job_files"),
-        "stat": (proc_stat.parse, f"{sources}.proc_stat"),
+        "stat": (process_stat.parse, "collectors.files.process_stat"),
         "tcp": (recorder_endpoints._LISTENING_TCP.findall, f"{sources}.recorder_endpoints"),
         "unix": (recorder_endpoints._LISTENING_UNIX.findall, f"{sources}.recorder_endpoints"),
         "answer": (socket_requests._LENGTH.search, f"{sources}.socket_requests"),

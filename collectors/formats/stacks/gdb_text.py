@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from collectors.formats import Input, reader
-from collectors.formats.stacks.stack_building import StackBuilder, ThreadBuilder, frame
+from collectors.formats.stacks.stack_building import StackBuilder, ThreadBuilder, dumps, frame
 from collectors.formats.text_lines import lines
 from collectors.records import Frame, Record, StackDump
 
@@ -42,13 +42,7 @@ def _sniff(head: bytes, _source: str) -> int:
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield one stack dump per process."""
-    reader = GdbReader(input)
-    for number, text in lines(input.stream):
-        reader.feed(number, text)
-        yield from reader.finished
-        reader.finished.clear()
-    reader.end()
-    yield from reader.finished
+    yield from dumps(GdbReader(input), lines(input.stream))
 
 
 class GdbReader:

@@ -6,8 +6,10 @@ Every reader of stacks normalises to innermost frame first and leaves to ``Stack
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 from collectors.records import Frame, StackDump, Thread
 
@@ -32,6 +34,32 @@ def rank_in_command(command: str) -> int | None:
 def frame(function: str, file: str = "", line: int = 0) -> Frame:
     """Make a frame whose texts are within the limit; ranks that stand alike share it."""
     return Frame(function[:NAME_CHARACTERS], file[:NAME_CHARACTERS], line)
+
+
+class StackReader(Protocol):
+    """Takes lines without their prefixes; whole dumps wait in ``finished``."""
+
+    finished: list[StackDump]
+
+    @property
+    def busy(self) -> bool:
+        """True inside a stack, whose frames have no word of their own."""
+
+    def feed(self, number: int, text: str) -> bool:
+        """Take one line; True if it belongs to a stack."""
+
+    def end(self) -> None:
+        """Finish what is open."""
+
+
+def dumps(reader: StackReader, lines: Iterable[tuple[int, str]]) -> Iterator[StackDump]:
+    """Yield the stack dumps in numbered lines."""
+    for number, text in lines:
+        reader.feed(number, text)
+        yield from reader.finished
+        reader.finished.clear()
+    reader.end()
+    yield from reader.finished
 
 
 @dataclass

@@ -8,33 +8,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from collectors.formats import Input
 from collectors.formats.stacks.faulthandler_text import FaulthandlerReader
 from collectors.formats.stacks.gdb_text import GdbReader
 from collectors.formats.stacks.pyspy_text import PySpyReader
+from collectors.formats.stacks.stack_building import StackReader
 from collectors.records import StackDump
 
 MAX_STREAMS = 4096
 WORDS = (*PySpyReader.WORDS, *GdbReader.WORDS, *FaulthandlerReader.WORDS)
 """A line with none of these begins no stack."""
-
-
-class StackReader(Protocol):
-    """Takes lines without their prefixes; whole dumps wait in ``finished``."""
-
-    finished: list[StackDump]
-
-    @property
-    def busy(self) -> bool:
-        """True inside a stack, whose frames have no word of their own."""
-
-    def feed(self, number: int, text: str) -> bool:
-        """Take one line; True if it belongs to a stack."""
-
-    def end(self) -> None:
-        """Finish what is open."""
 
 
 _READERS: tuple[Callable[[Input, int | None], StackReader], ...] = (PySpyReader, FaulthandlerReader, GdbReader)

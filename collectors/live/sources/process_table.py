@@ -21,9 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from collectors.files.process_stat import TICKS_A_SECOND, Stat
 from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, ReadRefused
 from collectors.live.sources.names import Named, begins, titled
-from collectors.live.sources.proc_stat import TICKS_A_SECOND, Stat, booted_at, own_pid, stat_of
+from collectors.live.sources.proc_stat import booted_at, own_pid, stat_of
 from collectors.live.sources.ranks import PlaceNumbers, TrainingProcess, read_rank, stated_role, states_rank, told_apart
 from collectors.live.sources.system_files import process_ids
 

@@ -15,9 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from collectors.files.process_stat import Stat
 from collectors.live.sources.blocked_calls import blocked_on
 from collectors.live.sources.host import Host
-from collectors.live.sources.proc_stat import Stat, own_pid, stat_of, wait_channel
+from collectors.live.sources.proc_stat import own_pid, stat_of, wait_channel
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.sockets import Connection, connections, networks, socket_inodes, unix_connections
 from collectors.live.sources.system_files import names, process_ids

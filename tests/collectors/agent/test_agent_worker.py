@@ -128,7 +128,7 @@ def test_a_process_that_gets_no_processor_has_not_hung(
 ) -> None:
     """On a busy node it may be later than its bound, and is killed only where it gets no turn for several times as long."""
     first = pid(obedient)
-    monkeypatch.setattr(patience, "turn", lambda _pid: (b"R", 0.1))
+    monkeypatch.setattr(patience, "turn", lambda _pid: ("R", 0.1))
 
     script.write_text("slow record")
     assert pid(obedient) == first
@@ -144,7 +144,7 @@ def test_a_process_that_uses_its_bound_of_the_processor_has_hung(
     """A call that spins is no busy node."""
     pid(obedient)
     used = iter(range(100))
-    monkeypatch.setattr(patience, "turn", lambda _pid: (b"R", float(next(used))))
+    monkeypatch.setattr(patience, "turn", lambda _pid: ("R", float(next(used))))
     script.write_text("hang")
     with pytest.raises(LimitExceeded, match=r"killed at its bound of 1\.5 s"):
         list(obedient(None))

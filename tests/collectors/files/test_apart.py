@@ -147,7 +147,7 @@ def test_a_source_that_hangs_again_and_again_is_left_alone(apart: Apart, monkeyp
 @pytest.mark.usefixtures("faults")
 def test_a_busy_machine_is_no_fault_of_a_source(apart: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is not given its turn may take longer; past that its source is tried again at once, and no line is lost."""
-    monkeypatch.setattr(patience, "turn", lambda _pid: (b"R", 0.1))
+    monkeypatch.setattr(patience, "turn", lambda _pid: ("R", 0.1))
 
     apart.parse("faults", "ok")
     assert apart.parse("faults", "slow", seconds=0.3, source="train.log") == "ok"

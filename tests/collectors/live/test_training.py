@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectors.files.process_stat import parse
 from collectors.live import NothingToCollect, Request
 from collectors.live.placement import Placements
 from collectors.live.sources.bounded_reading import MOST_STUCK, WAIT_SECONDS
 from collectors.live.sources.host import Host, Roots
-from collectors.live.sources.proc_stat import parse
 from collectors.live.sources.process_table import SCANS_OF_THE_YOUNG, ProcessTable
 from collectors.live.sources.ranks import ALLOWED, LABELS, LONGEST_VALUE, MOST_RANKS, TrainingProcess, read_rank
 from collectors.records import Placement, Unread

@@ -304,6 +304,5 @@ def test_an_idle_service_does_not_look(client: Client, monkeypatch: pytest.Monke
     """While no stream is open the table is not asked."""
     looked = threading.Event()
     monkeypatch.setattr(streams.Streams, "newest", lambda _: looked.set())
-    monkeypatch.setattr(streams, "QUERY_SECONDS", 0.02)  # after the sleep that it is in
 
     assert not looked.wait(0.8)
