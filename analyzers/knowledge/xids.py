@@ -69,11 +69,11 @@ def xid(knowledge: Knowledge, code: int) -> Xid:
     )
 
 
-def action_for(fault_class: str, knowledge: Knowledge) -> Action:
-    """Say what a hardware finding's fault class asks for: evict, reset_gpu, reboot_node, probe or none."""
+def action_for(fault_class: str, knowledge: Knowledge, otherwise: str = "none") -> Action:
+    """Return what a hardware event asks for: evict, reset_gpu, reboot_node, probe or none. ``otherwise``: if no table has it."""
     for suffix, asked in GUIDED.items():
         if fault_class.endswith(suffix):
-            return _worse(action_for(fault_class.removesuffix(suffix), knowledge), _action(asked))
+            return _worse(action_for(fault_class.removesuffix(suffix), knowledge, otherwise), _action(asked))
     table = knowledge.table("xid")
     classes = _mapping(table.get("fault_class"))
     if fault_class in classes:
@@ -81,7 +81,7 @@ def action_for(fault_class: str, knowledge: Knowledge) -> Action:
     if fault_class.startswith("nvlink5_"):
         return "reset_gpu" if fault_class.endswith("_fatal") else "none"
     if (found := _SPECIFIC.fullmatch(fault_class)) is None:
-        return "none"
+        return _action(otherwise)
     return xid(knowledge, int(found[2])).action if found[1] == "xid" else _action(classes.get("sxid", "none"))
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from analyzers.knowledge import Knowledge
+from analyzers.knowledge.xids import Action, action_for
 from analyzers.model.finding import Cause
 
 ActionKind = Literal[
@@ -304,6 +306,12 @@ def has(name: str, trait: Trait) -> bool:
 def with_trait(trait: Trait) -> frozenset[str]:
     """Return the names of the classes that have a trait."""
     return frozenset(row.name for row in FAULT_CLASSES if trait in row.traits)
+
+
+def hardware_action(name: str, knowledge: Knowledge) -> Action:
+    """Return what a device's own event asks for: what the table of hardware events has for it, else the class's own action."""
+    row = _EXACT.get(name)
+    return action_for(name, knowledge, "none" if row is None else row.strongest)
 
 
 def in_words(name: str) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from analyzers.knowledge import Knowledge
-from analyzers.knowledge.xids import action_for
-from analyzers.model.fault_classes import fault_class
+from analyzers.model.fault_classes import fault_class, hardware_action
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit
 from analyzers.verdict.correlate import Root
@@ -115,7 +114,7 @@ def _reason(root: Root) -> str:
 
 def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
     """Return what a device's own event asks for, by the vendor's table or the site's."""
-    kind = action_for(root.finding.fault_class, knowledge)
+    kind = hardware_action(root.finding.fault_class, knowledge)
     event = root.finding.fault_class.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ")
     why = f"that is what the table of hardware events asks for after {event}"
     return Action(kind=kind, nodes=_nodes([entry]), ranks=_homeless([entry]), why=why)

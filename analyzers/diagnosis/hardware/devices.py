@@ -10,6 +10,7 @@ from analyzers.diagnosis.hardware.faults import REMOTE_REQUESTS, Fault, device_f
 from analyzers.diagnosis.hardware.occurrences import Occurrence
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.knowledge import Knowledge, xids
+from analyzers.model.fault_classes import hardware_action
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 
 Root = list[Fault]
@@ -280,7 +281,7 @@ class _Clusters:
         )
 
     def _asks(self, fault_class: str) -> str:
-        return _ASKS[xids.action_for(fault_class, self._knowledge)]
+        return _ASKS[hardware_action(fault_class, self._knowledge)]
 
 
 def _per_device(faults: Root) -> list[Root]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from analyzers.diagnosis.hardware.hardware import analyze
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.knowledge.xids import action_for
+from analyzers.model.fault_classes import hardware_action
 from analyzers.model.finding import Finding
 from analyzers.model.incident import Symptom
 from analyzers.model.topology import infer
@@ -36,7 +36,7 @@ def _symptoms(view: JobView) -> Iterator[Symptom]:
     serious = [
         finding
         for finding in analyze(window, infer(window), view.knowledge)
-        if finding.suspects and action_for(finding.fault_class, view.knowledge) in ASKED_FOR
+        if finding.suspects and hardware_action(finding.fault_class, view.knowledge) in ASKED_FOR
     ]
     instants = {seen.event.at: seen.at for seen in view.hardware.entries}
     for finding in serious:

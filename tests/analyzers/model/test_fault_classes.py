@@ -12,8 +12,16 @@ from typing import get_args
 
 import pytest
 
-from analyzers.knowledge import xids
-from analyzers.model.fault_classes import FAULT_CLASSES, ActionKind, FaultClass, Trait, fault_class, in_words
+from analyzers.knowledge import Knowledge, xids
+from analyzers.model.fault_classes import (
+    FAULT_CLASSES,
+    ActionKind,
+    FaultClass,
+    Trait,
+    fault_class,
+    hardware_action,
+    in_words,
+)
 from analyzers.model.finding import Cause, Finding, Suspect
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -160,10 +168,16 @@ def test_knowledge_speaks_of_classes_that_exist() -> None:
     unknown = [name for name in cures if not any(each.startswith(name.removesuffix("*").rstrip("_")) for each in said)]
     assert unknown == []
     assert [name for name in asked if name != "sxid" and not fault_class(name).claimed_by] == []
-    assert {row.name for row in FAULT_CLASSES if row.claimed_by == ("hardware",) and "*" not in row.name} <= {
-        *asked, "out_of_time", "stuck_together",
-    }  # fmt: skip
     assert all(xids.action_for(name, load()) in get_args(ActionKind) for name in asked)
+
+
+def test_a_hardware_event_asks_for_what_its_class_allows_where_no_table_has_it() -> None:
+    """A row of the table wins; without one a class asks for its own action, and an unknown class for nothing."""
+    tables = {"xid": {"fault_class": {"disk_error": "evict"}}}
+
+    assert hardware_action("disk_error", Knowledge(tables)) == "evict"
+    assert hardware_action("disk_error", Knowledge()) == "probe"
+    assert [hardware_action(name, Knowledge()) for name in ("xid_79", "nvlink_74_ignore", "of_a_site")] == ["none"] * 3
 
 
 def test_a_class_of_no_row_is_shown_and_allows_nothing() -> None:
