@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-TAKES_NODES = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node", "probe"})
+from analyzers.model.verdict import TAKES_NODES
+
+NAMES_NODES = TAKES_NODES | {"probe"}
 RESTARTS = frozenset({"reattempt", "restart_job", "restart_role"})
 NOBODY = frozenset({"none", "unknown"})
 
@@ -28,9 +30,9 @@ _CODE, _OUTSIDE = NOBODY | {"code", "data"}, NOBODY | {"platform"}
 
 KINDS: dict[str, Kind] = {
     # A machine's, as far as anybody can tell from outside: one rank stands while its peers run the same code.
-    "stop": Kind("must", _STOPS, NOBODY | {"machine", "platform"}, "rank", TAKES_NODES | RESTARTS),
-    "deadlock": Kind("must", _STOPS, _CODE | {"machine"}, "rank", TAKES_NODES | RESTARTS, by_order=True),
-    "kill_rank": Kind("must", _CRASH, NOBODY | {"machine", "platform"}, "rank", TAKES_NODES | RESTARTS, ends=True),
+    "stop": Kind("must", _STOPS, NOBODY | {"machine", "platform"}, "rank", NAMES_NODES | RESTARTS),
+    "deadlock": Kind("must", _STOPS, _CODE | {"machine"}, "rank", NAMES_NODES | RESTARTS, by_order=True),
+    "kill_rank": Kind("must", _CRASH, NOBODY | {"machine", "platform"}, "rank", NAMES_NODES | RESTARTS, ends=True),
     # The job's own.
     "raise": Kind("must", _CRASH, _CODE, "rank", RESTARTS, ends=True, by_order=True),
     "raise_all": Kind("must", _CRASH, _CODE, "rank", RESTARTS, ends=True, by_order=True),

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.soak import constant_rule
 from tests.support.soak.answers import WAITING
-from tests.support.soak.kinds import KINDS, NOBODY, TAKES_NODES
+from tests.support.soak.kinds import KINDS, NAMES_NODES, NOBODY
 
 Row = dict[str, Any]
 EARLY_SECONDS = 10.0  # an onset is the end of the last step before it
@@ -173,7 +173,7 @@ def _proposal(one: Row, incident: Row, events: Sequence[Row], runs: Sequence[Row
         kind = KINDS[event["kind"]]
         if one["kind"] not in kind.proposals:
             wrong.append(f"a {event['kind']} asks for no {one['kind']}")
-        elif one["kind"] in TAKES_NODES and set(one["nodes"]) - set(event["nodes"]):
+        elif one["kind"] in NAMES_NODES and set(one["nodes"]) - set(event["nodes"]):
             wrong.append(f"takes {one['nodes']}, guilty are {event['nodes']}")
         elif not kind.ends and one["proposed_at"] > event["until"] + LATE_SECONDS:
             wrong.append(f"{one['proposed_at'] - event['until']:.0f} s after it was over")
