@@ -36,6 +36,7 @@ class Xid:
     means: str = "a code that the table does not know"
     strength: float = 0.0
     action: Action = "none"
+    after: frozenset[int] = frozenset()  # application Xids whose consequence it is where it follows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ def xid(knowledge: Knowledge, code: int) -> Xid:
         str(row.get("means", "")),
         float(row.get("strength", 0.0)),
         _action(asked),
+        frozenset(after) if isinstance(after := row.get("after"), list) else frozenset(),
     )
 
 

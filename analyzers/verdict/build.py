@@ -50,7 +50,7 @@ def compose(
         entry for label, root in considered for entry in _of_role(_suspects(label, root, topology, evidence), topology)
     )
     lead = named[0][1] if named else None
-    explained = bool(decision.excused) and not decision.roots
+    explained = any(excuse.cause != "unknown" for excuse in decision.excused) and not decision.roots
     symptom, cause = _headline(decision, lead)
     for excuse in decision.excused:
         evidence.ids("pauses", excuse.evidence)

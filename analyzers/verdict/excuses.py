@@ -139,7 +139,7 @@ def _excuse(root: Root, witness: Witness, pauses: Pauses, rounds: int | None) ->
     found = {rank: pause for rank in ranks if (pause := pause_of(rank, root, witness, pauses))}
     if not found or (root.certain and len(found) < len(ranks)):
         return None
-    age = witness.until - witness.onset if witness.onset is not None else None
+    age = witness.age
     if not all(pause.excuses(age) for pause in found.values()) or _stuck_in_files(found, age):
         return None
     return _written(root, found, witness, rounds)
@@ -179,8 +179,13 @@ def _written(root: Root, found: dict[int, Pause], witness: Witness, rounds: int 
     since = f", since {began} at the latest" if began else ""
     bound = f"; after {first.longest_seconds:g} s it is named" if first.longest_seconds else ""
     why = f"{named} {first.words}{since} ({first.where}): a pause, and no rank's fault; {next_round(rounds)}{bound}"
+    cause = first.cause
+    if first.longest_seconds and witness.age is None:
+        cause = "unknown"
+        bound = f"up to {first.longest_seconds:g} s"
+        why = f"{named} {first.words} ({first.where}): a pause of {bound}, and how long it lasts is not known"
     evidence = tuple(
         Evidence(text=f"rank {rank} is {pause.words}: {pause.where}", source=pause.source, at=pause.at, rank=rank)
         for rank, pause in list(found.items())[:MOST_SHOWN]
     )
-    return Excused(root, first.cause, f"pause_{first.kind}", why, evidence)
+    return Excused(root, cause, f"pause_{first.kind}", why, evidence)

@@ -87,6 +87,9 @@ def missing_from(
         and (not root.finding.together or (len(root.families) > 1 and has(root.finding.fault_class, "no_dump")))
     ]
     entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
+    entries += [
+        Missing(what=f"{one.why}: a second set of stacks, later") for one in decision.excused if one.cause == "unknown"
+    ]
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]
     if absent and window.dumps and not any("left no dump" in entry.what for entry in entries):

@@ -106,6 +106,12 @@ class Witness:
         return max((at for at in instants if at <= middle + WILD_SECONDS), default=0.0)
 
     @cached_property
+    def age(self) -> float | None:
+        """Return for how many seconds the job has hung, since the incident opened at least; None where no record shows it."""
+        begun = self.onset if self.onset is not None else self.window.since
+        return self.until - begun if begun is not None and self.until >= begun else None
+
+    @cached_property
     def placed(self) -> dict[int, set[str]]:
         """Return the nodes that report each rank as theirs."""
         return placed(self.window.records, self._silent)

@@ -14,6 +14,7 @@ from collectors.records import KernelEvent
 MEMORY_CODES = frozenset({48, 63, 64, 94, 95, 140, 171, 172})
 MEMORY_SECONDS = 600.0  # the remapping of a row follows the double-bit error that asked for it
 GUIDANCE_SECONDS = 60.0  # an Xid 154 follows the Xid whose recovery it names
+SAME_SECONDS, PROGRAM_SECONDS = 1.0, 30.0  # before an Xid and after it, in which another is its consequence
 ECC_REPEATS = 2  # Xid 74: more often than this on one link is a hardware fault
 
 # Whose fault makes others fail: a lost GPU takes its links along, a link that went down makes its users report errors.
@@ -50,10 +51,25 @@ def device_faults(occurrences: Sequence[Occurrence], knowledge: Knowledge) -> li
     found = []
     for occurrence in occurrences:
         guided = _suffix(occurrence, guidance)
+        if not guided and _of_program(occurrence, occurrences, knowledge):
+            continue
         if (fault := _fault(occurrence, knowledge, guided, by_link)) is not None:
             found.append(replace(fault, fault_class=fault.fault_class + guided) if guided else fault)
     found += _guided_alone(guidance, found)
     return _memory(found, occurrences)
+
+
+def _of_program(occurrence: Occurrence, occurrences: Sequence[Occurrence], knowledge: Knowledge) -> bool:
+    """Whether an Xid only follows a program's own fault on this GPU: a context that has faulted cannot be switched away."""
+    if occurrence.event.event != "xid" or not (after := xids.xid(knowledge, occurrence.event.code or 0).after):
+        return False
+    return any(
+        other.key == occurrence.key
+        and other.event.code in after
+        and occurrence.at.within(other.last_at, SAME_SECONDS, PROGRAM_SECONDS)
+        for other in occurrences
+        if other.event.event == "xid"
+    )
 
 
 def _guided_alone(

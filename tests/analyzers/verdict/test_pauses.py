@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from analyzers.knowledge import Knowledge, parse
@@ -278,3 +279,28 @@ def test_a_word_of_a_crash_is_not_held_against_a_pause() -> None:
     )  # fmt: skip
     found = verdict(Hang(stands=(MET["frames.evaluation"],), more=[raised]).records())
     assert (found.symptom, found.cause, named(found)) == ("crash", "code", [2])
+
+
+@pytest.mark.parametrize("row", ["frames.evaluation", "frames.checkpoint", "frames.compile"])
+def test_a_pause_of_unknown_age_decides_nothing(row: str) -> None:
+    """Stacks without an instant do not show how long a rank has evaluated: it is neither named nor called innocent."""
+    records = [
+        msgspec.structs.replace(record, node=None, at=None, job=None, source=f"stacks_rank{record.rank}.json")
+        for record in Hang(stands=(MET[row],)).records()
+        if isinstance(record, StackDump)
+    ]
+    found = verdict(records)
+
+    assert (found.culprits, found.cause, found.abstained, found.action.kind) == ((), "unknown", True, "none")
+    assert any("not known" in entry.what for entry in found.missing)
+
+
+def test_a_pause_without_a_bound_needs_no_age() -> None:
+    """A rank that a person debugs is in no fault, however long."""
+    records = [
+        msgspec.structs.replace(record, node=None, at=None, job=None, source=f"stacks_rank{record.rank}.json")
+        for record in Hang(stands=(MET["frames.debugger"],)).records()
+        if isinstance(record, StackDump)
+    ]
+    assert (found := verdict(records)).cause == "code"
+    assert not found.abstained

@@ -1,0 +1,37 @@
+"""An Xid that follows a program's own fault accuses no GPU; by itself it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.analyzers.diagnosis.test_hardware import judge, log, named, xid
+
+SWITCH_TIMEOUT = "pid=900, name=python, Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005"
+PROGRAM = "pid=900, name=python, Graphics SM Warp Exception on (GPC 7, TPC 7, SM 0): Illegal Instruction Parameter"
+
+
+@pytest.mark.parametrize("code", [13, 31])
+def test_a_context_that_a_program_broke_is_no_fault_of_the_gpu(code: int) -> None:
+    """An Xid 109 after the program's own Xid on the same GPU asks for no reset."""
+    assert judge(log(xid(100, code, PROGRAM), xid(105, 109, SWITCH_TIMEOUT))) == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(), (xid(100, 13, PROGRAM, pci="0000:1b:00"),), (xid(10, 13, PROGRAM),), (xid(104, 45, "pid=900"),)],
+    ids=["alone", "another GPU", "long before", "an echo before"],
+)
+def test_a_context_switch_that_times_out_by_itself_is_the_gpu_s(before: tuple[str, ...]) -> None:
+    """Without a program's Xid right before it on this GPU, an Xid 109 is the device's."""
+    found = judge(log(*before, xid(105, 109, SWITCH_TIMEOUT)))
+    assert named(found) == [("device", "n1", "0000:9b:00")]
+
+
+def test_the_driver_s_demand_for_a_reset_outranks_the_program() -> None:
+    """An Xid 154 that names a reset holds, whatever led to it."""
+    lines = [
+        xid(100, 13, PROGRAM),
+        xid(105, 109, SWITCH_TIMEOUT),
+        xid(106, 154, "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"),
+    ]
+    assert named(judge(log(*lines))) == [("device", "n1", "0000:9b:00")]
