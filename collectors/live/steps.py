@@ -10,6 +10,7 @@ import math
 import os
 import stat
 from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,10 +75,14 @@ class JobLogs:
         self.inner: dict[int, int] = {}  # pid → pid in its container, kept because an ended process does not show it
         self.owners: dict[str, _Owner] = {}  # by key of the file
         self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
+        self.unsent: deque[Yielded] = deque()  # of a part that was read, what a run did not hand over within its bound
 
     def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield the records of the lines since the last run."""
-        self.tails.resume(self.host.cursor("steps"))
+        if self.unsent:  # the positions are those of what was read: the newest cursor is still among these
+            yield from self._sent()
+        else:
+            self.tails.resume(self.host.cursor("steps"))
         for process in self.host.training():
             if self.processes.pop(process.pid, None) != process:
                 self.inner[process.pid] = inner_pid(self.host, process.pid)
@@ -90,16 +95,22 @@ class JobLogs:
         for chunk in self.tails.read(files):
             owner = self.owners.get(chunk.key, _Owner())
             try:
-                yield from list(self._records(chunk, owner))
+                self.unsent.extend(list(self._records(chunk, owner)))
             except ParsingFailed as error:  # lines that break a parser must not stop the following ones
                 reason = f"reading it failed: {error}"
-                yield self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner)
-            yield Cursor(self.tails.cursor())
+                self.unsent.append(self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner))
+            self.unsent.append(Cursor(self.tails.cursor()))
+            yield from self._sent()
         if (cursor := self.tails.cursor()) != self.host.cursor("steps"):
             yield Cursor(cursor)  # a file was truncated, and has no new line
         for kept in (self.owners, self.shifts):
             for key in kept.keys() - self.tails.files.keys():
                 del kept[key]
+
+    def _sent(self) -> Iterator[Yielded]:
+        """Yield what waits, each once: a part that took the parser long ends the run at its first record."""
+        while self.unsent:
+            yield self.unsent.popleft()
 
     def _files(self) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from collectors.agent.run_output import Stamp
+from collectors.agent.runner import Runner
 from collectors.files.apart import ParsingLate
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import Step, read_step
-from collectors.live import NothingToCollect
+from collectors.live import Collector, NothingToCollect
 from collectors.live.steps import FILE_BYTES, MOST_EVENTS, JobLogs
-from collectors.records import STEP_COLUMNS, LogEvent, Steps, Unread
+from collectors.records import STEP_COLUMNS, LogEvent, Steps, Unread, block
+from tests.collectors.agent.test_agent_runner import Kept
 from tests.support.bounds import in_time
 from tests.support.tailed_jobs import Node, column, of
 
@@ -149,15 +152,26 @@ def test_what_a_busy_node_did_not_parse_is_read_by_the_next_run(
     assert column(found, "step", STEP_COLUMNS) == [1, 2, 3]
 
 
-def test_a_failed_run_is_read_again(node: Node, tmp_path: Path) -> None:
-    """Lines whose cursor never reached the agent come again: only what was kept counts as read."""
+def test_a_run_that_ends_at_its_bound_loses_nothing(node: Node, tmp_path: Path) -> None:
+    """The next runs hand over the rest of a part that took long, each record once, and then what was written since."""
     log = tmp_path / "out.txt"
-    append(log, "step 1 loss 0.5\n")
+    append(log, "".join(f"[rank{rank}]: step {step} loss 0.5\n" for rank in range(3) for step in (1, 2)))
     node.rank(0, output=log)
-    collector = JobLogs(node.host)
-    next(iter(collector(None)))  # the run ends here, before its cursor
+    collector, kept = JobLogs(node.host), Kept()
+    known = Collector("steps", "", 5.0, 0.0, lambda _host: collector)  # every record is past the bound
+    runner = Runner(known, known.make, node.host, Stamp(node.host), kept, 5.0)
 
-    assert len(of(node.run(collector, "steps"), Steps)) == 1
+    kinds = [runner.run_once(None).kind for _ in range(4)]
+    append(log, "[rank0]: step 3 loss 0.5\n")
+    kinds += [runner.run_once(None).kind for _ in range(3)]
+
+    steps = [
+        one for entry in kept.entries for data in entry.records for one in block.decode(data) if isinstance(one, Steps)
+    ]
+    assert [(one.rank, column(one, "step", STEP_COLUMNS)) for one in steps] == [
+        (0, [1, 2]), (1, [1, 2]), (2, [1, 2]), (0, [3]),
+    ]  # fmt: skip
+    assert kinds[-1] == "done"
 
 
 def test_rotation_and_truncation_lose_nothing(node: Node) -> None:
