@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from collectors.files.documents import DOCUMENT, is_document
+from collectors.files.documents import ADVICE, DOCUMENT, is_advice, is_document
 from collectors.files.framing import limit_memory
 from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
@@ -155,6 +155,9 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 alone = torchrun_run(opened.source) in owned.only_runs
                 local_rank = whose(opened.source).local_rank if alone else None
                 number = seat.number if seat is not None else None
+                if owned.several and opened.source.endswith(".txt") and is_advice(opened.head.decode(errors="replace")):
+                    yield unread(opened.source, ADVICE)
+                    continue
                 yield from read_input(replace(opened, local_rank=local_rank, number=number), habit, seat)
         read_bytes += size_bytes
         watch.moved(read_bytes)
@@ -169,6 +172,7 @@ class _Owned:
 
     seats: Mapping[str, Seat]
     only_runs: frozenset[str]
+    several: bool
 
     @classmethod
     def of(cls, sources: Iterable[str]) -> _Owned:
@@ -178,7 +182,9 @@ class _Owned:
         for source in sources:
             if (run := torchrun_run(source)) is not None:
                 runs[found[source].role if source in found else ""].add(run)
-        return cls(found, frozenset(run for of_role in runs.values() if len(of_role) == 1 for run in of_role))
+        return cls(
+            found, frozenset(run for of_role in runs.values() if len(of_role) == 1 for run in of_role), len(sources) > 1
+        )
 
 
 @dataclass(slots=True)
