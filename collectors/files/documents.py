@@ -15,7 +15,9 @@ def is_document(source: str) -> bool:
     return _NAME.search(source) is not None
 
 
-ADVICE = "it advises in sentences, and is no log: name it alone, or save a log that it holds to a file of its own, NAME.log"
+ADVICE = (
+    "it advises in sentences, and is no log: name it alone, or save a log that it holds to a file of its own, NAME.log"
+)
 SHARE = 0.6  # of the lines outside quoted blocks that are sentences or headings
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _SENTENCE = re.compile(
