@@ -300,6 +300,8 @@ class _Look:
 
     def _slower(self, one: Instance, speeds: Mapping[Seat, float]) -> Stall | None:
         own, factor = speeds[one.seat], self.bounds.slow_factor
+        if not self._moves(one):
+            return None  # it rests: one long call is no slowness
         near = [
             speeds[other.seat] for other in self.waits.of_role(one.role)
             if other is not one and other.seat in speeds and _alike(other, one)

@@ -134,6 +134,10 @@ class Numbering:
         self.shares = self.shares or found != rank
         return found
 
+    def known(self, role: str, rank: int) -> int | None:
+        """Return the number of a process of which something was seen; None: nothing was."""
+        return self._numbers.get((role, rank))
+
     def of(self, number: int) -> tuple[str, int]:
         """Return role and rank of a number."""
         return self._seats.get(number, ("", number))

@@ -11,7 +11,6 @@ import secrets
 import threading
 from collections import defaultdict
 
-from msgspec.structs import replace
 from sqlalchemy.exc import SQLAlchemyError
 
 from collectors.records import DIRECTORY, RoleState, block, directory_sender
@@ -23,6 +22,7 @@ from service.store.log import Incoming
 
 TOGETHER_SECONDS = 1.0
 MISSED_SECONDS = 15.0  # renewals come every ten: a later one is missing, which is reported every ten seconds
+LOST_SECONDS = 600.0  # for which that is reported
 LISTENED_SECONDS = 60.0  # a job of which nothing is heard for so long has ended, or cannot reach this service
 MOST_WAITING = 65_536  # readings that the log has not taken
 
@@ -69,9 +69,9 @@ class RoleReadingLog:
             for name, slot in directory.slots.items() if directory is not None else ():
                 # While no service listened none could renew.
                 renewed_at = max(slot.renewed_at, self._directories.listening_since)
-                if slot.state == "serving" and at - renewed_at >= MISSED_SECONDS:
+                if slot.state == "serving" and MISSED_SECONDS <= at - renewed_at <= LOST_SECONDS:
                     with self._lock:
-                        self._waiting[job].setdefault(name, reading(job, replace(slot, renewed_at=renewed_at), at))
+                        self._waiting[job].setdefault(name, _missing(job, slot, renewed_at, at))
 
     def flush(self) -> None:
         """Send what waits, a batch a job; what the log has no room for waits on."""
@@ -107,4 +107,12 @@ def reading(job: str, slot: Slot, at: float) -> RoleState:
         requests_running=does.requests_running, requests_waiting=does.requests_waiting, tokens_total=does.tokens_total,
         last_token_at=does.last_token_at, queue_depth=does.queue_depth, steps_total=does.steps_total,
         last_step_at=does.last_step_at, renewed_at=slot.renewed_at, state=slot.state,
+    )  # fmt: skip
+
+
+def _missing(job: str, slot: Slot, renewed_at: float, at: float) -> RoleState:
+    """Return a reading that only says when an instance was heard last: what it did then says nothing of now."""
+    return RoleState(
+        source=DIRECTORY, at=at, node=slot.node, job=job, attempt=slot.attempt or None, role=slot.role,
+        instance=slot.instance, pid=slot.pid, epoch=slot.epoch, renewed_at=renewed_at, state=slot.state,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 A log may be read late, and an evaluation may print nothing: then every rank waits and works as often as usual, or every node's
 connections carry as much. A hang stops at least one of them, and those who wait for it; but threads that poll wake as often in
-a hang, so after ten minutes bytes alone count.
+a hang, so after ten minutes bytes alone count. Of several roles the trainers report the steps: only their training phase counts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.recovery import allowed_silence_seconds
+from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
 from analyzers.incidents.job_views.step_rhythm import EARLY_SECONDS, SHORTEST_SECONDS
 from analyzers.model.incident import Symptom
 
@@ -30,6 +31,8 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     silent = view.progress.silent_seconds
     if silent <= SHORTEST_SECONDS or silent <= (allowed := allowed_silence_seconds(view)):
         return
+    if (trained := _in_training(view, at, silent)) is None or trained <= allowed:
+        return
     waking = silent <= POLLED_SECONDS and view.witnesses.switches.all_go_on(at)
     if waking or view.traffic.paces.all_go_on(at):
         return
@@ -40,6 +43,14 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
         text=f"no step for {silent:.0f} s after step {step:,}; {_bound_in_words(view, allowed)}",
         ranks=_behind(view, step),
     )
+
+
+def _in_training(view: JobView, at: float, silent: float) -> float | None:
+    """Return for how long the silence is one of training; None: the trainers wait, or do something else that may last."""
+    since = silence_counts_from(view)
+    if since is None or (states_no_phase(view) and silent <= TAIL_SECONDS):
+        return None
+    return silent - max(0.0, since - at)
 
 
 def _bound_in_words(view: JobView, allowed: float) -> str:

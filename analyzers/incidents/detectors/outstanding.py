@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
 from analyzers.incidents.job_views.waits import OpenOperation
 from analyzers.model.incident import Symptom
 
@@ -25,10 +26,18 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     del now
     if view.newest_step is not None or (view.ended and not view.processes.alive):
         return
+    # One trainer may ask for experience while the others are in a collective that distributes it.
+    if silence_counts_from(view) is None or (states_no_phase(view) and _still_seconds(view) <= TAIL_SECONDS):
+        return
     if view.waits.rings:
         yield from _rings(view)
     elif view.waits.communicators:
         yield from _communicators(view)
+
+
+def _still_seconds(view: JobView) -> float:
+    waits = view.waits
+    return waits.looked_at - waits.moved_at if waits.rings else waits.counted_at - waits.changed_at
 
 
 def _rings(view: JobView) -> Iterator[Symptom]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.role_stalls import works_alone
 from analyzers.model.incident import Symptom
 
 ALONE_SECONDS = 60.0
@@ -38,8 +39,8 @@ def _uneven(view: JobView) -> tuple[list[int], int]:
     gone, running = defaultdict[str, list[int]](list), Counter[str]()
     for number in view.ranks:
         role = view.numbering.of(number)[0] if view.numbering.several else ""
-        if view.is_placed(number):
-            continue  # workers without a number come and go
+        if view.is_placed(number) or works_alone(view, number):
+            continue  # workers without a number come and go, and so do rollouts
         if number in view.ended:
             gone[role].append(number)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
 from analyzers.model.incident import Symptom
 
 STILL_SECONDS = 120.0  # ByteRobust waits for 600 s; here nothing is evicted on this sign
@@ -22,6 +23,10 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     if reports_steps or view.waits.rings or traffic.moved_at is None:
         return
     still = traffic.still_seconds
+    since = silence_counts_from(view)
+    if since is None or (states_no_phase(view) and still <= TAIL_SECONDS):
+        return  # a tool call, or the tail of a step
+    still -= max(0.0, since - traffic.moved_at)
     if still < STILL_SECONDS or (view.ended and not view.processes.alive):
         return
     if view.witnesses.switches.goes_on(traffic.moved_at):  # ranks that compute for themselves

@@ -19,6 +19,7 @@ from analyzers.incidents.job_views.waits import OpenOperation, OpenOperations
 from analyzers.incidents.job_views.witnesses import Testimony, Witnesses, testimony
 from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
+from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.clocks import moved
 from analyzers.model.roles import Numbering
 from collectors.records import (
@@ -65,6 +66,7 @@ class JobView:
         self.nodes: dict[str, NodeView] = {}
         self.first_at = float("inf")  # its first batch
         self.progress = Progress()
+        self.role_rules: RoleRules | None = None  # of the knowledge, once they are needed
         self.numbering = Numbering()  # by it all that is kept by rank is kept by process
         self.processes = Processes(self.numbering)
         self.ranks, self.ended = self.processes.ranks, self.processes.ended

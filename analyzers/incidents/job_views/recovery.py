@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN
+from analyzers.incidents.job_views.role_stalls import stalls_of
 from analyzers.incidents.job_views.witnesses import UNREAD_SECONDS
 from analyzers.model.incident import Incident, Symptom
 
@@ -45,6 +46,10 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
     detectors = {symptom.detector for symptom in incident.symptoms}
     if "rank_stopped" in detectors and view.processes.held:
         return None
+    if "role_stalled" in detectors and stalls_of(view):
+        return None  # the others may go on without it
+    if detectors == {"role_stalled"}:
+        return "no role holds the job up any more" if now > incident.opened_at + RUNS_SECONDS else None
     if detectors == {"rank_stopped"} and (ran := _runs_again(view, incident)):
         return ran
     since = max(incident.opened_at, stopped_at(incident))
@@ -136,6 +141,8 @@ def moved_again_at(view: JobView, incident: Incident, now: float) -> float | Non
     """
     kinds = {incident.kind, *(symptom.kind for symptom in incident.symptoms)}
     if not kinds <= STANDS_STILL or view.processes.held:
+        return None
+    if any(symptom.detector == "role_stalled" for symptom in incident.symptoms) and stalls_of(view):
         return None
     last, step_at = stopped_at(incident), view.newest_step_at
     if step_at is not None and step_at > last:

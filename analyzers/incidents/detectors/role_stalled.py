@@ -1,0 +1,31 @@
+"""An instance of a role makes no progress though it should, by the rules of roles and phases (role_rules.toml)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.incidents.detectors import detector
+from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.role_stalls import number_of, stalls_of
+from analyzers.model.incident import Symptom
+
+MOST_NAMED = 64
+
+
+@detector("role_stalled")
+def detect(view: JobView, now: float) -> Iterator[Symptom]:
+    """Yield a hang for the instance, or the role, that holds the job up; the readings' time counts, not the clock."""
+    del now
+    for stall in stalls_of(view)[:1]:
+        seats = stall.seats or ((stall.role, stall.instance),)
+        numbers = [number for seat in seats if (number := number_of(view, seat)) is not None][:MOST_NAMED]
+        name = f"{stall.role} {stall.instance}".strip()
+        waits = f"; {stall.blocked} instances wait for it" if stall.blocked else ""
+        yield Symptom(
+            kind="hang",
+            detector="role_stalled",
+            at=stall.since,
+            text=f"{name}: {stall.why}{waits}",
+            ranks=tuple(numbers),
+            nodes=tuple(sorted({view.ranks[number] for number in numbers if number in view.ranks})),
+        )

@@ -1,0 +1,100 @@
+"""Roles and phases in the live view: what holds a job up by their rules, and from when on silence is that of training.
+
+Ranks of one role are compared with one another, never with those of another. A trainer that waits for experience is silent for as
+long as the longest tool call; so its silence counts from where its training phase begins. Where no process states its phase,
+silence says of a job of several roles only that it is not within the longest tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analyzers.incidents.job_views.job import JobView
+from analyzers.knowledge.role_rules import RoleRules, role_rules
+from analyzers.model.role_instances import Instance, Seat, serving
+from analyzers.model.role_stalls import Seen, Stall, stalled
+
+LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
+TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
+TRAINS = frozenset({"trainer", "hybrid"})
+ALONE = frozenset({"rollout", "reward", "environment"})  # kinds of which each instance works by itself
+
+
+def rules_of(view: JobView) -> RoleRules:
+    """Return the rules of roles that the engine's knowledge has."""
+    if view.role_rules is None:
+        view.role_rules = role_rules(view.knowledge) if "role_rules" in view.knowledge.tables else RoleRules()
+    return view.role_rules
+
+
+def stalls_of(view: JobView) -> list[Stall]:
+    """Return what holds the job up now by the rules of its roles, the surest first."""
+    instances = view.roles.instances()
+    if not instances or not view.processes.alive:
+        return []
+    found = stalled(instances, view.roles.heard_at, rules_of(view), _seen(view, instances))
+    return [one for one in found if one.strength >= LEAST_STRENGTH and not _ended_well(view, one)]
+
+
+def silence_counts_from(view: JobView) -> float | None:
+    """Return since when silence of the job's trainers is one in training; None: they have another phase, which may last.
+
+    0.0 where none says its phase, as in a job of one role, where every step is training.
+    """
+    trainers = _trainers(view)
+    if trainers:
+        begun = [
+            one.phase_since or 0.0
+            for one in trainers
+            if rules_of(view).phase_kind(one.phase) == "train" and not one.waits
+        ]
+        return min(begun, default=None)
+    return 0.0
+
+
+def states_no_phase(view: JobView) -> bool:
+    """Whether the job has several roles, and no process of its trainers says in which phase it is."""
+    return view.numbering.several and not _trainers(view)
+
+
+def works_alone(view: JobView, number: int) -> bool:
+    """Whether a process is of a role whose instances come and go by themselves, or has left its directory in order."""
+    role, rank = view.numbering.of(number)
+    known = view.roles.instances().get((role, str(rank)))
+    return rules_of(view).kind(role) in ALONE or (known is not None and known.state == "left")
+
+
+def number_of(view: JobView, seat: Seat) -> int | None:
+    """Return by which number the view keeps the process of an instance; None: no agent has seen it."""
+    role, instance = seat
+    if not instance.isdecimal():
+        return None
+    return view.numbering.known(role, int(instance))
+
+
+def _trainers(view: JobView) -> list[Instance]:
+    fresh = view.roles.heard_at - rules_of(view).bounds.stale_seconds
+    return [
+        one
+        for one in serving(view.roles.instances())
+        if rules_of(view).kind(one.role) in TRAINS and one.phase and one.spoke_at > fresh
+    ]
+
+
+def _seen(view: JobView, instances: Iterable[Seat]) -> dict[Seat, Seen]:
+    """Return what agents saw of the instances' processes."""
+    found: dict[Seat, Seen] = {}
+    for seat in instances:
+        if (number := number_of(view, seat)) is None:
+            continue
+        if (end := view.ended.get(number)) is not None:
+            found[seat] = Seen("X", end.at, killed_for_memory=view.processes.killed_for_memory(end))
+        elif (held := view.processes.held.get(number)) is not None:
+            found[seat] = Seen(held.state, held.until)
+    return found
+
+
+def _ended_well(view: JobView, stall: Stall) -> bool:
+    """Whether its process has left in order: its job is ending, or had no more work for it."""
+    number = number_of(view, (stall.role, stall.instance))
+    return number is not None and (end := view.ended.get(number)) is not None and end.well

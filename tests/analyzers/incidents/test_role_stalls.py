@@ -1,0 +1,182 @@
+"""A job of trainers, rollouts and a tool, live: what is normal for a role opens nothing, and what holds the job up is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.job_views import JobView, RoleReadings, moved_again_at, recovered_because
+from analyzers.incidents.memory import observe_batch
+from analyzers.incidents.messages import Received
+from analyzers.incidents.state import EngineState
+from analyzers.model.incident import Incident, Symptom
+from collectors.records import DIRECTORY, Members, Placement, ProcessState, Record, RoleState, directory_sender
+from service.packaged_knowledge import load
+from tests.support.watched_jobs import START, step_record
+
+SEATS = [("trainer", 0), ("trainer", 1), *(("rollout", rank) for rank in range(4)), ("tool", 0), ("controller", 0)]
+TRAINED_SECONDS = 300.0  # then it stands, or does something long
+Says = Callable[[str, int, float], dict[str, Any] | None]
+"""Role, instance and seconds since the start → what it reports; None: nothing."""
+
+
+def node_of(role: str, rank: int) -> str:
+    """Return where an instance runs."""
+    return f"n{rank % 2}"
+
+
+def batch(node: str, at: float, stepping_until: float, ended: dict[tuple[str, int], int]) -> Received:
+    """Return what an agent sends each ten seconds; trainer 0's log has a step every two."""
+    here = [(index, seat) for index, seat in enumerate(SEATS) if node_of(*seat) == node]
+    living = [(index, seat) for index, seat in here if seat not in ended]
+    records: list[Record] = [
+        ProcessState(
+            job="rl", attempt=0, role=role, rank=rank, pid=100 + index, at=START + at - 1, started_at=START,
+            state="X" if (role, rank) in ended else "S", exit_code=ended.get((role, rank)),
+        )
+        for index, (role, rank) in here
+    ]  # fmt: skip
+    records.append(
+        Placement(
+            job="rl", attempt=0, at=START + at - 1, ranks=Members.of(rank for _, (_, rank) in living),
+            roles=tuple(role for _, (role, _) in living), nodes=(node,) * len(living),
+            pids=tuple(100 + index for index, _ in living),
+        )
+    )  # fmt: skip
+    done = [(step, START + 2.0 * step) for step in range(1, 4_000) if 2.0 * step <= min(at - 2.0, stepping_until)]
+    if node == "n0" and (new := [row for row in done if row[1] > START + at - 12.0]):
+        records.append(step_record(new, 0, at=START + at - 2.0, job="rl", role="trainer"))
+    return Received(sequence=0, received_at=START + at, sent_at=START + at, node=node, records=tuple(records))
+
+
+def said(says: Says, at: float) -> Iterator[RoleState]:
+    """Yield what the directory reports at an instant."""
+    for role, rank in SEATS:
+        told = says(role, rank, at)
+        if told is not None:
+            instants = {name: START + told.pop(name) for name in ("phase_since", "waiting_since") if name in told}
+            yield RoleState(
+                source=DIRECTORY, job="rl", role=role, instance=str(rank), at=START + at, state="serving", epoch=1,
+                node="elsewhere", **{"renewed_at": START + at, **instants, **told},
+            )  # fmt: skip
+
+
+def watched(
+    seconds: float, says: Says | None = None, stepping_until: float = TRAINED_SECONDS, **ended: int
+) -> tuple[JobView, list[tuple[float, Symptom]]]:
+    """Return the job's view after so many seconds, and each symptom with when it was first seen."""
+    knowledge = load()
+    view = JobView("rl", 0, knowledge, RoleReadings())
+    gone = {(name[:-1], int(name[-1])): code for name, code in ended.items()}
+    found: dict[str, tuple[float, Symptom]] = {}
+    for tick in range(1, int(seconds // 10.0) + 1):
+        at = 10.0 * tick
+        for node in ("n0", "n1"):
+            received = batch(node, at, stepping_until, gone if at > TRAINED_SECONDS else {})
+            view.take(received, received.records)
+        for reading in said(says, at) if says is not None else ():
+            view.roles.take(reading, START + at)
+        for symptom in find_symptoms(view, START + at):
+            found.setdefault(symptom.detector, (at, symptom))
+    assert not view.broken
+    return view, list(found.values())
+
+
+def tool_call(role: str, rank: int, at: float) -> dict[str, Any]:
+    """Everything waits for rollout 2, which waits for one call of the tool, since the last step."""
+    late = at > TRAINED_SECONDS
+    if role == "trainer":
+        return {"phase": "wait", "phase_since": min(at, TRAINED_SECONDS), "waiting_for": "queue:experience",
+                "steps_total": int(min(at, TRAINED_SECONDS) // 2), "requests_running": 0}  # fmt: skip
+    if role == "rollout" and (not late or rank == 2):
+        waits = {"waiting_for": "tool", "waiting_since": TRAINED_SECONDS} if late else {}
+        return {"phase": "tool" if late else "generate", "phase_since": min(at, TRAINED_SECONDS), "requests_running": 1,
+                "tokens_total": int(100 * min(at, TRAINED_SECONDS)), **waits}  # fmt: skip
+    if role == "tool":
+        return {"phase": "serve", "requests_running": 1, "steps_total": int(min(at, TRAINED_SECONDS))}
+    return {"phase": "wait", "phase_since": min(at, TRAINED_SECONDS), "waiting_for": "queue:questions"}
+
+
+def dead_engine(role: str, rank: int, at: float) -> dict[str, Any]:
+    """Rollout 2 is heard and has work, and generates nothing; the others go on."""
+    told = tool_call(role, rank, min(at, TRAINED_SECONDS))
+    if role == "rollout":
+        moved = min(at, TRAINED_SECONDS) if rank == 2 else at
+        return {"phase": "generate", "phase_since": moved, "requests_running": 1, "tokens_total": int(100 * moved)}
+    return {**told, "phase_since": at, "steps_total": int(at // 2)}
+
+
+def test_a_tool_call_of_minutes_is_no_hang() -> None:
+    """Whether the processes say what they do or only which role they have."""
+    assert watched(TRAINED_SECONDS + 600.0)[1] == []
+    assert watched(TRAINED_SECONDS + 600.0, tool_call)[1] == []
+
+
+def test_a_job_without_phases_is_silent_for_no_longer_than_the_longest_tail() -> None:
+    """Then it is a hang, of which nothing says whose."""
+    ((at, symptom),) = watched(TRAINED_SECONDS + 1_400.0)[1]
+    assert (symptom.detector, symptom.ranks) == ("no_progress", ())
+    assert 1_200.0 <= at - TRAINED_SECONDS <= 1_300.0
+
+
+def test_trainers_that_stand_in_their_training_phase_are_a_hang() -> None:
+    """Its silence counts from where the phase began, by the job's own rhythm."""
+
+    def train(role: str, rank: int, at: float) -> dict[str, Any]:
+        told = tool_call(role, rank, at)
+        if role == "trainer" and at > TRAINED_SECONDS + 100.0:
+            return {"phase": "train", "phase_since": TRAINED_SECONDS + 95.0, "steps_total": 150}
+        return told
+
+    found = {symptom.detector: at for at, symptom in watched(TRAINED_SECONDS + 200.0, train)[1]}
+    assert set(found) == {"no_progress"}
+    assert TRAINED_SECONDS + 100.0 < found["no_progress"] <= TRAINED_SECONDS + 140.0
+
+
+def test_a_dead_engine_is_named_while_the_others_go_on() -> None:
+    """By its role's rule; steps do not close it, and its next token does."""
+    until = TRAINED_SECONDS + 240.0
+    view, found = watched(until, dead_engine, stepping_until=until)
+    ((at, symptom),) = found
+    assert (symptom.detector, symptom.ranks, symptom.roles, symptom.nodes) == (
+        "role_stalled",
+        (2,),
+        ("rollout",),
+        ("n0",),
+    )
+    assert at - TRAINED_SECONDS <= 150.0
+
+    incident = Incident(
+        id="i", kind="hang", job="rl", attempt=0, opened_at=START + at, onset_at=symptom.at, symptoms=(symptom,), after=0,
+        last_step=100,
+    )  # fmt: skip
+    assert recovered_because(view, incident, START + until) is None
+    assert moved_again_at(view, incident, START + until) is None
+    for tick in range(1, 4):
+        for reading in said(
+            lambda role, rank, at: dead_engine(role, rank, at) | {"tokens_total": int(100 * at)}, until + 10.0 * tick
+        ):
+            view.roles.take(reading, START + until + 10.0 * tick)
+    assert recovered_because(view, incident, START + until + 30.0) == "no role holds the job up any more"
+
+
+def test_a_rollout_that_leaves_in_order_is_no_uneven_end() -> None:
+    """Rollouts come and go; a trainer that does leaves the other waiting."""
+    until = TRAINED_SECONDS + 200.0
+    assert watched(until, stepping_until=until, rollout3=0)[1] == []
+    assert [one.detector for _, one in watched(until, stepping_until=TRAINED_SECONDS, trainer1=0)[1]] == ["uneven_end"]
+
+
+@pytest.mark.parametrize(("sender", "told"), [("rl", 1), ("other", 0), ("n0", 0)])
+def test_only_the_directory_of_a_job_speaks_in_its_name(sender: str, told: int) -> None:
+    """Another job's directory, and an agent that takes its name, are not heard; and a directory is no node."""
+    state = EngineState(load())
+    name = sender if sender == "n0" else directory_sender(sender)
+    readings = tuple(said(tool_call, 10.0))
+    observe_batch(state, Received(sequence=1, received_at=START + 10.0, node=name, records=readings))
+    heard = state.roles["rl"].instances() if "rl" in state.roles else {}
+    assert len(heard) == told * len(SEATS)
+    assert set(state.nodes) == ({"n0"} if sender == "n0" else set())
