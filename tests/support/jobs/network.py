@@ -197,9 +197,10 @@ def _server(trial: Trial) -> Iterator[tuple[int, str]]:
     with ExitStack() as stack:
         before = stack.enter_context(_network()) if trial.where == OWN_NETWORK else []
         made = subprocess.Popen([*before, sys.executable, "-c", SERVER, address], stdout=subprocess.PIPE, text=True)
+        assert made.stdout is not None
+        stack.enter_context(made.stdout)
         stack.callback(made.wait)
         stack.callback(made.kill)
-        assert made.stdout is not None
         yield made.pid, made.stdout.readline().strip()
 
 
