@@ -15,7 +15,7 @@ from analyzers.knowledge.xids import Action, action_for
 from analyzers.model.finding import Cause
 
 ActionKind = Literal[
-    "none", "probe", "reattempt", "restart_job", "rollback", "reset_gpu", "reboot_node", "evict"
+    "none", "probe", "restart_role", "reattempt", "restart_job", "rollback", "reset_gpu", "reboot_node", "evict"
 ]  # the weakest first
 Trait = Literal[
     "job_may_run",  # the job runs, or may run: a claim that only supports others does not stand beside it

@@ -38,6 +38,14 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     why: Annotated[str, doc("One sentence.")] = ""
     evidence: Annotated[tuple[str, ...], doc("Ids of the evidence that it rests on.")] = ()
 
+    @property
+    def seat(self) -> tuple[str | None, str | None]:
+        """Its role, and the one instance of it: of kind role by its name ("rollout 3"), else by its only rank."""
+        if self.kind == "role":
+            name, _, instance = self.id.partition(" ")
+            return self.role or name, instance or None
+        return self.role, str(self.ranks[0]) if len(self.ranks) == 1 else None
+
 
 class FirstSymptom(msgspec.Struct, frozen=True, kw_only=True):
     """The first thing that went wrong, on whichever rank it showed."""
@@ -102,6 +110,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Annotated[tuple[str, ...], doc("The nodes that it is about.")] = ()
     ranks: Annotated[tuple[int, ...], doc("The ranks that it is about, where no node is known.")] = ()
     role: Annotated[str | None, doc("The role that it is about; null: none.")] = None
+    instance: Annotated[str | None, doc("The instance of the role that it is about; null: all of them.")] = None
     why: Annotated[str, doc("One sentence.")] = ""
     expected_loss_gpu_hours: Annotated[float | None, doc("What it costs on average; null: unknown.")] = None
 

@@ -24,6 +24,8 @@ def explain_wait(state: RemediationState, one: Remediation, now: float) -> str |
     """Say what another remediation of its job must wait for; None: nothing."""
     if one.kind in STOPS_NOTHING | CHECKS or one.began_at is None or not is_unsettled(one):
         return None
+    if one.status == "failed" and one.role_restart is not None and one.role_restart.epochs:
+        return None  # what it may have started late has an epoch that its peers refuse
     job = state.facts.jobs.get(one.job)
     newest = None if job is None else job.attempt
     can_be_undone = one.status != "executing" and one.may_have_taken

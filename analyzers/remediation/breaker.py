@@ -40,6 +40,18 @@ def explain_over_budget(state: RemediationState, nodes: int, now: float, but: st
     )
 
 
+def explain_many_restarts(state: RemediationState, now: float, but: str | None = None) -> str | None:
+    """Say why one more restart of a role exceeds the budget of the hour; None: it does not."""
+    since, most = now - BUDGET_SECONDS, state.limits.role_restarts_an_hour
+    before = sum(not one.nodes and one.at > since and one.remediation != but for one in state.executions)
+    if before < most:
+        return None
+    return (
+        f"{before} roles were restarted within the hour, and {most} may be: find out why they fail, or raise "
+        "role_restarts_an_hour in the policy"
+    )
+
+
 def explain_open(state: RemediationState, nodes: int, now: float, but: str | None = None) -> str | None:
     """Say why the breaker forbids so many more nodes; None: it is closed, and stays so."""
     if state.trip is not None:

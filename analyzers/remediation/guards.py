@@ -49,7 +49,7 @@ def _held(state: RemediationState, remediation: Remediation, now: float) -> str 
 
 def _holds(state: RemediationState, remediation: Remediation, now: float) -> Iterator[Hold]:
     for hold in sorted(state.holds.values(), key=lambda one: (one.until, one.id)):
-        if hold.until > now and (hold.job == remediation.job or _is_of(hold, remediation.nodes)):
+        if hold.until > now and (hold.job == remediation.job or _is_of(hold, remediation.touches)):
             yield hold
 
 
@@ -99,6 +99,8 @@ def _breaker(state: RemediationState, remediation: Remediation, now: float) -> s
 
 
 def _budget(state: RemediationState, remediation: Remediation, now: float) -> str | None:
+    if remediation.kind == "restart_role":
+        return breaker.explain_many_restarts(state, now, remediation.id)
     if remediation.kind not in TAKES_NODES:
         return None
     return breaker.explain_over_budget(state, len(remediation.nodes), now, remediation.id)
@@ -136,8 +138,22 @@ def _moved(state: RemediationState, remediation: Remediation, _now: float) -> st
         return f"nothing is known of job {remediation.job}: wait until an agent has reported it"
     if remediation.attempt is not None and job.attempt is not None and job.attempt > remediation.attempt:
         return f"attempt {job.attempt} of {remediation.job} runs, and it was meant for attempt {remediation.attempt}"
+    if (why := _replaced(remediation, job)) is not None:
+        return why
     elsewhere = sorted(set(remediation.nodes) - set(job.nodes))
     return f"{remediation.job} does not run on {list_some(elsewhere, SHOWN)}" if elsewhere else None
+
+
+def _replaced(remediation: Remediation, job: JobFacts) -> str | None:
+    """An instance that has a higher epoch by now was replaced meanwhile: the new one is not the one that failed."""
+    restart = remediation.role_restart
+    if restart is None or remediation.status == "executing":
+        return None
+    now = job.epochs.get(remediation.role or "", {})
+    newer = [name for name, epoch in restart.epochs.items() if now.get(name, epoch) > epoch]
+    if not newer:
+        return None
+    return f"{remediation.role} {list_some(sorted(newer), SHOWN)} was replaced since: it is not the one that failed"
 
 
 def _acting(state: RemediationState, remediation: Remediation, now: float) -> str | None:

@@ -20,6 +20,7 @@ from analyzers.remediation.ladder.standstill import IncidentTimes, explain_wait
 from analyzers.remediation.ladder.trouble import Trouble
 from analyzers.remediation.messages import Proposed
 from analyzers.remediation.plan import Costs, Plan, Situation, Weighed, choose_plan
+from analyzers.remediation.role_restart import explain_replaced
 from analyzers.remediation.types import Alternative, Remediation, RemediationKind
 
 KINDS = frozenset(get_args(RemediationKind))
@@ -63,11 +64,15 @@ def propose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> P
 def remediation_id(incident: str, plan: Plan) -> str:
     """Return the id of a plan: the same plan from a later verdict is the same remediation."""
     parts = [incident, plan.kind, *sorted(plan.nodes), plan.role or ""]
+    if plan.restart is not None:  # another restart of the same role is another remediation
+        parts += [plan.restart.instance or "", str(plan.restart.number), *map(str, sorted(plan.restart.epochs.items()))]
     return f"rem-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
 
 
 def _choose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> Chosen:
     """Return the plan, or the rung as a plan; of kind none, with the reason, where neither may be proposed."""
+    if why := explain_replaced(case.verdict, case.situation.instances):
+        return Chosen(Plan(why=why))
     plan = choose_plan(case.verdict, case.situation, costs)
     rung = next_rung(case.history, weights.ladder)
     trouble = Trouble.from_history(case.history, weights.ladder)
@@ -90,7 +95,7 @@ def _remediation(case: ProposalCase, chosen: Chosen, now: float) -> Remediation:
     return Remediation(
         id=remediation_id(case.incident, plan), incident=case.incident, verdict_version=case.verdict_version,
         job=case.job, attempt=case.attempt, kind=msgspec.convert(plan.kind, RemediationKind), nodes=plan.nodes,
-        role=plan.role, code_version=chosen.code_version if plan.kind == "rollback" else None,
+        role=plan.role, role_restart=plan.restart, code_version=chosen.code_version if plan.kind == "rollback" else None,
         replay=None if chosen.rung is None else chosen.rung.replay,
         fault_class=_fault_class(case.verdict, plan), symptom=case.verdict.symptom, probability=plan.probability,
         why=plan.why, proposed_at=now, expected_loss_gpu_hours=plan.expected_loss_gpu_hours,

@@ -176,8 +176,8 @@ def _begin(transition: Transition, event: messages.Begin) -> None:
     transition.change(
         one, "begun", event.by, status="executing", began_at=transition.now, out=one.nodes if takes else ()
     )
-    if takes:
-        _count(transition, one, one.nodes, event.by)
+    if takes or one.kind == "restart_role":
+        _count(transition, one, one.nodes if takes else (), event.by)
 
 
 def _count(transition: Transition, one: Remediation, nodes: tuple[str, ...], by: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from analyzers.model.doc import doc
 from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.dual_phase import ReplayPlan
+from analyzers.remediation.role_restart import RoleRestart
 
 Status = Literal[
     "proposed", "approved", "claimed", "executing", "verifying", "done",
@@ -92,6 +93,9 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     why: Annotated[str, doc("One sentence.")]
     proposed_at: Annotated[float, doc("When it was proposed.")]
     role: Annotated[str | None, doc("The role to restart; null: none.")] = None
+    role_restart: Annotated[
+        RoleRestart | None, doc("For a restart of a role: of which instances, and where; null: it is none.")
+    ] = None
     code_version: Annotated[
         str | None, doc("For a rollback: the version of the newest attempt that is known to have run well.")
     ] = None
@@ -135,6 +139,12 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     version: Annotated[int, doc("Its ETag. A heartbeat of its claim leaves it as it is.")] = 1
 
     @property
+    def touches(self) -> tuple[str, ...]:
+        """The nodes on which something is done: a hold of one of them blocks it."""
+        restart = self.role_restart
+        return self.nodes if restart is None else (*self.nodes, *restart.nodes, *restart.onto.values())
+
+    @property
     def may_have_taken(self) -> bool:
         """Whether it may have taken nodes out: it has begun, or a holder that had not begun reports what it did."""
         return self.kind in TAKES_NODES and (self.began_at is not None or bool(self.did))
@@ -168,7 +178,10 @@ class BreakerTrip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """That nodes were taken out: what the budget and the breaker count. It outlives the remediation's row."""
+    """That nodes were taken out: what the budget and the breaker count. It outlives the remediation's row.
+
+    Without nodes it is a restart of a role, which has a budget of its own.
+    """
 
     remediation: str
     at: float
@@ -187,6 +200,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     save_seconds: float | None = None  # how long that usually takes; None: none was seen yet
     holders: dict[str, tuple[str, ...]] = {}  # node → nodes with a copy of its checkpoint shards; empty: not declared
     last_checkpoint_at: float | None = None
+    epochs: dict[str, dict[str, int]] = {}  # role → instance → its present epoch, where roles are registered
 
 
 class FleetFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +245,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much may be done in how short a time."""
 
     evictions_an_hour: Annotated[int, doc("Most nodes taken out in an hour.")] = 4
+    role_restarts_an_hour: Annotated[int, doc("Most restarts of roles in an hour.")] = 12
     breaker_share: Annotated[float, doc("The breaker opens when this share of the fleet's nodes was taken out …")] = (
         0.05
     )

@@ -62,7 +62,8 @@ def choose_action(
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
     advised = row.advice and cause == row.causes[0]
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
-    return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), why=why)
+    role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
+    return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), role=role, instance=instance, why=why)
 
 
 def _paired(culprits: tuple[Culprit, ...], roots: list[Root]) -> list[tuple[Root, Culprit]]:

@@ -40,6 +40,13 @@ class Declaration(BaseModel):
         None, ge=1, le=MOST_RANKS, description="The fewest nodes that it can run on: nothing takes it below."
     )
     spares: int | None = Field(None, ge=0, le=MOST_RANKS, description="Nodes that can take an evicted one's place.")
+    standby_nodes: list[fields.NodeName] = Field(
+        [], max_length=MOST_RANKS, description="Free nodes on which a role that leaves its machine may be started."
+    )
+    node_kinds: dict[fields.NodeName, fields.Word] = Field(
+        {}, max_length=MOST_RANKS,
+        description="Node → its hardware and data centre in a word: nodes with the same word may replace each other.",
+    )  # fmt: skip
     code_version: str | None = Field(None, max_length=255, pattern=fields.TEXT_PATTERN, description="A commit, a tag.")
 
     def check(self, job: str) -> None:

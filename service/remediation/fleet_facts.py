@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from analyzers.remediation.guards import is_unseen
 from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, FleetFacts, JobFacts, Remediation
 from service.clock import PROCESS
-from service.remediation import node_records, rows
+from service.remediation import node_records, role_facts, rows
 from service.store.models import Attempt, Execution, Incident, Job, Node, Placement, Token
 from service.store.models import Remediation as Row
 from service.store.observations import PLACED_SECONDS
@@ -81,6 +81,7 @@ def load_job_facts(session: Session, name: str) -> JobFacts | None:
         save_seconds=row.save_seconds,
         holders=_holders(declared),
         last_checkpoint_at=row.last_checkpoint_at,
+        epochs=role_facts.read_epochs(session, name),
     )
 
 

@@ -14,7 +14,7 @@ from analyzers.remediation.messages import Proposed
 from analyzers.remediation.plan import Costs, Situation
 from analyzers.remediation.proposal import ProposalCase, propose
 from analyzers.remediation.types import Remediation
-from service.remediation import fleet_facts, job_history, node_records
+from service.remediation import fleet_facts, job_history, node_records, role_facts
 from service.store import incidents
 from service.store.models import Incident, Placement
 from service.store.models import Verdict as VerdictRow
@@ -31,9 +31,12 @@ def build_proposal(session: Session, incident: Incident, costs: Costs, weights: 
     verdict = msgspec.json.decode(row.document, type=Verdict)
     named = {clean(one.id, 255) for one in (*verdict.culprits, *verdict.suspects) if one.kind == "node"}
     shifts = node_records.read_log_odds_shifts(session, named, now, weights)
+    situation = read_situation(session, incident.job, now)
     case = ProposalCase(
         incident=incident.id, job=incident.job, attempt=incident.attempt, verdict_version=incident.verdict_version,
-        verdict=verdict, situation=replace(read_situation(session, incident.job, now), remembered=shifts),
+        verdict=verdict, situation=replace(
+            situation, remembered=shifts, instances=replace(situation.instances, since=incident.onset_at)
+        ),
         history=job_history.read_job_history(session, incident, verdict, weights.ladder, now),
         times=IncidentTimes(
             incident.opened_at, incident.onset_at, incident.closed_at, incident.closed_because,
@@ -61,7 +64,7 @@ def read_situation(session: Session, job: str, now: float) -> Situation:
         nodes=known.nodes, gpus_per_node=known.gpus_per_node, spares=known.spares, minimum_nodes=known.minimum_nodes,
         holders=known.holders, tenants={node: names for node, names in others.items() if names}, tenant_gpus=sizes,
         seconds_since_checkpoint=None if saved is None else max(0.0, now - saved),
-        roles=_roles(session, job, known.attempt),
+        roles=_roles(session, job, known.attempt), instances=role_facts.read_role_facts(session, job),
     )  # fmt: skip
 
 

@@ -21,10 +21,11 @@ from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.checkpoint_saves import LONGEST_SECONDS, SaveDetector
 from analyzers.remediation.messages import Proposed, RemediationEvent, RemediationTick, Verified
 from analyzers.remediation.plan import Costs
+from analyzers.remediation.role_outcome import observe_role
 from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, WAITING, Policy, Remediation
 from collectors.records import Record
 from service import packaged_knowledge
-from service.remediation import burn_in_watch, fleet_facts, outcomes, rows
+from service.remediation import burn_in_watch, fleet_facts, news, outcomes, role_facts, rows
 from service.remediation.job_history import needs_nothing
 from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
@@ -38,8 +39,6 @@ from service.store.upserts import upsert
 
 READER, CLOCK = "remedies", "remedies_clock"  # cursors: in the timeline, and in time, in seconds
 PERSON = "person_wanted"
-CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
-NEWS = frozenset({"published", "closed", "merged"})  # of an incident: its proposal is asked for, closed or not
 BACK_SECONDS = 60.0  # an engine that starts looks this far back: the one before may have been killed meanwhile
 DUE_SECONDS = 3_600.0  # an engine that stood for longer does not act on what it missed
 READ_SECONDS, TICK_SECONDS = 0.5, 5.0
@@ -153,8 +152,9 @@ class Proposer:
 
     def _proposals(self, session: Session, found: Sequence[TimelineEntry], now: float) -> list[Proposed]:
         """Return the proposals that verdicts, feedback, ends and findings lead to, for each incident as it is now."""
-        asked = dict.fromkeys(one.incident for one in found if one.incident is not None and _asks(one))
-        has_news = {one.incident for one in found if one.kind in NEWS or _ends_checks(one)}
+        asked = dict.fromkeys(one.incident for one in found if one.incident is not None and news.asks(one))
+        asked |= dict.fromkeys(news.open_beside(session, found))
+        has_news = {one.incident for one in found if news.is_news(one)}
         over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
         return [
             proposed
@@ -273,7 +273,7 @@ class Proposer:
             if not live and not saving and session.scalar(select(Hold.id).limit(1)) is None:
                 return
             events: list[RemediationEvent] = [
-                *self._outcomes(session, state, live.values()),
+                *self._outcomes(session, state, live.values(), now),
                 *unwanted(session, live.values(), now),
             ]
         waiting = {one.job for one in live.values() if one.status in WAITING | CLAIMED}
@@ -282,9 +282,17 @@ class Proposer:
             self._note_saving(session, state, waiting | saving, now)
             self._repository.all_within(session, [*events, RemediationTick()], now)
 
-    def _outcomes(self, session: Session, state: EngineState, live: Iterable[Remediation]) -> Iterator[Verified]:
+    def _outcomes(
+        self, session: Session, state: EngineState, live: Iterable[Remediation], now: float
+    ) -> Iterator[Verified]:
         for one in live:
             if one.status != "verifying":
+                continue
+            if one.role_restart is not None and one.role_restart.epochs:
+                facts = role_facts.read_role_facts(session, one.job)
+                at = one.completed_at or one.changed_at
+                if (seen := observe_role(one.role or "", one.role_restart, facts, at, now)) is not None:
+                    yield Verified(id=one.id, outcome=seen[0], why=seen[1])
                 continue
             since = (Incident.job == one.job, Incident.opened_at >= (one.began_at or one.changed_at))
             shown = session.scalars(select(Incident).where(*since).order_by(Incident.opened_at)).all()
@@ -320,18 +328,6 @@ class Proposer:
             if (since := self._saving.since(_records_of(state, node, job), now + ahead)) is not None:
                 found.append(since - ahead)
         return max(found, default=None)
-
-
-def _asks(one: TimelineEntry) -> bool:
-    """Whether an entry may lead to a proposal, or end one.
-
-    Ends of checks count, and expired remediations: the incident may still be open, and no newer verdict comes for it.
-    """
-    return one.kind in NEWS or one.kind in ("feedback", "remediation_expired") or _ends_checks(one)
-
-
-def _ends_checks(one: TimelineEntry) -> bool:
-    return one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
 
 
 def _people(session: Session, events: Iterable[RemediationEvent]) -> list[tuple[str, str | None, str]]:

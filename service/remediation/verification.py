@@ -8,7 +8,7 @@ from analyzers.remediation.types import Outcome, Remediation
 from service.store.models import Incident
 
 GOOD_STEPS, GOOD_SECONDS = 10, 60.0
-ON_THE_SAME = frozenset({"reset_gpu"})  # the same attempt may go on after these, and shows the outcome
+ON_THE_SAME = frozenset({"reset_gpu", "restart_role"})  # the same attempt may go on after these, and shows the outcome
 
 
 def observe_outcome(state: EngineState, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:

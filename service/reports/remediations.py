@@ -107,7 +107,13 @@ def obstacles(plan: Plan) -> list[str]:
 
 
 def _role(plan: Plan) -> str:
-    return f"the role {plan['role']}" if plan.get("role") else "the role that failed"
+    if not plan.get("role"):
+        return "the role that failed"
+    restart = plan.get("role_restart") or {}
+    named = f"{plan['role']} {restart['instance']}" if restart.get("instance") else f"the role {plan['role']}"
+    places = [restart.get("onto", {}).get(node, f"another node than {node}") for node in restart.get("leaves", ())]
+    given = f" in place of rollout {', '.join(restart['gives'])}" if restart.get("gives") else ""
+    return f"{named} on {', '.join(places)}{given}" if places else named
 
 
 def _version(plan: Plan) -> str:

@@ -298,7 +298,7 @@ def _deed(action: Action, suspects: str) -> str:
         "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
         "reset_gpu": f"Reset {'the GPU on ' if object_ != suspects else ''}{object_}, then restart the job.",
         "reboot_node": f"Reboot {object_}, then restart the job.",
-        "restart_role": f"Restart the role {action.role or 'named above'}; leave the others running.",
+        "restart_role": f"Restart {_role(action)}; leave the others running.",
         "restart_job": "Restart the job where it is; evict no node.",
         "reattempt": "Start the job again as it is; evict no node.",
         "rollback": "Roll the code back, then restart; evict no node.",
@@ -372,3 +372,9 @@ def unread_count(verdict: Verdict) -> int:
 def _counted(name: str, count: int) -> str:
     one, many = _SOURCES.get(name, (name.replace("_", " "), name.replace("_", " ")))
     return f"{count:,} {one if count == 1 else many}"
+
+
+def _role(action: Action) -> str:
+    if action.role and action.instance:
+        return f"{action.role} {action.instance}"
+    return f"the role {action.role or 'named above'}"

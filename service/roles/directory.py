@@ -52,6 +52,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     state: Annotated[State, doc("serving; left: it ended in order; fenced: it must not act any more.")] = "serving"
     endpoints: Annotated[dict[str, str], doc("Where it is reached, by name.")] = {}
     weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")] = None
+    first_weights: Annotated[int | None, doc("The version that it had first under this epoch; null: it said none.")] = (
+        None
+    )
     phase: Annotated[str, doc("What it does now; empty: it did not say.")] = ""
     node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")] = None
     pid: Annotated[int | None, doc("Its process id, by its own word; null: it did not say.")] = None
@@ -156,6 +159,7 @@ def step(directory: Directory, event: Event, at: float, listening_since: float) 
         slot, renewed_at=at, state="serving",
         endpoints=slot.endpoints if event.endpoints is None else event.endpoints,
         weights=slot.weights if event.weights is None else event.weights,
+        first_weights=event.weights if slot.first_weights is None else slot.first_weights,
         phase=slot.phase if event.phase is None else event.phase,
         activity=_activity(slot, event, at),
     )  # fmt: skip
@@ -192,8 +196,9 @@ def _register(directory: Directory, slot: Slot | None, event: Register, at: floa
     epoch = directory.epoch + 1
     new = Slot(
         role=event.role, instance=event.instance, epoch=epoch, process=event.process, attempt=event.attempt,
-        endpoints=event.endpoints, weights=event.weights, phase=event.phase, node=event.node, pid=event.pid,
-        activity=Activity(phase_since=at), lease_seconds=event.lease_seconds, registered_at=at, renewed_at=at, ended=ended,
+        endpoints=event.endpoints, weights=event.weights, first_weights=event.weights, phase=event.phase, node=event.node,
+        pid=event.pid, activity=Activity(phase_since=at), lease_seconds=event.lease_seconds, registered_at=at, renewed_at=at,
+        ended=ended,
     )  # fmt: skip
     return _put(replace(directory, epoch=epoch), new, seen=True)
 

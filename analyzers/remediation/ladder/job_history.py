@@ -125,6 +125,8 @@ def tried_rungs(done: Iterable[Remediation], numbers: Mapping[str, int], present
             continue
         if one.kind in GOES_ON and number == present and not _unwanted(one):
             continue  # it did not end this attempt: the next step is weighed anew
+        if one.kind == "restart_role" and not _unwanted(one):
+            continue  # its own guards count it (analyzers/remediation/role_restart.py)
         found = checks.find_failed_nodes(one)
         rung = {"kind": STEPS[one.kind], "attempt": number, "nodes": one.nodes, "code_version": one.code_version}
         yield msgspec.convert(rung | {"outcome": outcome, "found": found}, TriedRung)

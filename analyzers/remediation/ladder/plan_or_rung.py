@@ -55,6 +55,8 @@ def _starts_first(plan: Plan, rung: Rung, trouble: Trouble) -> bool:
     """Whether neither a plain restart, nor older code, nor an eviction was tried for this."""
     if _in_code(trouble) or trouble.in_vain() is not None or _looked_at(rung, trouble):
         return False
+    if plan.kind == "restart_role":  # a restart of the whole job says nothing about it
+        return True
     return not (trouble.tried("rollback") if plan.kind == "rollback" else trouble.tried_for_symptom("reattempt"))
 
 

@@ -61,7 +61,7 @@ def _others(plan: Plan) -> tuple[Weighed, ...]:
     """Return what was weighed, the plan's own choice first."""
     if plan.expected_loss_gpu_hours is None:
         return plan.alternatives
-    option = Option(kind=plan.kind, nodes=plan.nodes, role=plan.role)
+    option = Option(kind=plan.kind, nodes=plan.nodes, role=plan.role, restart=plan.restart)
     chosen = Weighed(option=option, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, parts=plan.parts)
     return (chosen, *plan.alternatives)
 

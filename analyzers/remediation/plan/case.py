@@ -10,7 +10,10 @@ from analyzers.model.verdict import Verdict
 from analyzers.remediation.plan.costs import Costs
 from analyzers.remediation.plan.posterior import RootPosterior, guilt_by_node, root_posteriors
 from analyzers.remediation.plan.situation import Situation
+from analyzers.remediation.role_restart import RoleOption, role_options
 
+RESTARTS = frozenset({"restart_role", "reattempt", "restart_job", "evict", "reboot_node", "reset_gpu"})
+"""What may be done to the one role that is at fault in place of the whole job."""
 GOES_ON = frozenset({"slow", "hardware", "numeric"})  # symptoms of a job that still takes steps
 
 
@@ -26,7 +29,7 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
     goes_on: bool
     kind: str  # the harshest that the plan may be
     named: tuple[str, ...]
-    role: str | None  # that it would restart
+    restarts: tuple[RoleOption, ...] = ()  # of the role that is named
 
     @classmethod
     def build(cls, verdict: Verdict, situation: Situation, costs: Costs, kind: str) -> PlanCase:
@@ -42,7 +45,7 @@ class PlanCase(msgspec.Struct, frozen=True, kw_only=True):
             goes_on=verdict.symptom in GOES_ON,
             kind=kind,
             named=tuple(dict.fromkeys(verdict.action.nodes)),
-            role=verdict.action.role,
+            restarts=tuple(role_options(verdict, situation.instances)) if kind in RESTARTS else (),
         )
 
     def sure(self, nodes: Iterable[str]) -> float:

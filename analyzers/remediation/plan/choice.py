@@ -14,6 +14,7 @@ from analyzers.remediation.plan.loss import Weighed, priced_tenants, weigh_optio
 from analyzers.remediation.plan.options import MILDER, Option, harshest_kind, list_options
 from analyzers.remediation.plan.posterior import clamp_probability
 from analyzers.remediation.plan.situation import Situation
+from analyzers.remediation.role_restart import RoleRestart
 from analyzers.remediation.types import list_some
 
 MOST_ALTERNATIVES = 8
@@ -23,7 +24,7 @@ _HARSHNESS = (
 _WORDS = {
     "none": "doing nothing",
     "drain_after_job": "taking {nodes} out when the job has ended",
-    "restart_role": "restarting the {role} role",
+    "restart_role": "restarting {role}",
     "reattempt": "restarting on the same nodes",
     "restart_job": "restarting the job",
     "rollback": "going back to the code that ran well",
@@ -39,6 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "none"
     nodes: tuple[str, ...] = ()
     role: str | None = None
+    restart: RoleRestart | None = None  # of the role
     why: str = ""
     probability: float = (
         0.0  # of what the plan acts on: the least of the nodes that it touches, else of all that is named
@@ -55,10 +57,10 @@ def choose_plan(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
     if verdict.abstained or kind not in MILDER:
         asked = "the verdict abstains" if verdict.abstained else f"the verdict's action is {kind}"
         return Plan(why=f"{asked}: {verdict.action.why}" if verdict.action.why else asked)
-    if kind in TAKES_NODES and not verdict.action.nodes:
+    case = PlanCase.build(verdict, situation, costs, kind)
+    if kind in TAKES_NODES and not verdict.action.nodes and not case.restarts:
         ranks = list_some([str(rank) for rank in verdict.action.ranks])
         return Plan(why=f"the node of rank {ranks or '?'} is unknown: let an agent report it")
-    case = PlanCase.build(verdict, situation, costs, kind)
     weighed = sorted((weigh_option(option, case) for option in list_options(case)), key=_order)
     best = next(one for one in weighed if not one.barred)
     others = tuple(one for one in weighed if one is not best)[:MOST_ALTERNATIVES]
@@ -66,6 +68,7 @@ def choose_plan(verdict: Verdict, situation: Situation, costs: Costs) -> Plan:
         kind=best.option.kind,
         nodes=best.option.nodes,
         role=best.option.role,
+        restart=best.option.restart,
         why=_why(best, weighed, case),
         probability=_probability(best.option, verdict, case),
         expected_loss_gpu_hours=best.expected_loss_gpu_hours,
@@ -88,11 +91,22 @@ def _why(best: Weighed, weighed: list[Weighed], case: PlanCase) -> str:
     if second := next((one for one in weighed if not one.barred and one is not best), None):
         why += f", {_named(second.option)} {second.expected_loss_gpu_hours:,.1f}"
     asked = next((one for one in weighed if one.barred and set(one.option.nodes) == set(case.named)), None)
+    asked = asked or next((one for one in weighed if one.option.bar), None)
     return f"{why}; {_named(asked.option)} is barred: {asked.barred}" if asked else why
 
 
 def _named(option: Option) -> str:
-    return _WORDS[option.kind].format(nodes=list_some(option.nodes), role=option.role)
+    return _WORDS[option.kind].format(nodes=list_some(option.nodes), role=_role(option))
+
+
+def _role(option: Option) -> str:
+    restart = option.restart
+    if restart is None:
+        return f"the {option.role} role"
+    named = f"{option.role} {restart.instance}" if restart.instance is not None else f"the {option.role} role"
+    if not restart.leaves:
+        return named
+    return f"{named} on {list_some([restart.onto.get(node, f'another node than {node}') for node in restart.leaves])}"
 
 
 def _guilty(option: Option, case: PlanCase) -> str:

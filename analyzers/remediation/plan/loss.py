@@ -12,7 +12,9 @@ from analyzers.remediation.plan.costs import MOST_SECONDS
 from analyzers.remediation.plan.options import STARTS_WITHOUT, Option, explain_bar
 from analyzers.remediation.plan.posterior import RootPosterior
 
-_CURED_BY = {"rollback": "code", "restart_job": "platform", "reattempt": "platform", "evict": "platform"}
+_CURED_BY = {
+    "rollback": "code", "restart_job": "platform", "restart_role": "platform", "reattempt": "platform", "evict": "platform",
+}  # fmt: skip
 """Option → the cause that it ends for certain, machines apart: older code, or a restart after a kill from outside."""
 
 _STOPS_NOTHING = frozenset({"none", "drain_after_job"})
@@ -55,7 +57,8 @@ def uncured(option: Option, doubt: RootPosterior, case: PlanCase) -> float:
     In a job that stands still the cause has struck: even an unknown one strikes again unless the restart cured it. In a job that
     goes on it strikes only if the verdict is right.
     """
-    cured = doubt.on(frozenset(option.nodes))
+    left = option.restart.leaves if option.restart is not None else ()
+    cured = doubt.on(frozenset((*option.nodes, *left)))
     if doubt.cause == _CURED_BY.get(option.kind):
         cured = min(1.0, cured + doubt.elsewhere)
     standing = 1.0 if not case.goes_on else min(1.0, math.fsum(doubt.nodes.values()) + doubt.elsewhere)
@@ -76,7 +79,8 @@ def _restart(option: Option, case: PlanCase) -> float:
     if option.kind in _STOPS_NOTHING:
         seconds += costs.unattended_seconds  # until its own timeout ends it
     if option.kind == "restart_role" and option.role is not None:
-        gpus = len(case.situation.roles.get(option.role, ())) * case.situation.gpus_per_node or gpus
+        alone = None if option.restart is None else option.restart.nodes
+        gpus = len(alone or case.situation.roles.get(option.role, ())) * case.situation.gpus_per_node or gpus
     return gpus * seconds / 3_600
 
 
@@ -89,6 +93,10 @@ def _again(option: Option, case: PlanCase) -> float:
         seconds += costs.lost_work_seconds
     out = len(option.nodes)
     later = _short(Option(kind="evict"), case, out + 1) - _short(option, case, out) if case.kind == "evict" else 0.0
+    if option.restart is not None:  # the role leaves its machine then
+        moves = (one.restart for one in case.restarts if one.restart.leaves and not one.bar)
+        moved = next((Option(kind=option.kind, role=option.role, restart=one) for one in moves), option)
+        later = _short(moved, case, out) - _short(option, case, out)
     return fails * (case.gpus * seconds / 3_600 + max(0.0, later))
 
 
@@ -115,8 +123,13 @@ def priced_tenants(option: Option, case: PlanCase) -> dict[str, int]:
 def _short(option: Option, case: PlanCase, out: int) -> float:
     """Return the loss without a spare: the job goes on with fewer nodes, or waits where no minimum is declared."""
     situation = case.situation
-    if option.kind not in STARTS_WITHOUT or situation.spares is None:
+    if option.restart is not None and option.restart.gives:  # rollouts are missing until their machines are replaced
+        out = len(set(option.restart.onto.values()) - set(situation.instances.standbys))
+    elif option.kind not in STARTS_WITHOUT:
+        return 0.0
+    if situation.spares is None:
         return 0.0
     short = max(0, out - situation.spares)
-    idle = case.gpus if short and situation.minimum_nodes is None else short * situation.gpus_per_node
+    waits = option.restart is None and situation.minimum_nodes is None
+    idle = case.gpus if short and waits else short * situation.gpus_per_node
     return idle * case.costs.replacement_hours

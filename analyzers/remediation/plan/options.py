@@ -14,6 +14,7 @@ from analyzers.model.verdict import (
 from analyzers.remediation.plan.case import PlanCase
 from analyzers.remediation.plan.posterior import clamp_probability
 from analyzers.remediation.plan.situation import find_lost_shards
+from analyzers.remediation.role_restart import RoleRestart
 from analyzers.remediation.types import list_some
 from analyzers.verdict.action import NOT_PROVEN
 
@@ -22,7 +23,7 @@ MILDER = {
     "drain_after_job": (),
     "reset_gpu": (),
     "reboot_node": (),
-    "restart_role": (),
+    "restart_role": ("restart_job",),
     "restart_job": (),
     "reattempt": (),
     "rollback": ("reattempt",),
@@ -48,6 +49,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     role: str | None = None
     group: str = ""  # the parallel group, or "role …", that the nodes are
+    restart: RoleRestart | None = None  # of the role
+    bar: str = ""  # why it must not be chosen, where that is known without the rest
 
 
 def harshest_kind(verdict: Verdict) -> str:
@@ -72,13 +75,17 @@ def list_options(case: PlanCase) -> list[Option]:
     found = [Option(), *(Option(kind=case.kind, nodes=nodes) for nodes in sets)]
     found += [one for one in _groups(case) if one.nodes not in sets]
     whole = [case.kind] if case.kind not in TAKES_NODES else []
-    role = case.role if case.kind == "restart_role" else None
-    return found + [Option(kind=kind, role=role) for kind in (*whole, *MILDER[case.kind])]
+    found += [Option(kind="restart_role", role=one.role, restart=one.restart, bar=one.bar) for one in case.restarts]
+    if case.kind == "restart_role":
+        whole = []
+    return found + [Option(kind=kind) for kind in (*whole, *MILDER[case.kind])]
 
 
 def explain_bar(option: Option, case: PlanCase) -> tuple[str, bool]:
     """Return why an option must not be chosen ("": it may), and whether its loss is beyond any bound."""
     situation, known = case.situation, case.situation.nodes
+    if option.bar:
+        return option.bar, False
     if option.kind in STARTS_WITHOUT and (lost := find_lost_shards(option.nodes, situation.holders)):
         return f"the checkpoint shards of {list_some(lost)} would lose their last holder: copy them first", True
     if option.kind in STARTS_WITHOUT and known:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from analyzers.remediation.role_restart import RoleFacts
+
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Facts beside the verdict. An unknown fact is None or empty, and costs nothing (docs/plan.md)."""
@@ -24,6 +26,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     seconds_since_checkpoint: float | None = None
     groups: dict[str, tuple[str, ...]] = {}  # parallel group → its nodes
     roles: dict[str, tuple[str, ...]] = {}  # role → its nodes
+    instances: RoleFacts = RoleFacts()  # of the roles, where they are registered
     remembered: dict[
         str, float
     ] = {}  # node → how far its past moves its log odds (analyzers/remediation/node_history.py)

@@ -100,7 +100,7 @@ def test_a_device_is_reset_once(kind: str) -> None:
     assert side(Plan(kind=kind, nodes=("n3",)), BEFORE, event, taken=(reset,)) == "rung"
 
 
-@pytest.mark.parametrize("kind", ["reattempt", "restart_job", "restart_role"])
+@pytest.mark.parametrize("kind", ["reattempt", "restart_job"])
 def test_a_restart_is_tried_once_a_symptom(kind: str) -> None:
     """It is the plan's until it was done for this symptom, or a machine has left in vain."""
     done = TriedRung(kind="reattempt", attempt=1)
@@ -109,6 +109,14 @@ def test_a_restart_is_tried_once_a_symptom(kind: str) -> None:
     assert side(Plan(kind=kind), replace(BEFORE, symptom="crash"), HANG, taken=(done,)) == "plan"
     assert side(Plan(kind=kind), BEFORE, HANG, taken=(done,)) == "rung"
     assert side(Plan(kind=kind), BEFORE, HANG, taken=(EVICTED,)) == "rung"
+
+
+def test_a_role_is_restarted_as_often_as_its_own_guards_let_it() -> None:
+    """A restart of the whole job says nothing about it; after an eviction in vain the ladder decides."""
+    done, plan = TriedRung(kind="reattempt", attempt=1), Plan(kind="restart_role", role="rollout")
+
+    assert side(plan, BEFORE, HANG, taken=(done,)) == "plan"
+    assert side(plan, BEFORE, HANG, taken=(EVICTED,)) == "rung"
 
 
 def test_code_is_rolled_back_by_the_plan_once_and_for_all_ranks_by_the_ladder() -> None:

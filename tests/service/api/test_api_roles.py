@@ -61,6 +61,7 @@ def test_a_watcher_gets_what_changed(client: Client) -> None:
     )
     changed.start()
     answer = client.get(f"{URL}?after=2&wait_seconds=30").json()
+    changed.join()
     assert [(one["instance"], one["weights"], one["phase"]) for one in answer["items"]] == [("2", 7, "sync")]
     assert answer["version"] == 3
     changed.join()
@@ -97,3 +98,18 @@ def _next(lines: Iterator[str]) -> Any:
         if line.startswith("data: "):
             return json.loads(line.removeprefix("data: "))
     raise AssertionError("the stream has ended")
+
+
+def test_a_person_proposes_a_restart(client: Client) -> None:
+    """It is a proposal with the epoch to fence, which nothing can claim before it is approved."""
+    ask = {"role": "rollout", "instance": "3", "reason": "it answers nothing"}
+    assert client.post(f"{URL}/restart", json=ask).status_code == 404
+    register(client, node="gpu-7")
+    one = client.post(f"{URL}/restart", json=ask).json()
+    assert (one["kind"], one["role"], one["status"], one["task"]) == ("restart_role", "rollout", "proposed", None)
+    assert (one["role_restart"]["instance"], one["role_restart"]["epochs"]) == ("3", {"3": 1})
+    assert client.post(f"{URL}/restart", json=ask).json()["id"] == one["id"]
+    client.put(URL, json={"role": "controller", "instance": "0", "process": "c"})
+    refused = client.post(f"{URL}/restart", json={"role": "controller", "reason": "it is slow"})
+    assert (refused.status_code, refused.json()["type"]) == (409, "/docs/rest.md#conflict")
+    assert "manages the job" in refused.json()["detail"]

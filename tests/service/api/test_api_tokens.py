@@ -27,6 +27,7 @@ NEEDS = {
     ("GET", "/v1/jobs/j/roles"): {"roles", "read", "execute", "remediate", "admin"},
     ("PUT", "/v1/jobs/j/roles"): {"roles", "admin"},
     ("POST", "/v1/jobs/j/roles/fence"): {"execute", "admin"},
+    ("POST", "/v1/jobs/j/roles/restart"): {"remediate", "admin"},
     ("GET", "/v1/tokens"): {"admin"},
     ("POST", "/v1/tokens"): {"admin"},
     ("DELETE", "/v1/tokens/x"): {"admin"},

@@ -1,0 +1,233 @@
+"""Restarting one role of a job, or one instance of it, while the others go on: what, where, and when the whole job instead.
+
+The role's state lies outside it: trajectories with the controller, weights in a checkpoint of each step. So a rollout, a reward
+or a tool is replaced alone, and the ranks of a trainer together, because they are one process group. Where the machine is at
+fault the role leaves it, for a standby; a trainer also for the machine of a rollout, which is given up: rollouts hold no state
+that only they have. [RobustRL, arXiv 2512.22492: isolated restarts, its three guards, rollouts as the trainer's reserve]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from analyzers.model.doc import doc
+from analyzers.model.verdict import TAKES_NODES, Verdict
+
+MANAGEMENT = frozenset({"controller", "driver", "taskrunner", "rolloutmanager", "requestmanager", "agentloopmanager"})
+"""Roles that know how far the others are: without them none of those can go on."""
+GROUPED = frozenset({"trainer", "actor", "critic", "learner"})
+"""Roles whose ranks are one process group, which a lost rank breaks."""
+ROLLOUT = "rollout"
+MOST_FAILED = 2  # restarts of a role in a row that did not bring it back
+
+
+class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance of a role, as the directory of roles has it."""
+
+    role: str
+    instance: str
+    epoch: int = 0
+    node: str | None = None
+    state: Literal["serving", "left", "lost"] = "serving"  # lost: it was fenced, or its lease is over
+    registered_at: float = 0.0  # under this epoch
+    weights: int | None = None  # the version that it has: a trainer's is the number of steps that are done
+    first_weights: int | None = None  # … that it had first under this epoch
+
+    @property
+    def serving(self) -> bool:
+        """Whether it holds its place."""
+        return self.state == "serving"
+
+
+class PastRestart(msgspec.Struct, frozen=True, kw_only=True):
+    """A restart of a role in this attempt that was begun."""
+
+    role: str
+    step: int | None = None  # that was done when it was asked for
+    outcome: Literal["cured", "failed", "pending"] = "pending"
+
+
+class RoleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a job's roles; ``past`` with the oldest first."""
+
+    instances: tuple[RoleInstance, ...] = ()
+    past: tuple[PastRestart, ...] = ()
+    standbys: tuple[str, ...] = ()  # free nodes that may take a role's place
+    kinds: dict[str, str] = {}  # node → hardware and data centre; equal texts may stand in for each other
+    reserve: int = 0  # the largest parallel size: so many machines may leave together
+    since: float | None = None  # when the trouble began
+
+    @property
+    def step(self) -> int | None:
+        """The number of steps that are done; None: no instance says it."""
+        return max((one.weights for one in self.instances if one.weights is not None), default=None)
+
+    def of(self, role: str) -> list[RoleInstance]:
+        """Return the instances of a role."""
+        return [one for one in self.instances if one.role == role]
+
+
+class RoleRestart(msgspec.Struct, frozen=True, kw_only=True):
+    """Which instances of a role are restarted, and where."""
+
+    instance: Annotated[str | None, doc("The only instance that is restarted; null: those of `epochs`, or all.")] = None
+    epochs: Annotated[
+        dict[str, int],
+        doc("Instance → the epoch to fence, as it was when this was proposed; empty: none is registered."),
+    ] = {}
+    nodes: Annotated[tuple[str, ...], doc("The nodes that these instances run on.")] = ()
+    leaves: Annotated[tuple[str, ...], doc("Of these, the nodes that they must not be started on again.")] = ()
+    onto: Annotated[
+        dict[str, str], doc("Node that is left → the node to start on instead; a node without one: any other.")
+    ] = {}
+    gives: Annotated[tuple[str, ...], doc("Rollouts that end, because the role is started on their machine.")] = ()
+    step: Annotated[int | None, doc("How many steps the job had done; null: unknown.")] = None
+    number: Annotated[int, doc("Which restart of the role in this attempt it is, from 1.")] = 1
+
+
+class RoleOption(msgspec.Struct, frozen=True, kw_only=True):
+    """A possible restart of a role. ``bar``: why it must not be chosen."""
+
+    role: str
+    restart: RoleRestart
+    bar: str = ""
+
+
+def role_options(verdict: Verdict, facts: RoleFacts) -> Iterator[RoleOption]:
+    """Yield the restarts of the role that a verdict names: in its place, and away from a machine that is to be taken out."""
+    if (found := _target(verdict, facts)) is None:
+        return
+    role, chosen = found
+    restart = RoleRestart(
+        instance=chosen[0].instance if len(chosen) == 1 else None if chosen else verdict.action.instance,
+        epochs={one.instance: one.epoch for one in chosen},
+        nodes=tuple(sorted({one.node for one in chosen if one.node is not None})),
+        step=facts.step,
+        number=1 + sum(one.role == role for one in facts.past),
+    )
+    bar = explain_whole_job(role, chosen, facts)
+    yield RoleOption(role=role, restart=restart, bar=bar)
+    out = set(verdict.action.nodes) if verdict.action.kind in TAKES_NODES else set[str]()
+    if leaves := tuple(node for node in restart.nodes if node in out):
+        onto, gives, problem = _place(role, leaves, facts)
+        moved = msgspec.structs.replace(restart, leaves=leaves, onto=onto, gives=gives)
+        yield RoleOption(role=role, restart=moved, bar=bar or problem)
+
+
+def explain_replaced(verdict: Verdict, facts: RoleFacts) -> str:
+    """Say that what the verdict names was replaced since the trouble began, and serves; empty: it was not."""
+    found = _target(verdict, facts)
+    if found is None or not found[1] or facts.since is None:
+        return ""
+    role, chosen = found
+    if not all(one.serving and one.registered_at > facts.since for one in chosen):
+        return ""
+    return f"{role} {', '.join(one.instance for one in chosen)} was replaced since the trouble began, and serves"
+
+
+def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFacts) -> str:
+    """Say why the whole job has to be restarted in place of these instances; empty: it has not.
+
+    What fails again by itself is not cured by restarting its role for ever: a fault in the first step, in the same step again,
+    or after restarts that did not help. What is unknown bars nothing; failed restarts are always known.
+    """
+    if _plain(role) in MANAGEMENT:
+        return f"{role} manages the job: the others cannot go on without its state"
+    failed = _failed_in_a_row(role, facts.past)
+    if failed >= MOST_FAILED:
+        return f"restarting {role} has failed {failed} times in a row"
+    first = _first_step(role, chosen, facts)
+    if first is not None and facts.step is not None and facts.step <= first:
+        return f"it failed in the first step after step {first}, with which it began: that is likely to happen again"
+    came_back = [one.step for one in facts.past if one.role == role and one.outcome != "failed"]
+    if facts.step is not None and facts.step in came_back:
+        return f"{role} fails for the second time after step {facts.step}"
+    return ""
+
+
+def reserve_of(leaving: str, facts: RoleFacts) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the machines of rollouts alone that are like a node, each with its rollouts, the one to take first at first."""
+    roles: dict[str, set[str]] = {}
+    rollouts: dict[str, list[str]] = {}
+    for one in facts.instances:
+        if one.node is not None:
+            roles.setdefault(one.node, set()).add(_plain(one.role))
+            if one.role == ROLLOUT and one.serving:
+                rollouts.setdefault(one.node, []).append(one.instance)
+    alike = [node for node in rollouts if roles[node] == {ROLLOUT} and _is_like(node, leaving, facts)]
+    return [
+        (node, tuple(sorted(rollouts[node]))) for node in sorted(alike, key=lambda node: (len(rollouts[node]), node))
+    ]
+
+
+def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]] | None:
+    """Return the role that the verdict names and its instances; None where it names none, or several.
+
+    A role that the verdict's action names counts unregistered too: its scheduler finds it by its name.
+    """
+    action = verdict.action
+    if action.kind == "restart_role" and action.role:
+        role, names = action.role, {action.instance} if action.instance else set[str]()
+        nodes: set[str] = set()
+    else:
+        roles = {one.seat[0] for one in verdict.culprits}
+        if len(roles) != 1 or not (role := roles.pop() or ""):
+            return None
+        names = {name for one in verdict.culprits for name in (one.seat[1], *map(str, one.ranks)) if name}
+        nodes = {one.id for one in verdict.culprits if one.kind == "node"}
+    known, asked = facts.of(role), action.kind == "restart_role"
+    exact = [one for one in known if one.instance in names]
+    there = exact or [one for one in known if one.node in nodes]
+    if _plain(role) in GROUPED or not names | nodes:
+        there = known if there or not names | nodes else []
+    return (role, there) if there or (asked and not known) else None
+
+
+def _first_step(role: str, chosen: Iterable[RoleInstance], facts: RoleFacts) -> int | None:
+    """Return the step with which the role resumed, or for one without weights of its own the attempt; None: unknown."""
+    of = chosen if _plain(role) in GROUPED else facts.instances
+    return min((one.first_weights for one in of if one.first_weights is not None), default=None)
+
+
+def _failed_in_a_row(role: str, past: Iterable[PastRestart]) -> int:
+    count = 0
+    for one in past:
+        if one.role == role and one.outcome != "pending":
+            count = count + 1 if one.outcome == "failed" else 0
+    return count
+
+
+def _place(role: str, leaves: Collection[str], facts: RoleFacts) -> tuple[dict[str, str], tuple[str, ...], str]:
+    """Return for each node that is left the one in its place, the rollouts that give theirs, and what is missing."""
+    onto: dict[str, str] = {}
+    gives: list[str] = []
+    for node in leaves:
+        standby = next((one for one in facts.standbys if one not in onto.values() and _is_like(one, node, facts)), None)
+        if standby is not None:
+            onto[node] = standby
+            continue
+        if _plain(role) not in GROUPED:
+            if {one.node for one in facts.instances} <= {*leaves, None}:
+                return {}, (), f"there is no other machine for {role}: declare a standby"
+            continue  # any other: it is light
+        left = [one for one in reserve_of(node, facts) if one[0] not in (*onto.values(), *leaves)]
+        serving = sum(one.serving for one in facts.of(ROLLOUT)) - len(gives)
+        if not left or serving <= len(left[0][1]):  # the last rollouts stay: without them the trainer waits for ever
+            least = max(facts.reserve, 1)
+            return {}, (), f"no standby and no rollout to spare is like {node}: keep {least} rollouts on such machines"
+        machine, instances = left[0]
+        onto[node] = machine
+        gives += instances
+    return onto, tuple(gives), ""
+
+
+def _is_like(node: str, other: str, facts: RoleFacts) -> bool:
+    """Whether a machine may take the place of another: the same hardware and data centre, as far as any are known."""
+    return facts.kinds.get(node) == facts.kinds.get(other)
+
+
+def _plain(role: str) -> str:
+    return role.lower().replace("_", "").replace("-", "")
