@@ -4,72 +4,17 @@ from __future__ import annotations
 
 import io
 import random
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from analyzers.diagnosis.crash.crash import analyze
-from analyzers.knowledge import Knowledge, parse
-from analyzers.model.finding import Finding
-from analyzers.model.topology import Topology, infer
+from analyzers.knowledge import Knowledge
+from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.formats import Input
 from collectors.formats.job_log import job_log
-from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
-
-KNOWLEDGE: Knowledge = parse(
-    {"crash": (Path(__file__).parents[3] / "analyzers" / "knowledge" / "crash.toml").read_text(encoding="utf-8")}
-)
-ECHO = "[/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:27558. This is typically caused by"
-
-
-def judged(records: list[Record], ranks: int = 4, nodes: dict[int, str] | None = None) -> list[Finding]:
-    """Analyze the records in a job of so many ranks, one node each unless placed."""
-    placed = nodes or {rank: f"node-{rank}" for rank in range(ranks)}
-    placement = Placement(
-        source="hosts.txt", ranks=Members.of(placed), nodes=tuple(placed.values()), world_size=len(placed)
-    )
-    window = Window.build([placement, *records])
-    return list(analyze(window, infer(window), KNOWLEDGE))
-
-
-def only(records: list[Record], ranks: int = 4, nodes: dict[int, str] | None = None) -> Finding:
-    """The single finding of a story."""
-    (finding,) = judged(records, ranks, nodes)
-    return finding
-
-
-def raised(rank: int | None, exception: str, message: str = "", *, line: int = 10, at: float | None = None) -> LogEvent:
-    """A rank's traceback."""
-    text = f"{exception}: {message}"
-    source = f"rank{rank}.log:{line}"
-    return LogEvent(source=source, rank=rank, at=at, event="traceback", exception=exception, message=message, text=text)
-
-
-def echo(rank: int, at: float | None = None) -> LogEvent:
-    """A rank that lost its connection."""
-    return raised(rank, "RuntimeError", ECHO, at=at)
-
-
-def died(
-    rank: int, code: int, *, first: bool = False, event: str = "torchrun_failure", pid: int | None = None
-) -> LogEvent:
-    """The launcher's word of a rank's end."""
-    signal = -code if code < 0 else None
-    return LogEvent(
-        source=f"launch.log:{rank + 1}", rank=rank, event=event, exit_code=code, signal=signal, first=first, pid=pid
-    )
-
-
-def said(name: str, rank: int | None = None, **fields: object) -> LogEvent:
-    """Any other event."""
-    return LogEvent(source=f"launch.log:{90 + (rank or 0)}", rank=rank, event=name, **fields)  # type: ignore[arg-type]
-
-
-def named(finding: Finding) -> tuple[int, ...]:
-    """All ranks that a finding points at."""
-    return tuple(sorted(rank for suspect in finding.suspects for rank in suspect.ranks))
+from collectors.records import KernelEvent, LogEvent, Record
+from tests.support.crash_claims import ECHO, KNOWLEDGE, died, echo, judged, named, only, raised, said
 
 
 def test_an_empty_window_gives_nothing() -> None:
@@ -423,99 +368,3 @@ def test_a_printed_log_is_judged_from_text_to_name() -> None:
     records = list(job_log.read(Input("job.log", io.BytesIO(data), data)))
 
     assert named(only(records, ranks=3)) == (1,)
-
-
-def ended(rank: int, at: float, **how: object) -> ProcessState:
-    """A rank's end as an agent saw it."""
-    return ProcessState(
-        source="process", rank=rank, pid=100 + rank, node=f"node-{rank}", at=at, boot_id="b", state="X", **how  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def test_a_killed_rank_is_named_by_exits_alone_and_its_peers_aborts_are_echoes() -> None:
-    """One SIGKILL, then exit codes and SIGABRTs of those that lost it: the killed one, at its instant."""
-    story = [
-        ended(1, 100.0, signal=9),
-        ended(0, 100.8, exit_code=1),
-        ended(2, 100.9, signal=6),
-        ended(3, 101.0, signal=6),
-    ]
-    finding = only(list(story))
-    assert (finding.fault_class, finding.cause, named(finding)) == ("process_killed", "machine", (1,))
-    assert finding.onset == 100.0
-    assert set(finding.victims) == {0, 2, 3}
-
-
-def test_a_killed_rank_that_was_slow_to_go_is_still_the_killed_one() -> None:
-    """Its driver took seconds to close its GPU: its peers were gone before it, and that makes no one of them the first cause."""
-    finding = only([ended(1, 108.0, signal=9), *(ended(rank, 101.0 + rank, signal=6) for rank in (0, 2, 3))])
-    assert (finding.fault_class, named(finding)) == ("process_killed", (1,))
-
-
-def test_the_first_of_bare_exit_codes_is_a_suspect_and_no_machine() -> None:
-    """With no log the first to leave is the one to look at; ranks of several nodes within their clocks' difference are not."""
-    finding = only([ended(2, 100.0, exit_code=3), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
-    assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (2,))
-    assert "before all others" in finding.suspects[0].evidence[0].text
-    together = only([ended(rank, 100.0 + rank / 10, exit_code=3 + rank) for rank in range(4)])
-    assert together.suspects == ()
-
-
-@pytest.mark.parametrize("gap", [0.09, 0.9])
-def test_ranks_that_leave_together_with_one_code_have_no_first(gap: float) -> None:
-    """Ctrl-C and an error that all meet look alike: the order in which Python ends them is nobody's fault."""
-    story = [ended(0, 100.0, exit_code=1), ended(1, 100.0 + gap, exit_code=1)]
-    finding = only(list(story), nodes={0: "node-0", 1: "node-0"})
-    assert (finding.fault_class, finding.suspects) == ("exit_unexplained", ())
-    assert "exit code 1" in finding.evidence[0].text
-
-
-def test_a_rank_that_leaves_long_before_the_others_is_the_first() -> None:
-    """Nobody presses Ctrl-C for one of them."""
-    finding = only([ended(2, 100.0, exit_code=1), *(ended(rank, 103.0, exit_code=1) for rank in (0, 1, 3))])
-    assert named(finding) == (2,)
-
-
-def test_a_rank_that_tells_why_outranks_the_exits_of_the_others() -> None:
-    """An exception in a log and the exits around it are one story: the exception's."""
-    story: list[Record] = [raised(2, "ValueError", "bad sample", at=99.9), *(echo(rank, 100.5) for rank in (0, 1, 3))]
-    story += [ended(2, 100.0, exit_code=1), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))]
-    finding = only(story)
-    assert (finding.fault_class, finding.suspects[0].ranks) == ("exception_one_rank", (2,))
-
-
-@pytest.mark.parametrize("how", [{"signal": 15}, {"signal": 9}, {"exit_code": 143}])
-def test_a_job_that_somebody_ended_has_no_culprit(how: dict[str, int]) -> None:
-    """All ranks at once by SIGTERM or SIGKILL: why somebody did that does not show in how they ended."""
-    assert judged([ended(rank, 100.0 + rank / 10, **how) for rank in range(4)]) == []
-
-
-def test_the_end_of_a_rank_that_was_started_anew_is_past() -> None:
-    """A launcher that counts no attempts started all ranks again after a crash, and they run: nothing has crashed now."""
-    crash = [ended(rank, 100.0 + rank, signal=11 if rank == 3 else 6, started_at=50.0) for rank in range(4)]
-    again = [
-        msgspec.structs.replace(ended(rank, at, started_at=120.0), state="S", pid=200 + rank)
-        for rank in range(4)
-        for at in (130.0, 140.0)
-    ]
-
-    assert only(crash).fault_class == "process_crashed"
-    assert judged([*crash, *again]) == []
-
-
-def test_what_a_launcher_killed_long_after_is_a_victim() -> None:
-    """One rank crashed; half a minute later its launcher killed those that would not leave."""
-    finding = only([ended(3, 100.0, signal=11), *(ended(rank, 130.0, signal=9) for rank in (0, 1, 2))])
-    assert (finding.fault_class, named(finding)) == ("process_crashed", (3,))
-
-
-def test_ends_without_a_fault_are_nothing() -> None:
-    """Clean exits, a data loader's, and those that nobody knows the code of."""
-    assert judged([ended(rank, 100.0 + rank, exit_code=0) for rank in range(4)]) == []
-    assert judged([ended(1, 100.0, signal=9, parent_pid=7), ended(2, 100.0)]) == []
-
-
-def test_a_killed_rank_whose_launcher_asked_the_others_to_leave_is_named() -> None:
-    """torchrun answers one death with SIGTERM to all others, within a second: nobody took the job away."""
-    finding = only([ended(1, 100.0, signal=9), *(ended(rank, 100.3, signal=15) for rank in (0, 2, 3))])
-    assert (finding.fault_class, named(finding)) == ("process_killed", (1,))

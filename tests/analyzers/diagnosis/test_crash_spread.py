@@ -13,7 +13,7 @@ from analyzers.model.window import Window
 from collectors.formats import Input
 from collectors.formats.job_log import job_log
 from collectors.records import Record
-from tests.analyzers.diagnosis.test_crash import KNOWLEDGE
+from tests.support.crash_claims import KNOWLEDGE
 
 STEPS = "".join(f"step {step}: loss 2.{step} time 0.5s\n" for step in range(1, 9))
 

@@ -9,7 +9,7 @@ from analyzers.model.finding import Finding
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from collectors.records import LogEvent, Members, Placement, Record, Steps
-from tests.analyzers.diagnosis.test_crash import KNOWLEDGE, died, echo, named, only, said
+from tests.support.crash_claims import KNOWLEDGE, died, echo, named, only, said
 from tests.support.live_hangs import verdict
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from pathlib import Path
 
 import pytest
 
-import analyzers.knowledge
 from analyzers.diagnosis.stacks.stacks import analyze, fail_slow
 from analyzers.knowledge import parse
 from analyzers.model.finding import Finding
@@ -16,62 +14,15 @@ from analyzers.model.frames import Rules, is_user_code, normal
 from analyzers.model.standings import stack_groups
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
-from collectors.records import Frame, ProcessState, StackDump, Thread
+from collectors.records import Frame, StackDump, Thread
+from tests.support.stack_claims import C10D, KNOWLEDGE, STACKS, TRAIN, analyzed, dump, suspects
 
-KNOWLEDGE = parse({"stacks": Path(analyzers.knowledge.__file__).with_name("stacks.toml").read_text()})
 RULES = Rules.from_knowledge(KNOWLEDGE)
-
-C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
-TRAIN = Frame("train", "/srv/train.py", 50)
-STACKS = {
-    "gradient": (Frame("_engine_run_backward", "/x/site-packages/torch/autograd/graph.py", 869), TRAIN),
-    "all_reduce": (Frame("all_reduce", C10D, 3000), Frame("wrapper", "/x/torch/distributed/c10d_logger.py"), TRAIN),
-    "all_gather": (Frame("all_gather_into_tensor", C10D, 4287), TRAIN),
-    "send": (Frame("send", C10D, 2600), TRAIN),
-    "isend": (Frame("isend", C10D, 2600), TRAIN),
-    "irecv": (Frame("irecv", C10D, 2600), TRAIN),
-    "recv": (Frame("recv", C10D, 2600), TRAIN),
-    "compute": (Frame("check_loss_scale", "/srv/train.py", 21), TRAIN),
-    "loader": (Frame("Loader.__next__", "/srv/train.py", 28), TRAIN),
-    "torch_loader": (
-        Frame("Condition.wait", "/usr/lib/python3.11/threading.py", 3),
-        Frame("_try_get_data", "/x/site-packages/torch/utils/data/dataloader.py", 1133),
-        TRAIN,
-    ),
-    "checkpoint": (Frame("fsync", "libc.so.6"), Frame("save", "torch/serialization.py", 9), TRAIN),
-    "storage": (Frame("open", "/usr/lib/python3.11/pathlib.py", 9), Frame("read_shard", "/srv/train.py", 77), TRAIN),
-    "compile": (Frame("compile_fx_inner", "/x/site-packages/torch/_inductor/compile_fx.py", 5), TRAIN),
-    "store": (Frame("_store_based_barrier", C10D, 9), Frame("init_process_group", C10D, 99), TRAIN),
-    "native_loader": (Frame("clock_nanosleep", "libc.so.6"), Frame("Loader.__next__", "/srv/train.py", 28), TRAIN),
-    "import": (Frame("_find_and_load", "<frozen importlib._bootstrap>", 9), Frame("<module>", "/srv/train.py", 2)),
-    "item": (Frame("train_step", "/srv/train.py", 61), TRAIN),
-    "exception": (Frame("print_exception", "/usr/lib/python3.11/traceback.py", 9), TRAIN),
-}  # fmt: skip
-
-
-def dump(whose: int, stack: str, /, **more: object) -> StackDump:
-    """One rank's process with one thread."""
-    gil, active, line = (more.pop(name, None) for name in ("gil", "active", "line"))
-    frames = STACKS[stack] if line is None else (*STACKS[stack][:-1], Frame("train", "/srv/train.py", int(str(line))))
-    thread = Thread(frames=frames, main=True, owns_gil=gil, active=active)  # type: ignore[arg-type]
-    known = {"rank": whose, "pid": 100 + whose, "tool": "py-spy", "threads": (thread,), "source": f"rank_{whose}.json"}
-    return StackDump(**{**known, **more})  # type: ignore[arg-type]
-
-
-def analyzed(*dumps: StackDump, shape: Topology | None = None) -> list[Finding]:
-    """Analyze these dumps."""
-    topology = shape or Topology(tuple(sorted({one.rank for one in dumps if one.rank is not None})))
-    return list(analyze(Window(records=dumps), topology, KNOWLEDGE))
 
 
 def job(*stacks: str, shape: Topology | None = None) -> list[Finding]:
     """Analyze a job whose rank i has the i-th stack."""
     return analyzed(*(dump(rank, stack) for rank, stack in enumerate(stacks)), shape=shape)
-
-
-def suspects(found: list[Finding]) -> list[int]:
-    """All suspect ranks, in the findings' order."""
-    return [rank for one in found for suspect in one.suspects for rank in suspect.ranks]
 
 
 @pytest.mark.parametrize(
@@ -378,85 +329,3 @@ def test_fail_slow_voting_abstains() -> None:
     assert fail_slow([{rank: (str(rank),) for rank in range(16)}] * 5, without_dp) is None
     assert fail_slow(rounds(12, 12, 12, 12, 12), shape) is None
     assert fail_slow([], shape) is None
-
-
-def test_a_missing_stack_picks_only_from_ranks_that_hold_the_others_up() -> None:
-    """Three of four wait and the fourth gave no stack: a narrowing at little more than even odds, nothing by itself."""
-    world = Topology(ranks=(0, 1, 2, 3))
-    window = Window.build(dump(rank, "gradient") for rank in range(3))
-
-    (finding,) = [f for f in analyze(window, world, KNOWLEDGE) if f.fault_class == "no_stack"]
-
-    assert [suspect.ranks for suspect in finding.suspects] == [(3,)]
-    assert finding.narrows
-    assert finding.suspects[0].strength < 0.85
-
-
-def live(whose: int, stack: str, at: float, /, **more: object) -> StackDump:
-    """A look that an agent took."""
-    return dump(whose, stack, **{"at": at, "boot_id": "b", "source": f"stacks/{100 + whose}", **more})
-
-
-def test_of_many_looks_each_ranks_newest_two_count() -> None:
-    """Minutes of looks at a running job, then two of the hang, in any order: the rank outside communication."""
-    earlier = [live(rank, "compute", 60.0 * minute + rank) for minute in range(5) for rank in range(4)]
-    hang = [
-        live(rank, "compute" if rank == 2 else "gradient", at + rank / 100) for at in (400, 403) for rank in range(4)
-    ]
-    assert suspects(analyzed(*earlier, *hang)) == [2]
-    assert suspects(analyzed(*reversed([*earlier, *hang]))) == [2]
-
-
-def test_a_running_job_that_is_looked_at_now_and_then_accuses_nobody() -> None:
-    """One look a minute, staggered: those that wait have moved since their last."""
-    looks = [
-        live(rank, "compute" if (rank + minute) % 4 == 0 else "gradient" if minute % 2 else "all_reduce", 60.0 * minute + rank)
-        for minute in range(4)
-        for rank in range(4)
-    ]  # fmt: skip
-    assert analyzed(*looks) == []
-
-
-def test_a_look_from_before_the_answer_does_not_count_with_it() -> None:
-    """Three ranks answered when asked and one did not: its look of a minute before is not of the hang."""
-    asked = [live(rank, "gradient", at) for at in (400.0, 403.0) for rank in range(3)]
-    before = live(3, "compute", 350.0)
-    found = analyzed(*asked, before)
-    assert {one.fault_class for one in found} <= {"no_stack"}
-    assert suspects(analyzed(*asked, live(3, "compute", 400.0), live(3, "compute", 403.0))) == [3]
-
-
-def test_looks_that_are_long_older_than_the_ranks_last_sign_do_not_count() -> None:
-    """Nobody could be looked at any more, for minutes: what was seen before is not where the job hangs."""
-    looks = [live(rank, "compute" if rank == 2 else "gradient", 400.0) for rank in range(4)]
-    alive = ProcessState(pid=100, rank=0, state="S", at=900.0, boot_id="b")
-    world = Topology((0, 1, 2, 3))
-    assert suspects(list(analyze(Window(records=tuple(looks)), world, KNOWLEDGE))) == [2]
-    assert list(analyze(Window(records=(*looks, alive)), world, KNOWLEDGE)) == []
-
-
-def test_a_childs_old_look_is_not_of_the_hang() -> None:
-    """A worker that was seen minutes before the trainer's newest looks, or the trainer before it, is not told as its child."""
-    hang = [live(rank, "compute" if rank == 2 else "gradient", at) for at in (400, 403) for rank in range(4)]
-
-    def told(at: float, parent: int | None = 102) -> bool:
-        child = live(2, "compute", at, pid=900, parent_pid=parent, source="stacks/900")
-        (finding,) = analyzed(*hang, child)
-        return "child processes" in finding.suspects[0].why
-
-    assert (told(390.0), told(100.0), told(390.0, None)) == (True, False, False)
-
-
-def test_after_a_restart_the_new_process_stands_for_its_rank() -> None:
-    """The same rank has a new process, with a higher or a lower number: the old one's looks are of the past."""
-    old = [
-        live(rank, "compute" if rank == 1 else "gradient", at, pid=500 + rank) for at in (100, 103) for rank in range(4)
-    ]
-    new = [
-        live(rank, "compute" if rank == 3 else "gradient", at, pid=700 + rank) for at in (200, 203) for rank in range(4)
-    ]
-    lower = [
-        live(rank, "compute" if rank == 0 else "gradient", at, pid=30 + rank) for at in (300, 303) for rank in range(4)
-    ]
-    assert suspects(analyzed(*old, *new)) == [3]
-    assert suspects(analyzed(*old, *new, *lower)) == [0]

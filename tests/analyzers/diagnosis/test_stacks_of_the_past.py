@@ -9,7 +9,7 @@ from analyzers.model.finding import Finding
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from collectors.records import ProcessState, Record
-from tests.analyzers.diagnosis.test_stacks import KNOWLEDGE, dump
+from tests.support.stack_claims import KNOWLEDGE, dump
 
 OPENED = 1_000.0
 

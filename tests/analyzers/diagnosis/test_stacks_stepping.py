@@ -9,7 +9,7 @@ from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import Record, Steps
-from tests.analyzers.diagnosis.test_stacks import KNOWLEDGE, live
+from tests.support.stack_claims import KNOWLEDGE, live
 
 ROUND = (400.0, 403.0)
 ALIKE = ("compute", "compute", "compute")

@@ -19,7 +19,7 @@ from collectors.files.reading import read_input, read_paths
 from collectors.formats import Input
 from collectors.records import Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
-from tests.analyzers.verdict.test_correlate import HUNG, claim, decided, suspect
+from tests.support.argued_claims import HUNG, claim, decided, suspect
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "hung_job"
 ENDS = (

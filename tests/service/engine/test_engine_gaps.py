@@ -7,7 +7,7 @@ import pytest
 from service.engine.driver import GRACE_SECONDS
 from service.store.database import Database
 from service.store.models import Incident as IncidentRow
-from tests.service.engine.test_engine_service import NODES, Bench
+from tests.support.engine_bench import NODES, Bench
 from tests.support.scripted_engine import script
 
 GAPS = [600.0, 7_200.0, 20 * 86_400.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,25 +36,20 @@ from analyzers.remediation.types import (
     Alternative,
     Freeze,
     Hold,
-    JobFacts,
     Limits,
     Policy,
     RemediationState,
-    Rule,
-    Tally,
 )
-from service.remediation import fleet_facts, fleet_history, rows
+from service.remediation import fleet_history, rows
 from service.remediation.repository import RemediationRepository
 from service.store import incidents, timeline
 from service.store.database import Database
-from service.store.models import Attempt, Event, Execution, Job, Placement, ShadowCase, TimelineEntry
+from service.store.models import Execution
 from service.store.models import Remediation as Row
 from tests.support.incident_rows import AT, JOB, verdict
-from tests.support.remediation_fleet import ID, INCIDENT, NODES, declare, hung, let, place, plan, refusal
+from tests.support.remediation_fleet import ID, INCIDENT, hung, let, place, plan, refusal
+from tests.support.stored_steps import APPROVED, NOW, PROPOSED, told
 
-NOW = AT + 20.0
-PROPOSED = Proposed(incident=INCIDENT, plan=plan())
-APPROVED = (PROPOSED, Approve(id=ID, by="ann"))
 BEGUN = (*APPROVED, Take(id=ID, by="slurm"), Begin(id=ID, by="slurm", token=1))
 DONE = (*BEGUN, Complete(id=ID, by="slurm", token=1, did={"gpu-0002": "drained"}))
 
@@ -65,17 +59,6 @@ def remedies(database: Database) -> RemediationRepository:
     """Return the remedies of a job of three nodes that hangs."""
     hung(database)
     return RemediationRepository(database)
-
-
-def told(database: Database) -> tuple[list[str], list[tuple[str | None, str]]]:
-    """Return the kinds of the audit log, and of the stream with the incident of each."""
-    with database.session() as session:
-        audit = session.scalars(select(Event.kind).order_by(Event.sequence)).all()
-        stream = session.execute(
-            select(TimelineEntry.incident, TimelineEntry.kind).order_by(TimelineEntry.sequence)
-        ).all()
-    seeded = ("opened", "published")
-    return list(audit), [(row.incident, row.kind) for row in stream if row.kind not in seeded]
 
 
 def count(database: Database, table: Any) -> int:
@@ -222,9 +205,6 @@ def test_a_claim_that_ran_out_fences_its_holder(remedies: RemediationRepository)
         assert refusal(remedies, event, NOW + 63.0) == "fenced"
 
 
-# --- two at once
-
-
 def many(database: Database, jobs: int) -> list[str]:
     """Store approved evictions, each of a job of its own; return their ids."""
     remedies = RemediationRepository(database)
@@ -316,9 +296,6 @@ def test_steps_and_verdicts_do_not_wait_in_a_circle(database: Database, remedies
     assert len(remedies.state(NOW).remediations) == 1  # each took the place of the one before
 
 
-# --- what stops everything
-
-
 def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: RemediationRepository) -> None:
     """What was ordered is there for the next step, and gone when it is taken back; each change of a switch has a version."""
     hold = Hold(id="hold-1", by="ann", reason="burn-in", made_at=NOW, until=NOW + 60.0, node="gpu-0002")
@@ -367,156 +344,6 @@ def test_the_breaker_stays_open_until_a_person_closes_it(database: Database) -> 
     book = remedies.state(NOW + 2.0)
     assert (book.trip, book.breaker_closed_at) == (None, NOW + 1.0)
     assert told(database)[0].count("breaker_tripped") == 1
-
-
-# --- what a step sees of the fleet
-
-
-def job_facts(database: Database, job: str = JOB) -> JobFacts:
-    """Return what is known of a job."""
-    with database.session() as session:
-        found = fleet_facts.load_job_facts(session, job)
-    assert found is not None
-    return found
-
-
-def test_a_job_is_seen_with_what_was_declared(database: Database) -> None:
-    """Nodes and ranks come from placements, minimum, spares and holders from the declaration, a save from the engine."""
-    place(database)
-    declare(database, minimum_nodes=2, spares=1, checkpoint_holders={"gpu-0001": ["gpu-0002"]})
-    with database.transaction() as session:
-        session.execute(update(Job).values(saving_since=AT, last_checkpoint_at=AT - 60))
-
-    assert job_facts(database) == JobFacts(
-        nodes=NODES, attempt=1, gpus_per_node=2, minimum_nodes=2, spares=1, saving_since=AT,
-        holders={"gpu-0001": ("gpu-0002",)}, last_checkpoint_at=AT - 60,
-    )  # fmt: skip
-
-
-def test_the_newest_attempt_is_where_a_job_runs(database: Database) -> None:
-    """Attempt 2 runs on two nodes; within it a rank has moved, and its former node is of the job no more."""
-    place(database)
-    place(database, NODES[:2], attempt=2, at=AT + 60)
-    assert job_facts(database).nodes == NODES[:2]
-    with database.transaction() as session:
-        for rank in (2, 3):
-            here = {"job": JOB, "attempt": 2, "rank": rank, "node": "gpu-0009"}
-            session.add(Placement(**here, first_seen_at=AT + 90, last_seen_at=AT + 90))
-    assert job_facts(database).nodes == ("gpu-0001", "gpu-0009")
-
-
-@pytest.mark.parametrize(
-    ("nodes", "later_seconds", "newest"),
-    [
-        (("gpu-0002", "gpu-0003"), 0.0, 2),
-        (("gpu-0003",), 0.0, 1),
-        (("gpu-0003",), 430.0, 1),
-        (("gpu-0003",), 1_800.0, 1),
-        (("gpu-0003",), 1_810.0, 2),
-    ],
-)
-def test_an_attempt_counts_when_half_as_many_nodes_tell_of_it(
-    database: Database, nodes: tuple[str, ...], later_seconds: float, newest: int
-) -> None:
-    """Two of three nodes are enough; one alone is when nobody has told of the attempt before for half an hour."""
-    place(database)
-    place(database, nodes, attempt=2, at=AT + later_seconds)
-
-    assert job_facts(database).attempt == newest
-    with database.session() as session:
-        assert fleet_facts.newest_attempt(session, JOB) == newest
-        assert fleet_facts.newest_attempt(session, "nobody's") is None
-
-
-@pytest.mark.parametrize(("later_seconds", "newest"), [(420.0, 3), (430.0, 0)])
-def test_attempts_that_are_numbered_anew_count_once_the_old_are_silent(
-    database: Database, later_seconds: float, newest: int
-) -> None:
-    """The job was submitted again and its attempts begin at 0; one agent tells of another all the time, and is not heard."""
-    place(database, attempt=3)
-    place(database, attempt=0, at=AT + later_seconds)
-    place(database, NODES[:1], attempt=2_147_483_647, at=AT + later_seconds)
-    assert job_facts(database).attempt == newest
-
-
-def test_an_attempt_that_shrank_has_its_new_size(database: Database) -> None:
-    """Where nothing counts attempts, ranks beyond the new world size are leftovers."""
-    place(database)
-    with database.transaction() as session:
-        session.execute(update(Attempt).values(world_size=4))
-    assert job_facts(database).nodes == NODES[:2]
-
-
-def test_tenants_are_who_runs_there_now(database: Database) -> None:
-    """A job whose agents told of it a minute ago is a tenant; one that was last seen three minutes ago is none."""
-    place(database)
-    place(database, ("gpu-0002",), job="eval", at=AT - 60)
-    place(database, ("gpu-0002",), job="old", at=AT - 180)
-    with database.session() as session:
-        assert fleet_facts.load_tenants(session, AT, ["gpu-0001", "gpu-0002"]) == {
-            "gpu-0001": (JOB,),
-            "gpu-0002": ("eval", JOB),
-        }
-
-
-def test_the_fleet_is_as_fresh_as_the_step(database: Database, remedies: RemediationRepository) -> None:
-    """A newer verdict, and then a new attempt, hinder what was approved before them."""
-    let(remedies, *APPROVED)
-    codes = []
-    for change in (
-        partial(_newer_verdict, database),
-        partial(place, database, NODES[:2], attempt=2),
-    ):
-        change()
-        book = remedies.state(NOW)
-        codes.append([one.code for one in find_blockers(book, book.remediations[ID], NOW)])
-    assert codes == [["superseded"], ["superseded", "moved"]]
-    assert refusal(remedies, Take(id=ID, by="slurm")) == "hindered"
-
-
-def _newer_verdict(database: Database) -> None:
-    with database.transaction() as session:
-        published = Publish(
-            incident=INCIDENT, version=3, cut=Cut(after=0, through=1, at=AT), verdict=verdict("gpu-0003")
-        )
-        assert incidents.publish(session, published, AT)
-
-
-def test_a_row_of_a_newer_program_is_left_alone(database: Database, remedies: RemediationRepository) -> None:
-    """What cannot be read is told of, and does not keep the others from going on."""
-    let(remedies, PROPOSED)
-    with database.transaction() as session:
-        session.execute(update(Row).values(document={"id": ID, "kind": "teleport"}))
-    assert remedies.state(NOW).remediations == {}
-    remedies.handle(RemediationTick(), NOW)
-
-
-def test_a_rule_is_judged_by_the_closed_cases_that_it_fits(database: Database) -> None:
-    """Of six cases two were right and one wrong; one is open, one nobody has judged, one the rule does not fit any more."""
-    rule = Rule(name="hangs", mode="automatic", least_probability=0.9)
-    cases = (
-        (0.95, AT, True), (0.99, AT, True), (0.99, AT, False), (0.99, None, True), (0.99, AT, None), (0.5, AT, False),
-    )  # fmt: skip
-    with database.transaction() as session:
-        for number, (probability, closed_at, correct) in enumerate(cases):
-            told = {"probability": probability, "rule": "hangs", "mode": "shadow"}
-            one = plan(id=f"rem-{number}", incident=f"inc-{number}", **told)
-            document = msgspec.to_builtins(one)
-            case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": document}
-            session.add(ShadowCase(**case, closed_at=closed_at, correct=correct, because=""))
-    book = RemediationRepository(database, lambda: Policy(rules=(rule,))).state(NOW)
-    assert book.tallies == {"hangs": Tally(seen=3, right=2)}
-
-
-def test_an_incident_counts_once_and_is_wrong_where_any_of_it_was(database: Database) -> None:
-    """A rule would have done three things for one incident, all of them right, and two for another, of which one was."""
-    with database.transaction() as session:
-        for number, (incident, correct) in enumerate([("a", True)] * 3 + [("b", True), ("b", False)]):
-            one = plan(id=f"rem-{number}", incident=f"inc-{incident}", rule="hangs", mode="shadow")
-            case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": msgspec.to_builtins(one)}
-            session.add(ShadowCase(**case, closed_at=AT, correct=correct, because=""))
-    book = RemediationRepository(database, lambda: Policy(rules=(Rule(name="hangs", mode="automatic"),))).state(NOW)
-    assert book.tallies == {"hangs": Tally(seen=2, right=1)}
 
 
 def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remedies: RemediationRepository) -> None:

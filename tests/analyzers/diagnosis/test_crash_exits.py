@@ -1,0 +1,105 @@
+"""Who failed by itself, where exits alone are known."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from collectors.records import ProcessState, Record
+from tests.support.crash_claims import echo, judged, named, only, raised
+
+
+def ended(rank: int, at: float, **how: object) -> ProcessState:
+    """A rank's end as an agent saw it."""
+    return ProcessState(
+        source="process", rank=rank, pid=100 + rank, node=f"node-{rank}", at=at, boot_id="b", state="X", **how  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_killed_rank_is_named_by_exits_alone_and_its_peers_aborts_are_echoes() -> None:
+    """One SIGKILL, then exit codes and SIGABRTs of those that lost it: the killed one, at its instant."""
+    story = [
+        ended(1, 100.0, signal=9),
+        ended(0, 100.8, exit_code=1),
+        ended(2, 100.9, signal=6),
+        ended(3, 101.0, signal=6),
+    ]
+    finding = only(list(story))
+    assert (finding.fault_class, finding.cause, named(finding)) == ("process_killed", "machine", (1,))
+    assert finding.onset == 100.0
+    assert set(finding.victims) == {0, 2, 3}
+
+
+def test_a_killed_rank_that_was_slow_to_go_is_still_the_killed_one() -> None:
+    """Its driver took seconds to close its GPU: its peers were gone before it, and that makes no one of them the first cause."""
+    finding = only([ended(1, 108.0, signal=9), *(ended(rank, 101.0 + rank, signal=6) for rank in (0, 2, 3))])
+    assert (finding.fault_class, named(finding)) == ("process_killed", (1,))
+
+
+def test_the_first_of_bare_exit_codes_is_a_suspect_and_no_machine() -> None:
+    """With no log the first to leave is the one to look at; ranks of several nodes within their clocks' difference are not."""
+    finding = only([ended(2, 100.0, exit_code=3), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
+    assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (2,))
+    assert "before all others" in finding.suspects[0].evidence[0].text
+    together = only([ended(rank, 100.0 + rank / 10, exit_code=3 + rank) for rank in range(4)])
+    assert together.suspects == ()
+
+
+@pytest.mark.parametrize("gap", [0.09, 0.9])
+def test_ranks_that_leave_together_with_one_code_have_no_first(gap: float) -> None:
+    """Ctrl-C and an error that all meet look alike: the order in which Python ends them is nobody's fault."""
+    story = [ended(0, 100.0, exit_code=1), ended(1, 100.0 + gap, exit_code=1)]
+    finding = only(list(story), nodes={0: "node-0", 1: "node-0"})
+    assert (finding.fault_class, finding.suspects) == ("exit_unexplained", ())
+    assert "exit code 1" in finding.evidence[0].text
+
+
+def test_a_rank_that_leaves_long_before_the_others_is_the_first() -> None:
+    """Nobody presses Ctrl-C for one of them."""
+    finding = only([ended(2, 100.0, exit_code=1), *(ended(rank, 103.0, exit_code=1) for rank in (0, 1, 3))])
+    assert named(finding) == (2,)
+
+
+def test_a_rank_that_tells_why_outranks_the_exits_of_the_others() -> None:
+    """An exception in a log and the exits around it are one story: the exception's."""
+    story: list[Record] = [raised(2, "ValueError", "bad sample", at=99.9), *(echo(rank, 100.5) for rank in (0, 1, 3))]
+    story += [ended(2, 100.0, exit_code=1), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))]
+    finding = only(story)
+    assert (finding.fault_class, finding.suspects[0].ranks) == ("exception_one_rank", (2,))
+
+
+@pytest.mark.parametrize("how", [{"signal": 15}, {"signal": 9}, {"exit_code": 143}])
+def test_a_job_that_somebody_ended_has_no_culprit(how: dict[str, int]) -> None:
+    """All ranks at once by SIGTERM or SIGKILL: why somebody did that does not show in how they ended."""
+    assert judged([ended(rank, 100.0 + rank / 10, **how) for rank in range(4)]) == []
+
+
+def test_the_end_of_a_rank_that_was_started_anew_is_past() -> None:
+    """A launcher that counts no attempts started all ranks again after a crash, and they run: nothing has crashed now."""
+    crash = [ended(rank, 100.0 + rank, signal=11 if rank == 3 else 6, started_at=50.0) for rank in range(4)]
+    again = [
+        msgspec.structs.replace(ended(rank, at, started_at=120.0), state="S", pid=200 + rank)
+        for rank in range(4)
+        for at in (130.0, 140.0)
+    ]
+
+    assert only(crash).fault_class == "process_crashed"
+    assert judged([*crash, *again]) == []
+
+
+def test_what_a_launcher_killed_long_after_is_a_victim() -> None:
+    """One rank crashed; half a minute later its launcher killed those that would not leave."""
+    finding = only([ended(3, 100.0, signal=11), *(ended(rank, 130.0, signal=9) for rank in (0, 1, 2))])
+    assert (finding.fault_class, named(finding)) == ("process_crashed", (3,))
+
+
+def test_ends_without_a_fault_are_nothing() -> None:
+    """Clean exits, a data loader's, and those that nobody knows the code of."""
+    assert judged([ended(rank, 100.0 + rank, exit_code=0) for rank in range(4)]) == []
+    assert judged([ended(1, 100.0, signal=9, parent_pid=7), ended(2, 100.0)]) == []
+
+
+def test_a_killed_rank_whose_launcher_asked_the_others_to_leave_is_named() -> None:
+    """torchrun answers one death with SIGTERM to all others, within a second: nobody took the job away."""
+    finding = only([ended(1, 100.0, signal=9), *(ended(rank, 100.3, signal=15) for rank in (0, 2, 3))])
+    assert (finding.fault_class, named(finding)) == ("process_killed", (1,))
