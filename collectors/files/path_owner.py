@@ -33,7 +33,7 @@ _DOMAIN = re.compile(r"^(?P<node>[a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+\.(?:local|i
 _NODE_WORD = re.compile(rf"(?:^|[_.])(?P<node>{_MACHINE})(?=$|[_.])", re.IGNORECASE)
 _EXPLICIT = re.compile(r"^(?:node|host|hostname)=(?P<node>[A-Za-z0-9][A-Za-z0-9.-]*)$")
 _SUFFIXES = re.compile(
-    r"(?:\.(?:gz|zst|json|jsonl|txt|log|out|err|pkl|pickle|dump|pt|bin|trace|stacks?|gdb|pyspy|tar|zip|tgz))+$",
+    r"(?:\.(?:gz|zst|json|jsonl|txt|log|out|err|pkl|pickle|dump|pt|bin|trace|prom|stacks?|gdb|pyspy|tar|zip|tgz))+$",
     re.IGNORECASE,
 )
 # "gpu0" names a device, and "host_id" a field, not a machine.

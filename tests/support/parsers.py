@@ -78,7 +78,7 @@ def _modules(first: str) -> list[str]:
 def _live() -> dict[str, Parser]:
     """Return what the agent's collectors call with bytes of a job, of a port, or of a file that any user may write.
 
-    Of ``collectors.files.parsers`` all but ``dcgm``, which asks a port: its reader is among the formats.
+    Of ``collectors.files.parsers`` all but ``dcgm`` and ``engines``, which ask a port: their readers are among the formats.
     """
     apart: dict[str, Callable[[Any], Callable[[bytes], object]]] = {
         "ras": lambda parse: lambda data: parse(data, "ras", 1.0),
@@ -90,7 +90,7 @@ def _live() -> dict[str, Parser]:
         "steps": lambda parse: lambda data: parse(data, "log", 0, "gpu-0001", 1_795_240_800.0),
         "kernel": lambda parse: lambda data: parse(_kernel_lines(data), b"", "/dev/kmsg", "gpu-0001", True),
     }
-    assert {one.name for one in pkgutil.iter_modules(parsers_apart.__path__)} == {*apart, "dcgm", "__main__"}
+    assert {one.name for one in pkgutil.iter_modules(parsers_apart.__path__)} == {*apart, "dcgm", "engines", "__main__"}
     found = {
         f"live {name}": Parser(make(_module(name).parse), _modules(f"{APART}.{name}")) for name, make in apart.items()
     }

@@ -14,6 +14,14 @@ BODY_BYTES = 8 << 20  # eight GPUs with all metrics on give some 200 KB
 CHUNK_BYTES = 1 << 16
 
 
+class Refused(OSError):
+    """The server answers, and not with 200."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 def parse(url: str, timeout_seconds: float) -> list[Any] | None:
     """Return a block of the devices, and tables of (type, devices, metrics, rows); None where no process listens."""
     body = scrape(url, timeout_seconds)
@@ -38,7 +46,7 @@ def scrape(url: str, timeout_seconds: float) -> bytes | None:
         connection.request("GET", address.path or "/", headers={"Accept": "text/plain"})
         answer = connection.getresponse()
         if answer.status != 200:
-            raise OSError(f"{url} answers {answer.status} {answer.reason[:100]}, not 200")
+            raise Refused(f"{url} answers {answer.status} {answer.reason[:100]}, not 200", answer.status)
         return _body(answer, url, deadline)
     except ConnectionRefusedError:
         return None
@@ -55,7 +63,7 @@ def _body(answer: HTTPResponse, url: str, deadline: float) -> bytes:
         if len(body) > BODY_BYTES:
             raise OSError(f"{url} answers with more than {BODY_BYTES:,} bytes: let it export fewer metrics")
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{url} has not ended its answer in time: raise option timeout_seconds of dcgm")
+            raise TimeoutError(f"{url} has not ended its answer in time: raise option timeout_seconds")
     if answer.length:
         raise OSError(f"{url} ended its answer {answer.length:,} bytes early")
     return bytes(body)

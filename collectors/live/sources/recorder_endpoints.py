@@ -75,7 +75,7 @@ def _servers(host: Host, process: TrainingProcess) -> Iterator[str]:
     yield from _probe(host, process)
     yield from _listening_unix(host, process)
     if host.option("recorder", "listening", False):
-        yield from _listening_tcp(host, process)
+        yield from listening_tcp(host, process.pid)
 
 
 def _filled(template: str, process: TrainingProcess) -> str:
@@ -113,10 +113,11 @@ def _listening_unix(host: Host, process: TrainingProcess) -> Iterator[str]:
             yield from _socket(str(seen_by(host, process, name)))
 
 
-def _listening_tcp(host: Host, process: TrainingProcess) -> Iterator[str]:
-    own = socket_inodes(host.roots.proc / str(process.pid))
+def listening_tcp(host: Host, pid: int) -> Iterator[str]:
+    """Yield ``host:port`` of the TCP sockets at which a process listens, as this node's loopback reaches them."""
+    own = socket_inodes(host.roots.proc / str(pid))
     for name, loopback in (("tcp", "127.0.0.1"), ("tcp6", "::1")):
-        rows = _LISTENING_TCP.findall(_net(host, process.pid, name)) if own else []
+        rows = _LISTENING_TCP.findall(_net(host, pid, name)) if own else []
         for bound, port, _ in [row for row in rows if int(row[2]) in own][:MOST_LISTENING]:
             yield f"{'127.0.0.1' if not bound.strip(b'0') else loopback}:{int(port, 16)}"
 

@@ -1,0 +1,149 @@
+"""The inference engines of a job, vLLM's and SGLang's servers, asked over HTTP whether they answer and what they generate.
+
+A process has many ports, and a stranger's request at one of a collective library's could break the job. So only a process whose
+command is a server's is asked, at the port that its command names, and only where that process itself listens there. A server
+inside another program (a Ray actor's, an engine without HTTP) has no such command, and is not asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+
+from collectors.files.apart import ParsingFailed
+from collectors.live import NothingToCollect, Request, Yielded, collector
+from collectors.live.sources.host import Host
+from collectors.live.sources.job_files import COMMAND_BYTES, owner
+from collectors.live.sources.listeners import refuse_strangers
+from collectors.live.sources.proc_stat import stat_of
+from collectors.live.sources.ranks import TrainingProcess
+from collectors.live.sources.recorder_endpoints import listening_tcp
+from collectors.live.sources.socket_requests import RequestFailed
+from collectors.live.sources.sockets import networks
+from collectors.live.sources.system_files import read
+from collectors.records import Record, RoleState, Unread
+from collectors.records.identity import shown_rank
+
+ANSWER_SECONDS = 2.0  # for each of the two requests
+PARSING_SECONDS = 3.0  # beyond the server's own time
+RUN_SECONDS = 9.0  # after which no further server is asked: the next run begins with it
+MOST_CHILDREN = 64  # of one rank, looked at
+SOURCE = "engines"
+PORTS = {"vllm": 8000, "sglang": 30000}  # where the command names none
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """One server of a rank. ``several``: the rank has others, so that the port belongs to its name."""
+
+    process: TrainingProcess
+    pid: int
+    address: str
+    several: bool
+
+    @property
+    def of_records(self) -> dict[str, object]:
+        """Return whose it is."""
+        port = self.address.rpartition(":")[2]
+        instance = shown_rank(self.process.rank) + (f":{port}" if self.several else "")
+        return {**self.process.of_records, "source": SOURCE, "instance": instance, "pid": self.pid}
+
+
+def port_of(command: bytes) -> int | None:
+    """Return the port that a command names for HTTP, or its server's usual one; None: it is no server's.
+
+    >>> port_of(b"sglang\\0serve\\0--port=31000\\0"), port_of(b"vllm\\0serve\\0m\\0"), port_of(b"python\\0t.py\\0")
+    (31000, 8000, None)
+    """
+    words = [word.decode("utf-8", "replace") for word in command.split(b"\0")]
+    kind = _kind(words)
+    if kind is None:
+        return None
+    given = [word.partition("=")[2] for word in words if word.startswith("--port=")]
+    given += [after for word, after in pairwise(words) if word == "--port"]
+    if not given:
+        return PORTS[kind]
+    port = given[-1]
+    return int(port) if port.isascii() and port.isdigit() and 0 < len(port) < 6 else None
+
+
+def _kind(words: list[str]) -> str | None:
+    """Return which server a command starts: by its module, its script, or the title that its process has."""
+    for word, after in zip(words[:8], [*words[1:8], ""], strict=False):
+        name = word.rpartition("/")[2]
+        if name in PORTS and after == "serve":
+            return name
+        if word.startswith("vllm.entrypoints.") or word.endswith("vllm/entrypoints/openai/api_server.py"):
+            return "vllm"
+        if word == "sglang.launch_server" or word.endswith("sglang/launch_server.py"):
+            return "sglang"
+    return "vllm" if words[0].startswith("VLLM::APIServer") else None
+
+
+@collector(
+    SOURCE, gives="requests and tokens of the job's vLLM and SGLang servers, and whether they answer", every_seconds=10,
+    limit_seconds=10,
+)  # fmt: skip
+class Engines:
+    """Asks each server of the job on this node."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.asked_at: dict[str, float] = {}  # by address, of the monotonic clock
+
+    def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
+        """Yield a reading a server; the one that was asked longest ago comes first."""
+        servers = sorted(self._servers(), key=lambda server: self.asked_at.get(server.address, 0.0))
+        if not servers:
+            raise NothingToCollect("no process of a job here is a vLLM or SGLang server that listens at its own port")
+        began_at, told = time.monotonic(), dict[str, float]()
+        for server in servers:
+            told[server.address] = self.asked_at.get(server.address, 0.0)
+            if time.monotonic() - began_at < RUN_SECONDS:
+                told[server.address] = time.monotonic()
+                yield self._ask(server)
+        self.asked_at = told
+
+    def _ask(self, server: _Server) -> Record:
+        seconds = 2 * ANSWER_SECONDS + PARSING_SECONDS
+        try:
+            refuse_strangers(server.address, {owner(self.host, server.pid)} - {None})
+            answers, values = self.host.apart.parse(
+                "engines", server.address, ANSWER_SECONDS, seconds=seconds, source=server.address
+            )
+            return RoleState(**server.of_records, answers=answers, **values)  # type: ignore[arg-type]
+        except (RequestFailed, ParsingFailed) as error:
+            whose = server.process.of_records
+            return Unread(
+                **whose, source=f"{SOURCE}/{server.pid}", reason=f"{server.address}: {error}", outcome="refused"
+            )
+
+    def _servers(self) -> Iterator[_Server]:
+        taken: set[int] = set()
+        for process in self.host.training():
+            found = [
+                (pid, address) for pid in self._pids(process) if pid not in taken and (address := self._address(pid))
+            ]
+            taken |= {pid for pid, _ in found}
+            yield from (_Server(process, pid, address, len(found) > 1) for pid, address in found)
+
+    def _pids(self, process: TrainingProcess) -> Iterator[int]:
+        """Yield the rank's process, what it has started, and what started it: an engine's core is below its server."""
+        yield process.pid
+        for stat in self.host.process_table.descendants(process.pid)[:MOST_CHILDREN]:
+            yield stat.pid
+        above = stat_of(str(self.host.roots.proc), process.pid)
+        if above is not None and above.parent_pid > 1 and owner(self.host, above.parent_pid) == process.uid is not None:
+            yield above.parent_pid
+
+    def _address(self, pid: int) -> str | None:
+        """Return where a process listens as the server that its command starts, if the agent reaches it there."""
+        proc = self.host.roots.proc
+        with suppress(OSError):
+            port = port_of(read(proc / str(pid) / "cmdline", COMMAND_BYTES))
+            if port is not None and networks([proc / str(pid)], proc / "self") == [None]:
+                return next((at for at in listening_tcp(self.host, pid) if at.endswith(f":{port}")), None)
+        return None
