@@ -1,0 +1,214 @@
+"""What the detectors make of ended ranks, of failures in logs, of hardware events and of losses."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.job_views import JobView
+from analyzers.model.incident import Symptom
+from collectors.records import DeviceState, KernelEvent, Record
+from tests.support.symptoms_shown import alone, names
+from tests.support.watched_jobs import (
+    START,
+    WatchedJob,
+    first_symptom,
+    log_event,
+    step_record,
+    watched,
+)
+
+
+def told(job: WatchedJob, seconds: float) -> list[Symptom]:
+    """The symptoms of a job after so many seconds."""
+    return find_symptoms(watched(job, seconds), START + seconds)
+
+
+@pytest.mark.parametrize(("code", "signal"), [(1, None), (None, 11), (None, 9), (137, None), (-6, None)])
+def test_a_rank_that_dies_is_a_crash(code: int | None, signal: int | None) -> None:
+    """A code other than 0, or a signal, is told of within a few seconds of its coming, with rank and node."""
+    job = WatchedJob(ended={5: (100.0, code, signal)}, stopped_at=100.0)
+    found = first_symptom(job, 200.0)
+
+    assert found is not None
+    assert names([found[1]]) == [("crash", "rank_dead")]
+    assert (found[1].ranks, found[1].nodes) == ((5,), ("n1",))
+    assert found[0] <= 111.0
+
+
+@pytest.mark.parametrize("how", [(0, None), (None, 15), (143, None), (None, 9), (None, None)])
+def test_a_job_that_ends_as_a_whole_is_no_crash(how: tuple[int | None, int | None]) -> None:
+    """All ranks end well, by the scheduler's signal, or in a way that nobody may see: that is an end."""
+    job = WatchedJob(ended={rank: (100.0 + 0.1 * rank, *how) for rank in range(8)}, stopped_at=100.0)
+
+    assert first_symptom(job, 400.0) is None
+
+
+def test_a_launcher_that_ends_the_rest_does_not_hide_the_first() -> None:
+    """One rank fails, and torchrun ends the others with SIGTERM a second later."""
+    ended: dict[int, tuple[float, int | None, int | None]] = dict.fromkeys(range(8), (101.0, None, 15))
+    ended[6] = (100.0, 1, None)
+
+    (found,) = told(WatchedJob(ended=ended, stopped_at=100.0), 125.0)
+    assert found.ranks[0] == 6
+    assert found.nodes == ("n1",)
+
+
+def test_a_rank_that_the_job_can_do_without_is_no_symptom_for_long() -> None:
+    """Where steps go on for a while after the end, the job does not need that rank."""
+    assert names(told(WatchedJob(ended={5: (100.0, 1, None)}), 104.0)) == [("crash", "rank_dead")]
+    assert told(WatchedJob(ended={5: (100.0, 1, None)}), 130.0) == []
+
+
+def test_some_ranks_that_end_well_leave_the_others_waiting() -> None:
+    """Half of the ranks have no more data and leave with 0: after a minute that is a hang of the others, and no crash."""
+    job = WatchedJob(ended=dict.fromkeys(range(4, 8), (100.0, 0, None)), stopped_at=100.0)
+
+    assert ("hang", "uneven_end") not in names(told(job, 140.0))
+    job = WatchedJob(ended=dict.fromkeys(range(4, 8), (100.0, 0, None)), stopped_at=100.0)
+    assert {kind for kind, _ in names(told(job, 200.0))} == {"hang"}
+    job = WatchedJob(ended=dict.fromkeys(range(4, 8), (100.0, 0, None)), stopped_at=100.0)
+    assert ("hang", "uneven_end") in names(told(job, 200.0))
+
+
+def test_a_rank_that_is_not_seen_any_more_is_a_silence() -> None:
+    """Its node tells of the other ranks and not of this one, for more than a minute."""
+    job = WatchedJob(stopped_at=100.0)
+    view = JobView("run", 0)
+    for batch in job.batches(0.0, 300.0):
+        gone = batch.received_at > START + 100.0
+        records = [each for each in batch.records if not (gone and each.rank == 6)]
+        view.take(batch, records)
+    found = [one for one in find_symptoms(view, START + 300.0) if one.detector == "rank_silent"]
+
+    assert [one.ranks for one in found] == [(6,)]
+
+
+def test_a_silent_node_makes_no_rank_silent() -> None:
+    """An agent that is cut off says nothing of its ranks: that is no symptom of theirs."""
+    assert first_symptom(WatchedJob(silent={"n1": 100.0}), 600.0) is None
+
+
+def test_a_watchdog_that_gives_up_is_a_crash_at_once() -> None:
+    """What ends a rank by its words needs no waiting."""
+    job = WatchedJob(stopped_at=100.0)
+    job.extra.append((101.0, "n1", log_event(101.0, "watchdog_timeout", rank=5, text="Watchdog caught timeout")))
+    found = [one for one in told(job, 111.0) if one.kind == "crash"]
+
+    assert [one.ranks for one in found] == [(5,)]
+
+
+def test_a_failure_without_a_word_is_told_once() -> None:
+    """A launcher's line may say nothing but its kind: the symptom's sentence does not say the kind twice."""
+    job = WatchedJob(stopped_at=100.0)
+    job.extra.append((101.0, "n1", log_event(101.0, "torchrun_failure", rank=5, exit_code=1)))
+    (found,) = [one for one in told(job, 111.0) if one.kind == "crash"]
+
+    assert found.text == "the log of rank 5 reports torchrun_failure"
+
+
+def test_an_exception_that_the_job_survives_is_none() -> None:
+    """Programs log what they handle: with steps after it an exception opens nothing, and without any it does."""
+    line = (100.0, "n0", log_event(100.0, exception="builtins.ValueError", message="no token", rank=0))
+    going_on, stuck = WatchedJob(extra=[line]), WatchedJob(extra=[line], stopped_at=100.0)
+
+    assert first_symptom(going_on, 600.0) is None
+    assert ("crash", "failure_logged") in names(told(stuck, 125.0))
+
+
+@pytest.mark.parametrize("phase", [0.5, 5.0, 10.0, 19.5])
+def test_an_exception_in_the_middle_of_a_long_step_waits_for_its_end(phase: float) -> None:
+    """Steps of 20 s go on: at no moment is the exception taken for the end of the job."""
+    line = (400.0 + phase, "n0", log_event(400.0 + phase, exception="ValueError", message="no token", rank=0))
+
+    assert first_symptom(WatchedJob(extra=[line], law=lambda _step, noise: noise.gauss(20.0, 0.5)), 900.0) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"exception": "SignalException"}, {"event": "exit", "signal": 15}, {"event": "exit", "exit_code": 0},
+     {"event": "torchrun_failure", "exit_code": -15}, {"event": "nccl_warning"}, {"event": "preempted"}],
+)  # fmt: skip
+def test_a_job_that_was_asked_to_end_is_no_crash(more: dict[str, object]) -> None:
+    """What a log says of a SIGTERM, a good exit, a warning or a preemption opens nothing."""
+    line = (100.0, "n0", log_event(100.0, **more))  # type: ignore[arg-type]
+    job = WatchedJob(extra=[line], ended=dict.fromkeys(range(8), (100.0, None, 15)), stopped_at=100.0)
+
+    assert first_symptom(job, 300.0) is None
+
+
+def test_yesterdays_log_opens_nothing() -> None:
+    """A log that is read for the first time tells of failures of an earlier run."""
+    job = WatchedJob(extra=[(5.0, "n0", log_event(-86_400.0, "cuda_error", text="CUDA error"))])
+
+    assert first_symptom(job, 120.0) is None
+
+
+def kernel(code: int, **more: object) -> Record:
+    """An Xid of a GPU."""
+    known = {"event": "xid", "code": code, "pci": "0000:9b:00", "node": "n0", "at": START + 50.0, "text": f"Xid {code}"}
+    return KernelEvent(**{**known, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [79, 48, 119, 95])
+def test_an_xid_that_asks_for_a_machine_is_a_symptom(code: int) -> None:
+    """A GPU off the bus, or with a memory that failed, is told of at once, with its node."""
+    (found,) = find_symptoms(alone((50.0, kernel(code))), START + 51.0)
+
+    assert names([found]) == [("hardware", "hardware_event")]
+    assert found.nodes == ("n0",)
+    assert found.at == pytest.approx(START + 50.0)
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 92, 4_000])
+def test_an_xid_of_the_application_opens_nothing(code: int) -> None:
+    """What the program did itself, what was corrected, and a code that nobody knows, are left to the job's own signs."""
+    assert find_symptoms(alone((50.0, kernel(code))), START + 51.0) == []
+
+
+def test_a_gpu_that_the_library_calls_lost_is_a_symptom() -> None:
+    """Where no kernel log can be read, the library's word counts."""
+    lost = DeviceState(device="GPU-1", state="lost", pci="0000:9b:00", node="n0", at=START + 50.0, source="nvml")
+
+    assert names(find_symptoms(alone((50.0, lost)), START + 51.0)) == [("hardware", "hardware_event")]
+
+
+def losses(values: list[float], *, flags: dict[int, int] | None = None, skipped: tuple[int, ...] = ()) -> JobView:
+    """The view of a job that told these losses, a step a second."""
+    rows = [(step, START + step) for step in range(1, len(values) + 1)]
+    steps = range(1, len(values) + 1)
+    record = step_record(
+        rows, loss=values, nan=[(flags or {}).get(step, 0) for step in steps],
+        skipped=[int(step in skipped) for step in steps],
+    )  # fmt: skip
+    return alone((float(len(values)), record))
+
+
+USUAL = [2.0 + 0.01 * (step % 7) for step in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([*USUAL, 11.0, 11.0], ["spike"]),
+        ([*USUAL, 11.0], []),
+        ([*USUAL, 11.0, 11.0, *USUAL[:12]], []),
+        ([*USUAL, inf], ["nan"]),
+        ([9.0, 60.0, 55.0, *USUAL[:30]], []),
+        ([-value for value in USUAL], []),
+    ],
+)
+def test_a_loss_five_times_the_usual_is_numeric_trouble(values: list[float], expected: list[str]) -> None:
+    """Two such steps are, one is noise, what came back is over, and warming up is no trouble."""
+    assert [one.detector for one in find_symptoms(losses(values), START + len(values))] == expected
+
+
+def test_nan_is_trouble_and_a_skipped_step_is_not() -> None:
+    """A loss that is NaN is told of at once; a step that the optimizer skipped for an overflow is normal."""
+    values = [*USUAL, nan]
+
+    assert names(find_symptoms(losses(values, flags={101: 1}), START + 101.0)) == [("numeric", "nan")]
+    assert find_symptoms(losses(values, flags={101: 3}, skipped=(101,)), START + 101.0) == []
+    assert find_symptoms(losses(values), START + 101.0) == []
