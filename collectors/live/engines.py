@@ -27,7 +27,7 @@ from collectors.live.sources.system_files import read
 from collectors.records import Record, RoleState, Unread
 from collectors.records.identity import shown_rank
 
-ANSWER_SECONDS = 2.0  # for each of the two requests
+ANSWER_SECONDS = 2.0  # for each request
 PARSING_SECONDS = 3.0  # beyond the server's own time
 RUN_SECONDS = 9.0  # after which no further server is asked: the next run begins with it
 MOST_CHILDREN = 64  # of one rank, looked at
@@ -41,6 +41,7 @@ class _Server:
 
     process: TrainingProcess
     pid: int
+    kind: str
     address: str
     several: bool
 
@@ -52,11 +53,11 @@ class _Server:
         return {**self.process.of_records, "source": SOURCE, "instance": instance, "pid": self.pid}
 
 
-def port_of(command: bytes) -> int | None:
-    """Return the port that a command names for HTTP, or its server's usual one; None: it is no server's.
+def server_of(command: bytes) -> tuple[str, int] | None:
+    """Return which server a command starts, and the port that it names for HTTP, or the usual one; None: no server.
 
-    >>> port_of(b"sglang\\0serve\\0--port=31000\\0"), port_of(b"vllm\\0serve\\0m\\0"), port_of(b"python\\0t.py\\0")
-    (31000, 8000, None)
+    >>> server_of(b"sglang\\0serve\\0--port=31000\\0"), server_of(b"vllm\\0serve\\0m\\0"), server_of(b"python\\0t.py\\0")
+    (('sglang', 31000), ('vllm', 8000), None)
     """
     words = [word.decode("utf-8", "replace") for word in command.split(b"\0")]
     kind = _kind(words)
@@ -65,9 +66,9 @@ def port_of(command: bytes) -> int | None:
     given = [word.partition("=")[2] for word in words if word.startswith("--port=")]
     given += [after for word, after in pairwise(words) if word == "--port"]
     if not given:
-        return PORTS[kind]
+        return kind, PORTS[kind]
     port = given[-1]
-    return int(port) if port.isascii() and port.isdigit() and 0 < len(port) < 6 else None
+    return (kind, int(port)) if port.isascii() and port.isdigit() and len(port) < 6 else None
 
 
 def _kind(words: list[str]) -> str | None:
@@ -108,11 +109,11 @@ class Engines:
         self.asked_at = told
 
     def _ask(self, server: _Server) -> Record:
-        seconds = 2 * ANSWER_SECONDS + PARSING_SECONDS
+        seconds = 4 * ANSWER_SECONDS + PARSING_SECONDS
         try:
             refuse_strangers(server.address, {owner(self.host, server.pid)} - {None})
             answers, values = self.host.apart.parse(
-                "engines", server.address, ANSWER_SECONDS, seconds=seconds, source=server.address
+                "engines", server.address, ANSWER_SECONDS, server.kind, seconds=seconds, source=server.address
             )
             return RoleState(**server.of_records, answers=answers, **values)  # type: ignore[arg-type]
         except (RequestFailed, ParsingFailed) as error:
@@ -124,11 +125,10 @@ class Engines:
     def _servers(self) -> Iterator[_Server]:
         taken: set[int] = set()
         for process in self.host.training():
-            found = [
-                (pid, address) for pid in self._pids(process) if pid not in taken and (address := self._address(pid))
-            ]
-            taken |= {pid for pid, _ in found}
-            yield from (_Server(process, pid, address, len(found) > 1) for pid, address in found)
+            places = ((pid, self._place(pid)) for pid in self._pids(process) if pid not in taken)
+            found = [(pid, *place) for pid, place in places if place is not None]
+            taken |= {pid for pid, _, _ in found}
+            yield from (_Server(process, *place, several=len(found) > 1) for place in found)
 
     def _pids(self, process: TrainingProcess) -> Iterator[int]:
         """Yield the rank's process, what it has started, and what started it: an engine's core is below its server."""
@@ -139,11 +139,12 @@ class Engines:
         if above is not None and above.parent_pid > 1 and owner(self.host, above.parent_pid) == process.uid is not None:
             yield above.parent_pid
 
-    def _address(self, pid: int) -> str | None:
-        """Return where a process listens as the server that its command starts, if the agent reaches it there."""
+    def _place(self, pid: int) -> tuple[str, str] | None:
+        """Return which server a process is and where it listens, if the agent reaches it there."""
         proc = self.host.roots.proc
         with suppress(OSError):
-            port = port_of(read(proc / str(pid) / "cmdline", COMMAND_BYTES))
-            if port is not None and networks([proc / str(pid)], proc / "self") == [None]:
-                return next((at for at in listening_tcp(self.host, pid) if at.endswith(f":{port}")), None)
+            server = server_of(read(proc / str(pid) / "cmdline", COMMAND_BYTES))
+            if server is not None and networks([proc / str(pid)], proc / "self") == [None]:
+                addresses = (at for at in listening_tcp(self.host, pid) if at.endswith(f":{server[1]}"))
+                return next(((server[0], address) for address in addresses), None)
         return None

@@ -24,7 +24,8 @@ from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
-from collectors.records import LogEvent, Record, Steps, Unread, block, column_bytes
+from collectors.records import LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
+from collectors.records.identity import shown_rank
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB/s costs what one of 100 kB/s does
 RUN_BYTES = 1 << 20
@@ -62,6 +63,7 @@ class _Log:
     places: list[tuple[int | None, int | None, str | None]]
     newest: float | None
     many_nodes: bool
+    phase: tuple[str, float | None] | None = None
 
 
 @collector("steps", gives="training steps, exceptions and exits from the job's logs", every_seconds=5, limit_seconds=30)
@@ -168,6 +170,9 @@ class JobLogs:
             if isinstance(steps, Steps):
                 rank = steps.rank if steps.rank is not None else self._rank_of(*next(places), owner, log)
                 yield from self._steps(msgspec.structs.replace(steps, rank=rank), shift, chunk, owner)
+        if log.phase is not None and owner.rank is not None:
+            began_at = chunk.written_at if log.phase[1] is None else log.phase[1] + shift
+            yield self._placed(_phase(chunk, owner.rank, log.phase[0], min(began_at, chunk.written_at)), owner)
         for event in events:
             at = chunk.written_at if event.at is None else event.at + shift
             yield self._placed(msgspec.structs.replace(event, at=at), owner)
@@ -279,6 +284,14 @@ def _astray(path: str) -> bool:
         link = os.lstat(path)
         return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 (as key_of)
     return False
+
+
+def _phase(chunk: Chunk, rank: int, phase: str, since: float) -> RoleState:
+    """Return what a process does by its own log; "": it is between two phases."""
+    return RoleState(
+        source=chunk.path, at=chunk.written_at, rank=rank, instance=shown_rank(rank), phase=phase,
+        phase_since=since if phase else None,
+    )  # fmt: skip
 
 
 def _left_out(chunk: Chunk) -> Unread:

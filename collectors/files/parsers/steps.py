@@ -15,7 +15,8 @@ from collectors.records import block
 def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float) -> dict[str, Any]:
     """Return the events and the steps as blocks, and (task, local rank, node) of the steps whose lines name no rank.
 
-    ``newest``: the latest stamp of a line, None where none has one. Stamps are as the lines give them.
+    ``phase``: the newest that the process tells of, and when it began. ``newest``: the latest stamp of a line, None where none
+    has one. Stamps are as the lines give them.
     """
     log = scan(Input(path, io.BytesIO(data), data[: 1 << 16], rank, node, written_at), MAX_STEPS)
     places: list[Place] = []
@@ -28,4 +29,5 @@ def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float
         "places": [tuple(place) for place in places],
         "newest": max((at for at in stamps if not math.isnan(at)), default=None),
         "many_nodes": log.many_nodes,
+        "phase": log.phases.newest(),
     }

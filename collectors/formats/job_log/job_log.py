@@ -18,12 +18,12 @@ from itertools import islice
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.job_log import families, log_marks
+from collectors.formats.job_log import families, log_marks, phases, rl_steps
 from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.shapes import Blocks
-from collectors.formats.job_log.step_lines import Step, may_report, read_step
+from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.traceback_events import alone, event_of, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
@@ -177,17 +177,21 @@ class JobLog:
         self.local_is_rank = False  # a line's rank is its local rank: this is the job's first node
         self.locals: set[int] = set()  # that print lines of their own
         self.named: set[int] = set()  # ranks that lines name
+        self.step_blocks = rl_steps.Blocks()
+        self.phases = phases.Phases()
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
         """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
         self.last_number = number
         trouble = bool(words) and _has(text, words)
+        if "Timer " in text or "▶ " in text:  # phases.WORDS, unrolled
+            self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
         begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)
         if not begins and not reports and not self.open and not lost:
             return
         line = self._continued(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
-        step = read_step(line, before) if reports else None
+        step = (read_step(line, before) or read_block(line, self.step_blocks)) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
             self.steps.add(step, line)

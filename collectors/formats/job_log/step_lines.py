@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from collectors.formats.job_log import rl_steps
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
 
@@ -84,11 +85,22 @@ def read_step(line: Line, before: str = "") -> Step | None:
     text = line.text
     if not may_report(text):
         return None
-    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _plain):
+    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _post_training, _plain):
         if (found := read(text)) is not None:
             return _dated(found, line)
     found = _transformers(text, before)
     return None if found is None else _dated(found, line)
+
+
+def _post_training(text: str) -> Step | None:
+    found = rl_steps.report(text)
+    return None if found is None else _step(*found)
+
+
+def read_block(line: Line, blocks: rl_steps.Blocks) -> Step | None:
+    """Return the step that ends with this line, of a log that prints its number and its duration apart."""
+    found = blocks.report(line.stream, line.text)
+    return None if found is None else _dated(_step(*found), line)
 
 
 def _dated(found: Step, line: Line) -> Step:

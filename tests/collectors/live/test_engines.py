@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collectors.live import NothingToCollect, engines
-from collectors.live.engines import Engines, port_of
+from collectors.live.engines import Engines, server_of
 from collectors.live.sources import listeners
 from collectors.records import RoleState, Unread
 from tests.collectors.formats.test_engine_metrics import VLLM
@@ -31,6 +31,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         codes = {"dead": 503, "old": 404}
         code = codes.get(mode, 200) if self.path == "/health" else 404 if mode == "silent" else 200
         body = text.encode() if self.path == "/metrics" and code == 200 else b""
+        if self.path == "/model_info":
+            code, body = (404, b"") if mode == "weights old" else (200, b'{"weight_version": "12", "model_path": "m"}')
+        if self.path == "/get_weight_version":
+            code, body = 200, b'{"weight_version": "11"}'
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -70,12 +74,12 @@ def node(tmp_path: Path) -> Node:
     return made
 
 
-COMMANDS: dict[str, tuple[bytes, int | None]] = {
-    "vllm": (b"/usr/bin/python\0/opt/bin/vllm\0serve\0m\0--port\0" + b"8100\0", 8100),
-    "vllm, a module": (b"python3\0-m\0vllm.entrypoints.openai.api_server\0--port=8200\0", 8200),
-    "vllm, its title": (b"VLLM::APIServer_0\0", 8000),
-    "sglang": (b"python\0-m\0sglang.launch_server\0--model-path\0m\0", 30000),
-    "sglang, a command": (b"sglang\0serve\0--port\0" + b"31000\0", 31000),
+COMMANDS: dict[str, tuple[bytes, tuple[str, int] | None]] = {
+    "vllm": (b"/usr/bin/python\0/opt/bin/vllm\0serve\0m\0--port\0" + b"8100\0", ("vllm", 8100)),
+    "vllm, a module": (b"python3\0-m\0vllm.entrypoints.openai.api_server\0--port=8200\0", ("vllm", 8200)),
+    "vllm, its title": (b"VLLM::APIServer_0\0", ("vllm", 8000)),
+    "sglang": (b"python\0-m\0sglang.launch_server\0--model-path\0m\0", ("sglang", 30000)),
+    "sglang, a command": (b"sglang\0serve\0--port\0" + b"31000\0", ("sglang", 31000)),
     "a trainer": (b"python\0train.py\0--port\0" + b"8000\0", None),
     "a client": (b"python\0bench.py\0--backend\0vllm\0--port\0" + b"8000\0", None),
     "an engine's core": (b"VLLM::EngineCore_DP0\0", None),
@@ -89,7 +93,7 @@ COMMANDS: dict[str, tuple[bytes, int | None]] = {
 @pytest.mark.parametrize("case", COMMANDS)
 def test_a_command_names_the_port(case: str) -> None:
     """Only a server's command does."""
-    assert port_of(COMMANDS[case][0]) == COMMANDS[case][1]
+    assert server_of(COMMANDS[case][0]) == COMMANDS[case][1]
 
 
 @pytest.mark.parametrize(
@@ -151,3 +155,11 @@ def test_a_stranger_at_the_same_port_is_reported(node: Node, monkeypatch: pytest
         (found,) = node.run(Engines(node.host), "engines")
     assert isinstance(found, Unread)
     assert "65534" in found.reason
+
+
+@pytest.mark.parametrize(("mode", "weights"), [("weights", 12), ("weights old", 11)])
+def test_sglang_is_asked_for_the_version_of_its_weights(mode: str, weights: int, node: Node) -> None:
+    """By the endpoint of its release."""
+    with serving(node, mode=mode, command=("sglang", "serve")):
+        (found,) = of(node.run(Engines(node.host), "engines"), RoleState)
+    assert (found.answers, found.weights) == (True, weights)

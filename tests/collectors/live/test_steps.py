@@ -17,7 +17,7 @@ from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import Step, read_step
 from collectors.live import Collector, NothingToCollect
 from collectors.live.steps import FILE_BYTES, MOST_EVENTS, JobLogs
-from collectors.records import STEP_COLUMNS, LogEvent, Steps, Unread, block
+from collectors.records import STEP_COLUMNS, LogEvent, RoleState, Steps, Unread, block
 from tests.collectors.agent.test_agent_runner import Kept
 from tests.support.bounds import in_time
 from tests.support.tailed_jobs import Node, column, of
@@ -521,3 +521,25 @@ def test_a_lying_cursor_is_survived(node: Node, tmp_path: Path) -> None:
         node.host.cursors["steps"] = cursor
 
         assert len(of(node.run(JobLogs(node.host), "steps"), Steps)) == 1
+
+
+def test_a_process_s_own_log_tells_of_its_phase(node: Node, tmp_path: Path) -> None:
+    """The newest phase of each part, with its beginning; what an actor's lines in another's log say is not its own."""
+    log = tmp_path / "out.txt"
+    append(
+        log,
+        "[2026-11-21 10:00:00] timer.py:24 - Timer train start\n(Rollout pid=9) Timer generate start\n",
+        node.clock.at,
+    )
+    node.rank(3, output=log)
+    collector = JobLogs(node.host)
+
+    first = of(node.run(collector, "steps"), RoleState)
+    append(log, "Timer train end (elapsed: 9.0s)\n", node.clock.at)
+    second = of(node.run(collector, "steps"), RoleState)
+
+    assert [(one.role, one.instance, one.rank, one.phase) for one in first + second] == [
+        ("trainer", "3", 3, "train"),
+        ("trainer", "3", 3, ""),
+    ]
+    assert first[0].phase_since is not None

@@ -1,0 +1,72 @@
+"""A line of a post-training framework's log that reports a step: slime's, OpenRLHF's, AReaL's, ROLL's, NeMo-RL's.
+
+verl's, TRL's and ms-swift's are among ``step_lines``. AReaL and ROLL say only that a step ended, and NeMo-RL prints its number
+above and its duration below what it did.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+MAX_STREAMS = 4_096
+
+_DICT = re.compile(r"(?:(?<![\w-])step|Global step) (\d{1,18})(?: \[\w{1,20}\])?: (\{'.*\})\s*$")
+_ENDED = re.compile(r"\bTrain step (\d{1,18})/\d{1,18} done\.|\bpipeline step (\d{1,18}) finished$")
+_HEADER = re.compile(r"^=+ Step (\d{1,18})(?:/\d{1,18})? =+$")
+_TOTAL = re.compile(r"^\s*• Total step time: (\d[\d.]{0,12})s$")
+_NUMPY = re.compile(r"\bnp\.\w{1,20}\(([-\w.+]{1,40})\)")
+_NO_LITERAL = re.compile(r"(?<=: )(-?(?:nan|inf))(?=[,}])")
+_NAMES = {
+    "train/loss": "loss", "policy_loss": "loss", "train/grad_norm": "gradient_norm", "actor_grad_norm": "gradient_norm",
+    "timing/step_total": "seconds", "perf/step_time": "seconds",
+}  # fmt: skip
+
+
+def report(text: str) -> tuple[str, str, Mapping[str, float]] | None:
+    """Return layout, number and values of the step that a line reports, None for any other."""
+    if "tep " not in text:
+        return None
+    if (found := _DICT.search(text)) is not None:
+        values = {_NAMES[name]: value for name, value in _numbers(found[2]).items() if name in _NAMES}
+        layout = "openrlhf" if found[0].startswith("Global") else "slime"
+        return (layout, found[1], values) if values else None
+    if (found := _ENDED.search(text)) is not None:
+        return "areal" if found[1] else "roll", found[1] or found[2], {}
+    return None
+
+
+def _numbers(text: str) -> dict[str, float]:
+    """Return the numbers of a dict that Python printed; a NaN is printed as no Python can read it."""
+    try:
+        given: Any = ast.literal_eval(_NO_LITERAL.sub(r"'\1'", _NUMPY.sub(r"\1", text)))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    found: dict[str, float] = {}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        if isinstance(value, int | float) or value in {"nan", "-nan", "inf", "-inf"}:
+            try:
+                found[str(name)] = float(value)
+            except OverflowError:
+                continue
+    return found
+
+
+class Blocks:
+    """The step that each stream is in, of logs that print number and duration on lines of their own."""
+
+    def __init__(self) -> None:
+        self._number: OrderedDict[str, str] = OrderedDict()
+
+    def report(self, stream: str, text: str) -> tuple[str, str, Mapping[str, float]] | None:
+        """Return the step whose duration a line gives; remember the number that another gives."""
+        if (header := _HEADER.match(text)) is not None:
+            self._number[stream] = header[1]
+            if len(self._number) > MAX_STREAMS:
+                self._number.popitem(last=False)
+        elif (total := _TOTAL.match(text)) is not None and (number := self._number.pop(stream, None)) is not None:
+            return "nemo_rl", number, {"seconds": float(total[1].rstrip("."))} if total[1].count(".") < 2 else {}
+        return None
