@@ -11,6 +11,7 @@ import typer
 
 from service.cli import consent, exit_codes
 from service.cli.job_progress import print_progress
+from service.cli.job_roles import print_roles
 from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech, speaks_unicode
@@ -58,7 +59,7 @@ def list_jobs(
 
 @command(jobs)
 def show(connection: Connection, job: Job) -> Answer:
-    """Show a job: its steps, rhythm and witnesses, its attempts, and where the ranks of the newest one run.
+    """Show a job: its steps, rhythm and witnesses, its attempts, its roles, and where the ranks of the newest attempt run.
 
     \b
     Examples:
@@ -68,13 +69,16 @@ def show(connection: Connection, job: Job) -> Answer:
     document = connection.get(resource("jobs", job))
     ranks = list(connection.all(resource("jobs", job, "ranks")))
     progress = connection.find(resource("jobs", job, "progress"))
+    roles = connection.find(resource("jobs", job, "roles"))
 
     def show_all() -> None:
         _print_job(document, ranks)
         if progress is not None:
             print_progress(progress)
+        if roles is not None:
+            print_roles(roles)
 
-    return Answer({**document, "ranks": ranks, "progress": progress}, show_all)
+    return Answer({**document, "ranks": ranks, "progress": progress, "roles": roles}, show_all)
 
 
 @command(jobs)

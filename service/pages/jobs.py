@@ -22,12 +22,14 @@ from service.pages.stops import stops
 from service.pages.visitors import Looks
 from service.reports import sparkline
 from service.reports.hostlists import ranks_for_people
+from service.roles.directory import by_instance
 from service.store.models import Incident, Job, Placement
 from service.store.placements import is_newest
 
 MOST_INCIDENTS = 20
 MOST_NODES = 200
 MOST_PAUSES = 8
+MOST_ROLES = 200
 LINE_WIDTH, LINE_HEIGHT = 480, 48
 
 router = APIRouter(include_in_schema=False)
@@ -43,6 +45,8 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         known = session.get(Job, job) is not None or not found
         document = jobs.shown(service, session, job) if known else _forgotten(job, found)
         places, stopped, progress = _places(session, job), stops(session), newest_progress(session, job)
+    directory = service.roles.read(job)
+    roles = sorted(directory.slots.values(), key=by_instance) if directory is not None else []
     recent = document.steps.recent_seconds if document.steps else ()
     twin = f"/v1/jobs/{quote(job, safe='/')}" if known else f"/v1/incidents?job={quote(job)}"
     return response(
@@ -50,6 +54,7 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
         progress=progress, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
+        roles=roles[:MOST_ROLES], more_roles=len(roles) - MOST_ROLES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip
 

@@ -133,6 +133,11 @@ def key(role: str, instance: str) -> str:
     return f"{role}\x1f{instance}"
 
 
+def by_instance(slot: Slot) -> tuple[str, int, str]:
+    """Return by what slots are listed: their role, then their instance, numbers as numbers."""
+    return slot.role, int(slot.instance) if slot.instance.isdecimal() else -1, slot.instance
+
+
 def step(directory: Directory, event: Event, at: float, listening_since: float) -> Directory:
     """Return the directory after an event; raise ``Refused`` where it may not be.
 

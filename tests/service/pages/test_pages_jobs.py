@@ -88,3 +88,18 @@ def test_a_job_of_which_only_incidents_are_left_has_a_page(client: Client) -> No
 
     assert "inc-00000000000f" in client.get("/jobs/gone").text
     assert client.get("/jobs/never").status_code == 404
+
+
+def test_roles_are_listed_with_what_they_do(client: Client) -> None:
+    """By number, with phase, wait, weights and epoch; hostile words stay text."""
+    for instance in ("10", "2"):
+        asked = {"role": "rollout", "instance": instance, "process": instance, "weights": 7, "phase": "<i>tool</i>"}
+        renewal = {"epoch": client.put("/v1/jobs/llama/roles", json=asked).json()["role"]["epoch"]}
+        does = {"phase_seconds": 120, "waiting_for": "tool", "waiting_seconds": 90}
+        assert client.put("/v1/jobs/llama/roles", json={**asked, **renewal, "activity": does}).status_code == 200
+    shown = client.get("/jobs/llama").text.partition('id="roles-title"')[2].partition("</section>")[0]
+
+    assert shown.index("<td>2</td>") < shown.index("<td>10</td>")
+    assert "&lt;i&gt;tool&lt;/i&gt; for 2 min" in shown
+    assert "<td>tool for 90 s</td>" in shown
+    assert 'id="roles-title"' not in client.get("/jobs/run").text
