@@ -380,7 +380,11 @@ def _close(
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
     # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
-    drop_incident(state, incident.id, moved_until if moved_until > incident.opened_at else None)
+    settled_at = moved_until if moved_until > incident.opened_at else None
+    if recovered and any(symptom.detector == "role_stalled" for symptom in incident.symptoms):
+        # The job goes on without one of its roles: a stall that began meanwhile, and lasts, is another one.
+        settled_at = max(symptom.at for symptom in incident.symptoms)
+    drop_incident(state, incident.id, settled_at)
     said = state.endings.get(incident.job or "")
     ended = "" if recovered else how_its_job_ended(view, incident, said, now)
     yield messages.Close(incident=incident.id, at=now, because=because, ended=ended, recovered=recovered)

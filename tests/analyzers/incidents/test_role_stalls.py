@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.job_views import JobView, RoleReadings, moved_again_at, recovered_because
 from analyzers.incidents.memory import observe_batch
-from analyzers.incidents.messages import Received
+from analyzers.incidents.messages import EngineTick, Open, Received
 from analyzers.incidents.state import EngineState
+from analyzers.incidents.step import step
 from analyzers.model.incident import Incident, Symptom
 from collectors.records import DIRECTORY, Members, Placement, ProcessState, Record, RoleState, directory_sender
 from service.packaged_knowledge import load
@@ -168,6 +170,37 @@ def test_a_rollout_that_leaves_in_order_is_no_uneven_end() -> None:
     until = TRAINED_SECONDS + 200.0
     assert watched(until, stepping_until=until, rollout3=0)[1] == []
     assert [one.detector for _, one in watched(until, stepping_until=TRAINED_SECONDS, trainer1=0)[1]] == ["uneven_end"]
+
+
+def test_a_stall_that_began_during_another_is_not_lost() -> None:
+    """Rollout 2 rests until rollout 3 has rested for a while: when its incident closes, another opens for rollout 3."""
+
+    def two(role: str, rank: int, at: float) -> dict[str, Any]:
+        told = dead_engine(role, rank, at)
+        still = {2: (300.0, 520.0), 3: (480.0, 1e9)}.get(rank) if role == "rollout" else None
+        if still is not None:
+            moved = min(at, still[0]) if at < still[1] else at
+            told |= {"tokens_total": int(100 * moved), "phase_since": moved}
+        return told
+
+    state, opened = EngineState(load()), list[Symptom]()
+    for sequence in range(1, 75):
+        at = 10.0 * sequence
+        events: list[Received | EngineTick] = [
+            replace(batch(node, at, 1e9, {}), sequence=3 * sequence + number)
+            for number, node in enumerate(("n0", "n1"))
+        ]
+        readings = tuple(said(two, at))
+        events.append(
+            Received(sequence=3 * sequence + 2, received_at=START + at, node=directory_sender("rl"), records=readings)
+        )
+        for event in (*events, EngineTick()):
+            _, instructions = step(state, event, START + at)
+            opened += [one.incident.symptoms[0] for one in instructions if isinstance(one, Open)]
+    assert [(one.detector, one.roles, one.ranks) for one in opened] == [
+        ("role_stalled", ("rollout",), (2,)),
+        ("role_stalled", ("rollout",), (3,)),
+    ]
 
 
 @pytest.mark.parametrize(("sender", "told"), [("rl", 1), ("other", 0), ("n0", 0)])
