@@ -57,6 +57,11 @@ class Controller:
         for entry in journal.past:
             self._apply(entry)
 
+    @property
+    def ready(self) -> int:
+        """Return how many answered questions wait for the trainers."""
+        return len(self._done)
+
     def answer(self, request: wire.Message, data: bytes) -> tuple[wire.Message, bytes]:
         """Answer a request of a rollout or a trainer."""
         with self._changed:
@@ -164,6 +169,7 @@ def main() -> None:
     me = faulthound_roles.join("controller", "0", {"queue": address}, lost=faulthound_roles.end_process)
     step = -1
     while controller.step < options.steps:
+        me.progress(steps=controller.step, queue=controller.ready)
         if step != controller.step:
             step = controller.step
             me.phase(f"step {step}")

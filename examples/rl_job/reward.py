@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-
-import faulthound_roles
 import task
 import wire
-
-
-def score(request: wire.Message, _data: bytes) -> tuple[wire.Message, bytes]:
-    """Return what each answer to a prompt is worth."""
-    return {"rewards": [task.reward(request["prompt"], answer) for answer in request["answers"]]}, b""
+from serving import Serving
 
 
 def main() -> None:
-    """Serve for ever."""
+    """Serve until the job ends."""
+    serving = Serving()
+
+    def score(request: wire.Message, _data: bytes) -> tuple[wire.Message, bytes]:
+        with serving.request():
+            return {"rewards": [task.reward(request["prompt"], answer) for answer in request["answers"]]}, b""
+
     address, _server = wire.serve(score)
-    faulthound_roles.join("reward", "0", {"score": address}, phase="serve", lost=faulthound_roles.end_process)
-    threading.Event().wait()
+    serving.run("reward", {"score": address})
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import time
 import urllib.request
 
 import faulthound_roles
+import faults
 import task
 import torch
 import wire
@@ -24,37 +25,51 @@ class Rollout:
         self._policy, self._receiver = Policy(), Receiver(f"rollout-{instance}-{os.getpid()}")
         self._random = torch.Generator().manual_seed(hash((instance, os.getpid())) % (1 << 31))
         self._version = -1
+        self._answered, self._tokens = 0, 0
         self._me = faulthound_roles.join("rollout", instance, lost=faulthound_roles.end_process)
 
     def run(self) -> None:
         """Work until the job has ended."""
         while True:
+            faults.end()
             given = self._ask("controller", "queue", {"do": "next"})
             if given.get("ended"):
                 self._me.leave()
                 return
             if "wait" in given:
+                self._now("wait", "queue:questions")
                 time.sleep(given["wait"])
                 continue
+            self._me.progress(running=1)
             self._sync(given["weights"])
             self._answer(given["question"], given["answers"])
+            self._answered += 1
+            self._me.progress(running=0, steps=self._answered)
+
+    def _now(self, phase: str, whom: str = "") -> None:
+        self._me.phase(phase)
+        self._me.waiting(whom)
 
     def _answer(self, question: int, count: int) -> None:
-        self._me.phase("tool")
+        self._now("tool", "tool")
         prompt = task.prompt(task.question(question)[0], self._tool(question))
-        self._me.phase("generate")
+        self._now("generate")
         prompts = torch.tensor([prompt] * count)
-        answers, logs = generate(self._policy, prompts, self._random)
-        self._me.phase("reward")
+        with faults.work():
+            faults.block("dead")
+            answers, logs = generate(self._policy, prompts, self._random)
+        self._tokens += answers.numel()
+        self._me.progress(tokens=self._tokens)
+        self._now("reward", "reward")
         scored = self._ask("reward", "score", {"prompt": prompt, "answers": answers.tolist()})
-        self._me.phase("hand in")
+        self._now("hand in", "controller")
         data = prompts.numpy().tobytes() + answers.numpy().tobytes() + logs.numpy().tobytes()
         done = {"do": "done", "question": question, "weights": self._version, "rewards": scored["rewards"]}
         self._ask("controller", "queue", done, data)
 
     def _sync(self, least: int) -> None:
         while self._version < least:
-            self._me.phase("weight sync")
+            self._now("weight sync", "trainer 0")
             trainer = self._peers.get("trainer", "0")
             try:
                 if trainer is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import faulthound_roles
+import faults
 import torch
 import torch.distributed as dist
 import wire
@@ -49,14 +50,20 @@ class Trainer:
         self._publish()
         while True:
             self._me.phase("wait")
+            self._me.waiting("queue:experience")
             batch, data = self._ask({"do": "batch", "step": self.step, "rank": self._rank})
             if batch.get("ended"):
                 break
             if "wait" in batch:
                 continue
             began_at = time.monotonic()
+            self._me.working()
             self._me.phase("train")
-            loss, norm = self._learn(batch, data)
+            faults.end()
+            with faults.work():
+                faults.block("dead")
+                loss, norm = self._learn(batch, data)
+            self._me.progress(steps=self.step)
             self._save()
             self._commit()
             self._me.phase("weight sync")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Protocol
 
+import faults
 import torch
 import wire
 from torch import Tensor
@@ -44,6 +45,7 @@ class TcpSender:
             self._version, self._data = version, data
 
     def _answer(self, _request: wire.Message, _data: bytes) -> tuple[wire.Message, bytes]:
+        faults.block("stalled")
         with self._lock:
             if self._version < 0:
                 raise wire.Denied("no weights yet")
@@ -70,6 +72,7 @@ class NixlSender:
                 self._agent.deregister_memory(self._offered.pop(old)[1])
 
     def _answer(self, _request: wire.Message, _data: bytes) -> tuple[wire.Message, bytes]:
+        faults.block("stalled")
         with self._lock:
             if self._version < 0:
                 raise wire.Denied("no weights yet")

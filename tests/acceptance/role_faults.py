@@ -1,0 +1,204 @@
+"""Real faults of roles in the example of reinforcement learning: which role and machine is named, after how long, and what else.
+
+A service, and an agent a node, at their usual settings; a new job a run; nothing restarts a process, so that the fault stays.
+Right is: a verdict names the faulty instance's role, and no node but its own; nothing is proposed for another. The control is
+silence of the whole job: the first second after which nothing of it moves any more. Healthy runs have calls of the tool that
+take minutes and a weight sync a step: no verdict may name a node, and nothing may be proposed. What is finished is kept, and a
+second call goes on.
+
+    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--only TEXT] [--again]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.bench.measure import REPOSITORY, provenance
+from tests.support.rl.rl_faults import FAULTS, HEALTHY, RlFault
+from tests.support.rl.running_rl import NODES, RunningRl, logs, node_of
+from tests.support.soak.site import Site, running
+
+RUNS = 3
+TRAINED_STEPS, START_SECONDS, WARM_SECONDS = 8, 600.0, 90.0
+WATCH_SECONDS, SETTLED_SECONDS = 420.0, 30.0  # until a verdict names anybody; and after it, for what follows
+TAIL_SECONDS, BETWEEN_SECONDS = 150.0, 45.0  # a call of the tool; and between two
+TOOL_SECONDS = 0.3
+
+
+def wait_until_trained(job: RunningRl, site: Site) -> None:
+    """Wait until it has done some steps, the agents know its processes, and its rhythm is known."""
+    deadline = time.monotonic() + START_SECONDS
+    while job.steps < TRAINED_STEPS or not site.knows(job.name, len(job.job.members)):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{job.name} did not train: {job.steps} steps\n{logs(job.folder)}")
+        job.settle()
+        time.sleep(1.0)
+    began = time.monotonic()
+    while time.monotonic() < began + WARM_SECONDS:
+        job.settle()
+        time.sleep(1.0)
+
+
+def versions(client: httpx.Client, job: str) -> list[dict[str, Any]]:
+    """Return every published version of the job's verdicts, with when."""
+    found = []
+    for incident in client.get("/v1/incidents", params={"job": job}).json()["items"]:
+        path = f"/v1/incidents/{incident['id']}/verdict"
+        for one in client.get(f"{path}s").json()["items"]:
+            document = client.get(path, params={"version": one["version"]}).json()
+            found.append({"opened_at": incident["opened_at"], "culprits": document["culprits"]})
+    return found
+
+
+def proposals(client: httpx.Client, job: str) -> list[dict[str, Any]]:
+    """Return what was proposed for the job."""
+    return [one for one in client.get("/v1/remediations").json()["items"] if one["job"] == job]
+
+
+def played(fault: RlFault, number: int, site: Site, folder: Path) -> dict[str, Any]:
+    """Play one fault; return what was named and proposed."""
+    name = f"rl-{fault.name.replace(' ', '-')}-{number}".lower()
+    with (
+        closing(RunningRl(name, folder / name, site, TOOL_SECONDS)) as job,
+        httpx.Client(base_url=site.url, timeout=60) as client,
+    ):
+        wait_until_trained(job, site)
+        before = len(versions(client, name))
+        began, began_at, steps = time.monotonic(), time.time(), job.steps
+        job.begin(fault)
+        moved_at, last, named_at = began, job.activity(), None
+        while time.monotonic() < began + WATCH_SECONDS:
+            job.settle()
+            if (now := job.activity()) != last:
+                moved_at, last = time.monotonic(), now
+            said = versions(client, name)[before:]
+            if named_at is None and any(one["culprits"] for one in said):
+                named_at = time.monotonic()
+            if named_at is not None and time.monotonic() > named_at + SETTLED_SECONDS:
+                break
+            time.sleep(1.0)
+        silent = time.monotonic() - moved_at > SETTLED_SECONDS
+        return judged(fault, versions(client, name), proposals(client, name), began_at) | {
+            "run": number, "job": name, "steps_before": steps, "incidents_before": before,
+            "seconds_until_named": None if named_at is None else round(named_at - began, 1),
+            "seconds_until_all_silent": round(moved_at - began, 1) if silent else None,
+        }  # fmt: skip
+
+
+def judged(
+    fault: RlFault, said: list[dict[str, Any]], proposed: list[dict[str, Any]], began_at: float
+) -> dict[str, Any]:
+    """Return a row: what was named, and whether it was right."""
+    named = [one for version in said for one in version["culprits"]]
+    roles = sorted({one.get("role") or "" for one in named})
+    nodes = sorted({one["id"] for one in named if one["kind"] == "node"})
+    seats = sorted({f"{one.get('role') or ''} {rank}" for one in named for rank in one["ranks"]})
+    own = node_of(fault.role, fault.instance)
+    wrong = [
+        one["kind"] for one in proposed
+        if fault.healthy or set(one.get("nodes") or ()) - {own} or (one.get("role") or fault.role) != fault.role
+    ]  # fmt: skip
+    opened = min((one["opened_at"] for one in said if one["opened_at"] >= began_at), default=None)
+    return {
+        "fault": fault.name, "roles": roles, "seats": seats, "nodes": nodes,
+        "whys": sorted({one["why"] for one in named})[:4],
+        "proposed": [one["kind"] for one in proposed], "wrong_proposals": wrong,
+        "seconds_until_opened": None if opened is None else round(opened - began_at, 1),
+        "role_right": roles == ([] if fault.healthy else [fault.role]),
+        "machine_right": set(nodes) <= {own} and set(seats) <= {f"{fault.role} {fault.instance}"},
+    }  # fmt: skip
+
+
+def healthy(minutes: float, site: Site, folder: Path) -> dict[str, Any]:
+    """Let a job train for so long, with a call of the tool that takes minutes again and again."""
+    name = "rl-healthy"
+    with (
+        closing(RunningRl(name, folder / name, site, TOOL_SECONDS)) as job,
+        httpx.Client(base_url=site.url, timeout=60) as client,
+    ):
+        wait_until_trained(job, site)
+        began, tails = time.monotonic(), 0
+        while time.monotonic() < began + 60.0 * minutes:
+            job.begin(HEALTHY)
+            tails += 1
+            until = time.monotonic() + TAIL_SECONDS
+            while time.monotonic() < until + BETWEEN_SECONDS:
+                if time.monotonic() > until:
+                    job.end(HEALTHY)
+                job.settle()
+                time.sleep(1.0)
+        incidents = client.get("/v1/incidents", params={"job": name}).json()["items"]
+        row = judged(HEALTHY, versions(client, name), proposals(client, name), 0.0)
+        texts = [[one["kind"], one["closed_because"]] for one in incidents]
+        return row | {"minutes": minutes, "tails": tails, "steps": job.steps, "incidents": texts}
+
+
+def totals(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the counts of all runs."""
+    seconds = sorted(row["seconds_until_named"] for row in rows if row["seconds_until_named"] is not None)
+    control = [row["seconds_until_all_silent"] for row in rows]
+    return {
+        "runs": len(rows),
+        "role_right": sum(row["role_right"] for row in rows),
+        "machine_right": sum(row["machine_right"] and row["role_right"] for row in rows),
+        "wrong_proposals": sum(len(row["wrong_proposals"]) for row in (*rows, *calm)),
+        "median_seconds_until_named": seconds[len(seconds) // 2] if seconds else None,
+        "never_all_silent": sum(one is None for one in control),
+        "healthy_minutes": sum(row["minutes"] for row in calm),
+        "healthy_named": sum(bool(row["roles"]) for row in calm),
+    }
+
+
+def main() -> int:
+    """Play what is not kept yet; print and keep each row; 0 only if the aims are met."""
+    parser = argparse.ArgumentParser(description="Break roles of a real job.")
+    parser.add_argument("--smallest", action="store_true", help="one fault, written to out/")
+    parser.add_argument("--runs", type=int, default=RUNS, help="of each fault")
+    parser.add_argument("--healthy-minutes", type=float, default=20.0)
+    parser.add_argument("--only", default="", help="faults whose names have this text, and no healthy run")
+    parser.add_argument("--again", action="store_true", help="play all anew")
+    options = parser.parse_args()
+    target = REPOSITORY / ("out" if options.smallest else "docs/measured") / "role_faults.json"
+    kept = json.loads(target.read_text()) if target.exists() and not (options.again or options.smallest) else {}
+    rows, calm = kept.get("rows", []), kept.get("healthy", [])
+    chosen = FAULTS[:1] if options.smallest else [one for one in FAULTS if options.only in one.name]
+    wanted = [(fault, number) for number in range(1 if options.smallest else options.runs) for fault in chosen]
+    done = {(row["fault"], row["run"]) for row in rows}
+    command = " ".join(["python -m tests.acceptance.role_faults", *sys.argv[1:]])
+
+    def keep() -> None:
+        target.parent.mkdir(exist_ok=True)
+        found = provenance(command) | totals(rows, calm) | {"rows": rows, "healthy": calm}
+        target.write_text(json.dumps(found, indent=1) + "\n")
+
+    with (
+        tempfile.TemporaryDirectory(prefix="role-faults-") as temporary,
+        running(Path(temporary) / "site", NODES) as site,
+    ):
+        for fault, number in wanted:
+            if (fault.name, number) in done:
+                continue
+            rows.append(played(fault, number, site, Path(temporary)))
+            print(json.dumps(rows[-1]), flush=True)
+            keep()
+        if not (options.smallest or options.only or calm):
+            calm.append(healthy(options.healthy_minutes, site, Path(temporary)))
+            print(json.dumps(calm[-1]), flush=True)
+            keep()
+    said = totals(rows, calm)
+    print(json.dumps(said, indent=1))
+    right = said["role_right"] >= 0.95 * len(rows) and said["machine_right"] >= 0.9 * len(rows)
+    return 0 if right and not said["wrong_proposals"] and not said["healthy_named"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
