@@ -15,7 +15,7 @@ from collectors.records import block
 def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float) -> dict[str, Any]:
     """Return the events and the steps as blocks, and (task, local rank, node) of the steps whose lines name no rank.
 
-    ``phase``: the newest that the process tells of, and when it began. ``newest``: the latest stamp of a line, None where none
+    ``phase``: the newest that the process reports, and when it began. ``newest``: the latest stamp of a line, None where none
     has one. Stamps are as the lines give them.
     """
     log = scan(Input(path, io.BytesIO(data), data[: 1 << 16], rank, node, written_at), MAX_STEPS)

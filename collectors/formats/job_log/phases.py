@@ -24,10 +24,10 @@ _BEGUN = re.compile(
 
 @dataclass(slots=True)
 class Phases:
-    """The phases that a process is inside of, the innermost last. ``told``: it has told of any."""
+    """The phases that a process is inside of, the innermost last. ``known``: it has reported any."""
 
     open: list[tuple[str, float | None]] = field(default_factory=list)
-    told: bool = False
+    known: bool = False
 
     def take(self, line: Line) -> None:
         """Take a line that holds one of ``WORDS``."""
@@ -39,10 +39,10 @@ class Phases:
                 self.open = [*self.open, (timer["name"], line.at)][-MAX_NESTED:]
             elif timer["name"] in names:
                 del self.open[len(names) - 1 - names[::-1].index(timer["name"]) :]
-            self.told = True
+            self.known = True
         elif (begun := _BEGUN.match(line.text.lstrip())) is not None:
-            self.open, self.told = [(begun["what"].lower(), line.at)], True
+            self.open, self.known = [(begun["what"].lower(), line.at)], True
 
     def newest(self) -> tuple[str, float | None] | None:
-        """Return the innermost phase and when it began; "" between two of them, None where nothing tells of any."""
-        return None if not self.told else self.open[-1] if self.open else ("", None)
+        """Return the innermost phase and when it began; "" between two of them, None where no line reports any."""
+        return None if not self.known else self.open[-1] if self.open else ("", None)
