@@ -32,14 +32,11 @@ MAY_IMPORT = {
     "msgspec": "analyzers collectors service simulation",
     "networkx": "",  # an oracle in the tests
     "numpy": "analyzers service/api service/reports service/store",
-    "pebble": "collectors/files",
     "prometheus_client": "collectors/formats service/api",
-    "psutil": "collectors/agent collectors/live",
     "pydantic": "service/api service/cli service/pages service/settings.py",
     "pydantic_settings": "service/settings.py",
     "pynvml": "collectors/live",
     "rich": "service/cli",
-    "scipy": "analyzers",
     "sqlalchemy": "migrations service/api service/cli service/engine service/pages service/remediation service/roles "
     "service/serving.py service/store",
     "stamina": "collectors/agent service/client.py",
