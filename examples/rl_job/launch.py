@@ -4,6 +4,9 @@
     python examples/rl_job/launch.py --folder out/rl
 
 The ranks of the trainer are one group: they are restarted together. The controller's end is the end of the job.
+
+With `--restarts faulthound` it restarts nothing by itself: it receives the signed webhook of `faulthound adapter webhook`, claims
+what was approved, and restarts that role, or the whole job (receiver.py).
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from receiver import Receiver
 
 HERE = Path(__file__).resolve().parent
 CLIENT = (
@@ -36,6 +41,7 @@ class Member:
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
     restarts: int = 0
+    noticed: bool = False  # its end was reported
 
 
 @dataclass
@@ -45,6 +51,7 @@ class Job:
     folder: Path
     variables: dict[str, str]
     members: list[Member] = field(default_factory=list)
+    receiver: Receiver | None = None  # by which Faulthound restarts; None: the launcher does
 
     def add(self, role: str, instance: str, *arguments: str) -> None:
         """Plan one process."""
@@ -62,6 +69,24 @@ class Job:
                 member.process = subprocess.Popen(
                     member.command, env=os.environ | own, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
                 )
+            member.noticed = False
+
+    def restart_fenced(self, role: str, instances: frozenset[str] | None) -> dict[str, str]:
+        """End instances that are fenced already, and start them anew; return what was done."""
+        chosen = [one for one in self.members if one.role == role and (instances is None or one.instance in instances)]
+        for member in chosen:
+            _kill(member)
+            member.restarts += 1
+        self.start(chosen)
+        return {f"{one.role} {one.instance}": f"pid {one.process.pid}" for one in chosen if one.process is not None}
+
+    def restart_all(self) -> None:
+        """End the whole job and start it anew, as the next attempt: the former holders have lost their instances."""
+        for member in self.members:
+            _kill(member)
+        attempt = int(self.variables.get("FAULTHOUND_ATTEMPT", "0")) + 1
+        self.variables["FAULTHOUND_ATTEMPT"] = str(attempt)
+        self.start(self.members)
 
     def restart(self, role: str, instance: str | None = None) -> None:
         """End a role, or one instance of it, refuse what it still sends, and start it anew."""
@@ -79,12 +104,19 @@ class Job:
         self.start(self.members)
         try:
             while True:
+                if self.receiver is not None:
+                    self.receiver.turn()
                 for member in self.members:
                     if member.process is None or (code := member.process.poll()) is None:
                         continue
-                    if member.role == "controller":
+                    if member.role == "controller" and (code == 0 or self.receiver is None):
                         return code
                     if code == 0:  # the job is ending
+                        continue
+                    if self.receiver is not None:
+                        if not member.noticed:
+                            print(f"{member.role} {member.instance} ended with {code}: left to Faulthound", flush=True)
+                        member.noticed = True
                         continue
                     if member.restarts >= MOST_RESTARTS:
                         print(f"{member.role} {member.instance} ended {MOST_RESTARTS} times: given up", flush=True)
@@ -154,7 +186,24 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=4)
     parser.add_argument("--off-policy", action="store_true", help="rollouts may be one step behind")
     parser.add_argument("--tool-seconds", type=float, default=0.005, help="median delay of the tool")
-    return planned(parser.parse_args()).run()
+    parser.add_argument(
+        "--restarts", choices=("launcher", "faulthound"), default="launcher", help="who restarts what failed"
+    )
+    parser.add_argument("--hook-secret", type=Path, metavar="FILE", help="of the webhook: whsec_ and Base64")
+    parser.add_argument(
+        "--hook-port", type=int, default=0, metavar="N", help="of the webhook (default: any that is free)"
+    )
+    parser.add_argument("--hook-token", type=Path, metavar="FILE", help="a token with the scope execute")
+    options = parser.parse_args()
+    job = planned(options)
+    if options.restarts == "faulthound":
+        if options.hook_secret is None:
+            parser.error("--restarts faulthound takes --hook-secret FILE, the secret of `faulthound adapter webhook`")
+        url = os.environ.get("FAULTHOUND_SERVICE", "http://127.0.0.1:4747")
+        token = options.hook_token.read_text().strip() if options.hook_token else ""
+        job.receiver = Receiver(url, token, options.job, options.hook_secret, job.restart_fenced, job.restart_all)
+        print(f"receiver on port {job.receiver.listen(options.hook_port)}", flush=True)
+    return job.run()
 
 
 if __name__ == "__main__":

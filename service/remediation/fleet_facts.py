@@ -63,10 +63,10 @@ def count_fleet(session: Session, now: float) -> int:
 
 
 def load_job_facts(session: Session, name: str) -> JobFacts | None:
-    """Return what is known of a job; None where it was neither seen nor declared."""
-    row = session.get(Job, name)
+    """Return what is known of a job; None where it was neither seen nor declared, and no role of it is registered."""
+    row, epochs = session.get(Job, name), role_facts.read_epochs(session, name)
     if row is None:
-        return None
+        return JobFacts(epochs=epochs) if epochs else None
     newest = newest_attempt(session, name)
     attempt = None if newest is None else session.get(Attempt, (name, newest))
     ranks = {} if attempt is None else _ranks_by_node(session, attempt)
@@ -81,7 +81,7 @@ def load_job_facts(session: Session, name: str) -> JobFacts | None:
         save_seconds=row.save_seconds,
         holders=_holders(declared),
         last_checkpoint_at=row.last_checkpoint_at,
-        epochs=role_facts.read_epochs(session, name),
+        epochs=epochs,
     )
 
 

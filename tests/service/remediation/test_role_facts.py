@@ -168,3 +168,13 @@ def test_an_instance_is_lost_only_where_its_peers_are_heard(database: Database) 
     assert set(states().values()) == {"serving"}
     directory.step(41, ("rollout", "1"))
     assert [name for name, state in states().items() if state == "lost"] == ["rollout 1"]
+
+
+def test_a_job_that_no_agent_reports_is_known_by_its_roles(database: Database) -> None:
+    """Its directory is enough for the restart of a role; an eviction of it stays blocked."""
+    care = Care(database)
+    Roles(database)
+    with database.session() as session:
+        one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+    let(care.remedies, Proposed(incident=one.incident, plan=one), Approve(id=one.id, by="ann"), now=care.now)
+    assert let(care.remedies, Take(id=one.id, by="ray"), now=care.now).status == "claimed"
