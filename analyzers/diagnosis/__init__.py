@@ -29,6 +29,7 @@ class Registered:
 
     reads: frozenset[str]
     load: Callable[[], Analyze]
+    across_roles: bool = False  # it sees all roles of a job at once; every other analyzer one role at a time
 
 
 @cache
@@ -42,7 +43,8 @@ def _registered(name: str) -> Registered:
         analyze: Analyze = importlib.import_module(f"{__name__}.{name}.{name}").analyze
         return analyze
 
-    return Registered(frozenset(importlib.import_module(f"{__name__}.{name}").READS), load)
+    folder = importlib.import_module(f"{__name__}.{name}")
+    return Registered(frozenset(folder.READS), load, getattr(folder, "ACROSS_ROLES", False))
 
 
 def load(kinds: Collection[str]) -> None:

@@ -32,7 +32,7 @@ Trait = Literal[
     "asked",  # the job was ended from outside: what held it up before is the root, where anything did
     "from_outside",  # the job was ended from outside, and nothing is wrong
     "ended",  # a process that ended, as each does once the job is ended from outside
-    "waits_outside",  # the ranks of its scope wait for a process outside the job: no wait of others accuses them
+    "waits_outside",  # the ranks of its scope wait for what is outside their role or job: no wait of others accuses them
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 
@@ -149,6 +149,39 @@ def _network() -> Iterator[FaultClass]:
         advice="let that process run again, or restart it: no machine of the job is at fault",
         traits=("supports", "waits_outside"),
     )  # fmt: skip
+
+
+def _roles() -> Iterator[FaultClass]:
+    by = ("roles",)
+    machine: tuple[Cause, ...] = ("machine", "unknown")  # unknown where the whole role stands alike
+    yield FaultClass(
+        "role_lost", by, ("machine",), "restart_role", "an instance of a role is gone, or neither heard nor answering",
+        traits=("own_state",),
+    )  # fmt: skip
+    yield FaultClass("engine_still", by, machine, "restart_role", "an engine has requests and generates nothing")
+    yield FaultClass("tool_still", by, machine, "restart_role", "an environment has calls and finishes none")
+    yield FaultClass("worker_still", by, machine, "restart_role", "it has requests and finishes none")
+    yield FaultClass("trainer_still", by, machine, "restart_role", "a trainer makes no progress in its training phase")
+    yield FaultClass(
+        "weight_sync_still",
+        by,
+        ("machine", "unknown"),
+        "restart_role",
+        "weights that exist do not reach who waits for them",
+    )
+    yield FaultClass(
+        "role_memory", by, ("code",), "restart_role", "a role's memory grew until a process on its node was killed",
+        advice="no machine is at fault: restart what grew, and give the role less to hold", traits=("own_state",),
+    )  # fmt: skip
+    yield FaultClass("role_slow", by, machine, "probe", "it does far less than its peers with as much work")
+    yield FaultClass(
+        "lost_request", by, ("code",), "restart_job", "the roles wait for one another, and none has the work",
+        advice="no machine is at fault: a request was lost between the roles",
+    )  # fmt: skip
+    yield FaultClass("phase_overdue", by, ("unknown",), "probe", "it has been in a phase for longer than that may take")
+    yield FaultClass(
+        "role_waits", by, ("none",), "none", "its ranks wait for another role", traits=("waits_outside", "supports")
+    )
 
 
 def _ends() -> Iterator[FaultClass]:
@@ -282,6 +315,7 @@ FAULT_CLASSES: tuple[FaultClass, ...] = (
     *_hang(),
     *_processes_and_stacks(),
     *_network(),
+    *_roles(),
     *_ends(),
     *_crash(),
     *_hardware(),

@@ -7,7 +7,7 @@ from typing import Literal
 
 Symptom = Literal["hang", "slow", "crash", "numeric", "hardware", "healthy", "unknown"]
 Cause = Literal["machine", "network", "code", "data", "imbalance", "storage", "platform", "unknown", "none"]
-Family = Literal["waits", "stacks", "process", "hardware", "log"]
+Family = Literal["waits", "roles", "stacks", "process", "hardware", "log"]
 Kind = Literal[
     "rank", "device", "node", "link", "switch", "group", "role", "stage", "code", "data", "library", "storage", "platform",
     "service",
@@ -39,6 +39,9 @@ class Suspect:
     device: str | None = None  # PCI address or UUID
     name: str = ""  # of a service: "10.0.0.5:8000"
     evidence: tuple[Evidence, ...] = ()
+    role: str = ""  # of an instance of a role, or of a role
+    instances: tuple[str, ...] = ()
+    restarts: str = ""  # what has to start again with it, where that is not its own role: another role, or "job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

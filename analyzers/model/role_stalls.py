@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import median
 
 from analyzers.knowledge.role_rules import Bounds, RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, serving
@@ -17,6 +16,7 @@ from analyzers.model.role_waits import Waits, newer
 
 PAST = 5.0  # times its own longest rest
 MOST_NAMED = 8
+LEAST_DONE, MOST_OF = 4, 0.8  # of a speed: so much was done, and it was busy for so much of the time
 ENDED = frozenset({"X", "Z"})
 STOPPED = frozenset({"T", "t"})
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
@@ -198,10 +198,9 @@ class _Look:
         work = f"it has {one.requests_running} requests and finished nothing for {rests:.0f} s"
         than = f", while {peers[0].name} goes on" if peers else ", and never rested so long before"
         heard = ", though it is heard and answers" if one.answers or self._silent(one) is None else ""
-        fault = {"environment": "tool_still", "rollout": "engine_still", "hybrid": "engine_still"}.get(
-            kind, "worker_still"
-        )
-        return self._stall(fault, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+        engine = kind in ("rollout", "hybrid")
+        fault_class = "engine_still" if engine else "tool_still" if kind == "environment" else "worker_still"
+        return self._stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
 
     def _loaded(self, one: Instance, kind: str) -> bool:
         """Whether it has work of which something has to come. Few long calls are the tail of a step, and no fault."""
@@ -287,47 +286,45 @@ class _Look:
         return self.now - one.phase_since
 
     def slow(self) -> Iterator[Stall]:
-        """Yield those that do far less a request than their peers with as many, or than they did before."""
+        """Yield those that work, and do far less a request than their peers with as many, or than before."""
         for role in sorted({one.role for one in serving(self.instances)}):
-            rule = self.rules.of_role(role)
-            busy = [one for one in self.waits.of_role(role) if rule.slow_seconds and not self.waits.active(one)]
-            speeds = {one.seat: speed for one in busy if (speed := self._speed(one, rule.slow_seconds)) is not None}
-            found = [stall for one in busy if one.seat in speeds and (stall := self._slower(one, speeds)) is not None]
-            if len(found) == 1 or 2 * len(found) < len(speeds):
-                yield from found
-            elif found:
-                yield self._of_role(found)
+            seconds = self.rules.of_role(role).slow_seconds
+            busy = [one for one in self.waits.of_role(role) if not self.waits.active(one) and self._moves(one)]
+            speeds = {one.seat: speed for one in busy if (speed := self._speed(one, self.now - seconds)) is not None}
+            found = [
+                stall
+                for one in busy
+                if one.seat in speeds and (stall := self._slower(one, speeds, seconds)) is not None
+            ]
+            yield from found if len(found) < 2 or 2 * len(found) < len(speeds) else [self._of_role(found)]
 
-    def _slower(self, one: Instance, speeds: Mapping[Seat, float]) -> Stall | None:
-        own, factor = speeds[one.seat], self.bounds.slow_factor
-        if not self._moves(one):
-            return None  # it rests: one long call is no slowness
-        near = [
-            speeds[other.seat] for other in self.waits.of_role(one.role)
-            if other is not one and other.seat in speeds and _alike(other, one)
-        ]  # fmt: skip
-        before = self._speed(one, self.rules.of_role(one.role).slow_seconds, before=True)
-        waited = 0.1 if self.waits.behind.get(one.seat) else 0.0
-        since = self.now - self.rules.of_role(one.role).slow_seconds
-        if len(near) > 1 and own * factor < min(median(near), *sorted(near)[1:]):
-            why = f"it does {median(near) / max(own, 1e-9):.1f} times less a request than its peers with as many"
-            return self._stall("role_slow", one, since, 0.65 + waited, why)
-        if before is not None and own * factor < before and waited and len(near) < 2:
-            why = f"it does {before / max(own, 1e-9):.1f} times less a request than before, and others wait for it"
-            return self._stall("role_slow", one, since, 0.6, why)
+    def _slower(self, one: Instance, speeds: Mapping[Seat, float], seconds: float) -> Stall | None:
+        own, factor, waited = speeds[one.seat], self.bounds.slow_factor, 0.1 * bool(self.waits.behind.get(one.seat))
+        others = [other for other in self.waits.of_role(one.role) if other is not one and other.seat in speeds]
+        near = sorted(speeds[other.seat] for other in others if _alike(other, one))
+        if len(near) > 1 and own * factor < near[0]:
+            why = f"it does {near[0] / max(own, 1e-9):.1f} times less a request than any peer with as many"
+            return self._stall("role_slow", one, self.now - seconds, 0.6 + waited, why)
+        before = self._speed(one, 0.0, self.now - seconds)
+        piled = (one.requests_waiting or 0) >= self.bounds.pile_least  # so its requests are no few long ones
+        if before is not None and own * factor * factor < before and piled:
+            why = f"it does {before / max(own, 1e-9):.1f} times less a request than before, and {one.requests_waiting} wait"
+            return self._stall("role_slow", one, self.now - seconds, 0.6 + waited, why)
         return None
 
-    def _speed(self, one: Instance, seconds: float, *, before: bool = False) -> float | None:
-        """Return what it did a request and second lately, or before that; None where it was not busy throughout."""
-        kind = self.rules.kind(one.role)
-        marks = [mark for mark in one.marks if (mark.at < self.now - seconds) is before]
-        if len(marks) < 4 or (not before and marks[-1].at - marks[0].at < 0.5 * seconds):
-            return None
-        least = 1 if kind in ("rollout", "hybrid", "trainer") else self.bounds.pile_share * one.most_running
-        if any(mark.running < max(1, least) for mark in marks) or marks[-1].done < marks[0].done:
-            return None
-        work = sum((b.at - a.at) * a.running for a, b in pairwise(marks))
-        return (marks[-1].done - marks[0].done) / work if work > 0 else None
+    def _speed(self, one: Instance, since: float, until: float = 1e18) -> float | None:
+        """Return what it did a request and second; None where it was not busy, or was read too seldom."""
+        marks = [mark for mark in one.marks if since <= mark.at < until]
+        spans = [
+            (b.at - a.at, a.running, b.done - a.done) for a, b in pairwise(marks) if a.running and b.done >= a.done
+        ]
+        work, done = sum(seconds * running for seconds, running, _ in spans), sum(count for *_, count in spans)
+        busy = sum(seconds for seconds, _, _ in spans)
+        return (
+            done / work
+            if done >= LEAST_DONE and len(spans) > 2 and busy >= MOST_OF * (marks[-1].at - marks[0].at)
+            else None
+        )
 
     def circles(self) -> Iterator[Stall]:
         """Yield where every chain of waits leads back: what they wait for was lost. The work's owner is its controller."""

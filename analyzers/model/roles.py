@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from collectors.records import Placement, RasCommunicator, Record, Unread
+from collectors.records import FlightRecorderDump, Placement, RasCommunicator, Record, RoleState, Unread
 from collectors.records.identity import PLACED, only, places, size_of
 
 _ROLE = attrgetter("role")
@@ -33,7 +33,7 @@ class Seats:
         for record in records:
             if isinstance(record, Placement):
                 seats._place(record)
-            elif record.role and record.rank is not None:
+            elif record.role and record.rank is not None and not isinstance(record, RoleState):
                 seats.ranks[record.role].add(record.rank)
                 seats._on(record.node, record.role)
         return seats
@@ -84,13 +84,23 @@ def by_role(records: Sequence[Record]) -> dict[str, list[Record]]:
     if not any(map(_ROLE, records)) and not any(isinstance(one, Placement) and one.roles for one in records):
         return {}
     seats = Seats.from_records(records)
-    if not seats.share_numbers:
+    if not seats.share_numbers and not _apart(records, seats):
         return {}
     found: dict[str, list[Record]] = {role: [] for role in sorted({"", *seats.ranks})}
     for record in records:
         for role, part in _parts(record, seats):
             found[role].append(part)
     return {role: part for role, part in found.items() if role or not all(isinstance(one, Unread) for one in part)}
+
+
+def _apart(records: Iterable[Record], seats: Seats) -> bool:
+    """Whether a job has roles of numbers of their own that nothing joins: readings of roles, and no group across them."""
+    roles = {rank: role for role, ranks in seats.ranks.items() for rank in ranks if role}
+    if len(set(roles.values())) < 2 or "" in seats.ranks or not any(isinstance(one, RoleState) for one in records):
+        return False
+    dumps = (record for record in records if isinstance(record, FlightRecorderDump))
+    members = {group.members for dump in dumps for group in dump.groups if group.members is not None}
+    return all(len({roles.get(rank) for rank in one.ranks()}) < 2 for one in members)
 
 
 def _parts(record: Record, seats: Seats) -> Iterator[tuple[str, Record]]:

@@ -34,6 +34,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     devices: Annotated[tuple[str, ...], doc("Its devices, by PCI address or UUID.")] = ()
     role: Annotated[str | None, doc("The role of its ranks; null: none is known.")] = None
+    instances: Annotated[tuple[str, ...], doc("Which instances of its role, where they are known by name.")] = ()
     probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
     why: Annotated[str, doc("One sentence.")] = ""
     evidence: Annotated[tuple[str, ...], doc("Ids of the evidence that it rests on.")] = ()

@@ -13,6 +13,9 @@ from analyzers.model.verdict import Action, Culprit
 from analyzers.verdict.correlate import Root
 
 _ENOUGH = 0.85
+_ENOUGH_TO_RESTART = 0.75
+_MORE_THAN_A_ROLE = frozenset({"probe", "reattempt", "evict"})
+"""What a failure asks for where no role is known. Of an instance of a role, the restart of that comes first."""
 NOT_PROVEN = "the proof is not enough to evict"
 """The reason of a probe that only doubt holds back, which the plan weighs. Any other reason comes before the plan."""
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
@@ -47,6 +50,8 @@ def choose_action(
         return Action(
             kind="none", why="nothing is at fault" if symptom == "healthy" else "nothing is named: nothing is done"
         )
+    if (restart := _restart(_paired(culprits, roots))) is not None:
+        return restart
     machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
     proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
     waiting = [(entry, why) for root, entry in proven if (why := held(root)) is not None]
@@ -64,6 +69,22 @@ def choose_action(
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
     role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
     return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), role=role, instance=instance, why=why)
+
+
+def _restart(pairs: list[tuple[Root, Culprit]]) -> Action | None:
+    """Restart what the roles' own reports name, and no machine; a second kind of evidence on the machine comes first."""
+    root, entry = pairs[0]
+    row = fault_class(root.finding.fault_class)
+    reported = "roles" in root.families - {root.finding.family} and row.strongest in _MORE_THAN_A_ROLE
+    if not (reported or row.strongest == "restart_role") or not root.certain or "hardware" in root.families:
+        return None
+    if entry.probability < _ENOUGH_TO_RESTART or root.finding.cause == "unknown":
+        return _look_first([entry]) if root.finding.cause in ("machine", "unknown") else None
+    restarts = root.suspects[0].restarts
+    if restarts == "job":
+        return Action(kind="restart_job", why=f"{row.words}: nothing goes on without the role {entry.role}")
+    instance = next(iter(entry.instances), None) if not restarts else None
+    return Action(kind="restart_role", role=restarts or entry.role, instance=instance, why=row.advice or row.words)
 
 
 def _paired(culprits: tuple[Culprit, ...], roots: list[Root]) -> list[tuple[Root, Culprit]]:

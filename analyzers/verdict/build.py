@@ -85,7 +85,9 @@ def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:
     """Add the role of each entry's ranks, where all of them have the same."""
     named = ({topology.roles.get(rank) for rank in entry.ranks} if topology.roles else set() for entry in entries)
     return [
-        msgspec.structs.replace(entry, role=next(iter(roles))) if len(roles) == 1 and None not in roles else entry
+        msgspec.structs.replace(entry, role=next(iter(roles)))
+        if len(roles) == 1 and None not in roles and entry.role is None
+        else entry
         for entry, roles in zip(entries, named, strict=True)
     ]
 
@@ -97,7 +99,7 @@ def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
         nodes = {topology.nodes.get(rank) for rank in root.ranks} | {s.node for s in root.suspects if s.node}
         node = next(iter(nodes)) if len(nodes) == 1 else None
         machine = root.certain and root.finding.cause == "machine" and node is not None
-        key = (node, "machine") if machine and node else (str(number), "")
+        key = (node, "machine " + root.suspects[0].role) if machine and node else (str(number), "")
         old = merged.get(key)
         merged[key] = root if old is None else _joined(old, root, node or "")
     return list(merged.values())
@@ -210,6 +212,8 @@ def _entry(
         id=name,
         ranks=tuple(sorted({rank for suspect in suspects for rank in suspect.ranks})),
         devices=tuple(dict.fromkeys(suspect.device for suspect in suspects if suspect.device)),
+        role=next((suspect.role for suspect in suspects if suspect.role), None),
+        instances=tuple(dict.fromkeys(name for suspect in suspects for name in suspect.instances)),
         probability=round(max(suspect.strength for suspect in suspects), 4),
         why="; ".join(reasons[:4]),
         evidence=tuple(dict.fromkeys(ids)),

@@ -3,8 +3,8 @@
 Evidence comes in families (waits, stacks, process, hardware, log). Waits, stacks and logs of one event count once, however
 many of them agree; they may pick from one another's sets. Process states and hardware events are independent of them.
 Two families of evidence that one agent sent against another node are one agent's word: the second adds and picks nothing.
-Order of precedence where families disagree on the kind of root: a failure that a log spells out, then waits, then process
-states, then hardware events, then stacks alone.
+Order of precedence where families disagree on the kind of root: a failure that a log spells out, then waits, then what roles
+report of themselves, then process states, then hardware events, then stacks alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from analyzers.verdict.senders import one_voice
 
 # Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
 # table and a hardware event are independent of it.
-_SAME_EVENT: frozenset[Family] = frozenset({"waits", "stacks", "log"})
-_PRECEDENCE: tuple[Family, ...] = ("log", "waits", "process", "hardware", "stacks")
+_SAME_EVENT: frozenset[Family] = frozenset({"waits", "roles", "stacks", "log"})
+_PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware", "stacks")
 MOST_NOT_EXCLUDED = 8
 FROZEN, FROZEN_ALONE = 0.8, 0.9
 """So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
@@ -228,12 +228,16 @@ def _evidence_of(suspect: Suspect, root: Root) -> tuple[Evidence, ...]:
 def _raised(suspect: Suspect, strength: float, new: Root, *, once: bool) -> Suspect:
     device = next((other.device for other in new.suspects if other.device), None)
     node = next((other.node for other in new.suspects if other.node), None)
+    of_role = next((other for other in new.suspects if other.role and set(other.ranks) & set(suspect.ranks)), suspect)
     joint = max(suspect.strength, strength) if once else 1 - (1 - suspect.strength) * (1 - strength)
     return replace(
         suspect,
         strength=min(joint, 0.99),
         device=suspect.device or (device if len(new.suspects) == 1 else None),
         node=suspect.node or (node if len(new.suspects) == 1 else None),
+        role=suspect.role or of_role.role,
+        instances=suspect.instances or of_role.instances,
+        restarts=suspect.restarts or of_role.restarts,
     )
 
 

@@ -43,14 +43,16 @@ def findings(
             yield failed(name, ENDED)
             continue
         # Ranks are compared with those of their own role only.
-        reading = {role: part for role, part in _parts(window).items() if registered.reads & part.kinds}
+        parts = {"": window} if registered.across_roles else _parts(window)
+        reading = {role: part for role, part in parts.items() if registered.reads & part.kinds}
         if not reading:
             continue
         running(name)
         try:
             found: list[Finding] = []
             for role, part in reading.items():
-                own = registered.load()(part, topology.parts.get(role, topology), knowledge)
+                shape = topology if part is window else topology.parts.get(role, topology)
+                own = registered.load()(part, shape, knowledge)
                 found += (replace(finding, role=role) for finding in own) if role else own
             yield from found
         except Exception as failure:  # noqa: BLE001 the other analyzers' findings must stand

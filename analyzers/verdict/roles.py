@@ -83,11 +83,11 @@ def _crashed(root: Root) -> bool:
 
 
 def _weight(root: Root) -> int:
-    """Return how good its evidence is: a process's own state or words, waits, an event on a node, stacks alone."""
+    """Return how good its evidence is: a process's own state or words, what roles wait for, waits, hardware, stacks alone."""
     families = root.families | {root.finding.family}
     if families & {"process", "log"} or has(root.finding.fault_class, "own_state"):
-        return 3
-    return 2 if "waits" in families else 1 if "hardware" in families else 0
+        return 4
+    return 3 if "roles" in families else 2 if "waits" in families else 1 if "hardware" in families else 0
 
 
 def of_roles(verdicts: Mapping[str, Verdict], window: Window) -> Verdict:

@@ -187,6 +187,7 @@ class Processes:
             command=stat.name,  # the command line may hold a key, and reading it may wait for a stuck process
             started_at=self._started_at(stat.start_ticks),
             cpu_seconds=stat.cpu_ticks / TICKS_A_SECOND,
+            resident_bytes=stat.resident_pages * PAGE_BYTES,
             # The kernel counts a kill for memory before it sends the signal.
             oom_kills_total=None if one.child else pairs(text(f"{self._proc}/vmstat")).get("oom_kill"),
             **one.owner.of_records,

@@ -84,6 +84,7 @@ class ProcessState(Record, frozen=True, kw_only=True, tag="process"):
     signal: Integer | None = None  # that ended it
     voluntary_switches: Integer | None = None  # how often its main thread has waited since its start
     oom_kills_total: Integer | None = None  # that its node's kernel has made since boot, when this was read
+    resident_bytes: Integer | None = None
     connections: Annotated[tuple[Name, ...], FEW] = ()  # to other nodes, as "10.0.0.1:4242>10.0.0.2:5000"
 
 

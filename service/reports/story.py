@@ -163,6 +163,8 @@ def _names_role(culprit: Culprit) -> bool:
 def _one(culprit: Culprit) -> str:
     whose = f"{culprit.role} " if culprit.role and culprit.kind != "role" else ""
     held = f" ({whose}{plural_ranks(culprit.ranks)})" if culprit.ranks else ""
+    if culprit.instances and whose and culprit.kind != "rank":
+        held = f" ({whose}{listed(culprit.instances)})"
     if culprit.kind == "rank" and culprit.ranks and whose:
         named = f"{whose}{plural_ranks(culprit.ranks)}"
         return f"{named[:1].upper()}{named[1:]}"

@@ -47,6 +47,7 @@ from simulation.programs import Shape
 from simulation.recorder import EPOCH_NS, Recording, dumps
 from simulation.scenarios import HEALTHY, KINDS, draw, play
 from tests.support.live_records import columns, minute
+from tests.support.role_readings import GENERATES, scene
 
 NODES = ("gpu-b7", "gpu-a1", "gpu-d4", "gpu-c9")
 SEEDS_OF_A_HEALTHY_JOB = range(24)
@@ -139,6 +140,7 @@ def bundles() -> Mapping[str, Bundle]:
             ),
             _placed(),
         ),
+        "roles": tuple(scene({("rollout", "3"): {**GENERATES, "still_from": 300.0, "answers": True}})),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
 
@@ -173,7 +175,7 @@ def _wire(records: Sequence[Record]) -> bytes:
 
 def test_all_are_met() -> None:
     """The registry is what it is thought to be, and each analyzer has a bundle on which it claims something."""
-    assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "stacks"}
+    assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "roles", "stacks"}
     for name in ANALYZERS:
         assert any(claimed(name, records) for records in bundles().values()), name
 

@@ -95,6 +95,7 @@ def claimed() -> set[tuple[str, str]]:
         if folder.is_dir() and folder.name != "__pycache__"
         for said in claims_in(folder)
     }
+    found |= {("roles", said) for said in claims_in(ANALYZERS / "model")}  # its rules serve the live detector too
     found |= {("verdict", said) for said in claims_in(ANALYZERS / "verdict")} | {("verdict", "analyzer_failed")}
     table = tomllib.loads((KNOWLEDGE / "crash.toml").read_text(encoding="utf-8"))
     return found | {("crash", row["class"]) for spreads in table["cause"].values() for row in spreads.values()}

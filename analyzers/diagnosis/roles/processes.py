@@ -1,0 +1,105 @@
+"""What agents saw of the processes of instances: how they ended, whether they use their processors, who grew in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from analyzers.model.processes import short
+from analyzers.model.role_instances import Instance, Seat
+from analyzers.model.role_stalls import ENDED, Seen
+from analyzers.model.window import Window
+from collectors.records import KernelEvent, Placement, ProcessState
+from collectors.records.identity import places
+
+GONE_SECONDS = 60.0  # agents read states every ten seconds
+LEAST_CPU = 0.01  # of one processor
+_Process = tuple[str, int]  # node and pid
+
+
+def seen_processes(window: Window, instances: Mapping[Seat, Instance], grown_share: float) -> dict[Seat, Seen]:
+    """Return what process tables and the kernel show of each instance whose process is known."""
+    rows: dict[_Process, list[ProcessState]] = defaultdict(list)
+    newest: dict[str, float] = {}
+    for row in window.records_of(ProcessState):
+        if row.node is not None:
+            rows[short(row.node), row.pid].append(row)
+            newest[short(row.node)] = max(newest.get(short(row.node), 0.0), row.at or 0.0)
+    killed = {
+        (short(one.node), one.pid)
+        for one in window.records_of(KernelEvent)
+        if one.event == "oom_kill" and one.node and one.pid
+    }
+    owners = _owners(window, instances)
+    found = {
+        seat: seen
+        for process, seat in owners.items()
+        if (seen := _seen(process, rows.get(process, []), newest, killed)) is not None
+    }
+    grown = {seat: _grown(rows.get(process, [])) for process, seat in owners.items()}
+    for process, seat in owners.items():
+        if seat in found and found[seat].killed_for_memory:
+            beside = {other: grown[other] for (node, _), other in owners.items() if node == process[0]}
+            found[seat] = _blame(found[seat], seat, beside, grown_share)
+    return found
+
+
+def _owners(window: Window, instances: Mapping[Seat, Instance]) -> dict[_Process, Seat]:
+    """Map processes to instances: by what an instance says of itself, else by the placement of its role and number."""
+    owners: dict[_Process, Seat] = {}
+    for placement in window.records_of(Placement):
+        for place, role, rank in places(placement):
+            if (role, str(rank)) in instances and place < min(len(placement.pids), len(placement.nodes)):
+                owners[short(placement.nodes[place]), placement.pids[place]] = (role, str(rank))
+    for row in window.records_of(ProcessState):
+        if row.node and row.parent_pid is None and (row.role or "", str(row.rank)) in instances:
+            owners.setdefault((short(row.node), row.pid), (row.role or "", str(row.rank)))
+    for seat, one in sorted(instances.items()):
+        if one.pid is not None and one.node is not None:
+            owners[short(one.node), one.pid] = seat
+    return owners
+
+
+def _seen(
+    process: _Process, rows: Sequence[ProcessState], newest: Mapping[str, float], killed: Collection[_Process]
+) -> Seen | None:
+    if not rows:
+        return Seen(state="X", killed_for_memory=True) if process in killed else None
+    ordered = sorted(rows, key=lambda row: (row.at or 0.0, row.state in ENDED))
+    last = ordered[-1]
+    gone = last.state not in ENDED and newest[process[0]] - (last.at or 0.0) > GONE_SECONDS
+    return Seen(
+        state="gone" if gone else last.state, at=last.at, still_seconds=_still(ordered), source=last.source,
+        killed_for_memory=process in killed or _counted(ordered),
+    )  # fmt: skip
+
+
+def _counted(ordered: Sequence[ProcessState]) -> bool:
+    """Whether a SIGKILL ended it while its node's count of kills for memory went up."""
+    counts = [row.oom_kills_total for row in ordered if row.oom_kills_total is not None]
+    return ordered[-1].signal == 9 and len(counts) > 1 and counts[-1] > counts[0]
+
+
+def _still(ordered: Sequence[ProcessState]) -> float | None:
+    """Return for how long it is known to have used no processor; None without two readings."""
+    timed = [(row.at, row.cpu_seconds) for row in ordered if row.at is not None and row.cpu_seconds is not None]
+    if len(timed) < 2:
+        return None
+    at, used = timed[-1]
+    return max((at - then for then, before in timed if used - before <= LEAST_CPU * (at - then)), default=0.0)
+
+
+def _grown(rows: Iterable[ProcessState]) -> tuple[int, int]:
+    """Return by how many bytes it grew, and how many it had at most."""
+    held = [row.resident_bytes for row in sorted(rows, key=lambda row: row.at or 0.0) if row.resident_bytes]
+    return (held[-1] - held[0], max(held)) if held else (0, 0)
+
+
+def _blame(seen: Seen, seat: Seat, beside: Mapping[Seat, tuple[int, int]], grown_share: float) -> Seen:
+    """Name the process of its node that grew most, where that is a good share of what they hold together."""
+    held = sum(most for _, most in beside.values())
+    guilty, (growth, _) = max(beside.items(), key=lambda one: (one[1][0], one[0]))
+    leaked = growth > grown_share * held and growth > 2 * beside[seat][0]
+    return Seen(
+        seen.state, seen.at, seen.still_seconds, seen.source, guilty if leaked else None, killed_for_memory=True
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""Readings of roles become a verdict: the role and its instance are named, on its node, and no machine is evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from analyzers.model.topology import infer
+from analyzers.model.verdict import Verdict
+from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
+from collectors.records import KernelEvent, Members, Placement, ProcessState, Record
+from service.packaged_knowledge import load
+from tests.support.role_readings import END, GENERATES, JOB, scene
+
+DEAD = {**GENERATES, "still_from": 400.0, "answers": True}
+ROLLOUT_3 = ("rollout", "3")
+
+
+def judged(records: Sequence[Record]) -> Verdict:
+    """The verdict on a live window."""
+    window = Window.build(records, live=True)
+    return judge(window, infer(window), load(), rounds=2)
+
+
+def placed(node: str = "r{}") -> list[Record]:
+    """Where the rollouts and the trainer run, each a rank of its role."""
+    seats = [("rollout", number, node.format(number)) for number in range(4)] + [("trainer", 0, "t0")]
+    return [
+        Placement(
+            **JOB, source="placement", at=END - 60, received_at=END, node=where, ranks=Members.of([number]), roles=(role,),
+            nodes=(where,), pids=(100 + number,),
+        )
+        for role, number, where in seats
+    ]  # fmt: skip
+
+
+def process(number: int, state: str, at: float, **more: Any) -> ProcessState:
+    """A rollout's process."""
+    whose = {**JOB, "role": "rollout", "rank": number, "node": f"r{number}", "boot_id": "b", "source": "process"}
+    return ProcessState(**whose, pid=100 + number, state=state, at=END + at, received_at=END + at, **more)
+
+
+@pytest.mark.parametrize("where", [[], placed()], ids=["readings alone", "with placements"])
+def test_a_dead_engine_is_named_by_role_instance_and_node(where: list[Record]) -> None:
+    """The engine whose endpoint answers is restarted; its node is named and stays."""
+    verdict = judged([*scene({ROLLOUT_3: DEAD}), *where])
+    (culprit,) = verdict.culprits
+    assert (culprit.kind, culprit.id, culprit.role, culprit.instances) == ("node", "r3", "rollout", ("3",))
+    assert culprit.ranks == ((3,) if where else ())
+    assert (verdict.symptom, verdict.cause, verdict.roots[0].fault_class) == ("hang", "machine", "engine_still")
+    assert (verdict.action.kind, verdict.action.role, verdict.action.instance) == ("restart_role", "rollout", "3")
+    assert verdict.action.nodes == ()
+
+
+def test_a_healthy_job_of_roles_names_nothing() -> None:
+    """Roles that wait for one another are no symptom."""
+    verdict = judged([*scene(), *placed()])
+    assert (verdict.culprits, verdict.action.kind) == ((), "none")
+
+
+def test_a_killed_rollout_is_restarted_and_its_node_is_kept() -> None:
+    """Its process and its heartbeat are gone: two kinds of evidence for one instance evict no machine yet."""
+    rows = [process(3, "S", -200.0), process(3, "X", -90.0, signal=9), process(2, "S", -10.0)]
+    dead = {**GENERATES, "still_from": 500.0, "silent_from": 500.0}
+    verdict = judged([*scene({ROLLOUT_3: dead}), *placed(), *rows])
+    assert [(one.role, one.instances, one.id) for one in verdict.culprits] == [("rollout", ("3",), "r3")]
+    assert verdict.action.kind == "restart_role"
+
+
+def test_a_dead_engine_on_a_broken_device_is_the_machine_s() -> None:
+    """Its GPU left the bus: the hardware's own event decides what is done with the node."""
+    event = KernelEvent(
+        node="r3", event="xid", code=79, pci="0000:9b:00", at=END - 210, source="kern.log:1", text="Xid 79"
+    )
+    verdict = judged([*scene({ROLLOUT_3: DEAD}), *placed(), event])
+    assert verdict.culprits[0].id == "r3"
+    assert verdict.action.kind in ("evict", "probe", "reboot_node")
+    assert verdict.action.nodes == ("r3",)
+
+
+def test_a_rollout_on_a_trainer_s_node_restarts_the_trainer() -> None:
+    """A hybrid machine is a trainer's: what fails there is restarted with the trainer."""
+    verdict = judged(scene({ROLLOUT_3: {**DEAD, "node": "t0"}}))
+    assert (verdict.action.kind, verdict.action.role, verdict.action.instance) == ("restart_role", "trainer", None)
+    assert verdict.culprits[0].role == "rollout"
+
+
+def test_a_lost_request_restarts_the_job_and_blames_no_machine() -> None:
+    """The controller waits for a rollout that has nothing to do."""
+    idle = {"phase": "wait", "running": 0, "waiting_for": "controller", "weights": 7}
+    changes: dict[tuple[str, str], Any] = {("rollout", str(number)): idle for number in range(4)}
+    changes[("controller", "0")] = {"phase": "wait", "waiting_for": "rollout 2", "phase_since": 100.0}
+    changes |= {(role, "0"): {"phase": "idle", "running": 0} for role in ("reward", "environment")}
+    verdict = judged(scene(changes))
+    assert [(one.role, one.instances) for one in verdict.culprits] == [("controller", ("0",))]
+    assert (verdict.cause, verdict.action.kind) == ("code", "restart_job")
+
+
+def test_a_leak_of_one_role_that_killed_another() -> None:
+    """The kernel killed a rollout for memory, and the reward beside it had grown by most of it."""
+    reward = {**JOB, "role": "reward", "rank": 0, "node": "r3", "boot_id": "b", "source": "process"}
+    rows: list[Record] = [
+        process(3, "S", -300.0, resident_bytes=8 << 30, oom_kills_total=0),
+        process(3, "X", -90.0, signal=9, resident_bytes=8 << 30, oom_kills_total=1),
+        *(
+            ProcessState(**reward, pid=7, state="S", at=END + at, received_at=END + at, resident_bytes=held << 30)
+            for at, held in ((-300.0, 4), (-100.0, 40))
+        ),
+    ]
+    dead = {**GENERATES, "still_from": 500.0, "silent_from": 500.0}
+    verdict = judged(
+        [*scene({ROLLOUT_3: dead, ("reward", "0"): {"phase": "score", "running": 1, "node": "r3"}}), *rows]
+    )
+    assert ("reward", ("0",)) in [(one.role, one.instances) for one in verdict.culprits]
+    assert verdict.action.kind in ("restart_role", "none")
+
+
+def test_a_trainer_that_waits_for_another_role_is_not_accused_by_its_peers() -> None:
+    """Rank 1 waits in a collective for rank 0, which waits for the queue: that is no hang of rank 0."""
+    from analyzers.model.finding import Finding, Suspect
+    from analyzers.verdict.judge import decide, findings
+
+    records = [*scene(), *placed()]
+    window = Window.build(records, live=True)
+    shape, knowledge = infer(window), load()
+    claim = Finding(
+        analyzer="hang", family="waits", symptom="hang", cause="machine", fault_class="never_entered", role="trainer",
+        suspects=(Suspect(kind="rank", strength=0.95, why="it never entered", ranks=(0,)),), together=True,
+    )  # fmt: skip
+    verdict = decide([*findings(window, shape, knowledge), claim], window, shape, knowledge)
+    assert verdict.culprits == ()
