@@ -300,10 +300,14 @@ class _Look:
 
     def _slower(self, one: Instance, speeds: Mapping[Seat, float], seconds: float) -> Stall | None:
         own, factor, waited = speeds[one.seat], self.bounds.slow_factor, 0.1 * bool(self.waits.behind.get(one.seat))
-        others = [other for other in self.waits.of_role(one.role) if other is not one and other.seat in speeds]
-        near = sorted(speeds[other.seat] for other in others if _alike(other, one))
-        if len(near) > 1 and own * factor < near[0]:
-            why = f"it does {near[0] / max(own, 1e-9):.1f} times less a request than any peer with as many"
+        others = (other for other in self.waits.of_role(one.role) if other is not one and other.seat in speeds)
+        near = list[float]()
+        for speed in (speeds[other.seat] for other in others if _alike(other, one)):
+            near.append(speed)
+            if speed <= own * factor:
+                break  # of thousands the first few decide
+        if len(near) > 1 and own * factor < min(near):
+            why = f"it does {min(near) / max(own, 1e-9):.1f} times less a request than any peer with as many"
             return self._stall("role_slow", one, self.now - seconds, 0.6 + waited, why)
         before = self._speed(one, 0.0, self.now - seconds)
         piled = (one.requests_waiting or 0) >= self.bounds.pile_least  # so its requests are no few long ones

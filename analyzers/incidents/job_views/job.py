@@ -21,6 +21,7 @@ from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.clocks import moved
+from analyzers.model.role_stalls import Stall
 from analyzers.model.roles import Numbering
 from collectors.records import (
     DeviceState,
@@ -67,6 +68,7 @@ class JobView:
         self.first_at = float("inf")  # its first batch
         self.progress = Progress()
         self.role_rules: RoleRules | None = None  # of the knowledge, once they are needed
+        self.stalls: tuple[object, list[Stall]] | None = None  # of its roles, and of what they were found
         self.numbering = Numbering()  # by it all that is kept by rank is kept by process
         self.processes = Processes(self.numbering)
         self.ranks, self.ended = self.processes.ranks, self.processes.ended

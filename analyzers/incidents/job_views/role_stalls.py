@@ -15,6 +15,7 @@ from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_stalls import Seen, Stall, stalled
 
 LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
+EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment
 TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
 TRAINS = frozenset({"trainer", "hybrid"})
 ALONE = frozenset({"rollout", "reward", "environment"})  # kinds of which each instance works by itself
@@ -29,11 +30,16 @@ def rules_of(view: JobView) -> RoleRules:
 
 def stalls_of(view: JobView) -> list[Stall]:
     """Return what holds the job up now by the rules of its roles, the surest first."""
-    instances = view.roles.instances()
-    if not instances or not view.processes.alive:
+    if not view.processes.alive or not view.roles.heard_at:
         return []
-    found = stalled(instances, view.roles.heard_at, rules_of(view), _seen(view, instances))
-    return [one for one in found if one.strength >= LEAST_STRENGTH and not _ended_well(view, one)]
+    instances = view.roles.instances()
+    seen = _seen(view, instances)
+    known = view.roles.heard_at // EVERY_SECONDS, seen
+    if view.stalls is None or view.stalls[0] != known:
+        found = stalled(instances, view.roles.heard_at, rules_of(view), seen)
+        lasting = [one for one in found if one.strength >= LEAST_STRENGTH and not _ended_well(view, one)]
+        view.stalls = known, lasting
+    return view.stalls[1]
 
 
 def silence_counts_from(view: JobView) -> float | None:

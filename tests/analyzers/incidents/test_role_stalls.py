@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.job_views import JobView, RoleReadings, moved_again_at, recovered_because
 from analyzers.incidents.memory import observe_batch
-from analyzers.incidents.messages import EngineTick, Open, Received
+from analyzers.incidents.messages import Open, Publish, Received
+from analyzers.incidents.replay import rerun_engine
 from analyzers.incidents.state import EngineState
-from analyzers.incidents.step import step
 from analyzers.model.incident import Incident, Symptom
+from analyzers.model.verdict import to_json
 from collectors.records import DIRECTORY, Members, Placement, ProcessState, Record, RoleState, directory_sender
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, step_record
@@ -172,6 +173,29 @@ def test_a_rollout_that_leaves_in_order_is_no_uneven_end() -> None:
     assert [one.detector for _, one in watched(until, stepping_until=TRAINED_SECONDS, trainer1=0)[1]] == ["uneven_end"]
 
 
+def log(says: Says, seconds: float, stepping_until: float) -> Iterator[Received]:
+    """Yield the log of a job: its agents' batches, and its directory's."""
+    for sequence in range(1, int(seconds // 10.0) + 1):
+        at = 10.0 * sequence
+        for number, node in enumerate(("n0", "n1")):
+            yield replace(batch(node, at, stepping_until, {}), sequence=3 * sequence + number)
+        readings = tuple(said(says, at))
+        yield Received(sequence=3 * sequence + 2, received_at=START + at, node=directory_sender("rl"), records=readings)
+
+
+def test_the_verdict_is_of_the_log_alone() -> None:
+    """It names the instance and the node where its agent saw it; nothing of the node that its process claims."""
+    decided = [one for _, one in rerun_engine(log(dead_engine, TRAINED_SECONDS + 240.0, 1e9), load())]
+    published = [one for one in decided if isinstance(one, Publish)]
+    assert published
+    for verdict in (one.verdict for one in published):
+        assert [(one.role, one.ranks) for one in verdict.culprits] == [("rollout", (2,))]
+        assert "elsewhere" not in to_json(verdict).decode()
+        assert not set(verdict.action.nodes) - {"n0"}
+
+    assert not list(rerun_engine(log(tool_call, TRAINED_SECONDS + 600.0, TRAINED_SECONDS), load()))
+
+
 def test_a_stall_that_began_during_another_is_not_lost() -> None:
     """Rollout 2 rests until rollout 3 has rested for a while: when its incident closes, another opens for rollout 3."""
 
@@ -183,20 +207,8 @@ def test_a_stall_that_began_during_another_is_not_lost() -> None:
             told |= {"tokens_total": int(100 * moved), "phase_since": moved}
         return told
 
-    state, opened = EngineState(load()), list[Symptom]()
-    for sequence in range(1, 75):
-        at = 10.0 * sequence
-        events: list[Received | EngineTick] = [
-            replace(batch(node, at, 1e9, {}), sequence=3 * sequence + number)
-            for number, node in enumerate(("n0", "n1"))
-        ]
-        readings = tuple(said(two, at))
-        events.append(
-            Received(sequence=3 * sequence + 2, received_at=START + at, node=directory_sender("rl"), records=readings)
-        )
-        for event in (*events, EngineTick()):
-            _, instructions = step(state, event, START + at)
-            opened += [one.incident.symptoms[0] for one in instructions if isinstance(one, Open)]
+    decided = [one for _, one in rerun_engine(log(two, 740.0, 1e9), load())]
+    opened = [one.incident.symptoms[0] for one in decided if isinstance(one, Open)]
     assert [(one.detector, one.roles, one.ranks) for one in opened] == [
         ("role_stalled", ("rollout",), (2,)),
         ("role_stalled", ("rollout",), (3,)),

@@ -99,7 +99,7 @@ class RunningRl:
                 os.killpg(member.process.pid, signal.SIGKILL)
             member.process.wait(30)
         sys.path.remove(str(EXAMPLE))
-        for name in ("launch", "faulthound_roles"):
+        for name in ("launch", "receiver", "faulthound_roles"):
             sys.modules.pop(name, None)
         sys.path[:] = [one for one in sys.path if one != str(self.folder)]
 
