@@ -21,7 +21,7 @@ from collectors.files.streams import Bounded, Budget, Exceeded, Limits, Opened, 
 from collectors.formats import Input
 from collectors.records import Outcome, Unread
 
-__all__ = ["Found", "Limits", "find", "open_found", "open_paths", "trouble"]
+__all__ = ["Found", "Limits", "find", "open_found", "trouble"]
 
 HEAD_BYTES = 1 << 16
 EMPTY_FILES_NAMED = 1000  # per folder; the rest are one record with their number
@@ -262,13 +262,3 @@ def trouble(input: Input) -> Unread | None:
     if found is None:
         return None
     return unread(input.source, f"{found.reason}; what came before is used", found.outcome, found.offset)
-
-
-def open_paths(paths: Iterable[str | os.PathLike[str]], limits: Limits | None = None) -> Iterator[Input | Unread]:
-    """Walk, open and unpack: every input in order, or why there is none."""
-    limits = limits or Limits()
-    for found in find(paths, limits):
-        if isinstance(found, Unread):
-            yield found
-        else:
-            yield from open_found(found, limits)

@@ -59,7 +59,6 @@ class Counts:
     """What the appender has done since it began, for the metrics."""
 
     batches: int = 0
-    duplicates: int = 0
     bytes: int = 0
     commits: int = 0
     commit_seconds: float = 0.0  # of all commits together
@@ -197,7 +196,6 @@ class Appender:
         self.counts.commits += 1
         self.counts.commit_seconds += seconds
         self.counts.batches += sum(not place.duplicate for place in places)
-        self.counts.duplicates += sum(place.duplicate for place in places)
         self.counts.bytes += sum(len(waiting.batch.block) for waiting in together)
 
 

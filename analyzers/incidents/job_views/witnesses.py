@@ -23,7 +23,6 @@ from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.pace import Paces
 from collectors.records import NOT_READ, FlightRecorderDump, ProcessState, Samples, StackDump
 
-NAMES = ("steps", "operations", "traffic", "switches", "cpu", "gpu", "stacks")
 UNREAD_SECONDS = 90.0  # what was not read for so long is unmeasured
 GPU_SCOPES = {"gpu": "energy_millijoules_total"}
 MOST_RANKS = 4_096

@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.files.opening import Limits, open_paths, trouble
+from collectors.files.opening import Limits, find, open_found, trouble
+from collectors.formats import Input
 from collectors.formats.text_lines import lines
 from collectors.records import Unread
 
@@ -41,10 +43,17 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+def opened_below(path: Path, limits: Limits | None = None) -> Iterator[Input | Unread]:
+    """Walk, open and unpack."""
+    limits = limits or Limits()
+    for found in find([path], limits):
+        yield from [found] if isinstance(found, Unread) else open_found(found, limits)
+
+
 def contents(path: Path, limits: Limits | None = None) -> tuple[dict[str, bytes], list[Unread]]:
     """What opening a path gives, by source relative to it, and what it could not open."""
     read, unread = {}, []
-    for opened in open_paths([path], limits):
+    for opened in opened_below(path, limits):
         if isinstance(opened, Unread):
             unread.append(opened)
             continue
@@ -84,7 +93,7 @@ def test_containers_are_known_by_their_bytes(tmp_path: Path, data: bytes, inner:
 def test_a_member_says_whose_it_is_and_when_it_was_written(tmp_path: Path) -> None:
     """Rank and time come from the archive's member, not from the archive."""
     (tmp_path / "dumps.tar").write_bytes(tar_of({"gpu-0413/_dump_3": DUMP}))
-    (opened,) = open_paths([tmp_path])
+    (opened,) = opened_below(tmp_path)
     assert not isinstance(opened, Unread)
     assert (opened.rank, opened.node, opened.at) == (3, "gpu-0413", 1_758_581_240.0)
 

@@ -20,6 +20,7 @@ from service.store.clock_watch import (
 )
 from service.store.database import Database
 from service.store.models import Alarm, Node, Token
+from service.store.upserts import upsert
 
 TRUTH, DAY = 1_800_000_000.0, 86_400.0
 
@@ -49,17 +50,15 @@ class Machine:
         for _ in range(round(seconds / step)):
             self.truth += step
             at = self.clock.now()
+            rows = [
+                {
+                    "name": name, "first_seen_at": self.first_seen.setdefault(name, at), "last_seen_at": at,
+                    "clock_offset_seconds": self.truth + error - at, "boot_id": f"boot-{name}",
+                }
+                for name, error in self.nodes.items()
+            ]  # fmt: skip
             with self.database.transaction() as session:
-                for name, error in self.nodes.items():
-                    offset = self.truth + error - at
-                    row = Node(
-                        name=name,
-                        first_seen_at=self.first_seen.setdefault(name, at),
-                        last_seen_at=at,
-                        clock_offset_seconds=offset,
-                        boot_id=f"boot-{name}",
-                    )
-                    session.merge(row)
+                upsert(session, Node, rows)
             self.watch.look()
 
     @property
