@@ -236,6 +236,10 @@ def _crash() -> Iterator[FaultClass]:
         "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
         advice="an exception in the code: run again; a repeat on the same node would point to it",
     )  # fmt: skip
+    yield FaultClass(
+        "file_system_error", by, ("storage",), "none", "a file system did not read or write for it",
+        advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
+    )  # fmt: skip
     yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
     yield FaultClass(
         "exception_all_ranks", by, ("code", "storage", "data"), "rollback", "every rank raised the same exception",

@@ -18,7 +18,7 @@ from collectors.records import Frame, KernelEvent, LogEvent
 
 OWN = (
     "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "shared_memory", "host_memory",
-    "network_port", "user", "storage", "data", "numeric",
+    "network_port", "file_system", "user", "storage", "data", "numeric",
     "crashed", "killed", "aborted", "exit",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
@@ -28,7 +28,7 @@ SPOKEN = OWN[: OWN.index("crashed")]
 _OF_NO_PROCESS = frozenset({
     "", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
 })  # fmt: skip
-WORDED_BY_PROGRAM = frozenset({"user", "storage", "data", "numeric"})
+WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeric"})
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
 """Events in which another process reports an end, and that give no reason."""
 ECHOES = frozenset({"echo", "watchdog", "network"})
@@ -188,7 +188,7 @@ def _decide(failure: Failure) -> None:
     echoed = any(by_kind[kind] for kind in ECHOES)
     if spoken:
         _choose(failure, spoken[0], by_kind[spoken[0]])
-        failure.handled = spoken[0] in {"user", "storage", "data"} and _went_on(failure, by_kind["echo"])
+        failure.handled = spoken[0] in {"user", "file_system", "storage", "data"} and _went_on(failure, by_kind["echo"])
     elif echoed:
         _choose(failure, "echo", [event for kind in sorted(ECHOES) for event in by_kind[kind]])
     else:

@@ -18,6 +18,11 @@ _MODIFY = r"(?:ibv_modify_qp failed with|[Ff]ailed to modify QP to \w{2,4}:) ?(?
 
 SHAPES = (
     shape(
+        "has already checked in",
+        r"Bootstrap Root ?: (?P<message>rank \d{1,7} of \d{1,7} ranks has already checked in)",
+        "nccl_error",
+    ),
+    shape(
         "NET/IB",
         r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?"
         r"(?:Got async (?:fatal )?event|async fatal event on .{1,60}?) ?:? ?"

@@ -1,7 +1,7 @@
-"""Slurm's and Kubernetes' words about nodes and limits, apart from those that ``launchers`` reads.
+"""Words of Slurm, Kubernetes, LSF and PBS about nodes and limits, apart from those that ``launchers`` reads.
 
 Formats: Slurm 20.11 to 25.05 (srun, slurmstepd, slurmctld), kubectl describe and get events, kubelet's and the scheduler's
-event messages of Kubernetes 1.24 to 1.33.
+event messages of Kubernetes 1.24 to 1.33, LSF's termination reasons, PBS's job output, how PaddlePaddle's launcher ends.
 """
 
 from __future__ import annotations
@@ -23,6 +23,28 @@ SHAPES = (
         r"(?:command terminated with|[Cc]ontainer .{1,120}?exited with|"
         r"(?:[Pp]od|[Rr]eplica|[Ww]orker)s? .{1,120}?(?:failed|exited) with|"
         r"\bError \(|\bfailed with) ?exit code:? ?\(?(?P<exit>13[4579]|143)\b",
+        "exit",
+    ),
+    shape("TERM_", r"^TERM_(?P<message>(?:MEMLIMIT|SWAP): job killed.{0,100})", "oom_kill", signal=9),
+    shape("TERM_", r"^TERM_(?P<message>(?:RUNLIMIT|CPULIMIT|DEADLINE|WINDOW): job killed.{0,100})", "time_limit"),
+    shape("TERM_", r"^TERM_(?P<message>PREEMPT: job killed.{0,100})", "preempted"),
+    shape("TERM_", r"^TERM_(?P<message>(?:OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN): job killed.{0,100})", "cancelled"),
+    shape("TERM_", r"^TERM_(?P<message>(?:THREADLIMIT|PROCESSLIMIT|LOAD): job killed.{0,100})", "evicted"),
+    shape(
+        "PBS: job killed",
+        r"=>> PBS: job killed: (?P<message>(?:v?p?mem|ncpus) .{1,80}exceeded limit.{0,60})",
+        "oom_kill",
+    ),
+    shape(
+        "PBS: job killed",
+        r"=>> PBS: job killed: (?P<message>(?:walltime|cput) .{1,80}exceeded limit.{0,60})",
+        "time_limit",
+    ),
+    shape("Exit_status=", r"^Exit_status=271$", "terminated", signal=15),
+    shape("Exit_status=", r"^Exit_status=265$", "exit", signal=9),
+    shape(
+        "status failed cmd",
+        r"^Container rank (?P<local_rank>\d{1,4}) status failed cmd \[.{0,4000}\] code (?P<exit>-?\d{1,3}) log ",
         "exit",
     ),
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
