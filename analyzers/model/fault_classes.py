@@ -201,6 +201,13 @@ def _ends() -> Iterator[FaultClass]:
     )  # fmt: skip
 
 
+def _files() -> Iterator[FaultClass]:
+    yield FaultClass(
+        "file_system_error", ("crash",), ("storage",), "none", "a file system did not read or write for it",
+        advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
+    )  # fmt: skip
+
+
 def _crash() -> Iterator[FaultClass]:
     by = ("crash",)
     yield FaultClass(
@@ -235,10 +242,6 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass(
         "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
         advice="an exception in the code: run again; a repeat on the same node would point to it",
-    )  # fmt: skip
-    yield FaultClass(
-        "file_system_error", by, ("storage",), "none", "a file system did not read or write for it",
-        advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
     )  # fmt: skip
     yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
     yield FaultClass(
@@ -321,6 +324,7 @@ FAULT_CLASSES: tuple[FaultClass, ...] = (
     *_network(),
     *_roles(),
     *_ends(),
+    *_files(),
     *_crash(),
     *_hardware(),
     *_weighing(),
