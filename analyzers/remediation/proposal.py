@@ -73,11 +73,12 @@ def _choose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> C
     """Return the plan, or the rung as a plan; of kind none, with the reason, where neither may be proposed."""
     if why := explain_replaced(case.verdict, case.situation.instances):
         return Chosen(Plan(why=why))
-    plan = choose_plan(case.verdict, case.situation, costs)
     rung = next_rung(case.history, weights.ladder)
     trouble = Trouble.from_history(case.history, weights.ladder)
+    older_code = None if trouble is None else trouble.older_code()
+    plan = choose_plan(case.verdict, replace(case.situation, older_code=older_code is not None), costs)
     if trouble is None or choose_side(plan, rung, trouble) != "rung":
-        return Chosen(plan, None, None if trouble is None else trouble.older_code())
+        return Chosen(plan, None, older_code)
     if plan.kind == "none" and (wait := explain_wait(case.times, rung, trouble, weights.ladder, now)) is not None:
         return Chosen(Plan(why=f"{plan.why}; {wait}" if plan.why else wait))
     if rung.kind == "none":

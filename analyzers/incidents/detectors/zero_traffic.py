@@ -9,7 +9,9 @@ from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
 from analyzers.model.incident import Symptom
 
-STILL_SECONDS = 120.0  # ByteRobust waits for 600 s; here nothing is evicted on this sign
+# Longer than an agent needs to report twice. ByteRobust waits for 600 s; here ranks that compute meanwhile count as alive, and
+# nothing is evicted on this sign.
+STILL_SECONDS = 60.0
 UNHEARD_SECONDS = 60.0  # without a report from the reporters of steps, while other nodes report
 
 

@@ -86,6 +86,8 @@ def explain_bar(option: Option, case: PlanCase) -> tuple[str, bool]:
     situation, known = case.situation, case.situation.nodes
     if option.bar:
         return option.bar, False
+    if option.kind == "rollback" and not situation.older_code:
+        return "no older version of the code is known to have run well", False
     if option.kind in STARTS_WITHOUT and (lost := find_lost_shards(option.nodes, situation.holders)):
         return f"the checkpoint shards of {list_some(lost)} would lose their last holder: copy them first", True
     if option.kind in STARTS_WITHOUT and known:

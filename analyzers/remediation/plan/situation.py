@@ -27,6 +27,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, tuple[str, ...]] = {}  # parallel group → its nodes
     roles: dict[str, tuple[str, ...]] = {}  # role → its nodes
     instances: RoleFacts = RoleFacts()  # of the roles, where they are registered
+    older_code: bool = True  # whether a version of the code is known that ran well; a rollback needs one
     remembered: dict[
         str, float
     ] = {}  # node → how far its past moves its log odds (analyzers/remediation/node_history.py)

@@ -256,6 +256,16 @@ def test_code_is_rolled_back() -> None:
     assert [one.option.kind for one in plan.alternatives] == ["reattempt", "none"]
 
 
+def test_no_unknown_version_is_gone_back_to() -> None:
+    """A rollback needs a version that ran well: where none is known the job is started again, and the plan says why."""
+    entry = Culprit(root="r1", kind="code", id="rank 3", probability=0.75)
+    verdict = replace(judged({}, kind="rollback", cause="code", symptom="crash"), culprits=(entry,), suspects=(entry,))
+    plan = choose_plan(verdict, replace(on(64), older_code=False), COSTS)
+    barred = [one.barred for one in plan.alternatives if one.option.kind == "rollback"]
+    assert plan.kind == "reattempt"
+    assert barred == ["no older version of the code is known to have run well"]
+
+
 def test_a_kill_from_outside_is_answered_by_a_start() -> None:
     """After a preemption the job is started again, and that is expected to cure it."""
     entry = Culprit(root="r1", kind="platform", id="platform", probability=0.9)
