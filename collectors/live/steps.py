@@ -76,6 +76,8 @@ class JobLogs:
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
         self.inner: dict[int, int] = {}  # pid → pid in its container, kept because an ended process does not show it
         self.owners: dict[str, _Owner] = {}  # by key of the file
+        self.wrote: dict[str, _Owner] = {}  # whose the lines of the last run were, by key
+        self.read_at = 0.0  # UTC seconds: when the last run began
         self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
         self.unsent: deque[Yielded] = deque()  # of a part that was read, what a run did not hand over within its bound
 
@@ -91,11 +93,11 @@ class JobLogs:
             self.processes[process.pid] = process
         while len(self.processes) > MOST_PROCESSES:
             del self.inner[oldest := next(iter(self.processes))], self.processes[oldest]
-        files = self._files()
+        files, read_at = self._files(), self.host.clock.now()
         if not files and not self.tails.files:
             raise NothingToCollect("no training process here writes its output into a file, and no paths are given")
         for chunk in self.tails.read(files):
-            owner = self.owners.get(chunk.key, _Owner())
+            owner = self._writer(chunk)
             try:
                 self.unsent.extend(list(self._records(chunk, owner)))
             except ParsingFailed as error:  # lines that break a parser must not stop the following ones
@@ -103,9 +105,11 @@ class JobLogs:
                 self.unsent.append(self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner))
             self.unsent.append(Cursor(self.tails.cursor()))
             yield from self._sent()
+        self.read_at = read_at
+        self.wrote = {key: self.wrote.get(key, owner) for key, owner in self.owners.items()}
         if (cursor := self.tails.cursor()) != self.host.cursor("steps"):
             yield Cursor(cursor)  # a file was truncated, and has no new line
-        for kept in (self.owners, self.shifts):
+        for kept in (self.owners, self.wrote, self.shifts):
             for key in kept.keys() - self.tails.files.keys():
                 del kept[key]
 
@@ -150,6 +154,17 @@ class JobLogs:
                     all_or_one = (each for each in self.processes.values() if named.rank in {None, each.rank})
                     self.owners[key] = _Owner(named.rank, tuple(all_or_one))
                     yield key, (path, path)
+
+    def _writer(self, chunk: Chunk) -> _Owner:
+        """Return whose lines these are: until processes that a launcher has just restarted print, of those before them."""
+        owner, before = self.owners.get(chunk.key, _Owner()), self.wrote.get(chunk.key)
+        if before is not None and before.one is not None and owner.one is not None:
+            started_at = min((process.started_at or 0.0 for process in owner.processes), default=0.0)
+            same_job = before.one.job == owner.one.job and before.one.attempt != owner.one.attempt
+            if same_job and (chunk.held_before or started_at > self.read_at):
+                return before
+        self.wrote[chunk.key] = owner
+        return owner
 
     def _records(self, chunk: Chunk, owner: _Owner) -> Iterator[Record]:
         chunk = self._whole(chunk)

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,27 @@ def test_the_output_of_a_rank_gives_its_steps(node: Node, tmp_path: Path) -> Non
     assert column(first[0], "loss", STEP_COLUMNS) == [0.5]
     assert column(second[0], "nan", STEP_COLUMNS) == [1]
     assert node.run(collector, "steps") == []
+
+
+def test_last_words_are_of_the_attempt_that_wrote_them(node: Node, tmp_path: Path) -> None:
+    """A launcher has started the next attempt when the agent reads how the last one ended; what that prints is its own."""
+    log = tmp_path / "out.txt"
+    append(log, "step 1 loss 0.5\n", node.clock.at)
+    node.rank(0, pid=100, output=log)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+    append(log, f"[rank0]: {TRACEBACK}".replace("\n", "\n[rank0]: ").removesuffix("[rank0]: "), node.clock.at + 3.0)
+    node.clock.at += 60.0
+    again = replace(node.rank(0, pid=200, output=log), attempt=3, started_at=node.clock.at - 1.0)
+    node.host.processes = (again,)
+
+    ended = of(node.run(collector, "steps"), LogEvent)
+    node.clock.at += 5.0
+    append(log, "step 1 loss 0.4\n", node.clock.at)
+    begun = of(node.run(collector, "steps"), Steps)
+
+    assert [(event.exception, event.rank, event.attempt) for event in ended] == [("ValueError", 0, 2)]
+    assert [one.attempt for one in begun] == [3]
 
 
 def test_a_restarted_agent_goes_on(node: Node, tmp_path: Path) -> None:
