@@ -173,6 +173,8 @@ class Evidence:
         for key, kept in self._kept.items():
             if key[0] in CONTEXT:
                 found += [one for one in kept if one.sequence <= through][-1:]
+            elif key[0] is RoleState:  # what rests is compared with its own past
+                found += [one for one in kept if one.sequence <= through]
         left, chosen = MOST_CONTEXT_BYTES, set[tuple[int, int]]()
         for one in sorted(found, reverse=True, key=lambda one: one[:2]):
             left -= len(one.record.data)

@@ -15,7 +15,7 @@ from analyzers.incidents.job_views import JobView, RoleReadings
 from analyzers.incidents.messages import Declared, Received, attributed
 from analyzers.incidents.recurrence import note_standstill
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
-from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
+from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, ROLES_LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
 from collectors.records import Placement, Record, RoleState, directory_sender, is_directory
 
@@ -142,7 +142,7 @@ def _mark(state: EngineState, event: Received) -> None:
     """Remember how far the log had come: an incident's records begin some minutes before its opening."""
     if not state.marks or event.received_at - state.marks[-1][0] >= MARK_SECONDS:
         state.marks.append((event.received_at, state.sequence))
-    while len(state.marks) > 1 and state.marks[1][0] < event.received_at - 2 * LOOKBACK_SECONDS:
+    while len(state.marks) > 1 and state.marks[1][0] < event.received_at - ROLES_LOOKBACK_SECONDS - LOOKBACK_SECONDS:
         state.marks.popleft()
     state.sequence = max(state.sequence, event.sequence)
 
@@ -183,7 +183,7 @@ def context_records(state: EngineState, incident: Incident) -> tuple[Record, ...
     """Return the context from before an incident's records begin."""
     found = [
         record
-        for node in incident.nodes
+        for node in (*incident.nodes, directory_sender(incident.job or ""))
         if node in state.evidence
         for record in state.evidence[node].context(incident.after)
         if concerns_job(record, incident.job, incident.attempt)
@@ -231,8 +231,9 @@ def forget_old(state: EngineState, now: float) -> None:
         for node in (*incident.nodes, directory_sender(incident.job or "")):
             needed[node] = min(needed.get(node, incident.after), incident.after)
     through = state.mark_before(now - LOOKBACK_SECONDS)
+    of_roles = state.mark_before(now - ROLES_LOOKBACK_SECONDS)
     for node, evidence in state.evidence.items():
-        evidence.forget(min(through, needed.get(node, through)))
+        evidence.forget(min(of_roles if is_directory(node) else through, needed.get(node, through)))
     for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
         for of_node in (state.nodes, state.jobs_on):
             of_node.pop(node, None)

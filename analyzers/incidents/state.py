@@ -18,6 +18,9 @@ from analyzers.model.incident import Incident
 from collectors.records import Record
 
 LOOKBACK_SECONDS = 180.0  # of records before an opening that a judgement sees: placements and stacks come once a minute
+ROLES_LOOKBACK_SECONDS = (
+    420.0  # of readings of roles: a trainer may rest for five minutes, and is compared with its past
+)
 SKEW_SECONDS = 1.0  # a smaller clock offset is not corrected: it may be the time a batch takes
 FORGOTTEN_SECONDS = 3_600.0  # a job or a node without a report for this long leaves the memory
 

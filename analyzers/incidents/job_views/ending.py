@@ -159,7 +159,10 @@ def _by_signals(view: JobView, bad: Sequence[End], own: Sequence[End]) -> str | 
         together = [end for end in stopped if end.at <= stopped[0].at + TOGETHER_SECONDS]
         return None if before or not _covers(view, together) else "its processes were sent SIGTERM"
     killed = [end for end in own if end.killed_by == KILL and end.at <= own[0].at + TOGETHER_SECONDS]
-    if 1 < len(killed) == len(view.ranks) and not _died_first(view, killed):
+    standing = (
+        [rank for rank in view.ranks if rank not in view.ended or view.ended[rank].at >= killed[0].at] if killed else []
+    )
+    if 1 < len(killed) == len(standing) and not _died_first(view, killed):  # a role may have ended before
         return "all its processes were killed at once"
     return None
 

@@ -22,11 +22,11 @@ class RoleReadings:
 
     def take(self, reading: RoleState, at: float) -> None:
         """Take a reading that came at an instant."""
-        attempt = reading.attempt or 0
-        if attempt < self.attempt:
-            return
-        if attempt > self.attempt:
-            self.attempt, self._instances = attempt, {}
+        if reading.attempt is not None:  # a process that states none is of whichever runs
+            if reading.attempt < self.attempt:
+                return
+            if reading.attempt > self.attempt:
+                self.attempt, self._instances = reading.attempt, {}
         fold((reading,), self._instances)
         self.heard_at = max(self.heard_at, at if reading.at is None else min(reading.at, at))
 

@@ -49,8 +49,8 @@ def batch(node: str, at: float, stepping_until: float, ended: dict[tuple[str, in
             pids=tuple(100 + index for index, _ in living),
         )
     )  # fmt: skip
-    done = [(step, START + 2.0 * step) for step in range(1, 4_000) if 2.0 * step <= min(at - 2.0, stepping_until)]
-    if node == "n0" and (new := [row for row in done if row[1] > START + at - 12.0]):
+    steps = range(max(1, int((at - 12.0) // 2) + 1), int(min(at - 2.0, stepping_until) // 2) + 1)
+    if node == "n0" and (new := [(step, START + 2.0 * step) for step in steps]):
         records.append(step_record(new, 0, at=START + at - 2.0, job="rl", role="trainer"))
     return Received(sequence=0, received_at=START + at, sent_at=START + at, node=node, records=tuple(records))
 
@@ -196,6 +196,30 @@ def test_the_verdict_is_of_the_log_alone() -> None:
     assert not list(rerun_engine(log(tool_call, TRAINED_SECONDS + 600.0, TRAINED_SECONDS), load()))
 
 
+def test_a_tool_that_hangs_is_named_by_its_own_past() -> None:
+    """It rested for as long as the incident's records reach back: what it did before is in the incident's context."""
+
+    def hung(role: str, rank: int, at: float) -> dict[str, Any]:
+        told = tool_call(role, rank, at)
+        if role == "tool":
+            return {"phase": "serve", "requests_running": 4, "steps_total": int(min(at, TRAINED_SECONDS))}
+        if role == "rollout" and at > TRAINED_SECONDS:
+            return told | {
+                "phase": "tool",
+                "waiting_for": "tool",
+                "waiting_since": TRAINED_SECONDS,
+                "requests_running": 1,
+            }
+        return told
+
+    decided = [one for _, one in rerun_engine(log(hung, TRAINED_SECONDS + 300.0, TRAINED_SECONDS), load())]
+    (opened,) = [one for one in decided if isinstance(one, Open)]
+    assert any(isinstance(one, RoleState) for one in opened.context)
+    named = [one.verdict.culprits for one in decided if isinstance(one, Publish)]
+    assert named
+    assert [(one.role, one.ranks) for one in named[-1]] == [("tool", (0,))]
+
+
 def test_a_stall_that_began_during_another_is_not_lost() -> None:
     """Rollout 2 rests until rollout 3 has rested for a while: when its incident closes, another opens for rollout 3."""
 
@@ -225,3 +249,17 @@ def test_only_the_directory_of_a_job_speaks_in_its_name(sender: str, told: int) 
     heard = state.roles["rl"].instances() if "rl" in state.roles else {}
     assert len(heard) == told * len(SEATS)
     assert set(state.nodes) == ({"n0"} if sender == "n0" else set())
+
+
+def test_what_an_earlier_attempt_has_left_is_no_instance_now() -> None:
+    """A later attempt with fewer rollouts has no dead ones; a process that states no attempt is of the one that runs."""
+    known = RoleReadings()
+    for at, attempt, role, instance in (
+        (10.0, 1, "rollout", "0"),
+        (10.0, 1, "rollout", "3"),
+        (50.0, 2, "rollout", "0"),
+        (51.0, None, "trainer", "0"),
+        (52.0, 1, "rollout", "3"),
+    ):
+        known.take(RoleState(job="rl", attempt=attempt, role=role, instance=instance, at=START + at), START + at)
+    assert set(known.instances()) == {("rollout", "0"), ("trainer", "0")}

@@ -10,6 +10,7 @@ from analyzers.incidents.seats import seats_in_words, seats_of
 from collectors.records import LogEvent, Members, Placement, ProcessState, Record
 from collectors.records.identity import placed_rank
 from tests.support.role_scenes import JOB, SEATS, START, pid_of, placements
+from tests.support.watched_jobs import step_record
 
 
 def seen(view: JobView, at: float, *records: Record, node: str = "n0") -> None:
@@ -48,6 +49,20 @@ def test_the_one_that_died_is_named_with_its_role() -> None:
 
     assert (symptom.ranks, symptom.roles) == ((0,), ("rollout",))
     assert "rollout rank 0 on n0 ended by signal 9" in symptom.text
+
+
+def test_a_job_that_is_killed_after_it_lost_a_rollout_is_no_crash() -> None:
+    """It had gone on without that one: all the others were ended at once, from outside."""
+    view = JobView("rl", 0)
+    seen(view, START + 1, *placements())
+    seen(view, START + 10, *states(START + 9))
+    seen(view, START + 20, *states(START + 19, rollout0=9))
+    rows = [(step, START + step) for step in range(1, 60)]
+    seen(view, START + 61, step_record(rows, 0, at=START + 60, job="rl", role="trainer"))
+    assert find_symptoms(view, START + 61) == []
+    seen(view, START + 100, *states(START + 99, **{f"{role}{rank}": 9 for role, rank in SEATS}))
+
+    assert find_symptoms(view, START + 130) == []
 
 
 def test_a_worker_without_a_number_may_go() -> None:
