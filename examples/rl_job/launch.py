@@ -30,6 +30,7 @@ CLIENT = (
     HERE.parents[1] / "collectors" / "faulthound_roles.py"
 )  # `faulthound-agent roles --write DIR` copies it elsewhere
 MOST_RESTARTS = 20
+END_SECONDS = 5.0
 
 
 @dataclass
@@ -125,8 +126,19 @@ class Job:
                     self.restart(member.role, member.instance)
                 time.sleep(0.2)
         finally:
-            for member in self.members:
-                _kill(member)
+            _end(self.members)
+
+
+def _end(members: list[Member]) -> None:
+    """End what still runs: the reward and the tool serve until they are asked to leave."""
+    running = [one.process for one in members if one.process is not None and one.process.poll() is None]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + END_SECONDS
+    while time.monotonic() < deadline and any(process.poll() is None for process in running):
+        time.sleep(0.05)
+    for member in members:
+        _kill(member)
 
 
 def _kill(member: Member) -> None:

@@ -51,12 +51,12 @@ class Rollout:
         self._me.waiting(whom)
 
     def _answer(self, question: int, count: int) -> None:
-        self._now("tool", "tool")
-        prompt = task.prompt(task.question(question)[0], self._tool(question))
-        self._now("generate")
-        prompts = torch.tensor([prompt] * count)
         with faults.work():
+            self._now("tool", "tool")
+            prompt = task.prompt(task.question(question)[0], self._tool(question))
+            self._now("generate")
             faults.block("dead")
+            prompts = torch.tensor([prompt] * count)
             answers, logs = generate(self._policy, prompts, self._random)
         self._tokens += answers.numel()
         self._me.progress(tokens=self._tokens)

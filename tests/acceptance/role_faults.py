@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -164,7 +165,7 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true", help="one fault, written to out/")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each fault")
     parser.add_argument("--healthy-minutes", type=float, default=20.0)
-    parser.add_argument("--only", default="", help="faults whose names have this text, and no healthy run")
+    parser.add_argument("--only", default="", help="faults whose names have this text, or `healthy`")
     parser.add_argument("--again", action="store_true", help="play all anew")
     options = parser.parse_args()
     target = REPOSITORY / ("out" if options.smallest else "docs/measured") / "role_faults.json"
@@ -180,6 +181,7 @@ def main() -> int:
         found = provenance(command) | totals(rows, calm) | {"rows": rows, "healthy": calm}
         target.write_text(json.dumps(found, indent=1) + "\n")
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that still ends what was started
     with (
         tempfile.TemporaryDirectory(prefix="role-faults-") as temporary,
         running(Path(temporary) / "site", NODES) as site,
@@ -190,7 +192,7 @@ def main() -> int:
             rows.append(played(fault, number, site, Path(temporary)))
             print(json.dumps(rows[-1]), flush=True)
             keep()
-        if not (options.smallest or options.only or calm):
+        if options.only in ("", "healthy") and not options.smallest and not calm:
             calm.append(healthy(options.healthy_minutes, site, Path(temporary)))
             print(json.dumps(calm[-1]), flush=True)
             keep()
