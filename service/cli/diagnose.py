@@ -108,7 +108,7 @@ def _judged(
     from analyzers.model import topology
     from analyzers.model.window import Window
     from analyzers.verdict import judge
-    from collectors.records import Steps, Unread
+    from collectors.records import RoleState, Steps, Unread
     from service.cli.hosts import without_short_files
     from service.cli.jobs_apart import of_one_job
 
@@ -124,7 +124,7 @@ def _judged(
     window = Window.build([*records, *placement], attempt)
     shape = topology.infer(window)
     verdict = judge.judge(window, shape, asked.knowledge)
-    if verdict.symptom == "unknown" and all(isinstance(record, Steps | Unread) for record in records):
+    if verdict.symptom == "unknown" and all(isinstance(record, Steps | RoleState | Unread) for record in records):
         verdict = _no_fault(verdict, records, paths)
     return verdict, window, shape
 
@@ -145,7 +145,7 @@ def _no_fault(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]
     counts = {record.count for record in steps}
     if len(counts) != 1 or not whole or first_unused(paths) is not None:
         raise UserError(_nothing(paths, read=True))
-    ranks = len({record.rank for record in steps if record.rank is not None})
+    ranks = len({(record.role, record.rank) for record in steps if record.rank is not None})
     many, of = (ranks, "rank") if ranks else (len(steps), "log")
     why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counts.pop():,} steps{' each' if many > 1 else ''}"
     return msgspec.structs.replace(verdict, cause="none", abstained=False, action=Action(kind="none", why=why))

@@ -38,3 +38,14 @@ def test_steps_that_leave_a_doubt_are_no_clean_bill(
     """A rank that stopped before the others, or a line with words of a fault."""
     assert run(["diagnose", write(tmp_path, counts, more)]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_ranks_are_counted_within_their_roles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two roles that count from 0 each, and an engine's metrics beside their logs."""
+    steps = "".join(f"step: {step} loss: 2.{step} time: 0.5s\n" for step in range(1, 9))
+    for name in ("trainer_0.log", "trainer_1.log", "rollout_0.log"):
+        (tmp_path / name).write_text(steps, encoding="utf-8")
+    (tmp_path / "rollout_1.prom").write_text('vllm:num_requests_running{engine="0"} 3.0\n', encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path)]) == 0
+    assert "3 ranks, 8 steps each" in capsys.readouterr().out.splitlines()[0]
