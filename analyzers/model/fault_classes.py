@@ -351,9 +351,9 @@ def with_trait(trait: Trait) -> frozenset[str]:
 
 
 def hardware_action(name: str, knowledge: Knowledge) -> Action:
-    """Return what a device's own event asks for: what the table of hardware events has for it, else the class's own action."""
+    """Return what a device's own event asks for, by the table of hardware events; without a row there, a probe at most."""
     row = _EXACT.get(name)
-    return action_for(name, knowledge, "none" if row is None else row.strongest)
+    return action_for(name, knowledge, "none" if row is None or row.strongest == "none" else "probe")
 
 
 def in_words(name: str) -> str:

@@ -172,12 +172,13 @@ def test_knowledge_speaks_of_classes_that_exist() -> None:
     assert all(xids.action_for(name, load()) in get_args(ActionKind) for name in asked)
 
 
-def test_a_hardware_event_asks_for_what_its_class_allows_where_no_table_has_it() -> None:
-    """A row of the table wins; without one a class asks for its own action, and an unknown class for nothing."""
+def test_a_hardware_event_asks_for_a_probe_at_most_where_no_table_has_it() -> None:
+    """Only a row of the table, which has a source, takes a node out; a class of no action, or of no row, gets none."""
     tables = {"xid": {"fault_class": {"disk_error": "evict"}}}
 
     assert hardware_action("disk_error", Knowledge(tables)) == "evict"
-    assert hardware_action("disk_error", Knowledge()) == "probe"
+    assert [hardware_action(name, Knowledge()) for name in ("disk_error", "machine_check")] == ["probe"] * 2
+    assert hardware_action("stuck_together", Knowledge()) == "none"
     assert [hardware_action(name, Knowledge()) for name in ("xid_79", "nvlink_74_ignore", "of_a_site")] == ["none"] * 3
 
 
