@@ -55,3 +55,18 @@ class ProcessTree:
         """Take processes away, as if somebody had waited for them."""
         for pid in pids:
             shutil.rmtree(self.root / str(pid))
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> float:
+        """Return UTC seconds."""
+        return BOOTED_AT + self.seconds
+
+    def monotonic(self) -> float:
+        """Return seconds since boot."""
+        return self.seconds

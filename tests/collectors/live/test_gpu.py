@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from collectors.agent.worker import Worker as AgentWorker
-from collectors.live import registry
-from collectors.live.sources.host import Host, Roots
 from tests.support.gpu_readings import LOST, NO_PERMISSION, NOT_SUPPORTED, THERMAL, UNKNOWN, states, uuid
-from tests.support.nvml_stub import Worker, build, column, of
+from tests.support.nvml_stub import Worker, column, of
 
 pytestmark = pytest.mark.system
 
 if sys.platform != "linux":
     pytest.skip("the stub is an ELF library", allow_module_level=True)
 MEMORY_TEMPERATURE = "field:82"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stub of a present-day driver."""
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    """A /proc of one boot."""
-    boot = tmp_path / "proc/sys/kernel/random/boot_id"
-    boot.parent.mkdir(parents=True)
-    boot.write_text("0f0e0d0c-0000-4000-8000-000000000001\n")
-    return tmp_path / "proc"
-
-
-@pytest.fixture
-def worker(library: Path, tmp_path: Path, proc: Path) -> Iterator[Worker]:
-    """The collector in a process of its own, on eight healthy GPUs until a test changes them."""
-    with Worker(tmp_path / "scenario", library, proc) as worker:
-        worker.says("* gpus 8")
-        yield worker
 
 
 def test_eight_healthy_gpus_tell_what_they_are_and_what_they_do(worker: Worker) -> None:
@@ -201,19 +173,3 @@ def test_a_link_that_went_down_is_one_row(worker: Worker) -> None:
     active = column(worker.run(), "active", "nvlink")
 
     assert [link for link, up in active.items() if not up] == [f"{uuid(2)}/11"]
-
-
-@pytest.fixture
-def host(proc: Path) -> Host:
-    """The node, with the cursors that its agent keeps."""
-    return Host("gpu-0001", Roots(proc=proc))
-
-
-@pytest.fixture
-def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentWorker]:
-    """The agent's own end of the collector's process, with a short bound."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    monkeypatch.setenv("NVML_STUB_SCENARIO", str(tmp_path / "scenario"))
-    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=4.0), host)
-    yield end
-    end.close()

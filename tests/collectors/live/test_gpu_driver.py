@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,8 +14,8 @@ import pytest
 from collectors.agent.runner import LimitExceeded
 from collectors.agent.worker import Worker as AgentWorker
 from collectors.agent.worker import WorkerFailed
-from collectors.live import Readings, registry
-from collectors.live.sources.host import Host, Roots
+from collectors.live import Readings
+from collectors.live.sources.host import Host
 from collectors.records import Device, DeviceState, Record, block
 from tests.support.gpu_readings import NO_PERMISSION, THERMAL, UNKNOWN, kept, states, uuid
 from tests.support.nvml_stub import REPOSITORY, Worker, build, column, of
@@ -26,29 +24,6 @@ pytestmark = pytest.mark.system
 
 if sys.platform != "linux":
     pytest.skip("the stub is an ELF library", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stub of a present-day driver."""
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    """A /proc of one boot."""
-    boot = tmp_path / "proc/sys/kernel/random/boot_id"
-    boot.parent.mkdir(parents=True)
-    boot.write_text("0f0e0d0c-0000-4000-8000-000000000001\n")
-    return tmp_path / "proc"
-
-
-@pytest.fixture
-def worker(library: Path, tmp_path: Path, proc: Path) -> Iterator[Worker]:
-    """The collector in a process of its own, on eight healthy GPUs until a test changes them."""
-    with Worker(tmp_path / "scenario", library, proc) as worker:
-        worker.says("* gpus 8")
-        yield worker
 
 
 def test_a_driver_without_newer_calls_gives_the_rest(tmp_path: Path, proc: Path) -> None:
@@ -137,22 +112,6 @@ def test_a_library_elsewhere_is_found_by_option(library: Path, tmp_path: Path, p
             said = worker.run()
         assert of(said, kind)
     assert "gone.so" in said[0]["why"]
-
-
-@pytest.fixture
-def host(proc: Path) -> Host:
-    """The node, with the cursors that its agent keeps."""
-    return Host("gpu-0001", Roots(proc=proc))
-
-
-@pytest.fixture
-def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentWorker]:
-    """The agent's own end of the collector's process, with a short bound."""
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    monkeypatch.setenv("NVML_STUB_SCENARIO", str(tmp_path / "scenario"))
-    end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=4.0), host)
-    yield end
-    end.close()
 
 
 def test_a_call_that_never_returns_costs_one_process(agents: AgentWorker, host: Host, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks, program
 from collectors.records import Record, StackDump, Unread
 from tests.support.bounds import in_time
-from tests.support.process_tree import BOOTED_AT, ProcessTree
+from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 pytestmark = pytest.mark.system
 
@@ -40,21 +40,6 @@ needs_pyspy = pytest.mark.skipif(program() is None, reason="py-spy is not instal
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="py-spy needs root to read processes that are not its children"
 )
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        """Return UTC seconds."""
-        return BOOTED_AT + self.seconds
-
-    def monotonic(self) -> float:
-        """Return seconds since boot."""
-        return self.seconds
 
 
 class Only(Host):

@@ -16,24 +16,9 @@ from collectors.live.process import Processes
 from collectors.live.sources.exits import MOST_WATCHED, ExitWatcher, ProcessExit
 from collectors.live.sources.host import Host, Roots
 from tests.support.followed_ranks import Ranks, ends, follower, needs_events, states
-from tests.support.process_tree import BOOTED_AT, ProcessTree
+from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 pytestmark = pytest.mark.system
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        """Return UTC seconds."""
-        return BOOTED_AT + self.seconds
-
-    def monotonic(self) -> float:
-        """Return seconds since boot."""
-        return self.seconds
 
 
 @pytest.fixture

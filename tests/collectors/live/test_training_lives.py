@@ -20,22 +20,7 @@ from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import Placement, Unread
 from tests.support.bounds import in_time
 from tests.support.process_rows import SLURM, pids, torchrun
-from tests.support.process_tree import BOOTED_AT, ProcessTree
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        """Return UTC seconds."""
-        return BOOTED_AT + self.seconds
-
-    def monotonic(self) -> float:
-        """Return seconds since boot."""
-        return self.seconds
+from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 
 @pytest.fixture

@@ -38,19 +38,12 @@ from service.adapters.webhook import key_in, message, signer
 from service.client import Event, UserError
 from service.clock import now
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, plan, propose, seeded
-from tests.support.served import Client, served
+from tests.support.served import Client
 from tests.support.sinks import adapter
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "adapters.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
 SECONDS = 60.0
-
-
-@pytest.fixture(scope="module")
-def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path_factory.mktemp("service"), engine=False) as client:
-        yield client
 
 
 @pytest.fixture

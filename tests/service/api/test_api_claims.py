@@ -22,13 +22,6 @@ URL = f"/v1/remediations/{PLAN_ID}"
 FENCED = "/docs/rest.md#fenced"
 
 
-@pytest.fixture(scope="module")
-def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path_factory.mktemp("service"), engine=False) as client:
-        yield client
-
-
 @pytest.fixture
 def client(running_service: Client) -> Iterator[Client]:
     """Return a scheduler's client; one eviction is approved."""

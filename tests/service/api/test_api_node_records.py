@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,16 +15,9 @@ from service.clock import now
 from service.remediation import node_records
 from service.store.models import Event, Node
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, forget_tokens, seeded
-from tests.support.served import Client, served
+from tests.support.served import Client
 
 NODE = NODES[1]  # that the proposal would take out
-
-
-@pytest.fixture(scope="module")
-def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path_factory.mktemp("service"), engine=False) as client:
-        yield client
 
 
 @pytest.fixture

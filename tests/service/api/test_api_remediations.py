@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,16 +15,9 @@ from service.store.models import Incident
 from service.store.models import Remediation as Row
 from tests.support.incident_rows import JOB
 from tests.support.remediation_rows import INCIDENT, NODES, PLAN_ID, cleared, forget_tokens, plan, propose, seeded
-from tests.support.served import Client, served
+from tests.support.served import Client
 
 URL = f"/v1/remediations/{PLAN_ID}"
-
-
-@pytest.fixture(scope="module")
-def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path_factory.mktemp("service"), engine=False) as client:
-        yield client
 
 
 @pytest.fixture

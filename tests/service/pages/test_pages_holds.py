@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import delete
 
 from analyzers.remediation.messages import (
     AddHold,
@@ -17,42 +14,14 @@ from analyzers.remediation.messages import (
 )
 from analyzers.remediation.types import Freeze, Hold
 from service.clock import now
-from service.store.tokens import Tokens
 from tests.service.pages.test_pages import HOSTILE
 from tests.support import incident_rows
 from tests.support.browser import Browser
-from tests.support.deciding_pages import HOME, TABLES, URL, decide, happens, page, stands, whole
-from tests.support.remediation_rows import NODES, plan, running, seeded
-from tests.support.served import Client, served
+from tests.support.deciding_pages import HOME, URL, decide, happens, page, stands, whole
+from tests.support.remediation_rows import NODES, plan, running
+from tests.support.served import Client
 
 PATHS = ("/", HOME, "/remediations", "/holds")
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Return a client with every right, of a service without an engine."""
-    with served(tmp_path_factory.mktemp("deciding"), engine=False) as client:
-        secret = Tokens(client.service.database).make("root", ["admin"])[1]
-        yield client.as_(secret)
-
-
-@pytest.fixture
-def client(service: Client) -> Client:
-    """Return a client in whose service one eviction is proposed, and nothing else is known."""
-    with service.service.database.transaction() as session:
-        for model in TABLES:
-            session.execute(delete(model))
-    seeded(service.service.database, service.service.remedies)
-    return service
-
-
-@pytest.fixture
-def ann(client: Client) -> Iterator[Browser]:
-    """Return a browser in which Ann has signed in."""
-    with Browser(client) as browser:
-        secret = client.service.tokens.make("ann", ["remediate"])[1]
-        assert browser.sign_in(secret, to=HOME).headers["location"] == HOME
-        yield browser
 
 
 def test_a_hold_stands_in_the_way(client: Client, ann: Browser) -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from analyzers.remediation.node_history import NodeRecord, Trial, record_trial
 from service.clock import now
 from service.remediation import node_records
 from tests.support.remediation_rows import NODES, cleared, seeded
-from tests.support.served import Client, served
-
-
-@pytest.fixture(scope="module")
-def running_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path_factory.mktemp("service"), engine=False) as client:
-        yield client
+from tests.support.served import Client
 
 
 @pytest.fixture
