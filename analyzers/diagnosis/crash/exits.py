@@ -14,9 +14,12 @@ from analyzers.model.window import Window
 from collectors.records import LogEvent, ProcessState
 
 KILL, TERMINATE = 9, 15
+LIMITS = frozenset({10, 12, 14, 24})  # SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU: a limit, where all ranks get the same
 CLEANUP_SECONDS = 15.0
 """So long after the first failure a SIGKILL is its launcher's: torchrun and srun ask for 30 s before they kill."""
-TOGETHER_SECONDS = 2.0  # all ended within this, all by SIGTERM or all by SIGKILL: the job was ended from outside
+TOGETHER_SECONDS = (
+    2.0  # all ended within this, all by SIGTERM, SIGKILL or a limit's signal: the job was ended from outside
+)
 ASKED_SECONDS = 1.5  # a SIGKILL so long after the first SIGTERM ends what did not end when asked (Slurm: KillWait)
 DYING_SECONDS = 5.0  # that a large process takes to end after it was killed: rounds in between hold that kill already
 LOOKED_SECONDS = 60.0  # before its end: what the kernel killed then was this one
@@ -133,7 +136,8 @@ def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
     killed = [one for one in exits if one.signal == KILL]
     if all_of_them and signals == {KILL, TERMINATE} and killed[0].at >= exits[0].at + ASKED_SECONDS:
         return True  # a process that is asked to end because another was killed ends after that one
-    by_one = signals in ({KILL}, {TERMINATE}) or (signals == {KILL, TERMINATE} and _abroad(killed))
+    alike = len(signals) == 1 and signals <= {KILL, TERMINATE, *LIMITS}
+    by_one = alike or (signals == {KILL, TERMINATE} and _abroad(killed))
     return all_of_them and by_one and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
 
 

@@ -19,6 +19,12 @@ from collectors.records import LogEvent
 TYPED = frozenset({1, 2, 3})  # SIGHUP, SIGINT, SIGQUIT: of a terminal; no launcher sends them after a failure
 STOPS = TYPED | {15}
 KILL = 9
+LIMITS = (
+    10,
+    12,
+    14,
+    24,
+)  # SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU: a scheduler's or the job's own limit, where all ranks get it
 TOGETHER_SECONDS = 10.0
 READ_SECONDS = 1.5  # ends within one reading of an agent have no order
 FAILED_SECONDS = 5.0  # a failure that was logged so long before the end is none of it
@@ -158,13 +164,22 @@ def _by_signals(view: JobView, bad: Sequence[End], own: Sequence[End]) -> str | 
         before = own and own[0].at < stopped[0].at + READ_SECONDS
         together = [end for end in stopped if end.at <= stopped[0].at + TOGETHER_SECONDS]
         return None if before or not _covers(view, together) else "its processes were sent SIGTERM"
-    killed = [end for end in own if end.killed_by == KILL and end.at <= own[0].at + TOGETHER_SECONDS]
-    standing = (
-        [rank for rank in view.ranks if rank not in view.ended or view.ended[rank].at >= killed[0].at] if killed else []
-    )
-    if 1 < len(killed) == len(standing) and not _died_first(view, killed):  # a role may have ended before
-        return "all its processes were killed at once"
+    for signal in (KILL, *LIMITS):
+        if _got_all(view, [end for end in own if end.killed_by == signal and end.at <= own[0].at + TOGETHER_SECONDS]):
+            return (
+                "all its processes were killed at once"
+                if signal == KILL
+                else f"signal {signal} ended all its processes"
+            )
     return None
+
+
+def _got_all(view: JobView, ends: Sequence[End]) -> bool:
+    """Whether these are all that still ran (a role may have ended before), and none of them died by itself."""
+    standing = (
+        [rank for rank in view.ranks if rank not in view.ended or view.ended[rank].at >= ends[0].at] if ends else []
+    )
+    return 1 < len(ends) == len(standing) and not _died_first(view, ends)
 
 
 def _died_first(view: JobView, killed: Sequence[End]) -> bool:

@@ -38,6 +38,7 @@ OUTSIDE = {
     "Ctrl-C, and most lost their peer before it ended": all_by((1, None), r5=(0.6, None, 2)),
     "its terminal was closed": all_by((None, 1)),
     "all were killed": all_by((None, 9)),
+    "all reached their time limit": all_by((None, 14)),
     "a pod of four ranks was deleted": all_by((1, None), **{f"r{rank}": (-3.0, None, 15) for rank in range(4)}),
 }
 CRASHES = {
@@ -45,6 +46,7 @@ CRASHES = {
     "one left with a code": all_by(TERM, r3=(-0.2, 1, None)),
     "one left with a code, read with the others": all_by(TERM, r3=(0.05, 1, None)),
     "one broke": all_by(TERM, r3=(-0.2, None, 11)),
+    "one alone reached a limit of its own": all_by(TERM, r3=(-2.0, None, 14)),
     "one broke, its peers lost it": all_by((1, None), r3=(-0.5, None, 6)),
     "one left, and ten seconds later came Ctrl-C": all_by(CTRL_C, r3=(-10.0, 1, None)),
     "one alone was sent SIGTERM": ended(r3=(0.0, None, 15)),

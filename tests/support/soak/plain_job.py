@@ -147,7 +147,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--save-by", choices=["rank0", "all"], default="rank0")
     parser.add_argument("--evaluate-every", type=int, default=0)
     parser.add_argument("--evaluate-seconds", type=float, default=0.0)
-    parser.add_argument("--limit-seconds", type=int, default=1800)
+    parser.add_argument("--limit-seconds", type=int, default=7200)
     parser.add_argument("--quiet", action="store_true")
     return parser.parse_args()
 
