@@ -184,13 +184,17 @@ def log(says: Says, seconds: float, stepping_until: float) -> Iterator[Received]
 
 
 def test_the_verdict_is_of_the_log_alone() -> None:
-    """It names the instance and the node where its agent saw it; nothing of the node that its process claims."""
+    """It names the instance and the node where its agent saw it, not where its process claims to be, and takes no node away.
+
+    Any holder of the job's token can say what a directory reports.
+    """
     decided = [one for _, one in rerun_engine(log(dead_engine, TRAINED_SECONDS + 240.0, 1e9), load())]
     published = [one for one in decided if isinstance(one, Publish)]
     assert published
     for verdict in (one.verdict for one in published):
         assert [(one.role, one.ranks) for one in verdict.culprits] == [("rollout", (2,))]
         assert "elsewhere" not in to_json(verdict).decode()
+        assert verdict.action.kind == "restart_role"
         assert not set(verdict.action.nodes) - {"n0"}
 
     assert not list(rerun_engine(log(tool_call, TRAINED_SECONDS + 600.0, TRAINED_SECONDS), load()))
