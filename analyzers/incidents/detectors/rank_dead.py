@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
-from analyzers.incidents.job_views.ending import KILL, STOPS, bad_ends
+from analyzers.incidents.job_views.ending import KILL, LIMITS, STOPS, bad_ends
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
 from analyzers.model.incident import Symptom
 
 ASKED_SECONDS = 8.0  # after which a lone SIGTERM was not the first of many
 UNSEEN_SECONDS = 15.0  # the same for an end that was not seen
-KILLED_SECONDS = 3.0  # and for a lone SIGKILL
+KILLED_SECONDS = 3.0  # and for a lone SIGKILL or signal of a limit
 LEFT_SECONDS = 3.0  # and for an exit code: Ctrl-C leaves ranks that lost a peer, and their peer ends after them
 MOST_NAMED = 64
 
@@ -49,10 +49,10 @@ def _is_unseen(view: JobView, bad: list[End]) -> bool:
 def _patience(bad: list[End]) -> float:
     """Return how long to wait for the ends of other ranks; a crash needs no wait."""
     signals = {end.killed_by for end in bad if end.seen}
-    if signals - STOPS - {KILL, None}:
+    if signals - STOPS - {KILL, *LIMITS, None}:
         return 0.0
     if None in signals:
         return LEFT_SECONDS
-    if KILL in signals:
+    if signals & {KILL, *LIMITS}:
         return KILLED_SECONDS
     return ASKED_SECONDS if signals else UNSEEN_SECONDS
