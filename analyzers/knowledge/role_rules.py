@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from analyzers.knowledge.typed import KnowledgeRowError, typed
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-MOST_NAME = 4_096
+MOST_NAME, MOST_NAMES = 4_096, 1_024
 
 
 class RoleRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,19 +50,28 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     pile_least: Annotated[int, msgspec.Meta(ge=1)] = 4
     tail_seconds: Seconds = 3600
     slow_factor: Annotated[float, msgspec.Meta(ge=1.2)] = 2.0
+    piled_factor: Annotated[float, msgspec.Meta(ge=1.2)] = 1.5
     grown_share: Share = 0.25
 
 
-class RoleRules(msgspec.Struct, frozen=True, kw_only=True):
+class RoleRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The document. A role or phase that no row fits is of the kind "" and has the defaults."""
 
     role: dict[str, RoleRule] = {}
     phase: dict[str, PhaseRule] = {}
     bounds: Bounds = Bounds()
 
+    @cached_property
+    def _roles(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
+    def _phases(self) -> dict[str, str]:
+        return {}
+
     def kind(self, role: str) -> str:
         """Return what a role is for, by its name: trainer, rollout, reward …; empty: not known."""
-        return _first(self.role, role)
+        return _known(self._roles, self.role, role)
 
     def of_role(self, role: str) -> RoleRule:
         """Return the rule of a role, by its name."""
@@ -69,7 +79,7 @@ class RoleRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def phase_kind(self, phase: str | None) -> str:
         """Return what a phase is, by its name: train, generate, weight_sync …; empty: not known."""
-        return _first(self.phase, phase or "")
+        return _known(self._phases, self.phase, phase or "")
 
     def of_phase(self, phase: str | None) -> PhaseRule:
         """Return the rule of a phase, by its name."""
@@ -82,6 +92,15 @@ class RoleRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NO_ROLE, _NO_PHASE = RoleRule(), PhaseRule(name="")
+
+
+def _known(found: dict[str, str], rows: Mapping[str, RoleRule] | Mapping[str, PhaseRule], name: str) -> str:
+    """Return what a name is; names come by the thousand readings, and are few."""
+    if name not in found:
+        if len(found) >= MOST_NAMES:
+            found.clear()
+        found[name] = _first(rows, name)
+    return found[name]
 
 
 def _first(rows: Mapping[str, RoleRule] | Mapping[str, PhaseRule], name: str) -> str:

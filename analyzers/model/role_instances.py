@@ -67,6 +67,8 @@ class Instance:
     requests_running: int | None = None
     requests_waiting: int | None = None
     most_running: int = 0
+    held_then: int = 0  # requests that it had when it last finished one
+    piled_since: float | None = None  # requests wait for it without a break since then
     queue_depth: int | None = None
     tokens: Count | None = None
     steps: Count | None = None
@@ -139,6 +141,8 @@ class Instance:
         if record.requests_running is not None:
             self.requests_running = record.requests_running
             self.most_running = max(self.most_running, record.requests_running)
+        if record.requests_waiting is not None:
+            self.piled_since = (self.piled_since or at) if record.requests_waiting else None
         if record.tokens_total is not None:
             self.tokens = _counted(self.tokens, record.tokens_total, at)
         if record.steps_total is not None:
@@ -146,6 +150,8 @@ class Instance:
         done = self.tokens or self.steps
         if done is None or record.requests_running is None:
             return
+        if done.since == at:
+            self.held_then = record.requests_running + (record.requests_waiting or 0)
         if not self.marks or at - self.marks[-1].at >= MARK_SECONDS:
             self.marks.append(Mark(at, done.value, record.requests_running))
             del self.marks[:-MOST_MARKS]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from analyzers.knowledge.role_rules import Bounds, RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, serving
+from analyzers.model.role_speeds import Speed, alike, speed_of
 from analyzers.model.role_waits import Waits, newer
 
 PAST = 5.0  # times its own longest rest
 MOST_NAMED = 8
-LEAST_DONE, MOST_OF = 4, 0.8  # of a speed: so much was done, and it was busy for so much of the time
+MOST_BY_CHANCE = 6  # so few may all come late
+MOST_OF = 0.8  # of the time it was busy
 ENDED = frozenset({"X", "Z"})
 STOPPED = frozenset({"T", "t"})
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
@@ -208,9 +209,10 @@ class _Look:
         if kind in ("rollout", "hybrid"):
             return running > 0
         pile = running + (one.requests_waiting or 0)
+        many = max(self.bounds.pile_least, self.bounds.pile_share * one.most_running)
+        came = pile - one.held_then  # since it last finished one: those that come are not all long
         return running > 0 and (
-            pile >= max(self.bounds.pile_least, self.bounds.pile_share * one.most_running)
-            or self._rests(one) >= self.bounds.tail_seconds
+            pile >= many or came >= self.bounds.pile_least or self._rests(one) >= self.bounds.tail_seconds
         )
 
     def _of_role(self, found: list[Stall]) -> Stall:
@@ -286,49 +288,49 @@ class _Look:
         return self.now - one.phase_since
 
     def slow(self) -> Iterator[Stall]:
-        """Yield those that work, and do far less a request than their peers with as many, or than before."""
+        """Yield those that do far less than their peers, or than before, with as many requests or with more."""
         for role in sorted({one.role for one in serving(self.instances)}):
-            seconds = self.rules.of_role(role).slow_seconds
-            busy = [one for one in self.waits.of_role(role) if not self.waits.active(one) and self._moves(one)]
-            speeds = {one.seat: speed for one in busy if (speed := self._speed(one, self.now - seconds)) is not None}
-            found = [
-                stall
-                for one in busy
-                if one.seat in speeds and (stall := self._slower(one, speeds, seconds)) is not None
-            ]
+            seconds, every = self.rules.of_role(role).slow_seconds, self.waits.of_role(role)
+            speeds = {one.seat: speed for one in every if (speed := speed_of(one, self.now - seconds)) is not None}
+            found = [stall for one in every if (stall := self._slower(one, speeds, seconds)) is not None]
             yield from found if len(found) < 2 or 2 * len(found) < len(speeds) else [self._of_role(found)]
 
-    def _slower(self, one: Instance, speeds: Mapping[Seat, float], seconds: float) -> Stall | None:
-        own, factor, waited = speeds[one.seat], self.bounds.slow_factor, 0.1 * bool(self.waits.behind.get(one.seat))
-        others = (other for other in self.waits.of_role(one.role) if other is not one and other.seat in speeds)
-        near = list[float]()
-        for speed in (speeds[other.seat] for other in others if _alike(other, one)):
-            near.append(speed)
-            if speed <= own * factor:
-                break  # of thousands the first few decide
-        if len(near) > 1 and own * factor < min(near):
-            why = f"it does {min(near) / max(own, 1e-9):.1f} times less a request than any peer with as many"
-            return self._stall("role_slow", one, self.now - seconds, 0.6 + waited, why)
-        before = self._speed(one, 0.0, self.now - seconds)
-        piled = (one.requests_waiting or 0) >= self.bounds.pile_least  # so its requests are no few long ones
-        if before is not None and own * factor * factor < before and piled:
-            why = f"it does {before / max(own, 1e-9):.1f} times less a request than before, and {one.requests_waiting} wait"
-            return self._stall("role_slow", one, self.now - seconds, 0.6 + waited, why)
+    def _works_on(self, one: Instance, seconds: float) -> bool:
+        count = one.tokens or one.steps
+        moved = count is not None and count.moved and self._fresh(count.seen_at)
+        return moved and not self.waits.active(one) and self._rests(one) < max(60.0, 0.5 * seconds)
+
+    def _slower(self, one: Instance, speeds: Mapping[Seat, Speed], seconds: float) -> Stall | None:
+        since, own = self.now - seconds, speed_of(one, self.now - seconds, least=0)
+        if own is None or not self._works_on(one, seconds):
+            return None
+        waited = 0.1 * bool(self.waits.behind.get(one.seat))
+        most = self._least_of_peers(one, own, speeds) if one.tokens is not None and own.busy >= MOST_OF else 0.0
+        if own.a_request * self.bounds.slow_factor < most:
+            why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many"
+            return self._stall("role_slow", one, since, 0.6 + waited, why)
+        if one.piled_since is None or one.piled_since > since:
+            return None
+        # With requests that wait it does all that it can: others that do more have fewer, and so had it itself.
+        peers = (other for other in self.waits.of_role(one.role) if other.piled_since is None)
+        free = [speeds[other.seat] for other in peers if other.seat in speeds]
+        before = speed_of(one, 0.0, one.piled_since)
+        most = max((speed.a_second for speed in (*free, *([before] if before else ()))), default=0.0)
+        if own.a_second * self.bounds.piled_factor < most and most * seconds > MOST_BY_CHANCE:
+            less = most / max(own.a_second, 1e-9)
+            why = f"it does {less:.1f} times less than without requests that wait, and {one.requests_waiting} wait"
+            return self._stall("role_slow", one, since, 0.6 + waited, why)
         return None
 
-    def _speed(self, one: Instance, since: float, until: float = 1e18) -> float | None:
-        """Return what it did a request and second; None where it was not busy, or was read too seldom."""
-        marks = [mark for mark in one.marks if since <= mark.at < until]
-        spans = [
-            (b.at - a.at, a.running, b.done - a.done) for a, b in pairwise(marks) if a.running and b.done >= a.done
-        ]
-        work, done = sum(seconds * running for seconds, running, _ in spans), sum(count for *_, count in spans)
-        busy = sum(seconds for seconds, _, _ in spans)
-        return (
-            done / work
-            if done >= LEAST_DONE and len(spans) > 2 and busy >= MOST_OF * (marks[-1].at - marks[0].at)
-            else None
-        )
+    def _least_of_peers(self, one: Instance, own: Speed, speeds: Mapping[Seat, Speed]) -> float:
+        """Return the least that a peer with as many requests does a request; 0 with fewer than two."""
+        near = list[float]()
+        for other in self.waits.of_role(one.role):
+            if other is not one and other.seat in speeds and alike(other, one):
+                near.append(speeds[other.seat].a_request)
+                if near[-1] <= own.a_request * self.bounds.slow_factor:
+                    break  # of thousands the first few decide
+        return min(near) if len(near) > 1 else 0.0
 
     def circles(self) -> Iterator[Stall]:
         """Yield where every chain of waits leads back: what they wait for was lost. The work's owner is its controller."""
@@ -382,9 +384,3 @@ def _still_seconds(count: Count, last_token_at: float | None) -> float:
     if last_token_at is None:
         return count.still_seconds
     return max(0.0, count.seen_at - max(count.since, last_token_at)) if count.moved else count.seen_at - last_token_at
-
-
-def _alike(one: Instance, other: Instance) -> bool:
-    """Whether two had about as many requests: each takes longer the more there are."""
-    mine, theirs = (sum(mark.running for mark in who.marks[-8:]) / max(1, len(who.marks[-8:])) for who in (one, other))
-    return min(mine, theirs) * 2 >= max(mine, theirs) > 0

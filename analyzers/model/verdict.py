@@ -41,7 +41,9 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seat(self) -> tuple[str | None, str | None]:
-        """Its role, and the one instance of it: of kind role by its name ("rollout 3"), else by its only rank."""
+        """Its role, and the one instance of it: as it is named, of kind role by its name ("rollout 3"), else by its only rank."""
+        if len(self.instances) == 1:
+            return self.role, self.instances[0]
         if self.kind == "role":
             name, _, instance = self.id.partition(" ")
             return self.role or name, instance or None

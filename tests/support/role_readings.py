@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from analyzers.knowledge.role_rules import RoleRules, role_rules
@@ -24,6 +25,7 @@ HEALTHY: Mapping[tuple[str, str], dict[str, Any]] = {
 }
 
 
+@cache
 def rules() -> RoleRules:
     """Return the packaged rules."""
     return role_rules(load())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 
-from analyzers.model.processes import short
+from analyzers.model import processes
 from analyzers.model.role_instances import Instance, Seat
 from analyzers.model.role_stalls import ENDED, Seen
 from analyzers.model.window import Window
@@ -15,6 +16,7 @@ from collectors.records.identity import places
 GONE_SECONDS = 60.0  # agents read states every ten seconds
 LEAST_CPU = 0.01  # of one processor
 _Process = tuple[str, int]  # node and pid
+short = lru_cache(16_384)(processes.short)
 
 
 def seen_processes(window: Window, instances: Mapping[Seat, Instance], grown_share: float) -> dict[Seat, Seen]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from analyzers.model.role_stalls import Seen
 from collectors.records import RoleState
-from tests.support.role_readings import END, GENERATES, named, scene, stalls
+from tests.support.role_readings import END, GENERATES, START, named, readings, scene, stalls
 
 Changes = Mapping[tuple[str, str], Any]
 ROLLOUTS = [("rollout", str(number)) for number in range(4)]
@@ -127,6 +128,31 @@ def test_a_slow_engine_is_compared_with_peers_that_do_as_much() -> None:
     slow = rollouts(GENERATES, but={**GENERATES, "tokens": 60})
     assert named(scene(slow)) == [("role_slow", "rollout", "3")]
     assert named(scene(rollouts(GENERATES, but={**GENERATES, "tokens": 60, "running": 2}))) == []
+
+
+def test_a_tool_that_hangs_late_in_a_step_is_known_by_the_calls_that_come() -> None:
+    """Few calls are open, and those that came since the last one ended cannot all be long."""
+    calls = {"phase": "tool", "running": 60, "steps": 1, "still_from": 300.0, "until": 300.0}
+    late = {"phase": "tool", "since": 310.0, "steps": 1, "still_from": 300.0}
+    for running, expected in ((20, []), (66, [("tool_still", "environment", "0")])):
+        records = [
+            one
+            for one in scene({("environment", "0"): calls})
+            if (one.role, one.instance) != ("environment", "0") or (one.at or 0.0) <= START + 300.0
+        ]
+        records += readings("environment", "0", **{**late, "running": running})
+        assert named(records) == expected
+
+
+def test_a_reward_with_a_backlog_that_does_less_than_before_is_slow() -> None:
+    """While requests wait it does all that it can: a third of what it did with none is slow, a burst that it works off is not."""
+    for rate, expected in ((0.3, [("role_slow", "reward", "0")]), (1.2, [])):
+        before = readings("reward", "0", phase="score", running=1, steps=1, until=400.0, requests_waiting=0)
+        after = readings("reward", "0", phase="score", running=16, steps=rate, since=410.0, requests_waiting=40)
+        moved = [
+            msgspec.structs.replace(one, steps_total=(one.steps_total or 0) + int(410 * (1 - rate))) for one in after
+        ]
+        assert named([*scene({("reward", "0"): None}), *before, *moved]) == expected
 
 
 def test_a_wait_that_ends_in_a_dead_role_names_the_end_of_the_chain() -> None:
