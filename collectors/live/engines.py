@@ -94,6 +94,7 @@ class Engines:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.asked_at: dict[str, float] = {}  # by address, of the monotonic clock
+        self.answered: set[tuple[int, str]] = set()  # pid and address: a server that loads its model answers with 503
 
     def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield a reading a server; the one that was asked longest ago comes first."""
@@ -107,6 +108,7 @@ class Engines:
                 told[server.address] = time.monotonic()
                 yield self._ask(server)
         self.asked_at = told
+        self.answered &= {(server.pid, server.address) for server in servers}
 
     def _ask(self, server: _Server) -> Record:
         seconds = 4 * ANSWER_SECONDS + PARSING_SECONDS
@@ -115,7 +117,11 @@ class Engines:
             answers, values = self.host.apart.parse(
                 "engines", server.address, ANSWER_SECONDS, server.kind, seconds=seconds, source=server.address
             )
-            return RoleState(**server.of_records, answers=answers, **values)  # type: ignore[arg-type]
+            key = server.pid, server.address
+            if answers:
+                self.answered.add(key)
+            known = answers if key in self.answered else None
+            return RoleState(**server.of_records, answers=known, **values)  # type: ignore[arg-type]
         except (RequestFailed, ParsingFailed) as error:
             whose = server.process.of_records
             return Unread(

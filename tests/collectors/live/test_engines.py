@@ -106,9 +106,23 @@ def test_a_server_is_asked(
     """Its health and its metrics are independent: a dead engine may still export, a live one may export nothing."""
     monkeypatch.setattr(engines, "ANSWER_SECONDS", 1.0)
     with serving(node, mode=mode) as pid:
-        (found,) = of(node.run(Engines(node.host), "engines"), RoleState)
+        collector = Engines(node.host)
+        (server,) = collector._servers()
+        collector.answered.add((pid, server.address))
+        (found,) = of(node.run(collector, "engines"), RoleState)
     assert (found.answers, found.requests_running) == (answers, running)
     assert (found.job, found.attempt, found.role, found.instance, found.pid) == ("llama-8b", 2, "trainer", "3", pid)
+
+
+@pytest.mark.parametrize("mode", ["dead", "hung"])
+def test_a_server_that_has_not_answered_yet_is_not_called_dead(
+    mode: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be loading its model."""
+    monkeypatch.setattr(engines, "ANSWER_SECONDS", 1.0)
+    with serving(node, mode=mode):
+        (found,) = of(node.run(Engines(node.host), "engines"), RoleState)
+    assert found.answers is None
 
 
 def test_garbage_gives_no_value(node: Node) -> None:
