@@ -53,6 +53,7 @@ class Job:
     variables: dict[str, str]
     members: list[Member] = field(default_factory=list)
     receiver: Receiver | None = None  # by which Faulthound restarts; None: the launcher does
+    whole: bool = False  # restart everything when anything ends: what role restarts are compared with
 
     def add(self, role: str, instance: str, *arguments: str) -> None:
         """Plan one process."""
@@ -110,7 +111,7 @@ class Job:
                 for member in self.members:
                     if member.process is None or (code := member.process.poll()) is None:
                         continue
-                    if member.role == "controller" and (code == 0 or self.receiver is None):
+                    if member.role == "controller" and (code == 0 or not (self.receiver or self.whole)):
                         return code
                     if code == 0:  # the job is ending
                         continue
@@ -119,6 +120,10 @@ class Job:
                             print(f"{member.role} {member.instance} ended with {code}: left to Faulthound", flush=True)
                         member.noticed = True
                         continue
+                    if self.whole:
+                        print(f"{member.role} {member.instance} ended with {code}: all are restarted", flush=True)
+                        self.restart_all()
+                        break
                     if member.restarts >= MOST_RESTARTS:
                         print(f"{member.role} {member.instance} ended {MOST_RESTARTS} times: given up", flush=True)
                         return 1
@@ -199,7 +204,10 @@ def main() -> int:
     parser.add_argument("--off-policy", action="store_true", help="rollouts may be one step behind")
     parser.add_argument("--tool-seconds", type=float, default=0.005, help="median delay of the tool")
     parser.add_argument(
-        "--restarts", choices=("launcher", "faulthound"), default="launcher", help="who restarts what failed"
+        "--restarts",
+        choices=("launcher", "faulthound", "whole"),
+        default="launcher",
+        help="who restarts the role that failed; whole: the launcher restarts everything",
     )
     parser.add_argument("--hook-secret", type=Path, metavar="FILE", help="of the webhook: whsec_ and Base64")
     parser.add_argument(
@@ -208,6 +216,7 @@ def main() -> int:
     parser.add_argument("--hook-token", type=Path, metavar="FILE", help="a token with the scope execute")
     options = parser.parse_args()
     job = planned(options)
+    job.whole = options.restarts == "whole"
     if options.restarts == "faulthound":
         if options.hook_secret is None:
             parser.error("--restarts faulthound takes --hook-secret FILE, the secret of `faulthound adapter webhook`")

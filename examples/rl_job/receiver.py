@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 LEASE_SECONDS, MARGIN_SECONDS = 60.0, 10.0  # of a claim; that it must still last before a process is touched
-POLL_SECONDS = 10.0  # what becomes claimable with time alone is not pushed
+POLL_SECONDS = 2.0  # what becomes claimable with time alone is not pushed
 OLD_SECONDS = 300.0  # a signature that is older is refused
 MOST_BYTES = 1 << 20
 WHOLE = frozenset({"restart_job", "reattempt"})

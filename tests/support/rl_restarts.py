@@ -60,7 +60,7 @@ class RlJob:
 
 
 @contextmanager
-def rl_job(folder: Path, steps: int, *more: str) -> Iterator[RlJob]:
+def rl_job(folder: Path, steps: int, *more: str, restarts: str = "faulthound") -> Iterator[RlJob]:
     """Run service, adapter and job; end them."""
     secret = folder / "hook.secret"
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,20 +70,18 @@ def rl_job(folder: Path, steps: int, *more: str) -> Iterator[RlJob]:
     with serving(folder / "service") as (url, _service), (job / "launcher.log").open("w") as log:
         command = [
             sys.executable, "-u", "examples/rl_job/launch.py", "--folder", str(job), "--steps", str(steps), "--job", JOB,
-            "--restarts", "faulthound", "--hook-secret", str(secret), *more,
+            "--restarts", restarts, "--hook-secret", str(secret), *more,
         ]  # fmt: skip
         own = os.environ | {"FAULTHOUND_SERVICE": url}
         launcher = subprocess.Popen(command, cwd=REPOSITORY, env=own, stdout=log, stderr=log, text=True)
         adapter = None
         try:
-            port = _port(job / "launcher.log", launcher)
-            adapter = subprocess.Popen(
-                [
-                    str(Path(sys.executable).with_name("faulthound")), "adapter", "webhook", "--service", url,
-                    "--to", f"http://127.0.0.1:{port}/", "--secret-file", str(secret), "--state", str(folder / "hook.json"),
-                ],
-                stdout=log, stderr=log,
-            )  # fmt: skip
+            if restarts == "faulthound":
+                port = _port(job / "launcher.log", launcher)
+                program = str(Path(sys.executable).with_name("faulthound"))
+                command = [program, "adapter", "webhook", "--service", url, "--to", f"http://127.0.0.1:{port}/"]
+                command += ["--secret-file", str(secret), "--state", str(folder / "hook.json")]
+                adapter = subprocess.Popen(command, stdout=log, stderr=log)
             yield RlJob(url, job, launcher)
         finally:
             for process in (launcher, adapter):
