@@ -10,24 +10,11 @@ from sqlalchemy import select
 from analyzers.remediation.messages import Approve, AskUndo, Begin, Complete, Proposed, RemediationTick, Take
 from service.clock import now
 from service.store.models import Remediation as Row
-from tests.service.remediation.test_remediation_attack import (
-    LIARS,
-    POLICY,
-    URL,
-    attack,
-    believed,
-    client,
-    evicted,
-    holder,
-    noted,
-    policy_file,
-    running_service,
-)
 from tests.support.incident_rows import JOB
+from tests.support.plan_attacks import LIARS, POLICY, URL, attack, believed, evicted, holder, noted
 from tests.support.remediation_rows import INCIDENT, NODES, PLAN_ID, plan, propose, running
 from tests.support.served import Client
 
-__all__ = ["client", "policy_file", "running_service"]  # fixtures
 OTHER = "rem-ffffffffffff"
 
 
