@@ -176,7 +176,9 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
         roles = {one.seat[0] for one in verdict.culprits}
         if len(roles) != 1 or not (role := roles.pop() or ""):
             return None
-        names = {name for one in verdict.culprits for name in (one.seat[1], *map(str, one.ranks)) if name}
+        names = {
+            name for one in verdict.culprits for name in (one.seat[1], *one.instances, *map(str, one.ranks)) if name
+        }
         nodes = {one.id for one in verdict.culprits if one.kind == "node"}
     known, asked = facts.of(role), action.kind == "restart_role"
     exact = [one for one in known if one.instance in names]

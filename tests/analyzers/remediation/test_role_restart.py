@@ -102,6 +102,16 @@ def test_what_asks_for_no_restart_restarts_no_role(kind: str) -> None:
     assert plan(replace(verdict, abstained=True)).kind == "none"
 
 
+def test_instances_are_known_by_their_own_names_too() -> None:
+    """Not each is called by a number: of three rollouts, the two that the verdict names are restarted."""
+    more = tuple(instance("rollout", name, "r9") for name in ("blue", "green", "red"))
+    verdict = judged("rollout", 7, "r9")
+    named = replace(verdict.culprits[0], instances=("blue", "red"), kind="rank", id="7")
+    chosen = plan(replace(verdict, culprits=(named,)), replace(FACTS, instances=(*FACTS.instances, *more)))
+    assert chosen.restart is not None
+    assert (chosen.restart.instance, chosen.restart.epochs) == (None, {"blue": 5, "red": 5})
+
+
 def test_culprits_of_two_roles_are_no_matter_of_one() -> None:
     """The whole job is restarted, as without a directory."""
     verdict = judged("rollout", 2, "r2")
