@@ -29,6 +29,7 @@ class Seen:
 
     state: str = ""  # ps's letter of the newest row; "gone": its node's newest table has no such process
     at: float | None = None
+    for_seconds: float = 0.0  # it was read in this state for so long
     still_seconds: float | None = None
     source: str = ""
     leaked_by: Seat | None = None  # it was killed for memory, and this one had grown most
@@ -117,7 +118,8 @@ class _Look:
             heard = f", and was not heard for {silent:.0f} s" if silent is not None else ""
             why = f"its process has ended while the role's others need it{heard}"
             return self._stall("role_lost", one, since, 0.95, why, seen)
-        if seen.state in STOPPED and (silent is not None or self._rests(one) > self.bounds.heartbeat_seconds):
+        rests = max(self._rests(one), seen.for_seconds)
+        if seen.state in STOPPED and (silent is not None or rests >= self.bounds.heartbeat_seconds):
             return self._stall("role_lost", one, since, 0.95, f"its process is stopped (state {seen.state})", seen)
         return self._unheard(one, seen, silent, since)
 

@@ -26,7 +26,7 @@ from tests.bench.measure import REPOSITORY, provenance
 from tests.support.simulated_roles import Watched, by_kind, summary, watch
 
 SEEDS = {256: 10, 4096: 1}  # GPUs → jobs of each kind of fault
-HEALTHY = {256: (4, 43_200.0), 4096: (1, 7_200.0)}  # jobs, and seconds of each
+HEALTHY = {256: (2, 43_200.0), 4096: (1, 3_600.0)}  # jobs, and seconds of each
 SMALLEST = ({256: 1}, {256: (1, 2_400.0)})
 KEPT = REPOSITORY / "out" / "simulated_roles.jsonl"
 ROLE_SHARE, MACHINE_SHARE = 0.95, 0.90
@@ -40,8 +40,8 @@ def wanted(options: argparse.Namespace) -> list[_Wanted]:
         seeds = {gpus: min(count, options.seeds) for gpus, count in seeds.items()}
         healthy = {gpus: (min(count, options.seeds), seconds) for gpus, (count, seconds) in healthy.items()}
     sizes = [gpus for gpus in seeds if gpus in (options.only or seeds)]
-    jobs = [(kind, gpus, seed, 0.0) for gpus in sizes for seed in range(seeds[gpus]) for kind in FAULTS]
-    return jobs + [("healthy", gpus, seed, healthy[gpus][1]) for gpus in sizes for seed in range(healthy[gpus][0])]
+    jobs = [("healthy", gpus, seed, healthy[gpus][1]) for gpus in sizes for seed in range(healthy[gpus][0])]
+    return jobs + [(kind, gpus, seed, 0.0) for gpus in sizes for seed in range(seeds[gpus]) for kind in FAULTS]
 
 
 def kept(digest: str) -> dict[_Wanted, Watched]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 
 from analyzers.model import processes
 from analyzers.model.role_instances import Instance, Seat
@@ -72,6 +74,7 @@ def _seen(
     gone = last.state not in ENDED and newest[process[0]] - (last.at or 0.0) > GONE_SECONDS
     return Seen(
         state="gone" if gone else last.state, at=last.at, still_seconds=_still(ordered), source=last.source,
+        for_seconds=_in_state(ordered),
         killed_for_memory=process in killed or _counted(ordered),
     )  # fmt: skip
 
@@ -80,6 +83,12 @@ def _counted(ordered: Sequence[ProcessState]) -> bool:
     """Whether a SIGKILL ended it while its node's count of kills for memory went up."""
     counts = [row.oom_kills_total for row in ordered if row.oom_kills_total is not None]
     return ordered[-1].signal == 9 and len(counts) > 1 and counts[-1] > counts[0]
+
+
+def _in_state(ordered: Sequence[ProcessState]) -> float:
+    """Return for how long it was read in its newest state without another between."""
+    alike = list(takewhile(lambda row: row.state == ordered[-1].state, reversed(ordered)))
+    return (alike[0].at or 0.0) - (alike[-1].at or 0.0)
 
 
 def _still(ordered: Sequence[ProcessState]) -> float | None:
@@ -102,6 +111,4 @@ def _blame(seen: Seen, seat: Seat, beside: Mapping[Seat, tuple[int, int]], grown
     held = sum(most for _, most in beside.values())
     guilty, (growth, _) = max(beside.items(), key=lambda one: (one[1][0], one[0]))
     leaked = growth > grown_share * held and growth > 2 * beside[seat][0]
-    return Seen(
-        seen.state, seen.at, seen.still_seconds, seen.source, guilty if leaked else None, killed_for_memory=True
-    )  # fmt: skip
+    return replace(seen, leaked_by=guilty if leaked else None, killed_for_memory=True)  # fmt: skip

@@ -13,7 +13,7 @@ from analyzers.diagnosis.roles.processes import seen_processes
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.fault_classes import fault_class
-from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, Symptom
 from analyzers.model.role_instances import Instance, Seat, fold, newest_at, serving
 from analyzers.model.role_stalls import Stall, stalled
 from analyzers.model.role_waits import Waits
@@ -61,9 +61,9 @@ def _finding(stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules,
     waits = f"; {stall.blocked} instances wait for it, directly or not" if stall.blocked else ""
     name = f"{stall.role} {stall.instance}".strip()
     shown = Evidence(text=f"{name}: {stall.why}{waits}", source=stall.source, at=stall.at)
-    suspect = _suspect(stall, instances, rules, topology, shown)
-    symptom: Symptom = "slow" if stall.fault_class == "role_slow" else "hang"
     cause: Cause = row.causes[0] if stall.instance else row.causes[-1]
+    suspect = _suspect(stall, instances, rules, topology, shown, cause)
+    symptom: Symptom = "slow" if stall.fault_class == "role_slow" else "hang"
     return Finding(
         analyzer="roles", family="roles", symptom=symptom, cause=cause, fault_class=stall.fault_class,
         suspects=(suspect,), together=True, scope=frozenset(suspect.ranks), onset=stall.since, first_symptom=shown,
@@ -72,7 +72,12 @@ def _finding(stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules,
 
 
 def _suspect(
-    stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules, topology: Topology, shown: Evidence
+    stall: Stall,
+    instances: Mapping[Seat, Instance],
+    rules: RoleRules,
+    topology: Topology,
+    shown: Evidence,
+    cause: Cause,
 ) -> Suspect:
     one = instances.get((stall.role, stall.instance))
     restarts = "job" if rules.of_role(stall.role).restart == "job" else ""
@@ -85,8 +90,9 @@ def _suspect(
     rank = rank_of(one, topology)
     nodes = topology.parts.get(stall.role, topology).nodes
     node = one.node or (nodes.get(rank) if rank is not None else None)
+    kind: Kind = "rank" if rank is not None else "node" if node and cause == "machine" else "role"
     return Suspect(
-        kind="rank" if rank is not None else "node" if node else "role", strength=stall.strength, why=stall.why,
+        kind=kind, strength=stall.strength, why=stall.why,
         ranks=() if rank is None else (rank,), node=node, name=f"{stall.role} {stall.instance}", role=stall.role,
         instances=(stall.instance,), restarts=restarts or _trainer_beside(one, instances, rules), evidence=(shown,),
     )  # fmt: skip

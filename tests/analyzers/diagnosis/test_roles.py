@@ -13,7 +13,7 @@ from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import KernelEvent, Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
-from tests.support.role_readings import END, GENERATES, JOB, scene
+from tests.support.role_readings import END, GENERATES, JOB, readings, scene
 
 DEAD = {**GENERATES, "still_from": 400.0, "answers": True}
 ROLLOUT_3 = ("rollout", "3")
@@ -97,6 +97,17 @@ def test_a_lost_request_restarts_the_job_and_blames_no_machine() -> None:
     verdict = judged(scene(changes))
     assert [(one.role, one.instances) for one in verdict.culprits] == [("controller", ("0",))]
     assert (verdict.cause, verdict.action.kind) == ("code", "restart_job")
+    assert (verdict.culprits[0].kind, verdict.culprits[0].id) == ("role", "controller 0")
+
+
+def test_a_process_that_is_stopped_for_long_is_lost_without_a_heartbeat() -> None:
+    """No client reports it: its own state, read for two minutes, is enough."""
+    rows = [process(3, "S", -200.0), process(3, "T", -150.0), process(3, "T", -20.0), process(2, "S", -10.0)]
+    records = [one for one in scene() if (one.role, one.instance) != ROLLOUT_3]
+    records += readings("rollout", "3", until=440.0, tokens=200, running=8)
+    verdict = judged([*records, *placed(), *rows])
+    assert [(one.role, one.instances) for one in verdict.culprits] == [("rollout", ("3",))]
+    assert verdict.action.kind == "restart_role"
 
 
 def test_a_leak_of_one_role_that_killed_another() -> None:
