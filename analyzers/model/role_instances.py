@@ -67,6 +67,7 @@ class Instance:
     requests_running: int | None = None
     requests_waiting: int | None = None
     most_running: int = 0
+    busy_since: float | None = None  # it has had requests at every reading since then
     held_then: int = 0  # requests that it had when it last finished one
     piled_since: float | None = None  # requests wait for it without a break since then
     queue_depth: int | None = None
@@ -140,6 +141,7 @@ class Instance:
     def _works(self, record: RoleState, at: float) -> None:
         if record.requests_running is not None:
             self.requests_running = record.requests_running
+            self.busy_since = (self.busy_since or at) if record.requests_running else None
             self.most_running = max(self.most_running, record.requests_running)
         if record.requests_waiting is not None:
             self.piled_since = (self.piled_since or at) if record.requests_waiting else None

@@ -237,6 +237,8 @@ class _Look:
         if self.rules.phase_kind(one.phase) == "train" and active is not None:
             known.append(active)
         rests = min(known, default=0.0)
+        if one.requests_running is not None:  # what it did not do while it had nothing to do shows nothing
+            rests = min(rests, one.seen_at - one.busy_since) if one.busy_since is not None else 0.0
         if one.phase_since is not None and one.phase and self.rules.phase_kind(one.phase):
             rests = min(rests, max(0.0, self.now - one.phase_since))
         return rests

@@ -144,6 +144,13 @@ def test_a_tool_that_hangs_late_in_a_step_is_known_by_the_calls_that_come() -> N
         assert named(records) == expected
 
 
+def test_a_sequence_that_comes_back_from_a_long_call_finds_its_engine_at_rest() -> None:
+    """The engine had nothing to do for eight minutes: that it generated nothing then is no fault of it."""
+    away = readings("rollout", "3", **{**GENERATES, "running": 0, "still_from": 100.0, "until": 580.0})
+    back = readings("rollout", "3", **{**GENERATES, "running": 1, "still_from": 100.0, "since": 590.0})
+    assert named([*scene({("rollout", "3"): None}), *away, *back]) == []
+
+
 def test_a_reward_with_a_backlog_that_does_less_than_before_is_slow() -> None:
     """While requests wait it does all that it can: a third of what it did with none is slow, a burst that it works off is not."""
     for rate, expected in ((0.3, [("role_slow", "reward", "0")]), (1.2, [])):
