@@ -24,9 +24,8 @@ WAITED_SECONDS = 90.0
 class RlJob:
     """A running job, and an operator who asks for restarts and approves them."""
 
-    def __init__(self, url: str, folder: Path, launcher: subprocess.Popen[str]) -> None:
-        self.folder, self.launcher = folder, launcher
-        self._client = httpx.Client(base_url=url, timeout=60)
+    def __init__(self, client: httpx.Client, folder: Path, launcher: subprocess.Popen[str]) -> None:
+        self.folder, self.launcher, self._client = folder, launcher, client
         self.asked: list[str] = []
 
     def wait(self, holds: Callable[[], bool], seconds: float = WAITED_SECONDS) -> None:
@@ -82,7 +81,8 @@ def rl_job(folder: Path, steps: int, *more: str, restarts: str = "faulthound") -
                 command = [program, "adapter", "webhook", "--service", url, "--to", f"http://127.0.0.1:{port}/"]
                 command += ["--secret-file", str(secret), "--state", str(folder / "hook.json")]
                 adapter = subprocess.Popen(command, stdout=log, stderr=log)
-            yield RlJob(url, job, launcher)
+            with httpx.Client(base_url=url, timeout=60) as client:
+                yield RlJob(client, job, launcher)
         finally:
             for process in (launcher, adapter):
                 if process is not None:
