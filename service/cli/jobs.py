@@ -130,7 +130,7 @@ def ending(
 ) -> Answer:
     """Say that you are about to stop a job: its end opens no incident, and nothing is proposed for it.
 
-    What is proposed for it is withdrawn, except for what a machine's own state or a hardware event proves.
+    What is proposed for it is withdrawn, except for what a hardware event proves of a machine.
     It expires by itself.
 
     \b

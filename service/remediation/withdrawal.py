@@ -1,8 +1,8 @@
 """Why a proposal is withdrawn after its incident has closed, or a person has called the verdict wrong.
 
-A remedy of a job ends with the job. A remedy of a machine outlives it only where the machine's own state or a hardware event
-proves it: the next job on that machine fails too. What else a job asks for that died by itself waits for a while: until then it
-may be started again, without a machine or with all.
+A remedy of a job ends with the job. A remedy of a machine outlives it only where a hardware event proves it: the next job on that
+machine fails too. A process that stood stopped is gone with its job, and who stopped it is not known. What else a job asks for
+that died by itself waits for a while: until then it may be started again, without a machine or with all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analyzers.model.fault_classes import fault_class, has
+from analyzers.model.fault_classes import fault_class
 from analyzers.model.verdict import (
     TAKES_NODES,
     Verdict,
@@ -64,10 +64,9 @@ def explain_withdrawal(session: Session, one: Remediation, incident: Incident, n
 
 
 def is_of_machine(one: Remediation) -> bool:
-    """Whether it takes out a machine whose own state or hardware event proves it, whatever becomes of the job."""
-    row = fault_class(one.fault_class)
+    """Whether it takes out a machine that a hardware event proves to be faulty, whatever becomes of the job."""
     return one.kind in TAKES_NODES and (
-        one.symptom == "hardware" or "hardware" in row.claimed_by or has(row.name, "own_state")
+        one.symptom == "hardware" or "hardware" in fault_class(one.fault_class).claimed_by
     )
 
 

@@ -49,7 +49,7 @@ def declare_ending(
 ) -> EndingDocument:
     """Say that a job is about to be stopped: until then its end is no crash, and nothing is proposed for it.
 
-    What is proposed for it is withdrawn, except for what a machine's own state or a hardware event proves. Hardware events
+    What is proposed for it is withdrawn, except for what a hardware event proves of a machine. Hardware events
     still open incidents. It expires by itself.
     """
     service, at = service_of(request), now()

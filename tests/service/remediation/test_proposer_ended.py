@@ -76,9 +76,11 @@ def test_a_job_that_is_ended_from_outside_needs_nothing(care: Care) -> None:
     assert "sent SIGTERM" in care.ended(id).because
 
 
-def test_a_machine_that_its_own_state_proves_outlives_its_job(care: Care) -> None:
-    """Its process was stopped by the machine: the next job on it would hang as well, whoever ended this one."""
-    care.publish(replace(verdict(), roots=(Root(root="r1", cause="machine", fault_class="stopped"),)))
+def test_a_machine_that_a_hardware_event_proves_outlives_its_job(care: Care) -> None:
+    """The next job on it would fail as well, whoever ended this one."""
+    care.publish(
+        replace(verdict(), symptom="hardware", roots=(Root(root="r1", cause="machine", fault_class="gpu_lost"),))
+    )
     care.turn()
     ended_outside(care)
     care.turn()
@@ -86,9 +88,10 @@ def test_a_machine_that_its_own_state_proves_outlives_its_job(care: Care) -> Non
     assert (care.only().kind, care.only().status) == ("evict", "proposed")
 
 
-def test_a_machine_that_only_stacks_suspect_does_not(care: Care) -> None:
-    """One rank stood apart from the others: without a job there is nothing left to tell its machine from its code."""
-    care.publish(replace(verdict(), roots=(Root(root="r1", cause="machine", fault_class="stuck_stack"),)))
+@pytest.mark.parametrize("fault_class", ["stuck_stack", "stopped"])
+def test_a_machine_that_only_its_processes_suspect_does_not(care: Care, fault_class: str) -> None:
+    """Without a job nothing is left to tell its machine from its code, or from a person who stopped a process."""
+    care.publish(replace(verdict(), roots=(Root(root="r1", cause="machine", fault_class=fault_class),)))
     care.turn()
     ended_outside(care)
     care.turn()
