@@ -71,7 +71,7 @@ class StepSeries:
     def trouble(self) -> LossAnomaly | None:
         """Return the anomaly of its losses or gradient norms."""
         rows = self.rhythm.rows
-        if not self.glance.odd:
+        if not self.glance.odd or not rows:  # its steps may be forgotten: another run of the job has begun
             return None
         if self._trouble is None or self._trouble[0] is not rows[-1]:
             self._trouble = rows[-1], find_anomaly(rows)

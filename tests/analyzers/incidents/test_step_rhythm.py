@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.incidents.job_views import StepRhythm
+from analyzers.incidents.job_views.progress import StepSeries
 from analyzers.incidents.job_views.step_rhythm import (
     EARLY_SECONDS,
     MOST_PAUSES,
@@ -138,3 +139,15 @@ def test_the_order_in_which_steps_come_makes_no_difference(seconds: list[float],
 
     assert (other.rows, other.p99_seconds()) == (one.rows, one.p99_seconds())
     assert other.allowed_seconds() == one.allowed_seconds()
+
+
+def test_a_new_run_has_none_of_the_last_runs_odd_steps() -> None:
+    """The steps are forgotten with what was odd about them, until the new run makes its own."""
+    series = StepSeries(StepRhythm())
+    for step in range(20):
+        series.take(StepRow(float(step), step, loss=math.nan if step > 15 else 1.0, nan=int(step > 15)))
+    before = series.trouble()
+    series.rhythm.forget(100.0)
+
+    assert before is not None
+    assert series.trouble() is None
