@@ -17,12 +17,13 @@ from collectors.records import directory_sender
 def make_cut(state: EngineState, incident: Incident) -> Cut:
     """Return the cut at this moment, and remember which nodes are silent in it."""
     state.silent[incident.id] = _silent(state, incident)
+    stands_still = any(symptom.kind in STANDS_STILL for symptom in incident.symptoms)
     return Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
         joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
-        stands_still=any(symptom.kind in STANDS_STILL for symptom in incident.symptoms),
+        stands_still=stands_still, onset_at=incident.onset_at if stands_still else None,
     )  # fmt: skip
 
 

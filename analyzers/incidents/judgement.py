@@ -61,7 +61,13 @@ def _tried(
     failed: set[str] = set()
     try:
         window = Window.build(
-            records, asked.attempt, asked.cut.offsets, live=True, since=asked.cut.since, round_at=asked.cut.round_at
+            records,
+            asked.attempt,
+            asked.cut.offsets,
+            live=True,
+            since=asked.cut.since,
+            round_at=asked.cut.round_at,
+            onset=asked.cut.onset_at,
         )
         topology = infer(window)
         found += findings(window, topology, knowledge, asked.cut.unfinished, running)

@@ -1,7 +1,8 @@
 """Which job each record is of, where files of several were read together.
 
 A job is known by what records state, by the run's name in torchrun's folders, by Slurm's number in the name of its output, or
-because one process cannot have written both: an entry of a rank's recorder, or a step, has other instants in another folder.
+because one process cannot have written both: an entry of a rank's recorder has other instants in another folder. Steps show no
+such thing: an evaluation, a node in another time zone or a resumed run counts the same steps at other times.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from itertools import combinations
 from typing import Any
 
 from collectors.files.path_owner import common_depth, parts_of
-from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, STEP_COLUMNS, FlightRecorderDump, Record, Steps
+from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Record
 from service.client import UserError
 
-APART_SECONDS = 300.0  # no process reports one step twice at instants so far apart, unless it was restarted
 MOST_NAMED, MOST_FOLDERS = 8, 64
 _TORCHRUN = re.compile(r"(?:^|/)([^/]+)_[a-z0-9_]{8}/attempt_\d+/\d+/[^/]+$")
 _NO_NAME = "none"  # torchrun's, where it was given none
@@ -110,11 +110,11 @@ def _nearest(record: Record, beside: dict[Folder, set[str]]) -> str | None:
 
 def _contradictions(records: Sequence[Record]) -> Labels:
     """Return the name of the folder for the records in folders of which two cannot be of one run."""
-    of_folder: dict[Folder, dict[tuple[object, ...], list[Record]]] = defaultdict(lambda: defaultdict(list))
+    of_folder: dict[Folder, dict[tuple[object, ...], list[FlightRecorderDump]]] = defaultdict(lambda: defaultdict(list))
     placed = [_folders(record.source) for record in records]
     shared = common_depth(placed)
     for record, folder in zip(records, placed, strict=True):
-        if isinstance(record, FlightRecorderDump | Steps) and len(folder) > shared:
+        if isinstance(record, FlightRecorderDump) and len(folder) > shared:
             name = "" if record.rank is not None else parts_of(_LINE.sub("", record.source))[-1]
             key = (type(record), record.attempt, record.role, record.rank, name)
             of_folder[folder[shared : shared + 1]][key].append(record)
@@ -126,28 +126,20 @@ def _contradictions(records: Sequence[Record]) -> Labels:
     return [folder[shared] if folder[shared : shared + 1] in apart else None for folder in placed]
 
 
-def _differ(one: Record, other: Record) -> bool:
-    """Whether no process can have written both: what has one number in it has two instants."""
-    if isinstance(one, FlightRecorderDump) and isinstance(other, FlightRecorderDump):
-        return _gap(*(_instants(dump, FLIGHT_RECORDER_COLUMNS, "record_id", "created_ns") for dump in (one, other))) > 0
-    if isinstance(one, Steps) and isinstance(other, Steps):
-        return _gap(*(_instants(steps, STEP_COLUMNS, "step", "at") for steps in (one, other))) > APART_SECONDS
-    return False
+def _differ(one: FlightRecorderDump, other: FlightRecorderDump) -> bool:
+    """Whether no process can have written both: an entry of one number has two instants."""
+    first, second = (_instants(dump) for dump in (one, other))
+    return any(first[number] != second[number] for number in first.keys() & second.keys())
 
 
-def _instants(record: FlightRecorderDump | Steps, types: dict[str, str], number: str, at: str) -> dict[int, float]:
-    """Map the numbers of a record's rows to their instants, where they have one."""
-    numbers, instants = (_column(record, name, types[name]) for name in (number, at))
+def _instants(dump: FlightRecorderDump) -> dict[int, float]:
+    """Map the numbers of a dump's entries to their instants, where they have one."""
+    numbers, instants = (_column(dump, name, FLIGHT_RECORDER_COLUMNS[name]) for name in ("record_id", "created_ns"))
     return {row: when for row, when in zip(numbers, instants, strict=False) if when > 0}
 
 
-def _column(record: FlightRecorderDump | Steps, name: str, kind: str) -> array[Any]:
+def _column(record: FlightRecorderDump, name: str, kind: str) -> array[Any]:
     column: array[Any] = array(ARRAY_CODES[kind])
     data = record.columns.get(name, b"")
     column.frombytes(data[: len(data) - len(data) % column.itemsize])
     return column[: record.count]
-
-
-def _gap(one: dict[int, float], other: dict[int, float]) -> float:
-    """Return the least difference between the instants of one number in both, 0 where none is in both."""
-    return min((abs(one[number] - other[number]) for number in one.keys() & other.keys()), default=0.0)

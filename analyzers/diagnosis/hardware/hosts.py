@@ -11,7 +11,7 @@ from analyzers.diagnosis.hardware.occurrences import Occurrence, coalesce, of_ki
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.model.finding import Cause, Finding, Kind, Suspect, Symptom
 from analyzers.model.window import Window, last_activity_ns
-from collectors.records import KernelEvent, Steps
+from collectors.records import KernelEvent, ProcessState, Steps
 
 EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "fuse"})
@@ -213,22 +213,40 @@ def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:
 
 
 PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "segfault"})
+OF_A_PROCESS = frozenset({"oom_kill", "segfault"})
 PASSED_SECONDS = 300.0  # a kernel reports a stuck processor again every minute or less for as long as it is stuck
 
 
 def without_passed(events: Iterable[KernelEvent], window: Window) -> list[KernelEvent]:
-    """Leave out what passed and was followed by progress of its node and of the job; only a known clock can show that."""
+    """Leave out ends of processes from before the job began on its node, and what was followed by progress of both.
+
+    Only a known clock can show that. An agent that has just started reads what the kernel wrote since boot.
+    """
     known = list(events)
     if not any(event.event in PASSING for event in known):
         return known
-    of_job, of_node = _went_on(window)
-    return [event for event in known if not _passed(event, min(of_job, of_node.get(event.node or "", of_job)))]
+    (of_job, of_node), began = _went_on(window), _began(window)
+    return [
+        event for event in known
+        if not _passed(event, min(of_job, of_node.get(event.node or "", of_job)), began.get(event.node or "", 0.0))
+    ]  # fmt: skip
 
 
-def _passed(event: KernelEvent, went_on_at: float) -> bool:
+def _passed(event: KernelEvent, went_on_at: float, began_at: float) -> bool:
     # With both clocks of one boot nothing is guessed: a line of text may lack its zone, or its year.
     known = None not in (event.boot_id, event.monotonic_at, event.at)
-    return known and event.event in PASSING and (event.at or 0.0) + PASSED_SECONDS < went_on_at
+    at = event.at or 0.0
+    ended = event.event in OF_A_PROCESS and at < began_at  # that process was none of this job
+    return known and event.event in PASSING and (ended or at + PASSED_SECONDS < went_on_at)
+
+
+def _began(window: Window) -> dict[str, float]:
+    """Return when the first process of the job on each node was started."""
+    found: dict[str, float] = {}
+    for row in window.records_of(ProcessState):
+        if row.started_at is not None and row.rank is not None:
+            found[row.node or ""] = min(row.started_at, found.get(row.node or "", row.started_at))
+    return found
 
 
 def _went_on(window: Window) -> tuple[float, dict[str, float]]:

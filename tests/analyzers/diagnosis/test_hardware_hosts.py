@@ -196,6 +196,21 @@ def test_what_passed_while_the_job_went_on_is_no_evidence() -> None:
     )
 
 
+def test_a_process_that_crashed_before_the_job_began_was_none_of_it() -> None:
+    """An agent that starts reads what the kernel wrote since boot; a crash while the job ran is evidence."""
+    crashed = live(
+        NOW - 7_200.0, "n1", "python[20486]: segfault at 0 ip 00007f3c sp 00007ffd error 4 in libtorch.so[7f3c000+1000]"
+    )
+    begun = {
+        seconds: [
+            ProcessState(pid=rank, rank=rank, node=f"n{rank}", at=NOW, started_at=NOW - seconds) for rank in range(4)
+        ]
+        for seconds in (60.0, 9_000.0)
+    }
+    assert judge([crashed, *begun[60.0]]) == []
+    assert [one.fault_class for one in judge([crashed, *begun[9_000.0]])] == ["segfault"]
+
+
 def test_nodes_that_are_stuck_together_are_not_the_fault_of_any() -> None:
     """Three nodes within a minute, or both nodes of a job of two; one a minute apart each stands for itself."""
     within = [live(NOW + 10 * number, f"n{number}", STUCK) for number in range(3)]

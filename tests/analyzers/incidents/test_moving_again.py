@@ -10,7 +10,7 @@ from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.messages import Ask, EngineInstruction, Judge, Judged, Merge, Publish, Received
 from analyzers.model.incident import Cut
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from collectors.records import CommandResult, FlightRecorderDump
+from collectors.records import CommandResult, FlightRecorderDump, StackDump
 from service.packaged_knowledge import load
 from tests.analyzers.incidents.test_repeated_stops import FAULT, Engine, WithStates, state_of, stopped
 from tests.support import live_hangs
@@ -192,3 +192,14 @@ def test_one_stop_that_two_detectors_see_is_one() -> None:
 
     assert not any("again" in text for text in engine.joined)
     assert engine.state.jobs["run", 0].progress.standstills.counted("") == {"n1": 1}
+
+
+@pytest.mark.parametrize(("before", "named"), [(5.0, True), (40.0, False)])
+def test_a_stack_from_well_before_the_stop_names_nobody(before: float, named: bool) -> None:
+    """No newer one has come: where a rank was while the job ran is not where it stands."""
+    records = tuple(record for record in Hang().records() if not isinstance(record, FlightRecorderDump))
+    newest_at = max(record.at or 0.0 for record in records if isinstance(record, StackDump))
+    cut = Cut(after=0, through=0, at=HANG_AT, looks=1, onset_at=newest_at + before)
+    verdict = judge_cut(Judge(incident="inc-1", cut=cut, records=records, attempt=1), load()).verdict
+
+    assert any(one.ranks == (2,) for one in verdict.culprits) is named

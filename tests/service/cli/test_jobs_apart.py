@@ -51,17 +51,15 @@ SEVERAL: dict[str, tuple[dict[str, str], set[str]]] = {
         },
         {"llama", "qwen"},
     ),
-    "one step at two times": (
-        {"one/rank_0.log": steps(9), "two/rank_0.log": steps(9, hour=13), "two/rank_1.log": CRASH.format("b")},
-        {"one", "two"},
-    ),
-    "one step of an unknown rank": ({"one/train.log": steps(9), "two/train.log": steps(9, hour=13)}, {"one", "two"}),
 }
 ONE: dict[str, dict[str, str]] = {
     "slurm beside a rank's log": {"slurm-811.out": CRASH.format("a"), "rank_0.log": steps(4)},
     "two streams": {"stdout/rank_0.log": steps(9), "stderr/rank_0.log": CRASH.format("a")},
     "nodes": {"node0/train.log": steps(9), "node1/train.log": steps(9)},
     "days": {"monday/rank_0.log": steps(9), "tuesday/rank_0.log": steps(30).partition("10:09:00")[2]},
+    "an evaluation": {"train/log.txt": steps(9), "eval/log.txt": steps(9, hour=11)},
+    "nodes in two time zones": {"node0/train.log": steps(9), "node1/train.log": steps(9, hour=13)},
+    "a resumed run": {"2026-03-01/rank_0.log": steps(9), "2026-03-02/rank_0.log": steps(9, hour=13)},
     "attempts": {"attempt_0/rank_0.log": steps(9), "attempt_1/rank_0.log": steps(9, hour=13)},
     "a torchrun a role": {
         "trainer/t_ab12_x9z/attempt_0/0/stderr.log": CRASH.format("a"),
