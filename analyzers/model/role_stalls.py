@@ -208,8 +208,8 @@ class _Look:
     def _loaded(self, one: Instance, kind: str) -> bool:
         """Whether it has work of which something has to come. Few long calls are the tail of a step, and no fault."""
         running = one.requests_running or 0
-        if kind in ("rollout", "hybrid"):
-            return running > 0
+        if kind in ("rollout", "hybrid"):  # one that counts finished requests alone says nothing during a long one
+            return running > (0 if one.tokens is not None else 1)
         pile = running + (one.requests_waiting or 0)
         many = max(self.bounds.pile_least, self.bounds.pile_share * one.most_running)
         came = pile - one.held_then  # since it last finished one: those that come are not all long
@@ -267,7 +267,7 @@ class _Look:
         for role in sorted({one.role for one in serving(self.instances)} - {one.role for one in trainers}):
             members = self.waits.of_role(role)
             late = [one for one in members if self._in_sync(one) >= self.bounds.sync_seconds]
-            sure = [one for one in late if newer(newest, one.weights)]
+            sure = [one for one in late if newer(newest, one.weights) and self._is_empty(one)]
             stuck = sure or [one for one in late if one.weights is None and not moves]
             served = sum(one.weights == newest for one in members)
             if sure and served and 2 * len(sure) <= len(members):
@@ -280,6 +280,10 @@ class _Look:
                 made = self._stall("weight_sync_still", trainers[0], self.now - seconds, 0.7 if sure else 0.4, why)
                 seats = tuple(one.seat for one in trainers)
                 yield made if len(trainers) == 1 else replace(made, instance="", seats=seats)
+
+    def _is_empty(self, one: Instance) -> bool:
+        """Whether it is seen to have ended what it had: a rollout does that before it takes newer weights."""
+        return one.requests_running == 0 or (one.tokens is not None and not self._moves(one))
 
     def _in_sync(self, one: Instance) -> float:
         """Return for how long it has been in a weight sync."""
@@ -338,7 +342,7 @@ class _Look:
 
     def circles(self) -> Iterator[Stall]:
         """Yield where every chain of waits leads back: what they wait for was lost. The work's owner is its controller."""
-        if any(self._moves(one) or one.requests_running for one in serving(self.instances)):
+        if any(self._moves(one) or one.requests_running or self._works(one) for one in serving(self.instances)):
             return
         long = [one for one in self.waits.waiting if self._waited(one) >= self.bounds.lost_request_seconds]
         for one in sorted(
@@ -351,6 +355,10 @@ class _Look:
             why = f"it waits for {one.waiting_for} for {self._waited(one):.0f} s, and {what}"
             yield self._stall("lost_request", one, self.now - self._waited(one), 0.7, why)
             return
+
+    def _works(self, one: Instance) -> bool:
+        """Whether it waits for nothing and does not say that it has nothing to do: any queue may be its to fill."""
+        return not self.waits.active(one) and not self._nothing_to_do(one) and not self.rules.of_phase(one.phase).awaits
 
     def _nothing_to_do(self, one: Instance) -> bool:
         """Whether it says so itself; that it finishes nothing may be the tail of a step."""

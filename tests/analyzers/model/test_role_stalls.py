@@ -43,6 +43,22 @@ HEALTHY_JOBS: dict[str, Changes] = {
         **rollouts({**IDLE, "waiting_for": "trainer"}),
     },
     "a context switch of 200 s": {("trainer", "0"): {"phase": "context_switch", "phase_since": 400.0}},
+    "a long sequence where only finished ones are counted": rollouts(
+        {"phase": "generate", "running": 8, "steps": 1, "weights": 7},
+        but={"phase": "generate", "running": 1, "steps": 1, "weights": 7, "still_from": 300.0},
+    ),
+    "a rollout that ends what it has before it takes new weights": rollouts(
+        {**GENERATES, "weights": 8},
+        but={"phase": "weight_sync", "phase_since": 400.0, "running": 2, "weights": 7, "tokens": 200},
+    )
+    | {("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 8, "steps_total": 8}},
+    "a controller that validates, and all others wait": {
+        **rollouts({**IDLE, "waiting_for": "queue:prompts", "phase_since": 350.0, "tokens": 100, "still_from": 340.0}),
+        ("reward", "0"): {"phase": "wait", "waiting_for": "rollout", "running": 0, "phase_since": 350.0},
+        ("environment", "0"): {"phase": "wait", "waiting_for": "rollout", "running": 0, "phase_since": 350.0},
+        ("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 8, "phase_since": 350.0},
+        ("controller", "0"): {"phase": "validate", "phase_since": 350.0},
+    },
     "a rollout that left": rollouts(
         GENERATES, but={**GENERATES, "state": "left", "still_from": 100.0, "silent_from": 100.0}
     ),
