@@ -19,13 +19,13 @@ def actors(ray: Any, asked: dict[str, Any]) -> dict[str, Any]:
     here = {
         one["name"] for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == asked["namespace"]
     }
-    rows = _table(ray)
+    rows = _table(ray, asked["namespace"])
     found = {row["name"]: row for row in sorted(rows, key=lambda row: row["state"] == "ALIVE") if row["name"] in here}
     return {"actors": found}
 
 
-def _table(ray: Any) -> list[dict[str, Any]]:
-    """Read the State API; without a dashboard, the table behind it."""
+def _table(ray: Any, namespace: str) -> list[dict[str, Any]]:
+    """Read the State API, the namespace's rows alone; without a dashboard, the table behind it."""
     try:
         from ray.util.state import list_actors  # type: ignore[import-not-found,unused-ignore]
 
@@ -33,12 +33,14 @@ def _table(ray: Any) -> list[dict[str, Any]]:
         return [
             {"name": one["name"], "state": one["state"], "pid": one["pid"], "restarts": int(one["num_restarts"] or 0)}
             for one in listed
+            if one["ray_namespace"] == namespace
         ]
     except Exception:  # noqa: BLE001 every version has another error for a dashboard that is not there
         table = ray._private.state.actors().values()
         return [
             {"name": one["Name"], "state": one["State"], "pid": one["Pid"], "restarts": one["NumRestarts"]}
             for one in table
+            if one.get("RayNamespace", namespace) == namespace
         ]
 
 
