@@ -97,15 +97,16 @@ class Node(Host):
         return tuple(TrainingProcess(pid, rank, "run") for rank, pid in enumerate(self.pids))
 
 
-def waits(*pids: int, candidates: bool = False) -> tuple[SocketWait, ...]:
-    """Look until the first of these ranks is seen to wait."""
+def waits(*pids: int, candidates: bool = False, accepted: bool = True) -> tuple[SocketWait, ...]:
+    """Look until the first of these ranks is seen to wait, and where it will be, until it is accepted."""
     node = Node("gpu-1")
     node.pids = pids
     for _ in range(400):
-        if found := SocketLook(node).waits(node.training()[0], pids[0], candidates=candidates):
+        found = SocketLook(node).waits(node.training()[0], pids[0], candidates=candidates)
+        if found and (not accepted or all(hop.accepted for one in found for hop in one.hops)):
             return found
         time.sleep(0.05)
-    return ()
+    return found
 
 
 def last(found: Sequence[SocketWait]) -> Hop:
@@ -143,7 +144,7 @@ def test_a_stopped_server_that_accepted_nothing_is_the_listener(programs: Progra
     server.send_signal(signal.SIGSTOP)
     rank, _ = programs.start(CLIENT.format(call=CALLS["recv"]), port)
 
-    found = last(waits(rank.pid))
+    found = last(waits(rank.pid, accepted=False))
 
     assert (found.pid, found.process_state, found.accepted) == (server.pid, "T", False)
 
