@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from sqlalchemy import make_url, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from collectors.records.prepared import prepare_types
 from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
@@ -54,6 +55,7 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
         is_new = _check_database(settings, exposed=not is_loopback(bound.getsockname()[0]))
         _raise_file_limit()
         app = create_app(settings, EngineProcess(settings) if settings.engine else None)
+        prepare_types()
         server = _Server(
             _configuration(settings, app), app, lambda: _announce(settings, bound, announce, is_new=is_new)
         )

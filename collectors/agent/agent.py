@@ -38,6 +38,7 @@ from collectors.files import private
 from collectors.live import Collector, Run, registry
 from collectors.live.sources.host import Host
 from collectors.records import block
+from collectors.records.prepared import prepare_types
 
 ROUND_SECONDS = 1.0
 STATUS_SECONDS = 10.0
@@ -207,6 +208,7 @@ def serve(settings: Settings, collectors: Mapping[str, Collector] | None = None)
     """Run the agent in this process until SIGTERM or Ctrl-C."""
     threading.stack_size(THREAD_STACK_BYTES)
     agent = Agent(settings, collectors)
+    prepare_types()
     _yield_to_the_job()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.on_signal)

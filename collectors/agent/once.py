@@ -20,6 +20,7 @@ from collectors.agent.settings import Settings
 from collectors.live import registry
 from collectors.live.sources.host import Host
 from collectors.records import NOT_READ, Members, Record, Samples, Unread, block
+from collectors.records.prepared import prepare_types
 
 GRACE_SECONDS = 1.0  # beyond a collector's own bound
 _NOT_SHOWN = frozenset({"kind", "node", "boot_id", "monotonic_at", "at", "columns", "strings", "threads", "groups"})
@@ -39,6 +40,7 @@ def run_once(settings: Settings) -> tuple[list[Record], list[Outcome]]:
         for collector in chosen(settings, registry()).values()
     ]
     outcomes: dict[str, Outcome] = {}
+    prepare_types()
 
     def run(runner: Runner) -> None:
         outcomes[runner.collector.name] = runner.run_once(None)

@@ -15,6 +15,7 @@ from types import FrameType
 import msgspec
 
 from analyzers.incidents.state import EvidenceLimits
+from collectors.records.prepared import prepare_types
 from service import packaged_knowledge
 from service.clock import now
 from service.engine.driver import ClockWentBack, Driver
@@ -141,6 +142,7 @@ def run(settings: Settings, owner: str) -> None:
     parent = os.getppid()
     faulthandler.enable()  # shows where an analyzer crashed its child
     process = EngineLoop(settings, owner)
+    prepare_types()
 
     def end(_number: int, _frame: FrameType | None) -> None:
         process.end()
