@@ -39,7 +39,7 @@ def measure(schedule: Schedule, target: Path, *, again: bool = False) -> bool:
     """Play it unless that is kept, write the document and the table beside it; return whether the aims are met."""
     folder = KEPT / schedule.name
     if again or not (folder / "answers.json").exists():
-        said = provenance(" ".join(["python -m", sys.argv[0], *sys.argv[1:]]))
+        said = provenance(" ".join([f"python -m tests.acceptance.{Path(sys.argv[0]).stem}", *sys.argv[1:]]))
         played(schedule, folder)
         (folder / "provenance.json").write_text(json.dumps(said))
     result = result_of(folder)
