@@ -51,7 +51,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_back: str = ""  # why the verdict evicts no node: it has changed twice whether to
     moved_at: float | None = None  # why a first verdict names nothing: the job moves again since then
     onset_at: float | None = None  # when the standstill began: a stack from before it shows a job that ran
-    stands_still: bool = True  # a symptom shows that the job stands still; without one, one look at stacks names nobody
+    stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -130,12 +130,12 @@ class Instance:
     def _speaks(self, record: RoleState, at: float) -> None:
         if record.phase is not None:
             same = record.phase == self.phase
-            told = record.phase_since if record.phase_since is not None else self.phase_since if same else at
-            self.phase, self.phase_since = record.phase, told
+            since = record.phase_since if record.phase_since is not None else self.phase_since if same else at
+            self.phase, self.phase_since = record.phase, since
         if record.phase is not None or record.waiting_for is not None:
             same = record.waiting_for == self.waiting_for
-            told = record.waiting_since if record.waiting_since is not None else self.waiting_since if same else at
-            self.waiting_for, self.waiting_since = record.waiting_for, told if record.waiting_for else None
+            since = record.waiting_since if record.waiting_since is not None else self.waiting_since if same else at
+            self.waiting_for, self.waiting_since = record.waiting_for, since if record.waiting_for else None
             self.spoke_at = at
 
     def _works(self, record: RoleState, at: float) -> None:

@@ -101,14 +101,16 @@ class Engines:
         servers = sorted(self._servers(), key=lambda server: self.asked_at.get(server.address, 0.0))
         if not servers:
             raise NothingToCollect("no process of a job here is a vLLM or SGLang server that listens at its own port")
-        began_at, told = time.monotonic(), dict[str, float]()
-        for server in servers:
-            told[server.address] = self.asked_at.get(server.address, 0.0)
-            if time.monotonic() - began_at < RUN_SECONDS:
-                told[server.address] = time.monotonic()
-                yield self._ask(server)
-        self.asked_at = told
+        began_at, here = time.monotonic(), {server.address for server in servers}
+        self.asked_at = {address: at for address, at in self.asked_at.items() if address in here}
         self.answered &= {(server.pid, server.address) for server in servers}
+        for server in servers:
+            if time.monotonic() - began_at >= RUN_SECONDS:
+                return
+            self.asked_at[server.address] = (
+                time.monotonic()
+            )  # before it answers: a run that is ended here goes on behind it
+            yield self._ask(server)
 
     def _ask(self, server: _Server) -> Record:
         seconds = 4 * ANSWER_SECONDS + PARSING_SECONDS

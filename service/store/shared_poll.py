@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import monotonic
 
@@ -12,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 _log = logging.getLogger(__name__)
 
 
-class SharedPoll:
+class SharedPoll(ABC):
     """The query and its waits, all in the event loop. A subclass says whether anything waits, and how to look."""
 
     def __init__(self, every_seconds: float, not_read: str) -> None:
@@ -21,12 +22,12 @@ class SharedPoll:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._poll(every_seconds, not_read))
 
-    def _is_waited(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _is_waited(self) -> bool: ...
 
+    @abstractmethod
     async def _look(self) -> None:
         """Ask the database in a thread, and wake those for whom the answer is a change."""
-        raise NotImplementedError
 
     def _wake_all(self) -> None:
         self._changed.set()

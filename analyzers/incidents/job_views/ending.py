@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from analyzers.diagnosis.crash.exits import LIMITS
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
 from collectors.records import LogEvent
@@ -19,12 +20,6 @@ from collectors.records import LogEvent
 TYPED = frozenset({1, 2, 3})  # SIGHUP, SIGINT, SIGQUIT: of a terminal; no launcher sends them after a failure
 STOPS = TYPED | {15}
 KILL = 9
-LIMITS = (
-    10,
-    12,
-    14,
-    24,
-)  # SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU: a scheduler's or the job's own limit, where all ranks get it
 TOGETHER_SECONDS = 10.0
 READ_SECONDS = 1.5  # ends within one reading of an agent have no order
 FAILED_SECONDS = 5.0  # a failure that was logged so long before the end is none of it
@@ -164,7 +159,7 @@ def _by_signals(view: JobView, bad: Sequence[End], own: Sequence[End]) -> str | 
         before = own and own[0].at < stopped[0].at + READ_SECONDS
         together = [end for end in stopped if end.at <= stopped[0].at + TOGETHER_SECONDS]
         return None if before or not _covers(view, together) else "its processes were sent SIGTERM"
-    for signal in (KILL, *LIMITS):
+    for signal in (KILL, *sorted(LIMITS)):
         if _got_all(view, [end for end in own if end.killed_by == signal and end.at <= own[0].at + TOGETHER_SECONDS]):
             return (
                 "all its processes were killed at once"

@@ -177,3 +177,18 @@ def test_sglang_is_asked_for_the_version_of_its_weights(mode: str, weights: int,
     with serving(node, mode=mode, command=("sglang", "serve")):
         (found,) = of(node.run(Engines(node.host), "engines"), RoleState)
     assert (found.answers, found.weights) == (True, weights)
+
+
+def test_a_run_that_is_ended_early_goes_on_with_the_next_server(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hangs costs its own turn: the next run begins with one that was not asked."""
+    rank = node.rank(0)
+    servers = [engines._Server(rank, rank.pid, "vllm", f"127.0.0.1:{port}", several=True) for port in (1, 2, 3)]
+    monkeypatch.setattr(Engines, "_servers", lambda _self: servers)
+    monkeypatch.setattr(Engines, "_ask", lambda _self, server: Unread(reason=server.address))
+    collector, asked = Engines(node.host), list[str]()
+    for _ in servers:
+        run = collector(None)
+        asked.append(next(run).reason)  # type: ignore[union-attr]
+        run.close()  # type: ignore[attr-defined]
+
+    assert sorted(asked) == [server.address for server in servers]
