@@ -180,7 +180,8 @@ class SocketLook:
         elif inode in network.unix:
             other, path = network.unix[inode]
             remote = network.unix.get(other, (0, ""))[1] or path or "a unix socket"
-            hop = Hop(local=path, remote=remote, state="established")
+            # A connection that its listener has not accepted yet has no inode at the other end.
+            hop = Hop(local=path, remote=remote, state="established", accepted=bool(other))
         else:
             return None
         return self._with_process(hop, other)

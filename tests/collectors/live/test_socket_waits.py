@@ -138,6 +138,16 @@ def test_a_unix_socket_leads_to_its_process(programs: Programs, tmp_path: object
     assert (found.pid, found.remote) == (server.pid, path)
 
 
+def test_a_unix_socket_that_nobody_has_accepted_yet_says_so(programs: Programs, tmp_path: object) -> None:
+    """It is in the listener's queue: the process that will take it is not known yet."""
+    _, path = programs.start(SERVER, "unix", f"{tmp_path}/s", "0")
+    rank, _ = programs.start(CLIENT.format(call=CALLS["unix"]), path)
+
+    found = last(waits(rank.pid, accepted=False))
+
+    assert (found.pid, found.accepted) == (None, False)
+
+
 def test_a_stopped_server_that_accepted_nothing_is_the_listener(programs: Programs) -> None:
     """A connection that lies in the queue has no process yet: it is the listener's, whose state is shown."""
     server, port = programs.start(SERVER, "1")
