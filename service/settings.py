@@ -129,7 +129,7 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
     except ValidationError as error:
         wrong = error.errors()[0]
         name = "FAULTHOUND_" + "_".join(map(str, wrong["loc"])).upper()
-        raise ValueError(f"{name}: {wrong['msg']}: docs/settings.md has every setting and its bound") from None
+        raise ValueError(f"{name}: {wrong['msg']}: docs/settings.md has every setting") from None
     for name in ("tls_certificate", "tls_key"):
         path = getattr(settings, name)
         if path is not None and not path.is_file():

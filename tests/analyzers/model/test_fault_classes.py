@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
@@ -32,7 +33,7 @@ from service.packaged_knowledge import load
 REPOSITORY = Path(__file__).parents[3]
 ANALYZERS = REPOSITORY / "analyzers"
 KNOWLEDGE = ANALYZERS / "knowledge"
-BEGIN = "| class | claimed by | causes | strongest action | what it means |\n| --- | --- | --- | --- | --- |\n"
+SHOWN = re.compile(r"(?<=<!-- written by pytest --rewrite -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
 
 
 def claims_in(folder: Path) -> set[str]:
@@ -192,18 +193,21 @@ def test_a_class_of_no_row_is_shown_and_allows_nothing() -> None:
 
 
 def test_docs_list_every_class(rewrite: bool) -> None:
-    """docs/analyzers.md has the table's rows; `pytest --rewrite` brings them up to date."""
+    """docs/analyzers.md lists each class below its action; `pytest --rewrite` brings the list up to date."""
     page = REPOSITORY / "docs" / "analyzers.md"
     text = page.read_text(encoding="utf-8")
-    rows = [
-        f"| {row.name.replace('*', '…')} | {', '.join(row.claimed_by)} | {', '.join(row.causes)} | {row.strongest} "
-        f"| {row.words.replace('{}', '…')} |"
-        for row in sorted(FAULT_CLASSES, key=lambda row: row.name)
-    ]
-    shown = re.search(re.escape(BEGIN) + r"((?:\|.*\n)*)", text)
-    assert shown is not None, "docs/analyzers.md has no table of fault classes"
+    rows = sorted(FAULT_CLASSES, key=lambda row: (get_args(ActionKind).index(row.strongest), row.name))
+    listed = "".join(
+        f"\n**{action}**\n\n"
+        + "".join(
+            f"- {row.name.replace('*', '…')}: {row.words.replace('{}', '…')} ({', '.join(row.causes)})\n" for row in of
+        )
+        for action, of in groupby(rows, key=lambda row: row.strongest)
+    )
+    shown = SHOWN.search(text)
+    assert shown is not None, "docs/analyzers.md has no list of fault classes"
 
     if rewrite:
-        page.write_text(text.replace(shown[0], BEGIN + "\n".join(rows) + "\n"), encoding="utf-8")
+        page.write_text(text[: shown.start()] + listed + text[shown.end() :], encoding="utf-8")
     else:
-        assert shown[1].splitlines() == rows
+        assert shown[0] == listed
