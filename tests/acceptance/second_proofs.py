@@ -17,9 +17,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests that are marked acceptance.")
     parser.add_argument("--smallest", action="store_true", help="the same: they take a minute")
     parser.parse_args()
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-m", "acceptance", "tests"], cwd=REPOSITORY, check=False
-    ).returncode
+    return max(pytest("acceptance and not alone", "-n", "2"), pytest("acceptance and alone"))
+
+
+def pytest(marked: str, *options: str) -> int:
+    """Return the exit status of the tests with these marks; real jobs have the machine to themselves."""
+    command = [sys.executable, "-m", "pytest", *options, "-m", marked, "tests"]
+    return subprocess.run(command, cwd=REPOSITORY, check=False).returncode
 
 
 if __name__ == "__main__":
