@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzers.diagnosis.crash import silence
-from analyzers.diagnosis.crash.exits import exit_events, left_before, not_for_memory
+from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
@@ -200,11 +200,16 @@ def _transport(events: Sequence[LogEvent]) -> Failure:
 
 
 def _first_exits(scene: Scene) -> list[Failure]:
-    """Of bare exit codes the launcher's first, for want of better; all where it names none or its first is an echo."""
+    """Of bare exit codes the first, for want of better; all where none is it, none where the first is an echo.
+
+    An echo of which the log shows no rank may be that of any rank that an exception ended.
+    """
     # An accounting table's row is of the job, not of a process: without a rank it names none.
     exits = [failure for failure in scene.of_kinds("exit") if failure.rank is not None or failure.first]
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
         return []
+    if any(failure.kind == "echo" and failure.rank is None for failure in scene.failures):
+        exits = [failure for failure in exits if failure.event and failure.event.exit_code != RAISED]
     return [failure for failure in exits if failure.first] or exits
 
 
@@ -218,6 +223,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         row = rows[f"{spread}_unheard"]
     if spread != "all" and "one_alone" in rows and not outright and not _others_seen(scene, group):
         row = rows["one_alone"]
+    if spread != "all" and "unordered" in rows and not any(failure.first for failure in group):
+        row = rows["unordered"]
     if kind == "crashed" and all(failure.event and failure.event.signal == signal.SIGBUS for failure in group):
         row = rows.get("bus_all" if spread == "all" else "bus", row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)

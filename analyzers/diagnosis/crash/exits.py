@@ -1,7 +1,7 @@
 """How processes ended, as an agent saw it: code or signal, and an instant by the kernel's clock.
 
-A launcher reports an exit late and in any order; these come in the order of the deaths. The first death is a hint where
-codes show nothing, and never more: a killed process can take longer to go than its peers take to notice.
+Their order shows little: what raised, or was killed, can take longer to go than its peers take to notice, and then its launcher
+ends it as a victim. So the first counts only where it left long before the others, or with a code that no lost peer leaves with.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ ASKED_SECONDS = 1.5  # a SIGKILL so long after the first SIGTERM ends what did n
 DYING_SECONDS = 5.0  # that a large process takes to end after it was killed: rounds in between hold that kill already
 LOOKED_SECONDS = 60.0  # before its end: what the kernel killed then was this one
 LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been this one, and earlier another
-FIRST_SECONDS = 0.05  # by so much the first precedes all others on its node,
-FIRST_ABROAD_SECONDS = 0.5  # and on other nodes, whose clocks differ
+FIRST_SECONDS = 2.0  # by so much the first precedes all others: what an end takes on a busy machine
+AFTER_SECONDS = 0.05  # what ended so much later ended after it
+RAISED = 1  # Python's code of any exception: of an own one, and of a lost connection
 
 
 _Place = tuple[str | None, int | None]  # role and rank
@@ -57,11 +58,11 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
     if not exits or _ended_together(exits, topology):
         return []
-    first = exits[0] if _first(exits) and not _left_alike(exits, topology) else None
+    first = _own_codes(exits, topology) or _first(exits, rows)
     swept = _swept(exits)
     return [
         _event(
-            one, first=one is first, cleanup=one in swept or _cleanup(one, exits[0]), memory=_for_memory(one.row, rows)
+            one, first=one in first, cleanup=one in swept or _cleanup(one, exits[0]), memory=_for_memory(one.row, rows)
         )
         for one in exits
     ]
@@ -80,7 +81,7 @@ def left_before(window: Window) -> dict[int, ProcessState]:
     ends = [row for row in rows if row.state in {"X", "Z"} and runs[row.role, row.rank] == (row.node, row.pid)]
     bad = min((row.at or 0.0 for row in ends if row.exit_code or row.signal), default=0.0)
     well = (row for row in ends if row.exit_code == 0 and not row.signal)
-    return {row.rank: row for row in well if row.rank is not None and (row.at or 0.0) <= bad - FIRST_SECONDS}
+    return {row.rank: row for row in well if row.rank is not None and (row.at or 0.0) <= bad - AFTER_SECONDS}
 
 
 def _of_ranks(window: Window) -> list[ProcessState]:
@@ -147,7 +148,7 @@ def _swept(exits: Sequence[_Exit]) -> list[_Exit]:
     others = [one for one in exits if one.signal != KILL]
     if not others or not _abroad(killed) or killed[-1].at - killed[0].at > TOGETHER_SECONDS:
         return []
-    return killed if others[0].at <= killed[0].at - FIRST_SECONDS else []
+    return killed if others[0].at <= killed[0].at - AFTER_SECONDS else []
 
 
 def _abroad(exits: Sequence[_Exit]) -> bool:
@@ -155,20 +156,17 @@ def _abroad(exits: Sequence[_Exit]) -> bool:
     return len({one.row.node for one in exits}) > 1
 
 
-def _first(exits: Sequence[_Exit]) -> bool:
-    """Whether the first is so clearly: by more than what an exit takes, and what two nodes' clocks may differ."""
-    first = exits[0]
-    return len(exits) > 1 and all(
-        other.at - first.at >= (FIRST_SECONDS if other.row.node == first.row.node else FIRST_ABROAD_SECONDS)
-        for other in exits[1:]
-    )
+def _own_codes(exits: Sequence[_Exit], topology: Topology) -> list[_Exit]:
+    """Return those of at most half of the ranks that left with a code that their program chose; a lost peer leaves with 1."""
+    chosen = [one for one in exits if one.signal is None and one.row.exit_code != RAISED]
+    return chosen if 2 * len(chosen) <= max(len(topology.ranks), len(exits)) else []
 
 
-def _left_alike(exits: Sequence[_Exit], topology: Topology) -> bool:
-    """Whether all ranks left with one exit code at once: after Ctrl-C too, and then who was first shows nothing."""
-    codes = {one.row.exit_code for one in exits if one.signal is None}
-    every = len(exits) >= len(topology.ranks) and all(one.signal is None for one in exits)
-    return every and len(codes) == 1 and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
+def _first(exits: Sequence[_Exit], rows: Sequence[ProcessState]) -> list[_Exit]:
+    """Return the first where it left long before all others, or others were seen alive long after it."""
+    alive = (row.at or 0.0 for row in rows if row.state not in {"X", "Z"} and row.rank != exits[0].row.rank)
+    then = exits[1].at if len(exits) > 1 else max(alive, default=0.0)
+    return list(exits[:1]) if then - exits[0].at >= FIRST_SECONDS else []
 
 
 def _cleanup(one: _Exit, first: _Exit) -> bool:
@@ -183,5 +181,5 @@ def _event(one: _Exit, *, first: bool, cleanup: bool, memory: bool | None) -> Lo
         source=row.source, at=row.at, node=row.node, rank=row.rank, pid=row.pid, job=row.job, attempt=row.attempt,
         event=kind, signal=one.signal, exit_code=row.exit_code, first=first or None,
         text=f"process {row.pid} ended with {how}"
-        + (", and its node's kernel has killed for memory" if memory else ", before all others" if first else ""),
+        + (", and its node's kernel has killed for memory" if memory else ", alone or before all others" if first else ""),
     )  # fmt: skip

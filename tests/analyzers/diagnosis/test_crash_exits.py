@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collectors.records import ProcessState, Record
-from tests.support.crash_claims import echo, judged, named, only, raised
+from tests.support.crash_claims import died, echo, judged, named, only, raised
 
 
 def ended(rank: int, at: float, **how: object) -> ProcessState:
@@ -103,3 +103,49 @@ def test_a_killed_rank_whose_launcher_asked_the_others_to_leave_is_named() -> No
     """torchrun answers one death with SIGTERM to all others, within a second: nobody took the job away."""
     finding = only([ended(1, 100.0, signal=9), *(ended(rank, 100.3, signal=15) for rank in (0, 2, 3))])
     assert (finding.fault_class, named(finding)) == ("process_killed", (1,))
+
+
+def alive(rank: int, at: float) -> ProcessState:
+    """A rank that an agent saw run."""
+    return msgspec.structs.replace(ended(rank, at), state="S")
+
+
+@pytest.mark.parametrize("guilty", [0, 2])
+def test_what_a_launcher_ended_may_have_raised(guilty: int) -> None:
+    """One leaves with an exception's code and the others are ended for it, within a second: any of them may have raised."""
+    others = [rank for rank in range(3) if rank != guilty]
+    story = [ended(guilty, 100.0, exit_code=1), *(ended(rank, 100.2, signal=15) for rank in others)]
+    finding = only(list(story), nodes=dict.fromkeys(range(3), "node-0"))
+
+    assert (finding.fault_class, finding.suspects) == ("exit_unexplained", ())
+    assert f"rank {guilty}: process {100 + guilty} ended with exit code 1" in finding.evidence[0].text
+
+
+def test_a_code_that_a_program_chose_is_no_lost_peers() -> None:
+    """Its peers were ended after it or lost it, and one of them was gone before it."""
+    story = [ended(1, 99.9, exit_code=1), ended(2, 100.0, exit_code=3), ended(0, 100.2, signal=15)]
+
+    assert named(only(list(story), ranks=3)) == (2,)
+
+
+def test_a_code_that_most_leave_with_is_what_their_program_does_without_a_peer() -> None:
+    """The one that raised has Python's own code."""
+    story = [ended(rank, 100.0, exit_code=1 if rank == 1 else 5) for rank in range(4)]
+
+    assert only(list(story)).suspects == ()
+
+
+@pytest.mark.parametrize(("seen", "culprits"), [(110.0, (2,)), (100.5, ())])
+def test_a_rank_that_left_while_others_went_on_failed(seen: float, culprits: tuple[int, ...]) -> None:
+    """Nobody ends them, and they wait for it; right after its end nothing is known of them."""
+    finding = only([ended(2, 100.0, exit_code=1), *(alive(rank, seen) for rank in (0, 1, 3))])
+
+    assert named(finding) == culprits
+
+
+def test_a_lost_connection_of_an_unknown_rank_may_be_of_the_one_that_left() -> None:
+    """A job that is started again raises before its ranks have numbers; the launcher reports the first that it found."""
+    lost = raised(None, "RuntimeError", "Gloo connectFullMesh failed: timed out connecting: Connection refused")
+    (finding,) = judged([lost, died(0, 1, first=True, event="exit"), ended(1, 100.0, signal=15)])
+
+    assert (finding.cause, finding.suspects) == ("unknown", ())
