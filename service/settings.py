@@ -16,7 +16,7 @@ FILE = "faulthound.db"
 
 
 class Settings(BaseSettings):
-    """The service's settings. A field's description is its documentation (docs/settings.md is held to it)."""
+    """The service's settings. A field's description is its documentation (docs/reference.md shows it)."""
 
     model_config = SettingsConfigDict(env_prefix="FAULTHOUND_", extra="ignore")
 
@@ -129,7 +129,7 @@ def load(given: Mapping[str, Any] | None = None) -> Settings:
     except ValidationError as error:
         wrong = error.errors()[0]
         name = "FAULTHOUND_" + "_".join(map(str, wrong["loc"])).upper()
-        raise ValueError(f"{name}: {wrong['msg']}: docs/settings.md has every setting") from None
+        raise ValueError(f"{name}: {wrong['msg']}: docs/reference.md has every setting") from None
     for name in ("tls_certificate", "tls_key"):
         path = getattr(settings, name)
         if path is not None and not path.is_file():

@@ -1,6 +1,6 @@
 """Every fault class in one table: who claims it, which causes it may have, its words, and the strongest action it allows.
 
-Whatever treats a class specially reads it here. A new class is one row, and one row of docs/analyzers.md.
+Whatever treats a class specially reads it here. A new class is one row; docs/reference.md lists them.
 """
 
 from __future__ import annotations

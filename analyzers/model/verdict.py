@@ -18,7 +18,9 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Annotated[str, doc("Its id within the verdict, to which culprits and suspects refer.")]
     cause: Annotated[str, doc("machine, network, code, data, imbalance, storage, platform or unknown.")]
-    fault_class: Annotated[str, doc("The fault class; empty: not known.")] = msgspec.field(name="class", default="")
+    fault_class: Annotated[str, doc("The fault class; empty: not known. One of `pause_…` has no culprit.")] = (
+        msgspec.field(name="class", default="")
+    )
     calibration: Annotated[str, doc("What the probabilities were calibrated on: none, simulator or site.")] = "none"
     n: Annotated[int, doc("How many incidents they were calibrated on.")] = 0
 
@@ -27,15 +29,21 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of ``culprits`` or ``suspects``."""
 
     root: Annotated[str, doc("The root that it belongs to.")]
-    kind: Annotated[str, doc("rank, device, node, link, switch, group, role, stage, code, data, library and so on.")]
-    id: Annotated[str, doc("Its name: a node's, a device's, a rank's number.")]
+    kind: Annotated[
+        str,
+        doc(
+            "rank (no host is known), device, node, link, switch, role, code, data, library, storage, platform, service, "
+            "unknown; group or stage: a set that the evidence cannot narrow, and one of its ranks is guilty."
+        ),
+    ]
+    id: Annotated[str, doc("A rank's number, a host name, a PCI address, a service's `host:port`.")]
     ranks: Annotated[
         tuple[int, ...], doc("Its guilty ranks, not all ranks of its node; of `code`, the ranks to examine.")
     ] = ()
     devices: Annotated[tuple[str, ...], doc("Its devices, by PCI address or UUID.")] = ()
     role: Annotated[str | None, doc("The role of its ranks; null: none is known.")] = None
     instances: Annotated[tuple[str, ...], doc("Which instances of its role, where they are known by name.")] = ()
-    probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
+    probability: Annotated[float, doc("With the other suspects of its root it sums to 1.")] = 0.0
     why: Annotated[str, doc("One sentence.")] = ""
     evidence: Annotated[tuple[str, ...], doc("Ids of the evidence that it rests on.")] = ()
 
@@ -64,7 +72,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 
     count: Annotated[int, doc("How many ranks only wait.")] = 0
     ranks: Annotated[str, doc("Their numbers as ranges, such as `0-3303,3305-4095`.")] = ""
-    chains: Annotated[tuple[str, ...], doc("Who waits for whom, such as `7 → 15 → 3304`.")] = ()
+    chains: Annotated[tuple[str, ...], doc("`7 → 15 → 3304`: each waits for the next, the last is the culprit.")] = ()
     roles: Annotated[
         dict[str, str], doc("Role → its ranks, where roles share rank numbers; `ranks` are those of the first then.")
     ] = {}
@@ -83,7 +91,7 @@ class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
 
     id: Annotated[str, doc("Its id within the verdict.")]
     text: Annotated[str, doc("One sentence.")]
-    source: Annotated[str, doc("The file or collector of the record.")] = ""
+    source: Annotated[str, doc("The file, and the place in it, or the collector.")] = ""
     analyzer: Annotated[str, doc("The analyzer that found it.")] = ""
     at: Annotated[str | None, doc("When, as RFC 3339; null: unknown.")] = None
 
@@ -127,23 +135,35 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     ranks_seen: Annotated[int, doc("Ranks that the evidence is of.")] = 0
     roles: Annotated[dict[str, int], doc("Role → how many ranks of it were seen, where roles are known.")] = {}
-    sources: Annotated[dict[str, int], doc("Source → how many ranks it covers.")] = {}
+    sources: Annotated[
+        dict[str, int], doc("Records judged, by kind; `flight_recorder`: the newest dump of each rank.")
+    ] = {}
     other_attempts: Annotated[
         tuple[str, ...], doc("Attempts that the evidence is also of, and that were left out.")
     ] = ()
-    unread: Annotated[tuple[str, ...], doc("Files that no reader could read.")] = ()
-    shed: Annotated[tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory.")] = ()
+    unread: Annotated[tuple[str, ...], doc("Files that gave no record, with the reason.")] = ()
+    shed: Annotated[
+        tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory: none of them is evicted.")
+    ] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The one answer. ``abstained``: it names no culprit, and ``missing`` lists what would decide."""
 
     symptom: Annotated[str, doc("hang, slow, crash, numeric, hardware, healthy or unknown.")]
-    cause: Annotated[str, doc("machine, network, code, data, imbalance, storage, platform, unknown or none.")]
-    abstained: Annotated[bool, doc("Nothing is named: `culprits` is empty, and `missing` lists what would decide.")]
+    cause: Annotated[
+        str,
+        doc("Of the most probable root: machine, network, code, data, imbalance, storage, platform, unknown or none."),
+    ]
+    abstained: Annotated[
+        bool,
+        doc(
+            "True: `culprits` is empty, and `missing` lists what would decide. False with empty `culprits`: healthy, or a pause."
+        ),
+    ]
     schema: Annotated[str, doc("`faulthound.verdict/1`.")] = SCHEMA
-    version: Annotated[str, doc("The version of the program.")] = ""
-    knowledge: Annotated[str, doc("The hash of the knowledge tables.")] = ""
+    version: Annotated[str, doc("The version of the program that judged.")] = ""
+    knowledge: Annotated[str, doc("The hash of the knowledge tables, overrides included.")] = ""
     job: Annotated[str | None, doc("The job; null: unknown.")] = None
     attempt: Annotated[int | None, doc("The attempt; null: unknown.")] = None
     onset: Annotated[str | None, doc("When the trouble began, as RFC 3339; null: unknown.")] = None

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
@@ -33,7 +31,6 @@ from service.packaged_knowledge import load
 REPOSITORY = Path(__file__).parents[3]
 ANALYZERS = REPOSITORY / "analyzers"
 KNOWLEDGE = ANALYZERS / "knowledge"
-SHOWN = re.compile(r"(?<=<!-- written by pytest --rewrite -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
 
 
 def claims_in(folder: Path) -> set[str]:
@@ -190,24 +187,3 @@ def test_a_class_of_no_row_is_shown_and_allows_nothing() -> None:
     assert (row.strongest, row.proof, row.traits) == ("none", "", ())
     assert in_words("of_another_version") == "of another version"
     assert in_words("xid_79_then_reset") == "Xid 79 then reset"
-
-
-def test_docs_list_every_class(rewrite: bool) -> None:
-    """docs/analyzers.md lists each class below its action; `pytest --rewrite` brings the list up to date."""
-    page = REPOSITORY / "docs" / "analyzers.md"
-    text = page.read_text(encoding="utf-8")
-    rows = sorted(FAULT_CLASSES, key=lambda row: (get_args(ActionKind).index(row.strongest), row.name))
-    listed = "".join(
-        f"\n**{action}**\n\n"
-        + "".join(
-            f"- {row.name.replace('*', '…')}: {row.words.replace('{}', '…')} ({', '.join(row.causes)})\n" for row in of
-        )
-        for action, of in groupby(rows, key=lambda row: row.strongest)
-    )
-    shown = SHOWN.search(text)
-    assert shown is not None, "docs/analyzers.md has no list of fault classes"
-
-    if rewrite:
-        page.write_text(text[: shown.start()] + listed + text[shown.end() :], encoding="utf-8")
-    else:
-        assert shown[0] == listed

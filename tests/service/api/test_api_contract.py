@@ -44,31 +44,23 @@ def test_the_committed_contract_is_the_real_one(rewrite: bool) -> None:
     assert path.read_text(encoding="utf-8") == real
 
 
-def test_every_operation_is_documented() -> None:
-    """docs/rest.md has a row for every operation and a heading for every kind of problem, and no others."""
+def test_every_problem_is_documented() -> None:
+    """docs/rest.md has a heading for every kind of problem, with its status, and for no other."""
     page = (REPOSITORY / "docs" / "rest.md").read_text(encoding="utf-8")
-    paths = create_app(Settings()).openapi()["paths"]
 
-    operations = {f"{method.upper()} {path}" for path, known in paths.items() for method in known}
-    assert set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", page, re.MULTILINE)) == operations
     assert dict(re.findall(r"^### (\S+)\n\n(\d+)\.", page, re.MULTILINE)) == {
         kind: str(status) for kind, (status, _title) in TABLE.items()
     }
+
+
+def test_operations_have_names_for_generated_clients() -> None:
+    """Operations have short ids of their own."""
+    paths = create_app(Settings()).openapi()["paths"]
+
     assert {known["operationId"] for path in paths.values() for known in path.values()} >= {
         "send_records",
         "export_job",
     }
-
-
-def test_every_setting_is_documented() -> None:
-    """docs/settings.md has a row for every setting, with its default and its description."""
-    page = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `FAULTHOUND_([A-Z_]+)` \| (.*) \|$", page, re.MULTILINE))
-
-    assert set(rows) == {name.upper() for name in Settings.model_fields}
-    for name, field in Settings.model_fields.items():
-        assert field.description in rows[name.upper()]
-        assert field.default is None or f"`{field.default}`" in rows[name.upper()], name
 
 
 def test_every_failure_has_one_shape(client: Client) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -293,18 +292,3 @@ def test_the_document_has_every_field_always() -> None:
 
     assert set(told) == set(Verdict.__struct_fields__)
     assert to_json(hang()) == to_json(hang())
-
-
-def test_docs_name_every_field_of_the_document(repository: Path) -> None:
-    """docs/verdict.md has a table for every part of the document, with exactly its fields in its order."""
-    sections = re.split(r"^## ", (repository / "docs" / "verdict.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    described = {
-        part.partition("\n")[0].strip(): re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in sections
-    }
-    parts = [
-        value for value in vars(document).values() if isinstance(value, type) and issubclass(value, msgspec.Struct)
-    ]
-
-    for part in parts:
-        encoded = [field.encode_name for field in msgspec.structs.fields(part)]
-        assert sorted(described.get(part.__name__, [])) == sorted(encoded), f"docs/verdict.md, section {part.__name__}"

@@ -1,0 +1,23 @@
+"""docs/reference.md is what the code says of itself."""
+
+from __future__ import annotations
+
+from tests.support import reference
+from tests.support.sources import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "reference.md"
+
+
+def test_the_reference_is_what_the_code_says(rewrite: bool) -> None:
+    """The page has every setting, operation, field, fault class and collector; `pytest --rewrite` brings it up to date."""
+    if rewrite:
+        PAGE.write_text(reference.page(), encoding="utf-8")
+
+    assert PAGE.read_text(encoding="utf-8") == reference.page()
+
+
+def test_every_operation_but_those_of_health_needs_a_token() -> None:
+    """The scopes of the page are those that the routes check."""
+    rows = [row.split(" | ") for row in reference.operations()][2:]
+
+    assert {row[0].strip("| `") for row in rows if row[1] == reference.OPEN} == {"GET /healthz", "GET /readyz"}
